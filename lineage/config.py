@@ -1,0 +1,105 @@
+"""Configs cross two borders as JSON: into identities, and into jobs. Both ways are here, and both are strict.
+
+Inside, a config is a frozen dataclass whose `__post_init__` refuses bad values by name. Outside it is plain JSON.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+
+
+def to_jsonable(value: object, where: str = "config") -> object:
+    """Turn nested frozen dataclasses, tuples and mappings into plain JSON values.
+
+    A dataclass field marked `metadata={"identity": False}` (a path, a worker count) is left out.
+
+    Raises: TypeError naming the place of a value that has no stable JSON form.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: to_jsonable(getattr(value, field.name), f"{where}.{field.name}")
+            for field in dataclasses.fields(value)
+            if field.metadata.get("identity", True)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): to_jsonable(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_jsonable(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    raise TypeError(
+        f"{where} is a {type(value).__name__} ({value!r}), which has no stable JSON form; "
+        "use str, int, float, bool, None, tuples, mappings or frozen dataclasses of them"
+    )
+
+
+def from_jsonable[T](kind: type[T], value: object, where: str = "config") -> T:
+    """Rebuild a dataclass (nested ones, tuples, mappings and optionals included) from what `to_jsonable` made.
+
+    Raises: ValueError naming the field, the value found and what is allowed.
+    """
+    return typing.cast(T, _decode(kind, value, where))
+
+
+def _decode(kind: object, value: object, where: str) -> object:
+    if isinstance(kind, typing.TypeAliasType):
+        kind = kind.__value__
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, value, where)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _decode_union(arguments, value, where)
+    if origin is tuple and isinstance(value, list):
+        kinds = (arguments[0],) * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(kinds) != len(value):
+            raise ValueError(f"{where} has {len(value)} items ({value!r}); {len(kinds)} are expected")
+        return tuple(_decode(k, item, f"{where}[{i}]") for i, (k, item) in enumerate(zip(kinds, value, strict=True)))
+    if origin in (dict, Mapping) and isinstance(value, dict):
+        return {key: _decode(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise ValueError(f"{where} is {value!r}; allowed: {', '.join(map(repr, arguments))}")
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise ValueError(f"{where} is {value!r}; it must be {getattr(kind, '__name__', kind)}")
+
+
+def _decode_dataclass(kind: object, value: object, where: str) -> object:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {value!r}; it must be an object with the fields of {kind.__name__}")
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    unknown = sorted(set(value) - set(fields))
+    if unknown:
+        raise ValueError(f"{where} has no field {unknown[0]!r}; {kind.__name__} allows: {', '.join(sorted(fields))}")
+    required = {
+        name
+        for name, field in fields.items()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    missing = sorted(required - set(value))
+    if missing:
+        raise ValueError(f"{where} lacks the field {missing[0]!r} of {kind.__name__}")
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: _decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+
+
+def _decode_union(kinds: tuple[object, ...], value: object, where: str) -> object:
+    """The first member that fits; dataclass members are told apart by their field names."""
+    if value is None and type(None) in kinds:
+        return None
+    candidates = [kind for kind in kinds if kind is not type(None)]
+    if len(candidates) > 1 and isinstance(value, dict):
+        for kind in candidates:
+            if dataclasses.is_dataclass(kind) and set(value) <= {f.name for f in dataclasses.fields(kind)}:
+                return _decode(kind, value, where)
+    failures = []
+    for kind in candidates:
+        try:
+            return _decode(kind, value, where)
+        except ValueError as error:
+            failures.append(str(error))
+    raise ValueError("; or ".join(failures))

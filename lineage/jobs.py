@@ -1,0 +1,120 @@
+"""Jobs: a stage that runs as its own process, `python -m trainer job.json`, on a laptop and on a pod alike.
+
+The job file names the store, the identity to make and the resolved inputs; the process commits the artifact itself, so
+whoever started it needs no message back: it looks in the store. Inputs are frozen here and checked again when read.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lineage.spec import ArtifactSpec, InputRef
+from lineage.store import Artifact, Store
+
+type Inputs = Mapping[str, Artifact | tuple[Artifact, ...]]
+type Launcher = Callable[[Sequence[str], Path], None]
+"""Runs a command to its end, its output copied to a log file; raises RuntimeError when it fails."""
+
+LOG_TAIL_LINES = 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job process is told. Inputs given as a tuple have refs named `name.0`, `name.1`, ..."""
+
+    store: Store
+    spec: ArtifactSpec
+    inputs: Inputs
+    code_fingerprint: str
+    run_id: str
+
+
+def write_job(job: Job, path: Path) -> None:
+    spec = job.spec
+    record = {
+        "job": 1,
+        "store": asdict(job.store),
+        "key": spec.key,
+        "partition": spec.partition,
+        "stage": spec.stage,
+        "stage_version": spec.stage_version,
+        "config": spec.config,
+        "inputs": [asdict(ref) for ref in spec.inputs],
+        "tuples": [name for name, value in job.inputs.items() if isinstance(value, tuple)],
+        "code_fingerprint": job.code_fingerprint,
+        "run_id": job.run_id,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1))
+
+
+def read_job(path: Path) -> Job:
+    """Open a job file and its inputs. Raises ValueError naming an input that is gone or has other bytes."""
+    record = json.loads(path.read_text())
+    if record["job"] != 1:
+        raise ValueError(f"{path}: job format {record['job']} is not known; this checkout reads format 1")
+    store = Store(**record["store"])
+    refs = tuple(InputRef(**{**ref, "key": tuple(ref["key"])}) for ref in record["inputs"])
+    spec = ArtifactSpec(
+        key=tuple(record["key"]),
+        partition=record["partition"],
+        stage=record["stage"],
+        stage_version=record["stage_version"],
+        config=record["config"],
+        inputs=refs,
+    )
+    inputs: dict[str, Artifact | tuple[Artifact, ...]] = {name: () for name in record["tuples"]}
+    for ref in refs:
+        artifact = store.open(ref.address)
+        if artifact is None or artifact.data_version != ref.data_version:
+            state = "is gone" if artifact is None else f"now has data version {artifact.data_version}"
+            raise ValueError(f"{spec.name}: input {ref.address} ({ref.data_version}) {state}; materialize it again")
+        group = ref.name.rpartition(".")[0]
+        if group in inputs:
+            inputs[group] = (*inputs[group], artifact)
+        else:
+            inputs[ref.name] = artifact
+    return Job(store, spec, inputs, record["code_fingerprint"], record["run_id"])
+
+
+def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:
+    """Start `python -m module job.json` and return what it committed."""
+    folder = job.store.scratch / "jobs" / job.spec.version
+    write_job(job, folder / "job.json")
+    launcher([sys.executable, "-m", module, str(folder / "job.json")], folder / "log.txt")
+    made = job.store.find(job.spec)
+    if made is None:
+        raise RuntimeError(
+            f"{job.spec.name}: `python -m {module}` ended well but committed nothing; see {folder}/log.txt"
+        )
+    return made
+
+
+def run_subprocess(command: Sequence[str], log_path: Path) -> None:
+    """The plain launcher: a child process from the repository's root, output to stderr and to the log file."""
+    root = Path(__file__).resolve().parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log_path.open("a") as log_file,
+        subprocess.Popen(
+            command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                sys.stderr.write(line)
+                log_file.write(line)
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode != 0:
+        tail = "\n".join(log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
+        raise RuntimeError(
+            f"{' '.join(command)} ended with status {process.returncode}; the end of {log_path}:\n{tail}"
+        )

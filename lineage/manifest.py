@@ -1,0 +1,113 @@
+"""The manifest: the record beside the data that says what it is, from what, by which code, at what cost.
+
+It is written last; a folder without one does not exist. The format is stable: readers accept older schema numbers, and an
+audit works from manifests alone (DESIGN, section 3).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from lineage.digests import identity_digest
+from lineage.spec import ArtifactSpec, InputRef
+
+SCHEMA = 1
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One data file: path relative to the data folder, size, rows where the format tells (Parquet), xxh3_128."""
+
+    path: str
+    bytes: int
+    rows: int | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """What making it cost. CPU seconds and peak memory include child processes that were alive while it ran."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything `manifest.json` holds. `statistics` has the keys of `lineage.store.Writer.record`."""
+
+    spec: ArtifactSpec
+    data_version: str
+    data_folder: str
+    files: tuple[FileEntry, ...]
+    statistics: Mapping[str, object]
+    extra: Mapping[str, object]
+    resources: ResourceUse
+    code_fingerprint: str
+    created: str
+    run_id: str
+    packages: Mapping[str, str]
+
+
+def content_version(files: tuple[FileEntry, ...]) -> str:
+    """Content-addressed data version: digest of names, sizes and content digests, in name order."""
+    return identity_digest([[f.path, f.bytes, f.digest] for f in sorted(files, key=lambda f: f.path)])
+
+
+def to_json(manifest: Manifest) -> str:
+    spec = manifest.spec
+    record = {
+        "schema": SCHEMA,
+        "key": list(spec.key),
+        "partition": spec.partition,
+        "version": spec.version,
+        "data_version": manifest.data_version,
+        "stage": spec.stage,
+        "stage_version": spec.stage_version,
+        "code_fingerprint": manifest.code_fingerprint,
+        "config": spec.config,
+        "inputs": [asdict(ref) for ref in spec.inputs],
+        "data_folder": manifest.data_folder,
+        "files": [asdict(entry) for entry in manifest.files],
+        "statistics": manifest.statistics,
+        "extra": manifest.extra,
+        "resources": asdict(manifest.resources),
+        "created": manifest.created,
+        "run_id": manifest.run_id,
+        "packages": manifest.packages,
+    }
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_json(text: str, where: str) -> Manifest:
+    """Read a manifest. Raises ValueError naming `where` for a newer schema or a version that its spec does not give."""
+    record = json.loads(text)
+    if record["schema"] > SCHEMA:
+        raise ValueError(f"{where}: manifest schema {record['schema']} is newer than {SCHEMA}; update this checkout")
+    spec = ArtifactSpec(
+        key=tuple(record["key"]),
+        partition=record["partition"],
+        stage=record["stage"],
+        stage_version=record["stage_version"],
+        config=record["config"],
+        inputs=tuple(InputRef(**{**ref, "key": tuple(ref["key"])}) for ref in record["inputs"]),
+    )
+    if spec.version != record["version"]:
+        raise ValueError(
+            f"{where}: version {record['version']} is not that of its spec ({spec.version}); it was edited"
+        )
+    return Manifest(
+        spec=spec,
+        data_version=record["data_version"],
+        data_folder=record["data_folder"],
+        files=tuple(FileEntry(**entry) for entry in record["files"]),
+        statistics=record["statistics"],
+        extra=record["extra"],
+        resources=ResourceUse(**record["resources"]),
+        code_fingerprint=record["code_fingerprint"],
+        created=record["created"],
+        run_id=record["run_id"],
+        packages=record["packages"],
+    )

@@ -1,0 +1,165 @@
+"""A plan: artifacts not yet made, as a graph of nodes that a recipe declares and anyone may build.
+
+A `Node` says what an artifact is made of before its inputs exist; `resolve` finds the artifact that the node means today,
+and `build` makes it when there is none. Both are pure functions of the node and the store, so "is this stale?" needs no
+database: a node whose current identity is not in the store is missing, whatever else lies under its key.
+The Dagster shell builds one node an asset; the benchmarks and the tests build the same nodes with no Dagster at all.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lineage.config import to_jsonable
+from lineage.fingerprint import code_fingerprint
+from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
+from lineage.spec import ArtifactSpec
+from lineage.store import Artifact, Store
+
+log = logging.getLogger(__name__)
+
+type _Memo = dict[tuple[tuple[str, ...], str | None], Artifact]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kind of work: its name, the version a person bumps when its meaning changes, and the code.
+
+    Exactly one of: `run(out, config, **inputs)` fills a `Writer` in this process, or `job`, a module started as
+    `python -m <job> job.json`, which commits the artifact itself (training and evaluation).
+    """
+
+    name: str
+    version: str
+    run: Callable[..., None] | None = None
+    job: str | None = None
+
+    def fingerprint(self) -> str:
+        module = inspect.getmodule(self.run).__name__ if self.run is not None else f"{self.job}.__main__"
+        return code_fingerprint(module)
+
+
+type NodeInput = "Node | tuple[Node, ...]"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One artifact to be: where it goes, which stage makes it, under which config, from which nodes."""
+
+    key: tuple[str, ...]
+    partition: str | None
+    stage: Stage
+    config: object
+    inputs: Mapping[str, NodeInput] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.key) + (f"[{self.partition}]" if self.partition else "")
+
+    def parents(self) -> Iterator["Node"]:
+        for value in self.inputs.values():
+            yield from value if isinstance(value, tuple) else (value,)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What `build` brought: the artifact, whether it was there already, and whether its code has changed since."""
+
+    artifact: Artifact
+    reused: bool
+    drifted: bool
+
+
+class MissingArtifact(LookupError):
+    """A node has no artifact of its current identity in the store."""
+
+    def __init__(self, node: Node, store: Store):
+        older = store.latest(node.key, node.partition)
+        why = "was never materialized" if older is None else f"is stale (there is one of {older.manifest.created})"
+        super().__init__(f"{node.name} {why} in {store.root}: materialize it first")
+        self.node = node
+
+
+def spec_of(store: Store, node: Node) -> ArtifactSpec:
+    """The identity a node has today. Raises MissingArtifact naming the first input that does not exist."""
+    return _spec(node, _resolved_inputs(store, node, {}))
+
+
+def resolve(store: Store, node: Node) -> Artifact:
+    """The artifact a node means today. Raises MissingArtifact when it, or any ancestor, does not exist."""
+    return _resolve(store, node, {})
+
+
+def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id: str = "") -> Built:
+    """Make a node's artifact from inputs that exist, or find it made already."""
+    inputs = _resolved_inputs(store, node, {})
+    spec = _spec(node, inputs)
+    fingerprint = node.stage.fingerprint()
+    found = store.find(spec)
+    if found is not None:
+        drifted = found.manifest.code_fingerprint != fingerprint
+        log.info("%s: reused, made %s%s", node.name, found.manifest.created, ", code drifted since" if drifted else "")
+        return Built(found, reused=True, drifted=drifted)
+    log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
+    if node.stage.run is not None:
+        with store.writing(spec, fingerprint, run_id) as out:
+            node.stage.run(out, node.config, **inputs)
+        made = out.artifact
+    else:
+        job = Job(store, spec, inputs, fingerprint, run_id)
+        made = run_job(node.stage.job, job, launcher or run_subprocess)
+    use = made.manifest.resources
+    log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
+    return Built(made, reused=False, drifted=False)
+
+
+def ancestors_first(nodes: Sequence[Node]) -> list[Node]:
+    """Every node the given ones need, themselves included, each once, inputs before what they feed."""
+    ordered: dict[tuple[tuple[str, ...], str | None], Node] = {}
+
+    def visit(node: Node) -> None:
+        if (node.key, node.partition) not in ordered:
+            for parent in node.parents():
+                visit(parent)
+            ordered[node.key, node.partition] = node
+
+    for node in nodes:
+        visit(node)
+    return list(ordered.values())
+
+
+def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
+    place = (node.key, node.partition)
+    if place not in memo:
+        found = store.find(_spec(node, _resolved_inputs(store, node, memo)))
+        if found is None:
+            raise MissingArtifact(node, store)
+        memo[place] = found
+    return memo[place]
+
+
+def _resolved_inputs(store: Store, node: Node, memo: _Memo) -> Inputs:
+    return {
+        name: tuple(_resolve(store, n, memo) for n in value)
+        if isinstance(value, tuple)
+        else _resolve(store, value, memo)
+        for name, value in node.inputs.items()
+    }
+
+
+def _spec(node: Node, inputs: Inputs) -> ArtifactSpec:
+    refs = []
+    for name, value in inputs.items():
+        if isinstance(value, tuple):
+            refs += [artifact.ref(f"{name}.{i}") for i, artifact in enumerate(value)]
+        else:
+            refs.append(value.ref(name))
+    return ArtifactSpec(
+        key=node.key,
+        partition=node.partition,
+        stage=node.stage.name,
+        stage_version=node.stage.version,
+        config=to_jsonable(node.config),
+        inputs=tuple(refs),
+    )

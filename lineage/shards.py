@@ -1,0 +1,111 @@
+"""Work inside one artifact, split into shards that survive a kill.
+
+A shard is a function that fills a private folder and returns statistics. When it returns, its files move into the
+artifact's working folder and a small manifest is written last; on the next attempt finished shards are reused and said so.
+Files of different shards must have different names, so results cannot depend on order or on the number of workers.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.progress import track
+
+log = logging.getLogger(__name__)
+
+SHARD_FOLDER = ".shards"
+type ShardFunction = Callable[..., Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class ShardFolder:
+    """The working folder of one artifact: its finished files and the records of finished shards."""
+
+    root: Path
+
+    def finished(self, name: str) -> Mapping[str, object] | None:
+        """Statistics of a finished shard, or None; a record whose files are not all there counts as unfinished."""
+        record_path = self._record(name)
+        if not record_path.exists():
+            return None
+        record = json.loads(record_path.read_text())
+        whole = all(
+            (self.root / path).is_file() and (self.root / path).stat().st_size == size
+            for path, size in record["files"].items()
+        )
+        return record["statistics"] if whole else None
+
+    def run(self, name: str, function: ShardFunction, arguments: tuple[object, ...]) -> Mapping[str, object]:
+        """Run one shard in a private folder and commit what it wrote."""
+        private = self.root / SHARD_FOLDER / f"{name}.partial"
+        if private.exists():
+            shutil.rmtree(private)
+        private.mkdir(parents=True)
+        statistics = function(private, *arguments)
+        files = {}
+        for path in sorted(p for p in private.rglob("*") if p.is_file()):
+            relative = path.relative_to(private).as_posix()
+            files[relative] = path.stat().st_size
+            sync_file(path)
+            (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, self.root / relative)
+        shutil.rmtree(private)
+        scratch = self._record(name).with_suffix(".tmp")
+        scratch.write_text(json.dumps({"files": files, "statistics": dict(statistics)}))
+        sync_file(scratch)
+        os.replace(scratch, self._record(name))
+        return statistics
+
+    def _record(self, name: str) -> Path:
+        return self.root / SHARD_FOLDER / f"{name}.json"
+
+
+def map_shards(
+    folder: ShardFolder, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], *, workers: int, title: str
+) -> dict[str, Mapping[str, object]]:
+    """Run `function(private_folder, *tasks[name])` for every unfinished shard; statistics by shard name, in name order.
+
+    `function` is a module-level function when `workers` > 1 (it crosses a process border). An exception in one shard ends
+    the stage after the shards already running; those that finished stay finished.
+    """
+    results = {name: statistics for name in tasks if (statistics := folder.finished(name)) is not None}
+    if results:
+        log.info("%s: %d of %d shards were finished earlier and are reused", title, len(results), len(tasks))
+    pending = [name for name in sorted(tasks) if name not in results]
+    for name, statistics in _results(folder, function, tasks, pending, workers, title):
+        results[name] = statistics
+    return {name: results[name] for name in sorted(results)}
+
+
+def _results(
+    folder: ShardFolder,
+    function: ShardFunction,
+    tasks: Mapping[str, tuple[object, ...]],
+    pending: list[str],
+    workers: int,
+    title: str,
+) -> Iterable[tuple[str, Mapping[str, object]]]:
+    if workers <= 1 or len(pending) <= 1:
+        for name in track(pending, description=f"{title:<40}", disable=len(pending) <= 1):
+            yield name, folder.run(name, function, tasks[name])
+        return
+    with ProcessPoolExecutor(min(workers, len(pending)), mp_context=get_context("forkserver")) as pool:
+        futures = {pool.submit(folder.run, name, function, tasks[name]): name for name in pending}
+        try:
+            for future in track(as_completed(futures), description=f"{title:<40}", total=len(futures)):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's bytes durable."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())

@@ -1,0 +1,84 @@
+"""What an artifact is before its bytes exist: key, partition, stage, config, inputs, and the identity they give.
+
+`ArtifactSpec.version` is input-addressed: equal specs name the same folder, so a stage that ran already is found, not run.
+Paths, roots, worker counts, hardware and times never enter it (DESIGN, section 3).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lineage.config import to_jsonable
+from lineage.digests import identity_digest
+
+UNPARTITIONED = "_"
+_KEY_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._|@=-]*")
+
+
+@dataclass(frozen=True)
+class InputRef:
+    """One resolved input: who it is (key, partition), which bytes it had, and where its manifest lies."""
+
+    name: str
+    key: tuple[str, ...]
+    partition: str | None
+    data_version: str
+    address: str
+    """Folder relative to the store's root; a way to walk, not part of anyone's identity."""
+
+    def identity(self) -> dict[str, object]:
+        """What of this input enters the identity of what is made from it: everything but its address."""
+        return {
+            "name": self.name,
+            "key": list(self.key),
+            "partition": self.partition,
+            "data_version": self.data_version,
+        }
+
+
+@dataclass(frozen=True)
+class ArtifactSpec:
+    """The full identity of one artifact. `config` is JSON and holds identity only."""
+
+    key: tuple[str, ...]
+    partition: str | None
+    stage: str
+    stage_version: str
+    config: Mapping[str, object]
+    inputs: tuple[InputRef, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.key or not all(_KEY_PART.fullmatch(part) for part in self.key):
+            raise ValueError(f"artifact key {self.key!r}: each part must match {_KEY_PART.pattern}")
+        if self.partition is not None and not _PARTITION.fullmatch(self.partition):
+            raise ValueError(f"partition {self.partition!r} of {self.name}: it must match {_PARTITION.pattern}")
+
+    @property
+    def name(self) -> str:
+        """Key and partition for people: `datakit/normalized[kjv]`."""
+        return "/".join(self.key) + (f"[{self.partition}]" if self.partition else "")
+
+    @property
+    def version(self) -> str:
+        """Input-addressed identity, 32 hex characters."""
+        return identity_digest(
+            {
+                "key": list(self.key),
+                "partition": self.partition,
+                "stage": self.stage,
+                "stage_version": self.stage_version,
+                "config": to_jsonable(self.config),
+                "inputs": [ref.identity() for ref in self.inputs],
+            }
+        )
+
+    @property
+    def address(self) -> str:
+        """Folder of the artifact relative to the store's root."""
+        return f"{partition_address(self.key, self.partition)}/{self.version}"
+
+
+def partition_address(key: tuple[str, ...], partition: str | None) -> str:
+    """Folder that holds every version of one partition, relative to the store's root."""
+    return "/".join((*key, partition or UNPARTITIONED))

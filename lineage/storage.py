@@ -1,0 +1,126 @@
+"""Where artifacts lie: a local folder or any fsspec URL, with the few operations the store needs.
+
+Two promises carry the contract: `create` never replaces a file and shows it whole or not at all, and `publish` makes a
+folder of data visible under a name nobody refers to yet. Locally those are `link(2)` and `rename(2)`; on an object store
+they are fsspec's exclusive create (`if_generation_match=0` on GCS) and uploads under a fresh prefix.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A root folder or URL; addresses are relative to it and use `/`."""
+
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.root
+
+    def local(self, address: str) -> Path:
+        """Path of an address on a local root."""
+        if not self.is_local:
+            raise ValueError(f"{self.root} is not a local folder; fetch {address!r} first")
+        return Path(self.root) / address
+
+    def uri(self, address: str) -> str:
+        return f"{self.root.rstrip('/')}/{address}"
+
+    def read_text(self, address: str) -> str | None:
+        """Text of a file, or None when there is none."""
+        try:
+            with fsspec.open(self.uri(address), "rt", encoding="utf-8") as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return None
+
+    def create(self, address: str, text: str) -> bool:
+        """Write a new file atomically; False, and nothing written, when it exists already."""
+        if self.is_local:
+            return _create_local(self.local(address), text)
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        try:
+            filesystem.pipe_file(path, text.encode(), mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def publish(self, folder: Path, address: str) -> None:
+        """Move a finished local folder to `address`, which must not exist."""
+        if self.is_local:
+            target = self.local(address)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(folder, target)
+            sync_folder(target.parent)
+            return
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            filesystem.put_file(str(file), f"{path}/{file.relative_to(folder).as_posix()}")
+        shutil.rmtree(folder)
+
+    def fetch(self, address: str, names: list[str], target: Path) -> None:
+        """Copy files below a remote address into a local folder, whole or not at all."""
+        if target.exists():
+            return
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}")
+        for name in names:
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            filesystem.get_file(f"{path}/{name}", str(scratch / name))
+        try:
+            os.rename(scratch, target)
+        except OSError:  # another process fetched the same immutable folder first
+            shutil.rmtree(scratch)
+            if not target.exists():
+                raise
+
+    def find(self, address: str, name: str) -> Iterator[str]:
+        """Addresses of every file called `name` below `address`, sorted; working folders (`.work`) are not looked at."""
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        base = fsspec.url_to_fs(self.root)[1].rstrip("/")
+        if not filesystem.exists(path):
+            return
+        for found in sorted(filesystem.find(path)):
+            relative = found[len(base) + 1 :]
+            if relative.rsplit("/", 1)[-1] == name and not relative.startswith(".work/"):
+                yield relative
+
+    def delete(self, address: str) -> None:
+        """Delete a file or a folder; nothing happens when there is none."""
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        if filesystem.exists(path):
+            filesystem.rm(path, recursive=True)
+
+
+def _create_local(path: Path, text: str) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with scratch.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(scratch, path)
+    except FileExistsError:
+        return False
+    finally:
+        scratch.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and links inside a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,308 @@
+"""The artifact store: find what exists, write what does not, walk from any artifact to what it came from.
+
+    store = Store("/data/lab")
+    with store.writing(spec) as out:              # resumes finished shards of a killed attempt
+        (out.folder / "numbers.parquet")...       # write data files here
+        out.record(rows_in=10, rows_out=9, drops={"empty": 1})
+    artifact = out.artifact                       # the manifest was written on the clean exit
+
+A killed writer leaves only a working folder under `<root>/.work/`, which the next attempt takes over.
+"""
+
+import datetime
+import fcntl
+import importlib.metadata
+import json
+import logging
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from lineage.digests import file_digest
+from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, content_version, from_json, to_json
+from lineage.measure import measuring
+from lineage.shards import SHARD_FOLDER, ShardFolder, ShardFunction, map_shards, sync_file
+from lineage.spec import ArtifactSpec, InputRef, partition_address
+from lineage.storage import Storage
+
+log = logging.getLogger(__name__)
+
+WORK_FOLDER = ".work"
+SCRATCH_FOLDER = ".scratch"
+"""Below a writer's folder: intermediate files that shards may leave for a later step; gone at the commit."""
+_RECORDED_PACKAGES = ("polars", "pyarrow", "numpy", "tokenizers", "jax", "equinox", "optax", "marin-haliax", "dagster")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An immutable folder and its manifest. Open its files; never change them."""
+
+    store: "Store"
+    manifest: Manifest
+
+    @property
+    def spec(self) -> ArtifactSpec:
+        return self.manifest.spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def data_version(self) -> str:
+        return self.manifest.data_version
+
+    @property
+    def uri(self) -> str:
+        return self.store.storage.uri(self.spec.address)
+
+    def folder(self) -> Path:
+        """Local folder of the data files; a remote artifact is fetched once into the store's cache."""
+        address = f"{self.spec.address}/{self.manifest.data_folder}"
+        if self.store.storage.is_local:
+            return self.store.storage.local(address)
+        target = self.store.scratch / "fetched" / self.spec.version / self.manifest.data_folder
+        self.store.storage.fetch(address, [entry.path for entry in self.manifest.files], target)
+        return target
+
+    def files(self, suffix: str = "", under: str = "") -> list[Path]:
+        """Paths of the data files with a suffix, below a sub-folder, in name order."""
+        folder = self.folder()
+        return [
+            folder / entry.path
+            for entry in sorted(self.manifest.files, key=lambda e: e.path)
+            if entry.path.endswith(suffix) and entry.path.startswith(under)
+        ]
+
+    def ref(self, name: str) -> InputRef:
+        """How another artifact refers to this one as its input `name`."""
+        return InputRef(name, self.spec.key, self.spec.partition, self.data_version, self.spec.address)
+
+    def verify(self) -> None:
+        """Re-read every byte. Raises ValueError naming the first file that is missing or has other bytes."""
+        folder = self.folder()
+        for entry in self.manifest.files:
+            path = folder / entry.path
+            found = file_digest(path) if path.is_file() else "missing"
+            if found != entry.digest:
+                raise ValueError(f"{self.name}: file {entry.path} has digest {found}, its manifest says {entry.digest}")
+
+
+@dataclass
+class Writer:
+    """Hands out the working folder of one artifact and gathers what its manifest will say."""
+
+    store: "Store"
+    spec: ArtifactSpec
+    folder: Path
+    statistics: dict[str, object] = field(default_factory=dict)
+    extra: dict[str, object] = field(default_factory=dict)
+    committed: Artifact | None = None
+
+    @property
+    def artifact(self) -> Artifact:
+        """The artifact, once the `with` block has ended without an exception."""
+        if self.committed is None:
+            raise RuntimeError(f"{self.spec.name} is not committed yet")
+        return self.committed
+
+    def record(self, **statistics: object) -> None:
+        """Statistics for the manifest.
+
+        Known names: rows_in, rows_out, drops (mapping reason -> rows), bytes_in, bytes_out, tokens_in, tokens_out.
+        """
+        self.statistics.update(statistics)
+
+    def map_shards(
+        self, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], workers: int | None = None
+    ) -> dict[str, Mapping[str, object]]:
+        """Run shards that survive a kill (see `lineage.shards`); the store's worker count unless told."""
+        return map_shards(
+            ShardFolder(self.folder), function, tasks, workers=workers or self.store.workers, title=self.spec.name
+        )
+
+
+@dataclass(frozen=True)
+class Store:
+    """Artifacts under one root (a folder or any fsspec URL). `workers` and `scratch` are how it runs, never identity."""
+
+    root: str
+    workers: int = 1
+    scratch_folder: str | None = None
+    """Local folder for downloads, working copies and fetched remote data; `<root>/.work` on a local root."""
+
+    @property
+    def storage(self) -> Storage:
+        return Storage(self.root)
+
+    @property
+    def scratch(self) -> Path:
+        if self.scratch_folder is not None:
+            return Path(self.scratch_folder)
+        if self.storage.is_local:
+            return Path(self.root) / WORK_FOLDER
+        return Path(tempfile.gettempdir()) / "marin-scratch"
+
+    @property
+    def downloads(self) -> Path:
+        """Hash-checked downloads, shared by every stage that fetches."""
+        return self.scratch / "downloads"
+
+    def find(self, spec: ArtifactSpec) -> Artifact | None:
+        """The artifact with exactly this identity, or None."""
+        return self.open(spec.address)
+
+    def open(self, address: str) -> Artifact | None:
+        """The artifact at an address relative to the root, or None."""
+        where = f"{address}/{MANIFEST_NAME}"
+        text = self.storage.read_text(where)
+        return None if text is None else Artifact(self, from_json(text, self.storage.uri(where)))
+
+    def artifacts(self, *key: str) -> Iterator[Artifact]:
+        """Every artifact below a key prefix (all of them without one), in address order."""
+        for address in self.storage.find("/".join(key), MANIFEST_NAME):
+            found = self.open(address.rsplit("/", 1)[0])
+            if found is not None:
+                yield found
+
+    def latest(self, key: tuple[str, ...], partition: str | None) -> Artifact | None:
+        """The newest artifact of a partition, whatever its identity."""
+        found = list(self.artifacts(*partition_address(key, partition).split("/")))
+        return max(found, key=lambda a: (a.manifest.created, a.spec.version), default=None)
+
+    @contextmanager
+    def writing(self, spec: ArtifactSpec, code_fingerprint: str = "", run_id: str = "") -> Iterator[Writer]:
+        """Write an artifact; its manifest appears on a clean exit, or nothing does.
+
+        When another writer commits the same identity first, its artifact wins and ours is discarded.
+        """
+        with _working_folder(self.scratch, spec.version) as folder, measuring() as meter:
+            out = Writer(self, spec, folder)
+            yield out
+            out.committed = _commit(out, meter.use(), code_fingerprint, run_id)
+
+    def delete(self, artifact: Artifact) -> None:
+        """Delete an artifact: its manifest first, so that a half-deleted one does not exist."""
+        self.storage.delete(f"{artifact.spec.address}/{MANIFEST_NAME}")
+        self.storage.delete(artifact.spec.address)
+
+    def parents(self, artifact: Artifact) -> list[Artifact]:
+        """The direct inputs. Raises ValueError naming an input that is gone or has other bytes than were read."""
+        found = []
+        for ref in artifact.spec.inputs:
+            parent = self.open(ref.address)
+            if parent is None or parent.data_version != ref.data_version:
+                state = "is gone" if parent is None else f"now has data version {parent.data_version}"
+                raise ValueError(f"{artifact.name} was made from {ref.address} ({ref.data_version}), which {state}")
+            found.append(parent)
+        return found
+
+    def walk_up(self, artifact: Artifact) -> Iterator[Artifact]:
+        """The artifact and every ancestor, each once, nearest first, from manifests alone."""
+        seen: set[str] = set()
+        pending = [artifact]
+        while pending:
+            current = pending.pop(0)
+            if current.spec.address not in seen:
+                seen.add(current.spec.address)
+                yield current
+                pending += self.parents(current)
+
+    def walk_down(self, artifact: Artifact) -> Iterator[Artifact]:
+        """The artifact and everything that was made from it, each once (reads every manifest under the root)."""
+        children: dict[str, list[Artifact]] = {}
+        for candidate in self.artifacts():
+            for ref in candidate.spec.inputs:
+                children.setdefault(ref.address, []).append(candidate)
+        seen: set[str] = set()
+        pending = [artifact]
+        while pending:
+            current = pending.pop(0)
+            if current.spec.address not in seen:
+                seen.add(current.spec.address)
+                yield current
+                pending += children.get(current.spec.address, [])
+
+
+@contextmanager
+def _working_folder(scratch: Path, version: str) -> Iterator[Path]:
+    """The folder an attempt works in: the one a killed attempt left, unless a living writer holds it."""
+    work = scratch / "writing"
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / f"{version}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder = work / version
+        except BlockingIOError:
+            folder = work / f"{version}.{uuid.uuid4().hex[:8]}"
+            log.warning("another writer holds %s; working in %s, the first to finish wins", version, folder.name)
+        folder.mkdir(exist_ok=True)
+        _drop_unsharded_leftovers(folder)
+        yield folder
+        if folder.exists():  # not published: the other writer won
+            shutil.rmtree(folder)
+        (work / f"{version}.lock").unlink(missing_ok=True)
+
+
+def _drop_unsharded_leftovers(folder: Path) -> None:
+    """Keep what finished shards wrote; a file that no shard record names was half-way and goes."""
+    kept: set[Path] = set()
+    for record in sorted((folder / SHARD_FOLDER).glob("*.json")):
+        kept |= {folder / path for path in json.loads(record.read_text())["files"]}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path not in kept and SHARD_FOLDER not in path.parts:
+            path.unlink()
+
+
+def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str) -> Artifact:
+    store, spec, folder = out.store, out.spec, out.folder
+    for working in (SHARD_FOLDER, SCRATCH_FOLDER):
+        if (folder / working).exists():
+            shutil.rmtree(folder / working)
+    files = tuple(_entry(folder, path) for path in sorted(folder.rglob("*")) if path.is_file())
+    manifest = Manifest(
+        spec=spec,
+        data_version=content_version(files),
+        data_folder=f"data-{uuid.uuid4().hex[:8]}",
+        files=files,
+        statistics=out.statistics,
+        extra=out.extra,
+        resources=use,
+        code_fingerprint=code_fingerprint,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        run_id=run_id,
+        packages=_packages(),
+    )
+    data_address = f"{spec.address}/{manifest.data_folder}"
+    store.storage.publish(folder, data_address)
+    if store.storage.create(f"{spec.address}/{MANIFEST_NAME}", to_json(manifest)):
+        return Artifact(store, manifest)
+    store.storage.delete(data_address)
+    winner = store.find(spec)
+    if winner is None:
+        raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
+    log.warning("%s: another writer committed first; its artifact is used", spec.name)
+    return winner
+
+
+def _entry(folder: Path, path: Path) -> FileEntry:
+    sync_file(path)
+    rows = pq.read_metadata(path).num_rows if path.suffix == ".parquet" else None
+    return FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, rows, file_digest(path))
+
+
+def _packages() -> dict[str, str]:
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in _RECORDED_PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a trainer pod has no dagster, a data pod no jax
+            continue
+    return versions
