@@ -67,7 +67,7 @@ def read_job(path: Path) -> Job:
         config=record["config"],
         inputs=refs,
     )
-    inputs: dict[str, Artifact | tuple[Artifact, ...]] = {name: () for name in record["tuples"]}
+    inputs: dict[str, Artifact | tuple[Artifact, ...]] = dict.fromkeys(record["tuples"], ())
     for ref in refs:
         artifact = store.open(ref.address)
         if artifact is None or artifact.data_version != ref.data_version:

@@ -71,7 +71,7 @@ class Built:
     drifted: bool
 
 
-class MissingArtifact(LookupError):
+class MissingArtifactError(LookupError):
     """A node has no artifact of its current identity in the store."""
 
     def __init__(self, node: Node, store: Store):
@@ -82,12 +82,12 @@ class MissingArtifact(LookupError):
 
 
 def spec_of(store: Store, node: Node) -> ArtifactSpec:
-    """The identity a node has today. Raises MissingArtifact naming the first input that does not exist."""
+    """The identity a node has today. Raises MissingArtifactError naming the first input that does not exist."""
     return _spec(node, _resolved_inputs(store, node, {}))
 
 
 def resolve(store: Store, node: Node) -> Artifact:
-    """The artifact a node means today. Raises MissingArtifact when it, or any ancestor, does not exist."""
+    """The artifact a node means today. Raises MissingArtifactError when it, or any ancestor, does not exist."""
     return _resolve(store, node, {})
 
 
@@ -134,7 +134,7 @@ def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
     if place not in memo:
         found = store.find(_spec(node, _resolved_inputs(store, node, memo)))
         if found is None:
-            raise MissingArtifact(node, store)
+            raise MissingArtifactError(node, store)
         memo[place] = found
     return memo[place]
 

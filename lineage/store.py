@@ -85,6 +85,13 @@ class Artifact:
         """How another artifact refers to this one as its input `name`."""
         return InputRef(name, self.spec.key, self.spec.partition, self.data_version, self.spec.address)
 
+    def input(self, name: str) -> "Artifact":
+        """The input that was given under a name. Raises ValueError listing the names there are."""
+        for parent, ref in zip(self.store.parents(self), self.spec.inputs, strict=True):
+            if ref.name == name:
+                return parent
+        raise ValueError(f"{self.name} has no input {name!r}; it has: {', '.join(r.name for r in self.spec.inputs)}")
+
     def verify(self) -> None:
         """Re-read every byte. Raises ValueError naming the first file that is missing or has other bytes."""
         folder = self.folder()

@@ -1,0 +1,43 @@
+# The four commands of the lab; each sets up what it needs. See README.md.
+SHELL := /bin/sh
+export DAGSTER_HOME := $(CURDIR)
+export PYTHONPATH := $(CURDIR)
+PY := .venv/bin/python
+PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions
+
+.PHONY: help setup ferry ui test check format lock clean
+
+help: ## List the commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+setup: ## Build .venv from the lock file (only a Python 3.12 is needed)
+	@sh tools/bootstrap.sh
+
+ferry: setup ## Materialize today's smoke ferry and show what it did
+	@./marin ferry
+
+ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
+	@mkdir -p .marin/dagster
+	@.venv/bin/dagster dev -w workspace.yaml --host 127.0.0.1 --port 3000
+
+test: setup ## Run the tests (what .ci/run calls)
+	@$(PY) -m pytest -n 2 --dist loadfile
+
+check: setup ## Format, lint, types, lock file, import directions, definitions, tests
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/pyrefly check
+	@sh tools/check_lock.sh
+	@$(PY) -m pytest -q tests/test_imports.py
+	@mkdir -p .marin/dagster && .venv/bin/dagster definitions validate -w workspace.yaml 2>&1 | tail -n 2
+	@$(MAKE) --no-print-directory test
+
+format: setup ## Format and sort imports
+	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+
+lock: setup ## Resolve pyproject.toml again into requirements.lock
+	@.venv/bin/uv lock --quiet --python $(PY)
+	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project -o requirements.lock > /dev/null
+
+clean: ## Delete the environment; artifacts under .marin stay
+	@rm -rf .venv

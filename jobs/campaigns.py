@@ -1,0 +1,95 @@
+"""The ferry, the canary, the evaluation of checkpoints, pass rates and expiry, as jobs; the ferry's daily schedule."""
+
+import dagster as dg
+
+from marin_assets.operations import CAMPAIGN_TAG
+from partitions.axes import DAY_FORMAT
+
+FERRY_JOB = "smoke_ferry"
+MAX_SECONDS = "3600"
+
+
+def ferry_job() -> dg.UnresolvedAssetJobDefinition:
+    """Every asset under `ferry/` for one day, in one process: a step costs 20-50 ms there and 1 s as a process."""
+    return dg.define_asset_job(
+        FERRY_JOB,
+        selection=dg.AssetSelection.key_prefixes(["ferry"]),
+        executor_def=dg.in_process_executor,
+        tags={CAMPAIGN_TAG: "ferry", "dagster/max_runtime": MAX_SECONDS},
+        description="The daily smoke ferry: the whole graph, end to end, on real text.",
+    )
+
+
+def canary_job(hardware: str) -> dg.UnresolvedAssetJobDefinition:
+    """The day's canary run and its verdict; its fixed data is canonical and made by the first run that needs it."""
+    return dg.define_asset_job(
+        f"canary_{hardware}",
+        selection=dg.AssetSelection.keys(["canary", hardware, "checkpoint"], ["canary", hardware]),
+        executor_def=dg.in_process_executor,
+        tags={CAMPAIGN_TAG: f"canary_{hardware}", "dagster/max_runtime": MAX_SECONDS},
+        description=f"The day's fixed training run on {hardware}: loss in its band, throughput near its median.",
+    )
+
+
+def pass_rate_job() -> dg.UnresolvedAssetJobDefinition:
+    return dg.define_asset_job(
+        "pass_rates",
+        selection=dg.AssetSelection.keys(["operations", "ferry_pass_rate"], ["operations", "canary_cpu_pass_rate"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def expiry_job() -> dg.UnresolvedAssetJobDefinition:
+    return dg.define_asset_job(
+        "expire_ferries",
+        selection=dg.AssetSelection.keys(["operations", "ferry_expiry"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def eval_job(run: str) -> dg.UnresolvedAssetJobDefinition:
+    """One task at one saved step."""
+    return dg.define_asset_job(
+        f"evaluate_{run}",
+        selection=dg.AssetSelection.keys(["runs", run, "eval_result"]),
+        executor_def=dg.in_process_executor,
+        tags={"marin/run": run},
+    )
+
+
+def audit_job(run: str) -> dg.UnresolvedAssetJobDefinition:
+    """The contamination audit of one saved step."""
+    return dg.define_asset_job(
+        f"audit_{run}",
+        selection=dg.AssetSelection.keys(["runs", run, "contamination_audit"]),
+        executor_def=dg.in_process_executor,
+        tags={"marin/run": run},
+    )
+
+
+def schedules(ferry: dg.UnresolvedAssetJobDefinition, expiry: dg.UnresolvedAssetJobDefinition) -> list[dg.ScheduleDefinition]:
+    """The ferry at 06:30 UTC for the day that is running; the expiry an hour before."""
+
+    @dg.schedule(
+        name="daily_smoke_ferry",
+        job=ferry,
+        cron_schedule="30 6 * * *",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="The smoke ferry of the day, at 06:30 UTC.",
+    )
+    def daily_smoke_ferry(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        day = context.scheduled_execution_time.strftime(DAY_FORMAT)
+        return dg.RunRequest(run_key=f"ferry:{day}", partition_key=day)
+
+    return [
+        daily_smoke_ferry,
+        dg.ScheduleDefinition(
+            name="daily_ferry_expiry",
+            job=expiry,
+            cron_schedule="30 5 * * *",
+            execution_timezone="UTC",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description="Deletes ferries past their time to live, at 05:30 UTC.",
+        ),
+    ]

@@ -1,0 +1,132 @@
+"""Canaries: a fixed run a day on one kind of hardware, and the verdict on it.
+
+A canary fails for one of two reasons that must not be mixed up: the loss left its recorded band (a *regression*: code or
+numerics), or it could not finish (*infrastructure*). Slow is a warning against the median of recent runs, never one sample.
+"""
+
+import statistics
+from collections.abc import Iterator
+
+import dagster as dg
+
+from lineage.plan import Node, resolve
+from lineage.store import Artifact
+from marin_assets.data import canonical_per_source, whole_line_families
+from marin_assets.factory import OWNER, Family
+from marin_assets.runs import LOSS
+from partitions.axes import FIRST_DAY, days
+from recipes.canary import CanaryBand
+from recipes.lab import canary_line
+from recipes.runs import checkpoint
+from resources.lab import Lab
+
+
+def canary_data_families(hardware: str) -> Iterator[Family]:
+    """The canary's fixed data: canonical assets over vendored text, made once."""
+    line = canary_line(hardware, None)
+    yield from canonical_per_source(line)
+    yield from whole_line_families(line)
+
+
+def canary_run_family(hardware: str) -> Family:
+    """The day's training run."""
+    return Family(
+        example=_checkpoint(hardware, FIRST_DAY),
+        node_at=lambda lab, day: _checkpoint(hardware, str(day)),
+        store_of=lambda lab: lab.store,
+        builds_ancestors=True,
+        group="canary",
+        description=f"Fixed data, fixed spec, trained anew every day on {hardware}.",
+        kinds=frozenset({"jax"}),
+        partitions_def=days(),
+        invariants=(LOSS,),
+    )
+
+
+def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
+    """The verdict of a day: loss inside the band (blocking), throughput near the recent median (warning)."""
+    key = dg.AssetKey(["canary", band.hardware])
+
+    @dg.asset(
+        key=key,
+        deps=[dg.AssetKey(list(_checkpoint(band.hardware, FIRST_DAY).key))],
+        partitions_def=days(),
+        group_name="canary",
+        description="Did the fixed run land where it always lands, and as fast as lately?",
+        owners=[OWNER],
+        kinds={"jax"},
+        code_version="canary/1",
+        check_specs=[
+            dg.AssetCheckSpec(
+                "loss_in_band",
+                asset=key,
+                blocking=True,
+                partitions_def=days(),
+                description=f"final loss within [{band.low_loss_nats}, {band.high_loss_nats}] nats",
+            ),
+            dg.AssetCheckSpec(
+                "throughput_near_median",
+                asset=key,
+                partitions_def=days(),
+                description=f"tokens a second at least {band.min_throughput_ratio:.0%} of the median of recent runs",
+            ),
+        ],
+    )
+    def canary(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+        today = resolve(lab.store, _checkpoint(band.hardware, context.partition_key))
+        loss = float(today.manifest.extra["checkpoint"]["loss_nats"])
+        speed = _tokens_per_second(today)
+        earlier = recent_throughputs(lab, band, before=context.partition_key)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(today.data_version),
+            metadata={
+                "loss_nats": loss,
+                "tokens_per_second": speed,
+                "median_of_recent": statistics.median(earlier) if earlier else 0.0,
+                "recent_runs": len(earlier),
+            },
+            check_results=[loss_check(band, loss), throughput_check(band, speed, earlier)],
+        )
+
+    return canary
+
+
+def loss_check(band: CanaryBand, loss_nats: float) -> dg.AssetCheckResult:
+    """Inside the recorded band or not."""
+    return dg.AssetCheckResult(
+        check_name="loss_in_band",
+        passed=band.low_loss_nats <= loss_nats <= band.high_loss_nats,
+        description=f"regression check: final loss {loss_nats:.4f} nats, band [{band.low_loss_nats}, {band.high_loss_nats}]",
+    )
+
+
+def throughput_check(band: CanaryBand, speed: float, earlier: list[float]) -> dg.AssetCheckResult:
+    """A warning, and only against a median of enough runs."""
+    if len(earlier) < band.min_runs:
+        told, passed = f"{len(earlier)} earlier runs, {band.min_runs} are needed for a median: not judged", True
+    else:
+        median = statistics.median(earlier)
+        passed = speed >= band.min_throughput_ratio * median
+        told = f"{speed:,.0f} tokens/s, median of the last {len(earlier)} runs {median:,.0f}"
+    return dg.AssetCheckResult(
+        check_name="throughput_near_median", passed=passed, severity=dg.AssetCheckSeverity.WARN, description=told
+    )
+
+
+def recent_throughputs(lab: Lab, band: CanaryBand, before: str) -> list[float]:
+    """Tokens a second of the latest canary runs of earlier days, oldest first."""
+    runs = {
+        str(artifact.spec.partition): artifact
+        for artifact in lab.store.artifacts(*_checkpoint(band.hardware, before).key)
+        if str(artifact.spec.partition) < before
+    }
+    return [_tokens_per_second(runs[day]) for day in sorted(runs)[-band.window_runs :]]
+
+
+def _tokens_per_second(checkpoint: Artifact) -> float:
+    return float(checkpoint.manifest.extra["throughput"]["tokens_per_second"])
+
+
+def _checkpoint(hardware: str, day: str) -> Node:
+    line = canary_line(hardware, day)
+    return checkpoint(line, line.run.num_steps)

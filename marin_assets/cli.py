@@ -1,0 +1,73 @@
+"""The console script `marin`: a few lines over the graph for every command."""
+
+import datetime
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from marin_assets import summary
+from partitions.axes import day_of
+from resources.lab import lab_from_environment
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="An open language-model lab as one Dagster asset graph.")
+DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC unless told.")
+
+
+@app.callback()
+def set_up_logging(verbose: Annotated[bool, typer.Option(help="Show Dagster's own log too.")] = False) -> None:
+    """An open language-model lab as one Dagster asset graph."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("dagster").setLevel(logging.INFO if verbose else logging.ERROR)
+
+
+@app.command()
+def ferry(
+    day: Annotated[str | None, DAY] = None,
+    direct: Annotated[bool, typer.Option(help="Build the same nodes without Dagster (to measure its overhead).")] = False,
+) -> None:
+    """Materialize a day's smoke ferry and show what it did."""
+    _exit(summary.run_ferry(day or _today(), direct=direct, console=Console()))
+
+
+@app.command()
+def canary(hardware: Annotated[str, typer.Option()] = "cpu", day: Annotated[str | None, DAY] = None) -> None:
+    """Materialize a day's canary: its fixed run and the verdict on it."""
+    _exit(summary.run_job(lab_from_environment(), f"canary_{hardware}", day or _today()))
+
+
+@app.command()
+def materialize(
+    asset: Annotated[str, typer.Argument(help="Asset key, e.g. runs/tiny/training or corpus/default.")],
+    partition: Annotated[str | None, typer.Option(help="Partition, for an asset that has partitions.")] = None,
+) -> None:
+    """Materialize one canonical asset and whatever is missing above it, one Dagster run each."""
+    artifact = summary.materialize_with_ancestors(asset, partition)
+    Console().print(f"{artifact.name} is at {artifact.uri}", soft_wrap=True)
+
+
+@app.command()
+def lineage(folder: Annotated[Path, typer.Argument(help="Folder of an artifact, as the UI shows it.")]) -> None:
+    """Print what an artifact was made from, up to the files fetched, from manifests alone."""
+    summary.print_lineage(folder, Console())
+
+
+@app.command()
+def status() -> None:
+    """Show the latest ferries and canaries, and how many passed."""
+    summary.print_status(Console())
+
+
+def _today() -> str:
+    return day_of(datetime.datetime.now(datetime.UTC))
+
+
+def _exit(passed: bool) -> None:
+    if not passed:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,207 @@
+"""The data half of the graph: which asset each stage is, what it promises, and its partitions, for any line.
+
+The canonical assets have the source as their partition, the ferry's have it in the key and the day as their partition;
+both come from the same table below.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import dagster as dg
+
+from datakit import invariants
+from lineage.plan import Node
+from lineage.store import Store
+from marin_assets.factory import Family, Invariant, LeftOut
+from partitions.axes import sources
+from recipes import data
+from recipes.lab import SUITE_SOURCES, default_line
+from recipes.lines import Line
+from recipes.sources import catalogue
+from recipes.suites import suite_raw_source
+from resources.lab import Lab
+
+ROWS = Invariant("rows_conserved", "rows in = rows out + drops by reason", invariants.check_rows_conserved)
+FILES = Invariant("file_set", "the files are exactly those of the manifest, complete and in order", invariants.check_file_set)
+DOCUMENTS = Invariant(
+    "documents_valid", "ids are content ids, sorted and unique; the schema is exact", invariants.check_documents
+)
+ATTRIBUTES = Invariant(
+    "attributes_aligned",
+    "one row a document, same ids in the same files",
+    lambda artifact: invariants.check_attributes(artifact, artifact.input("normalized")),
+)
+CORPUS_VALID = Invariant("corpus_valid", "both splits sorted, unique, disjoint and of the exact schema", invariants.check_corpus)
+TOKENS_VALID = Invariant(
+    "tokens_match_documents",
+    "token rows = documents of the train split, in the same order",
+    lambda artifact: invariants.check_token_cache(artifact, artifact.input("corpus")),
+)
+
+
+@dataclass(frozen=True)
+class DataStage:
+    """A row of the table: the recipe's node function and how the graph shows it."""
+
+    node: Callable[..., Node]
+    group: str
+    description: str
+    kinds: frozenset[str]
+    invariants: tuple[Invariant, ...]
+
+
+PER_SOURCE = (
+    DataStage(data.raw, "sources", "Files as fetched: pinned, hash-checked, licence recorded.", frozenset({"file"}), (FILES,)),
+    DataStage(
+        data.normalized,
+        "datakit",
+        "Documents with `id = xxh3_128(text)`, sorted and unique; dropped rows are counted by reason with samples.",
+        frozenset({"parquet", "polars"}),
+        (ROWS, FILES, DOCUMENTS),
+    ),
+    DataStage(
+        data.minhash,
+        "datakit",
+        "MinHash bands of every document's word 5-grams, the candidates of fuzzy deduplication.",
+        frozenset({"parquet"}),
+        (FILES, ATTRIBUTES),
+    ),
+    DataStage(
+        data.quality,
+        "datakit",
+        "Quality signals of every document and the verdict of its domain's rules (prose rules never judge code).",
+        frozenset({"parquet", "polars"}),
+        (FILES, ATTRIBUTES),
+    ),
+    DataStage(
+        data.contamination,
+        "contamination",
+        "Marks against the benchmark items that the policy binds, with matched spans and canary recall.",
+        frozenset({"parquet"}),
+        (FILES, ATTRIBUTES),
+    ),
+    DataStage(
+        data.corpus,
+        "corpora",
+        "Documents that survive the declared filters, split into train and held-out (whole duplicate clusters to one side).",
+        frozenset({"parquet", "polars"}),
+        (ROWS, FILES, CORPUS_VALID),
+    ),
+    DataStage(
+        data.token_cache,
+        "token_caches",
+        "Token shards of the train split, bound to the exact tokenizer; document ends and ids are kept.",
+        frozenset({"binary"}),
+        (FILES, TOKENS_VALID),
+    ),
+)
+WHOLE_LINE = (
+    DataStage(
+        data.duplicates,
+        "datakit",
+        "Verified duplicate clusters across the scope's sources; a document leaves only for a match with a kept one.",
+        frozenset({"parquet"}),
+        (FILES,),
+    ),
+    DataStage(data.suite, "eval_suites", "Benchmark items by content.", frozenset({"parquet"}), (FILES,)),
+    DataStage(
+        data.tokenizer, "tokenizers", "Byte-level BPE trained on the corpus.", frozenset({"json", "huggingface"}), (FILES,)
+    ),
+    DataStage(
+        data.mixture,
+        "mixtures",
+        "Frozen weights and the exact cache digests they bind: the pivot between data and training.",
+        frozenset({"json"}),
+        (FILES,),
+    ),
+)
+_OVER_CATALOGUE = (data.raw, data.normalized, data.minhash, data.quality)
+"""Stages that do not depend on a corpus's choice of sources: canonical for everything in the catalogue."""
+
+
+def canonical_families() -> Iterator[Family]:
+    """The data assets of the default line, one partition a source."""
+    line = default_line()
+    every_source = sources(sorted(catalogue()))
+    of_line = sources(line.sources)
+    for stage in PER_SOURCE:
+        over_catalogue = stage.node in _OVER_CATALOGUE
+        yield _family(
+            stage,
+            example=stage.node(line, line.sources[0]),
+            node_at=_at_source(stage, line),
+            store_of=lambda lab: lab.store,
+            partitions_def=every_source if over_catalogue else of_line,
+        )
+    yield from whole_line_families(line)
+
+
+def whole_line_families(line: Line) -> Iterator[Family]:
+    """The assets that a canonical line has one of."""
+    for stage in WHOLE_LINE:
+        node = stage.node(line)
+        yield _family(stage, node, lambda lab, partition, node=node: node, lambda lab: lab.store, None)
+
+
+def canonical_per_source(line: Line) -> Iterator[Family]:
+    """The per-source assets of another canonical line that are its own (its policy, corpus and cache)."""
+    for stage in PER_SOURCE:
+        if stage.node not in _OVER_CATALOGUE:
+            example = stage.node(line, line.sources[0])
+            yield _family(stage, example, _at_source(stage, line), lambda lab: lab.store, sources(line.sources))
+
+
+def daily_families(
+    example: Line, line_at: Callable[[Store, str], Line], days: dg.PartitionsDefinition, roster: tuple[str, ...]
+) -> Iterator[Family]:
+    """The data assets of a ferry: the source in the key, the day as partition.
+
+    `example` names every source that some day may use; `line_at` reads the day's roster, which lies under the key `roster`.
+    """
+
+    def at_source(stage: DataStage, source: str) -> Callable[[Lab, str | None], Node | LeftOut]:
+        def node_at(lab: Lab, day: str | None) -> Node | LeftOut:
+            line = line_at(lab.ferry_store, str(day))
+            used = {*line.sources, suite_raw_source(line.suite_source)}
+            return stage.node(line, source) if source in used else LeftOut(f"the roster of {day} does not name {source}")
+
+        return node_at
+
+    def at_line(stage: DataStage) -> Callable[[Lab, str | None], Node | LeftOut]:
+        return lambda lab, day: stage.node(line_at(lab.ferry_store, str(day)))
+
+    for stage in PER_SOURCE:
+        is_raw = stage.node is data.raw
+        for source in (*example.sources, *SUITE_SOURCES) if is_raw else example.sources:
+            family = _family(
+                stage, stage.node(example, source), at_source(stage, source), lambda lab: lab.ferry_store, days, "ferry_"
+            )
+            yield replace(family, after=(roster,) if is_raw else ())
+    for stage in WHOLE_LINE:
+        family = _family(stage, stage.node(example), at_line(stage), lambda lab: lab.ferry_store, days, "ferry_")
+        items = tuple(data.raw(example, source).key for source in SUITE_SOURCES)
+        yield replace(family, after=items if stage.node is data.suite else ())
+
+
+def _at_source(stage: DataStage, line: Line) -> Callable[[Lab, str | None], Node | LeftOut]:
+    return lambda lab, source: stage.node(line, source)
+
+
+def _family(
+    stage: DataStage,
+    example: Node,
+    node_at: Callable[[Lab, str | None], Node | LeftOut],
+    store_of: Callable[[Lab], Store],
+    partitions_def: dg.PartitionsDefinition | None,
+    group_prefix: str = "",
+) -> Family:
+    return Family(
+        example=example,
+        node_at=node_at,
+        store_of=store_of,
+        group=f"{group_prefix}{stage.group}",
+        description=stage.description,
+        kinds=stage.kinds,
+        partitions_def=partitions_def,
+        invariants=stage.invariants,
+    )

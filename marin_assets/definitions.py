@@ -1,0 +1,53 @@
+"""The one assembly of the graph: production, tests and notebooks use it."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from jobs import campaigns
+from marin_assets.canary import canary_asset, canary_data_families, canary_run_family
+from marin_assets.data import canonical_families
+from marin_assets.factory import Family, family_asset
+from marin_assets.ferry import ferry_families
+from marin_assets.operations import ferry_expiry, pass_rate_asset
+from marin_assets.runs import run_assets
+from recipes.lab import cpu_band, default_line
+from resources.lab import LabResource, lab_from_environment
+from sensors.campaigns import canary_after_ferry, pass_rate_sensors
+from sensors.checkpoints import checkpoint_sensor
+
+
+def families() -> Iterator[Family]:
+    """Every asset that is an artifact."""
+    yield from canonical_families()
+    yield from canary_data_families("cpu")
+    yield canary_run_family("cpu")
+    yield from ferry_families()
+
+
+def build_defs(lab: LabResource) -> dg.Definitions:
+    """Assets, jobs, schedules and sensors over a lab."""
+    line = default_line()
+    ferry, canary, rates = campaigns.ferry_job(), campaigns.canary_job("cpu"), campaigns.pass_rate_job()
+    evaluate, audit, expiry = campaigns.eval_job(line.run.name), campaigns.audit_job(line.run.name), campaigns.expiry_job()
+    return dg.Definitions(
+        assets=[
+            *(family_asset(family) for family in families()),
+            *run_assets(line),
+            canary_asset(cpu_band()),
+            pass_rate_asset("ferry"),
+            pass_rate_asset("canary_cpu"),
+            ferry_expiry,
+        ],
+        jobs=[ferry, canary, rates, evaluate, audit, expiry],
+        schedules=campaigns.schedules(ferry, expiry),
+        sensors=[
+            checkpoint_sensor(line, evaluate, audit),
+            canary_after_ferry(ferry, canary),
+            *pass_rate_sensors([ferry, canary], rates),
+        ],
+        resources={"lab": lab},
+    )
+
+
+defs = build_defs(lab_from_environment())

@@ -1,0 +1,178 @@
+"""One factory for every asset that is an artifact: find the node, build it, check it, describe it.
+
+The asset's key is the node's key, its dependencies are the keys of the node's inputs, its code version is the stage's, its
+data version is the content digest of the manifest. So the picture in the UI and the manifests cannot disagree about what
+was made from what; they differ only when someone edits one of them, which the lineage check looks for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from lineage.config import to_jsonable
+from lineage.digests import identity_digest
+from lineage.plan import Built, Node, ancestors_first, build
+from lineage.store import Artifact, Store
+from marin_assets.describe import describe
+from resources.lab import Lab
+
+OWNER = "team:open-lab"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Why a partition has no artifact on purpose (a source that the day's roster does not name)."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """A blocking check: a name, what it promises, and the engine's function that lists violations."""
+
+    name: str
+    promise: str
+    violations: Callable[[Artifact], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """An asset: every partition of it is one node."""
+
+    example: Node
+    """The node of some partition (or the only one): gives the key, the stage and the dependencies."""
+
+    node_at: Callable[[Lab, str | None], Node | LeftOut]
+    store_of: Callable[[Lab], Store]
+    group: str
+    description: str
+    kinds: frozenset[str]
+    partitions_def: dg.PartitionsDefinition | None = None
+    invariants: tuple[Invariant, ...] = ()
+    mappings: Mapping[tuple[str, ...], dg.PartitionMapping] = field(default_factory=dict)
+    """Partition mappings that cannot be read off the example (a step-by-task asset on its step)."""
+
+    builds_ancestors: bool = False
+    """Make what is missing upstream too, reporting each ancestor as materialized by the same run (a canary's fixed data)."""
+
+    after: tuple[tuple[str, ...], ...] = ()
+    """Keys that must be there first though they are no input of the example (the roster, the offline items)."""
+
+
+def family_asset(family: Family) -> dg.AssetsDefinition:
+    """The Dagster asset of a family."""
+    key = dg.AssetKey(list(family.example.key))
+    stage = family.example.stage
+
+    @dg.asset(
+        key=key,
+        deps=dependencies(family),
+        partitions_def=family.partitions_def,
+        group_name=family.group,
+        description=family.description,
+        owners=[OWNER],
+        kinds=set(family.kinds),
+        code_version=f"{stage.name}@{stage.version}:{identity_digest(to_jsonable(family.example.config))[:8]}",
+        check_specs=[
+            dg.AssetCheckSpec(
+                invariant.name,
+                asset=key,
+                description=invariant.promise,
+                blocking=True,
+                partitions_def=family.partitions_def,
+            )
+            for invariant in family.invariants
+        ],
+    )
+    def materialize(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+        partition = context.partition_key if family.partitions_def is not None else None
+        node = family.node_at(lab, partition)
+        if isinstance(node, LeftOut):
+            context.log.info(f"{key.to_user_string()}[{partition}] is left out: {node.reason}")
+            return _left_out(family, node)
+        store = family.store_of(lab)
+        if family.builds_ancestors:
+            _build_ancestors(context, store, node, lab)
+        built = build(store, node, launcher=lab.launcher, run_id=context.run_id)
+        context.log.info(_said(built))
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(built.artifact.data_version),
+            metadata=describe(built),
+            tags={"marin/version": built.artifact.spec.version},
+            check_results=[_checked(invariant, built.artifact) for invariant in family.invariants],
+        )
+
+    return materialize
+
+
+def dependencies(family: Family) -> list[dg.AssetDep]:
+    """One dependency for every key among the example's inputs, with the mapping its partitions ask for."""
+    example = family.example
+    partitions_of: dict[tuple[str, ...], set[str | None]] = {}
+    for parent in example.parents():
+        partitions_of.setdefault(parent.key, set()).add(parent.partition)
+    found = []
+    for key, partitions in partitions_of.items():
+        if key in family.mappings:
+            mapping = family.mappings[key]
+        elif partitions == {None}:
+            mapping = None
+        elif partitions == {example.partition}:
+            mapping = dg.IdentityPartitionMapping()
+        else:
+            mapping = dg.SpecificPartitionsPartitionMapping(sorted(p for p in partitions if p is not None))
+        found.append(dg.AssetDep(dg.AssetKey(list(key)), partition_mapping=mapping))
+    return found + [dg.AssetDep(dg.AssetKey(list(key))) for key in family.after if key not in partitions_of]
+
+
+def _build_ancestors(context: dg.AssetExecutionContext, store: Store, node: Node, lab: Lab) -> None:
+    for ancestor in ancestors_first([node])[:-1]:
+        built = build(store, ancestor, launcher=lab.launcher, run_id=context.run_id)
+        if not built.reused:
+            context.log.info(_said(built))
+            context.log_event(materialization(built))
+
+
+def materialization(built: Built) -> dg.AssetMaterialization:
+    """The event of an artifact that was made outside its own asset's step."""
+    spec = built.artifact.spec
+    return dg.AssetMaterialization(
+        asset_key=dg.AssetKey(list(spec.key)),
+        partition=spec.partition,
+        metadata=describe(built),
+        tags={
+            "dagster/data_version": built.artifact.data_version,
+            "dagster/code_version": f"{spec.stage}@{spec.stage_version}",
+            "marin/version": spec.version,
+        },
+    )
+
+
+def _said(built: Built) -> str:
+    made = built.artifact.manifest
+    if not built.reused:
+        return f"{built.artifact.name}: made in {made.resources.wall_seconds:.1f} s at {built.artifact.uri}"
+    drift = " (its code has changed since, its stage version has not: drift)" if built.drifted else ""
+    return f"{built.artifact.name}: reused, made {made.created}{drift}"
+
+
+def _checked(invariant: Invariant, artifact: Artifact) -> dg.AssetCheckResult:
+    violations = list(invariant.violations(artifact))
+    return dg.AssetCheckResult(
+        check_name=invariant.name,
+        passed=not violations,
+        description=f"{artifact.name}: " + ("; ".join(violations[:5]) if violations else invariant.promise),
+        metadata={"violations": len(violations)},
+    )
+
+
+def _left_out(family: Family, left_out: LeftOut) -> dg.MaterializeResult:
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion("left-out"),
+        metadata={"left_out": left_out.reason, "dagster/row_count": 0},
+        check_results=[
+            dg.AssetCheckResult(check_name=invariant.name, passed=True, description=f"left out: {left_out.reason}")
+            for invariant in family.invariants
+        ],
+    )

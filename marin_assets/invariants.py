@@ -1,0 +1,48 @@
+"""Blocking promises about models and audits (those about data are the data engine's: `datakit.invariants`)."""
+
+import json
+import math
+
+import polars as pl
+
+from lineage.store import Artifact
+
+LOSS_SHARE_OF_GUESSING = 0.9
+"""A run that ends above 0.9 ln(V) has learned next to nothing (ln 8192 = 9.01; unigram entropy of our text is near 7)."""
+
+
+def loss_violations(checkpoint: Artifact) -> list[str]:
+    """The loss of every logged step is finite, and the last ones lie below a share of ln(vocabulary)."""
+    facts = checkpoint.manifest.extra["checkpoint"]
+    losses = pl.read_parquet(checkpoint.files("metrics.parquet")[0])["loss_nats"]
+    bound = LOSS_SHARE_OF_GUESSING * math.log(facts["vocab_size"])
+    found = []
+    if not losses.is_finite().all():
+        found.append(f"{losses.len() - int(losses.is_finite().sum())} of {losses.len()} logged losses are not finite")
+    if not facts["loss_nats"] < bound:
+        found.append(f"final loss {facts['loss_nats']:.3f} nats is not below {bound:.3f}")
+    return found
+
+
+def score_violations(result: Artifact) -> list[str]:
+    """Every score is finite and inside its own interval."""
+    return [
+        f"{score['task']}/{score['metric']} = {score['value']} in [{score['low']}, {score['high']}]"
+        for score in result.manifest.extra["scores"]
+        if not score["low"] <= score["value"] <= score["high"]
+        or not all(math.isfinite(score[name]) for name in ("value", "low", "high"))
+    ]
+
+
+def audit_violations(audit: Artifact) -> list[str]:
+    """The audit has a verdict and a row for every item of every suite that it was given."""
+    found = []
+    report = json.loads(audit.files("audit.json")[0].read_text())
+    if report.get("verdict") not in ("clean", "fragments_only", "contaminated"):
+        found.append(f"verdict is {report.get('verdict')!r}")
+    rows = pl.read_parquet(audit.files("items.parquet")[0]).height
+    suites = [parent for parent in audit.store.parents(audit) if parent.spec.stage == "evals.suite"]
+    items = sum(pl.read_parquet(suite.files("items.parquet")[0], columns=["item_id"]).height for suite in suites)
+    if rows != items:
+        found.append(f"{rows} rows for {items} items of the suites")
+    return found

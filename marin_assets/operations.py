@@ -1,0 +1,154 @@
+"""Operations: the pass rates of ferries and canaries, and the expiry of what a ferry left.
+
+A pass rate is read from the run ledger, so it sees every outcome: passes, broken invariants and machines that died.
+"""
+
+import datetime
+from dataclasses import dataclass
+
+import dagster as dg
+
+from lineage.store import Store
+from marin_assets.factory import OWNER
+from partitions.axes import day_of
+from resources.lab import FERRY_TTL_DAYS, Lab
+
+CAMPAIGN_TAG = "marin/campaign"
+MIN_PASS_RATE = 0.9
+WINDOW_RUNS = 30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run of a campaign ended."""
+
+    day: str
+    run_id: str
+    status: str
+    """`passed`, `regression` (a blocking check failed), `infrastructure` (anything else that failed), `running`."""
+
+    cause: str
+    ended: str
+    seconds: float
+
+
+def outcomes(instance: dg.DagsterInstance, campaign: str, limit: int = WINDOW_RUNS) -> list[Outcome]:
+    """The latest runs of a campaign, newest first, and why the failed ones failed."""
+    records = instance.get_run_records(dg.RunsFilter(tags={CAMPAIGN_TAG: campaign}), limit=limit)
+    return [_outcome(instance, record) for record in records]
+
+
+def _outcome(instance: dg.DagsterInstance, record: dg.RunRecord) -> Outcome:
+    run = record.dagster_run
+    status, cause = classify(instance, run)
+    ended = datetime.datetime.fromtimestamp(record.end_time, datetime.UTC) if record.end_time else None
+    return Outcome(
+        day=run.tags.get("dagster/partition", ""),
+        run_id=run.run_id,
+        status=status,
+        cause=cause,
+        ended=ended.isoformat(timespec="seconds") if ended else "",
+        seconds=round((record.end_time or 0) - (record.start_time or 0), 1) if record.end_time else 0.0,
+    )
+
+
+def classify(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str]:
+    """Tell a broken promise from a broken machine: the first failed blocking check decides, else the first error."""
+    if run.status is dg.DagsterRunStatus.SUCCESS:
+        return "passed", ""
+    if run.status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED):
+        return "running", run.status.value
+    failures = []
+    for entry in instance.all_logs(run.run_id):
+        event = entry.dagster_event
+        if event is None:
+            continue
+        if event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            evaluation = event.asset_check_evaluation_data
+            if not evaluation.passed and evaluation.blocking:
+                return "regression", f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
+        elif event.is_step_failure:
+            failures.append(f"{event.step_key}: {_innermost(event.step_failure_data.error)}")
+        elif event.is_run_failure and event.message:
+            failures.append(event.message)
+    return "infrastructure", (failures or [run.status.value])[0][:300]
+
+
+def _innermost(error) -> str:
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message.strip() if error is not None else "no error was recorded"
+
+
+def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
+    """Pass-rate history of a campaign (`ferry`, `canary_cpu`), with the check that it stays at 90 %."""
+    key = dg.AssetKey(["operations", f"{campaign}_pass_rate"])
+
+    @dg.asset(
+        key=key,
+        group_name="operations",
+        description=f"The last {WINDOW_RUNS} runs of {campaign}: how many passed, and why the others did not.",
+        owners=[OWNER],
+        kinds={"table"},
+        code_version="pass_rate/1",
+        check_specs=[
+            dg.AssetCheckSpec("pass_rate_at_least_90_percent", asset=key, description=f"pass rate >= {MIN_PASS_RATE:.0%}")
+        ],
+    )
+    def pass_rate(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        history = [outcome for outcome in outcomes(context.instance, campaign) if outcome.status != "running"]
+        rate = sum(outcome.status == "passed" for outcome in history) / len(history) if history else 1.0
+        told = f"{rate:.0%} of {len(history)} finished runs" if history else "no finished run yet: nothing to judge"
+        return dg.MaterializeResult(
+            metadata={
+                "pass_rate": rate,
+                "runs": len(history),
+                "regressions": sum(outcome.status == "regression" for outcome in history),
+                "infrastructure_failures": sum(outcome.status == "infrastructure" for outcome in history),
+                "history": dg.MetadataValue.table([dg.TableRecord(vars(outcome)) for outcome in history[:WINDOW_RUNS]])
+                if history
+                else dg.MetadataValue.text("no finished run yet"),
+            },
+            check_results=[
+                dg.AssetCheckResult(
+                    check_name="pass_rate_at_least_90_percent", passed=rate >= MIN_PASS_RATE, description=told
+                )
+            ],
+        )
+
+    return pass_rate
+
+
+def expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[str]:
+    """Addresses of the artifacts whose day is more than `ttl_days` before `today`."""
+    oldest = datetime.date.fromisoformat(today) - datetime.timedelta(days=ttl_days)
+    return [
+        artifact.spec.address
+        for artifact in store.artifacts()
+        if artifact.spec.partition and datetime.date.fromisoformat(artifact.spec.partition) < oldest
+    ]
+
+
+def delete_expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[str]:
+    """Delete what has expired, manifests first; the addresses that are gone."""
+    gone = expired(store, today, ttl_days)
+    for address in gone:
+        artifact = store.open(address)
+        if artifact is not None:
+            store.delete(artifact)
+    return gone
+
+
+@dg.asset(
+    key=["operations", "ferry_expiry"],
+    group_name="operations",
+    owners=[OWNER],
+    kinds={"table"},
+    code_version="ferry_expiry/1",
+)
+def ferry_expiry(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+    """Deletes every ferry artifact that is older than the ferries' time to live."""
+    today = day_of(datetime.datetime.now(datetime.UTC))
+    gone = delete_expired(lab.ferry_store, today)
+    context.log.info(f"deleted {len(gone)} artifacts older than {FERRY_TTL_DAYS} days")
+    return dg.MaterializeResult(metadata={"deleted": len(gone), "addresses": dg.MetadataValue.json(gone[:1000])})

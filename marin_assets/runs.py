@@ -1,0 +1,137 @@
+"""A declared run as assets: the run itself, its checkpoints as they appear, and what each of them is worth.
+
+`runs/<run>/training` launches (or resumes) the training job. Checkpoints are external assets: the job commits them and a
+sensor reports each as a step partition (sensors/checkpoints.py), so neither side needs the other alive.
+"""
+
+import dagster as dg
+
+from evals.stage import TaskSpec
+from lineage.plan import Node, build
+from marin_assets.describe import describe
+from marin_assets.factory import OWNER, Family, Invariant, dependencies, family_asset
+from marin_assets.invariants import audit_violations, loss_violations, score_violations
+from partitions.axes import step_and_task, steps, steps_by_task
+from recipes.lines import Line
+from recipes.runs import audit, checkpoint, eval_result, eval_tasks
+from resources.lab import Lab
+from trainer.stage import parse_step_partition, step_partition
+
+LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
+SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
+AUDITED = Invariant("audit_present", "the audit covers every task of the suite and has a verdict", audit_violations)
+
+
+def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """Training, checkpoints, evaluation and audit of a line's run."""
+    return [
+        training_asset(line),
+        checkpoint_spec(line),
+        family_asset(eval_family(line)),
+        family_asset(audit_family(line)),
+    ]
+
+
+def training_key(line: Line) -> dg.AssetKey:
+    return dg.AssetKey(["runs", line.run.name, "training"])
+
+
+def checkpoint_key(line: Line) -> dg.AssetKey:
+    return dg.AssetKey(list(checkpoint(line, line.run.num_steps).key))
+
+
+def training_asset(line: Line) -> dg.AssetsDefinition:
+    """Launches the run, which commits its checkpoints by itself; resumes at the last one after a kill."""
+    final = checkpoint(line, line.run.num_steps)
+    family = _family(line, final, lambda lab, partition: final, "")
+
+    @dg.asset(
+        key=training_key(line),
+        deps=dependencies(family),
+        group_name="runs",
+        description=f"Trains `{line.run.name}` for {line.run.num_steps} steps, saving every {line.run.save_every_steps}.",
+        owners=[OWNER],
+        kinds={"jax"},
+        code_version=f"{final.stage.name}@{final.stage.version}",
+        check_specs=[
+            dg.AssetCheckSpec(LOSS.name, asset=training_key(line), description=LOSS.promise, blocking=True)
+        ],
+    )
+    def training(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+        built = build(lab.store, final, launcher=lab.launcher, run_id=context.run_id)
+        violations = loss_violations(built.artifact)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(built.artifact.data_version),
+            metadata=describe(built),
+            check_results=[
+                dg.AssetCheckResult(check_name=LOSS.name, passed=not violations, description="; ".join(violations) or LOSS.promise)
+            ],
+        )
+
+    return training
+
+
+def checkpoint_spec(line: Line) -> dg.AssetSpec:
+    """The checkpoints: external, one dynamic partition a saved step."""
+    return dg.AssetSpec(
+        checkpoint_key(line),
+        deps=[training_key(line)],
+        partitions_def=steps(line.run.name),
+        group_name="runs",
+        description=f"Checkpoints of `{line.run.name}`, one partition a saved step, reported as training commits them.",
+        owners=[OWNER],
+        kinds={"jax", "safetensors"},
+        code_version="checkpoint/1",
+    )
+
+
+def eval_family(line: Line) -> Family:
+    """Scores of one task at one saved step."""
+    tasks = {task.name: task for task in eval_tasks(line)}
+
+    def node_at(lab: Lab, partition: str | None) -> Node:
+        step, task = step_and_task(str(partition))
+        return _eval_node(line, parse_step_partition(step), tasks[task])
+
+    example = _eval_node(line, line.run.num_steps, next(iter(tasks.values())))
+    return Family(
+        example=example,
+        node_at=node_at,
+        store_of=lambda lab: lab.store,
+        group="runs",
+        description="Scores with 95 % intervals and per-item records of one task at one saved step.",
+        kinds=frozenset({"jax", "parquet"}),
+        partitions_def=steps_by_task(line.run.name, list(tasks)),
+        invariants=(SCORES,),
+        mappings={checkpoint(line, 1).key: dg.MultiToSingleDimensionPartitionMapping("step")},
+    )
+
+
+def audit_family(line: Line) -> Family:
+    """Contamination audit of one saved step."""
+    example = audit(line, line.run.num_steps)
+    return Family(
+        example=example,
+        node_at=lambda lab, partition: audit(line, parse_step_partition(str(partition))),
+        store_of=lambda lab: lab.store,
+        group="runs",
+        description="Which benchmark items the corpus held, before and after decontamination, and which steps saw them.",
+        kinds=frozenset({"parquet"}),
+        partitions_def=steps(line.run.name),
+        invariants=(AUDITED,),
+    )
+
+
+def _eval_node(line: Line, step: int, task: TaskSpec) -> Node:
+    return eval_result(line, step, (task,), partition=f"{step_partition(step)}|{task.name}")
+
+
+def _family(line: Line, example: Node, node_at, description: str) -> Family:
+    return Family(
+        example=example,
+        node_at=node_at,
+        store_of=lambda lab: lab.store,
+        group="runs",
+        description=description,
+        kinds=frozenset({"jax"}),
+    )

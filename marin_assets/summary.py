@@ -1,0 +1,215 @@
+"""What the command line runs and shows: ferries and canaries in process, tables, and where to look next."""
+
+import json
+import logging
+import time
+from pathlib import Path
+
+import dagster as dg
+from rich.console import Console
+from rich.table import Table
+
+from datakit.roster import registry_reachable
+from evals.report import StageRow, stage_rows, unigram_entropy
+from lineage.manifest import MANIFEST_NAME
+from lineage.plan import MissingArtifactError, Node, ancestors_first, build, resolve
+from lineage.store import Artifact, Store
+from marin_assets.definitions import build_defs, families
+from marin_assets.operations import Outcome, outcomes
+from recipes import ferry
+from recipes.lab import default_line
+from recipes.runs import checkpoint
+from resources.lab import REPOSITORY, Lab, LabResource, lab_from_environment
+
+log = logging.getLogger(__name__)
+CAMPAIGNS = ("ferry", "canary_cpu")
+
+
+def run_ferry(day: str, *, direct: bool, console: Console) -> bool:
+    """Materialize a day's ferry in this process and print its tables; whether it passed."""
+    resource = lab_from_environment()
+    lab = Lab.at(resource.root, workers=resource.workers)
+    before = {artifact.spec.address for artifact in lab.ferry_store.artifacts()}
+    started = time.perf_counter()
+    passed = ferry_direct(lab, day) if direct else run_job(resource, "smoke_ferry", day)
+    seconds = time.perf_counter() - started
+    if passed:
+        print_ferry(lab.ferry_store, day, before, seconds, console)
+    else:
+        console.print(f"[bold red]the ferry of {day} failed[/]; `make ui` shows the run, `./marin status` its cause")
+    return passed
+
+
+def ferry_direct(lab: Lab, day: str) -> bool:
+    """The same nodes by the same functions, with no Dagster: the other side of the overhead benchmark."""
+    reachable = registry_reachable(ferry.ferry_pins(), lab.ferry_store.downloads)
+    build(lab.ferry_store, ferry.roster(day, reachable=reachable))
+    for node in ferry.ferry_nodes(ferry.rostered_line(lab.ferry_store, day)):
+        build(lab.ferry_store, node, launcher=lab.launcher)
+    return True
+
+
+def run_job(resource: LabResource, job: str, partition: str) -> bool:
+    """Run a job in this process, recorded in the instance that the UI reads; whether it succeeded."""
+    definition = build_defs(resource).resolve_job_def(job)
+    with dg.DagsterInstance.get() as instance:
+        result = definition.execute_in_process(
+            partition_key=partition, instance=instance, raise_on_error=False, tags={"marin/launched_by": "command line"}
+        )
+    return result.success
+
+
+def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
+    """Materialize one canonical asset and what is missing above it, one Dagster run each.
+
+    Raises: ValueError naming a key that the graph has not; what the engines raise.
+    """
+    resource = lab_from_environment()
+    lab = Lab.at(resource.root, workers=resource.workers)
+    node, target = _node(lab, key, partition)
+    definitions = build_defs(resource)
+    with dg.DagsterInstance.get() as instance:
+        for ancestor in ancestors_first([node]):
+            at_target = ancestor is node
+            if not at_target and _exists(lab.store, ancestor):
+                continue
+            asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
+            asset_partition = ancestor.partition if asset.partitions_def is not None else None
+            result = dg.materialize(
+                [asset],
+                partition_key=asset_partition,
+                instance=instance,
+                resources={"lab": resource},
+                raise_on_error=True,
+                selection=[asset.key],
+            )
+            log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
+    return resolve(lab.store, node)
+
+
+def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
+    line = default_line()
+    if key == f"runs/{line.run.name}/training":
+        return checkpoint(line, line.run.num_steps), key.split("/")
+    for family in families():
+        if "/".join(family.example.key) == key:
+            found = family.node_at(lab, partition)
+            if isinstance(found, Node):
+                return found, list(found.key)
+            raise ValueError(f"{key}[{partition}] is left out: {found.reason}")
+    raise ValueError(f"the graph has no asset {key!r}; `dg list defs` shows them all")
+
+
+def _exists(store: Store, node: Node) -> bool:
+    try:
+        resolve(store, node)
+    except MissingArtifactError:
+        return False
+    return True
+
+
+def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:
+    """Stages, loss, scores, verdict, and where everything lies."""
+    line = ferry.rostered_line(store, day)
+    report = resolve(store, ferry.report(line))
+    artifacts = [resolve(store, node) for node in ferry.ferry_nodes(line)]
+    reused = sum(artifact.spec.address in before for artifact in artifacts)
+    by_stage = {artifact.spec.stage: artifact for artifact in artifacts}
+    scores = by_stage["evals.result"].manifest.extra["scores"]
+    console.print(stage_table(stage_rows(artifacts), title=f"smoke ferry {day}"))
+    console.print(scores_table(scores))
+    console.print(_loss_line(by_stage["trainer.checkpoint"], unigram_entropy(scores)))
+    console.print(f"audit: [bold]{report.manifest.extra['verdict']}[/] " + _audit_counts(by_stage["evals.audit"]))
+    roster = resolve(store, ferry.roster(day, reachable="vendored_prose" not in line.sources)).manifest.extra["roster"]
+    if roster["reason"]:
+        console.print(f"[yellow]{roster['reason']}: ran on the offline sources, without {', '.join(roster['left_out'])}[/]")
+    console.print(f"reused {reused} of {len(artifacts)} artifacts; took {seconds:.0f} s")
+    console.print(f"loss curve  {report.files('loss.png')[0]}", soft_wrap=True)
+    console.print(f"report      {report.files('report.html')[0]}", soft_wrap=True)
+    console.print(f"artifacts   {store.storage.uri('ferry')}", soft_wrap=True)
+    console.print("UI          make ui, then http://127.0.0.1:3000/asset-groups")
+
+
+def _loss_line(checkpoint_artifact: Artifact, entropy: float | None) -> str:
+    facts = checkpoint_artifact.manifest.extra["checkpoint"]
+    told = f"training loss {facts['loss_nats']:.3f} nats a token at step {facts['step']:,}"
+    return told + (f"; unigram entropy of the held-out text {entropy:.3f}" if entropy is not None else "")
+
+
+def _audit_counts(audit: Artifact) -> str:
+    return json.dumps(audit.manifest.extra["audit"].get("counts", {}), sort_keys=True)
+
+
+def stage_table(rows: list[StageRow], title: str) -> Table:
+    """Per stage: rows, bytes and tokens in and out, drops by reason, seconds, peak memory."""
+    table = Table(title=title, title_style="bold", header_style="bold", pad_edge=False)
+    table.add_column("stage")
+    for name in ("rows in", "rows out", "MB in", "MB out", "tokens in", "tokens out"):
+        table.add_column(name, justify="right")
+    table.add_column("drops", ratio=1)
+    table.add_column("s", justify="right")
+    table.add_column("peak MiB", justify="right")
+    for row in rows:
+        drops = ", ".join(f"{reason} {count:,}" for reason, count in row.drops.items())
+        table.add_row(
+            f"{row.stage} x{row.num_artifacts}" if row.num_artifacts > 1 else row.stage,
+            *(f"{count:,}" if count else "" for count in (row.rows_in, row.rows_out)),
+            *(f"{count / 1e6:.1f}" if count else "" for count in (row.bytes_in, row.bytes_out)),
+            *(f"{count:,}" if count else "" for count in (row.tokens_in, row.tokens_out)),
+            drops,
+            f"{row.seconds:.1f}",
+            f"{row.peak_mib:.0f}",
+        )
+    return table
+
+
+def scores_table(scores: list[dict]) -> Table:
+    """Every score with its interval."""
+    table = Table(title="scores", title_style="bold", header_style="bold", pad_edge=False)
+    for name in ("task", "metric"):
+        table.add_column(name)
+    for name in ("value", "95 % interval", "n"):
+        table.add_column(name, justify="right")
+    for s in scores:
+        table.add_row(
+            s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}"
+        )
+    return table
+
+
+def status_table(history: list[Outcome], campaign: str) -> Table:
+    """The latest runs of a campaign."""
+    table = Table(title=campaign, title_style="bold", header_style="bold", pad_edge=False)
+    for name in ("day", "ended", "status", "s", "cause", "run"):
+        table.add_column(name)
+    for o in history:
+        table.add_row(o.day, o.ended, o.status, f"{o.seconds:.0f}", o.cause, o.run_id[:8])
+    return table
+
+
+def print_status(console: Console) -> None:
+    """The latest ferries and canaries, and how many passed."""
+    with dg.DagsterInstance.get() as instance:
+        for campaign in CAMPAIGNS:
+            history = outcomes(instance, campaign)
+            finished = [o for o in history if o.status != "running"]
+            passed = sum(o.status == "passed" for o in finished)
+            console.print(status_table(history, f"{campaign}: {passed} of {len(finished)} finished runs passed"))
+
+
+def print_lineage(folder: Path, console: Console) -> None:
+    """Everything an artifact was made from, nearest first, from manifests alone (no Dagster)."""
+    path = (folder if folder.is_absolute() else REPOSITORY / folder).resolve()
+    manifest = json.loads((path / MANIFEST_NAME).read_text())
+    root = path
+    for _ in (*manifest["key"], "partition", "version"):
+        root = root.parent
+    store = Store(str(root))
+    artifact = store.open(path.relative_to(root).as_posix())
+    if artifact is None:
+        raise ValueError(f"{path} holds no artifact; give the folder that holds {MANIFEST_NAME}")
+    for ancestor in store.walk_up(artifact):
+        spec = ancestor.spec
+        console.print(f"{ancestor.name:<60} {ancestor.data_version}  {spec.stage}@{spec.stage_version}", soft_wrap=True)
+        for ref in spec.inputs:
+            console.print(f"    <- {ref.address}", style="dim", soft_wrap=True)

@@ -1,0 +1,40 @@
+"""Sources, days, steps and tasks as Dagster partitions."""
+
+import datetime
+from collections.abc import Sequence
+
+import dagster as dg
+
+FIRST_DAY = "2026-11-01"
+DAY_FORMAT = "%Y-%m-%d"
+
+
+def sources(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
+    """One partition a source; every asset over the same sources shares an equal definition."""
+    return dg.StaticPartitionsDefinition(list(names))
+
+
+def days() -> dg.DailyPartitionsDefinition:
+    """One partition a UTC day, today included (`end_offset=1`: a daily partition otherwise exists only once it is over)."""
+    return dg.DailyPartitionsDefinition(start_date=FIRST_DAY, end_offset=1)
+
+
+def steps(run: str) -> dg.DynamicPartitionsDefinition:
+    """Saved steps of a run, added as training saves them."""
+    return dg.DynamicPartitionsDefinition(name=f"steps_of_{run}")
+
+
+def steps_by_task(run: str, tasks: Sequence[str]) -> dg.MultiPartitionsDefinition:
+    """Every saved step times every evaluation task."""
+    return dg.MultiPartitionsDefinition({"step": steps(run), "task": dg.StaticPartitionsDefinition(list(tasks))})
+
+
+def step_and_task(key: str) -> tuple[str, str]:
+    """Split a step-by-task partition key; dimensions are joined in the order of their names."""
+    step, task = key.split("|")
+    return step, task
+
+
+def day_of(moment: datetime.datetime) -> str:
+    """Partition key of a moment's UTC day."""
+    return moment.astimezone(datetime.UTC).strftime(DAY_FORMAT)

@@ -1,0 +1,109 @@
+"""The data half of a line, node by node: source files become documents, marks, a corpus, a tokenizer, tokens, a mixture.
+
+Each function says where one artifact goes, which stage makes it, under which config, from which others. Read top to
+bottom, it is the data pipeline.
+"""
+
+from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.corpus import CORPUS, CorpusConfig
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.minhash import MINHASH, MinHashConfig
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality import QUALITY, quality_config
+from datakit.raw import RAW
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokenizer import TOKENIZER, TokenizerConfig
+from evals.suites import SUITE
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.plan import Node
+from recipes.lines import Line, source_config
+from recipes.suites import suite_config, suite_raw_source
+
+
+def raw(line: Line, source: str) -> Node:
+    """Files as fetched, hash-checked against their pin."""
+    return Node(*line.source_place("datakit", "raw", source=source), RAW, source_config(source))
+
+
+def normalized(line: Line, source: str) -> Node:
+    """Documents with content ids, sorted and unique."""
+    declared = source_config(source)
+    config = NormalizeConfig(source=source, format=declared.format, domain=declared.domain)
+    place = line.source_place("datakit", "normalized", source=source)
+    return Node(*place, NORMALIZE, config, {"raw": raw(line, source)})
+
+
+def minhash(line: Line, source: str) -> Node:
+    """MinHash bands of every document."""
+    place = line.source_place("datakit", "minhash", source=source)
+    return Node(*place, MINHASH, MinHashConfig(), {"normalized": normalized(line, source)})
+
+
+def quality(line: Line, source: str) -> Node:
+    """Quality signals of every document and the verdict of its domain's rules."""
+    config = quality_config(source_config(source).domain)
+    place = line.source_place("datakit", "quality", source=source)
+    return Node(*place, QUALITY, config, {"normalized": normalized(line, source)})
+
+
+def suite(line: Line) -> Node:
+    """Benchmark items by content: the audit and the evals read the same bytes."""
+    inputs = {"raw": raw(line, suite_raw_source(line.suite_source))}
+    return Node(*line.place("eval_suite", line.suite), SUITE, suite_config(line.suite, line.suite_source), inputs)
+
+
+def contamination(line: Line, source: str) -> Node:
+    """Marks of every document against the suites that the policy binds."""
+    place = line.source_place("contamination", line.policy, source=source)
+    inputs = {"normalized": normalized(line, source), "suites": (suite(line),)}
+    return Node(*place, CONTAMINATION, ContaminationConfig(), inputs)
+
+
+def duplicates(line: Line) -> Node:
+    """Verified duplicate clusters across every source of the scope."""
+    inputs = {
+        "normalized": tuple(normalized(line, source) for source in line.sources),
+        "minhash": tuple(minhash(line, source) for source in line.sources),
+    }
+    return Node(*line.place("duplicates", line.scope), DUPLICATES, DuplicatesConfig(), inputs)
+
+
+def corpus(line: Line, source: str) -> Node:
+    """Documents that survive the filters, split into train and held-out."""
+    inputs = {
+        "normalized": normalized(line, source),
+        "quality": quality(line, source),
+        "contamination": contamination(line, source),
+        "duplicates": duplicates(line),
+    }
+    return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, CorpusConfig(), inputs)
+
+
+def corpora(line: Line) -> tuple[Node, ...]:
+    """The corpus of every source, in the line's order."""
+    return tuple(corpus(line, source) for source in line.sources)
+
+
+def tokenizer(line: Line) -> Node:
+    """Byte-level BPE trained on the corpus."""
+    config = TokenizerConfig(vocab_size=line.vocab_size)
+    return Node(*line.place("tokenizer", line.tokenizer), TOKENIZER, config, {"corpora": corpora(line)})
+
+
+def token_cache(line: Line, source: str) -> Node:
+    """Token shards of one source's train split."""
+    inputs = {"corpus": corpus(line, source), "tokenizer": tokenizer(line)}
+    place = line.source_place("token_cache", line.cache, source=source)
+    return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source), inputs)
+
+
+def mixture(line: Line) -> Node:
+    """Frozen weights and the exact cache digests they bind: the pivot between data and training.
+
+    One phase, weights in proportion to rough source sizes with small domains doubled (declared, not tuned: the ferry is
+    a smoke test, and proportional mixing is the baseline that later searches must beat).
+    """
+    weights = {source: source_config(source).mixture_weight for source in line.sources}
+    config = MixtureConfig(name=line.mixture, phases=(Phase(start_sequence=0, weights=weights),), seed=17)
+    caches = tuple(token_cache(line, source) for source in line.sources)
+    return Node(*line.place("mixture", line.mixture), MIXTURE, config, {"caches": caches})

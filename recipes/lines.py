@@ -1,0 +1,69 @@
+"""A line: one declared walk from sources to a trained, evaluated and audited model.
+
+Every asset of the graph is a node of some line, so the canonical graph, the daily ferry and the canary come from the same
+functions (`recipes/data.py`, `recipes/runs.py`) and differ only in what is declared here: which sources, which names,
+and where the artifacts go. A canonical line puts the source into the partition; a ferry puts the source into the key and
+has the day as its one partition (DESIGN, section 2).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from datakit.sources import Source
+from recipes.sources import catalogue
+from trainer.config import RunSpec
+
+type Place = tuple[tuple[str, ...], str | None]
+"""Key and partition of a node."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The names and the choices of one walk through the graph."""
+
+    sources: tuple[str, ...]
+    """Sources of the corpus, in the order that breaks ties between duplicates."""
+
+    scope: str
+    policy: str
+    suite: str
+    suite_source: str
+    corpus: str
+    tokenizer: str
+    vocab_size: int
+    cache: str
+    mixture: str
+    run: RunSpec
+    prefix: tuple[str, ...] = ()
+    day: str | None = None
+    run_key: tuple[str, ...] = ()
+    """Where the run's nodes go: `runs/<run>` unless told (a canary's runs are partitioned by day under `canary/<hardware>`)."""
+
+    run_day: str | None = None
+    """Day partition of the run's nodes when it is not that of the data."""
+
+    def source_place(self, *key: str, source: str) -> Place:
+        """Place of a node that each source has one of."""
+        if self.day is None:
+            return key, source
+        return (*self.prefix, *key, source), self.day
+
+    def place(self, *key: str) -> Place:
+        """Place of a node that the line has one of."""
+        return (*self.prefix, *key), self.day
+
+    def run_place(self, *key: str, partition: str) -> Place:
+        """Place of a node of the run: its own partition (a step), or the day where the line has one."""
+        base = self.run_key or (*self.prefix, "runs", self.run.name)
+        return (*base, *key), self.run_day or self.day or partition
+
+
+def source_config(name: str) -> Source:
+    """The declared source of a name. Raises ValueError listing the catalogue."""
+    return by_name(catalogue(), name)
+
+
+def by_name(sources: Mapping[str, Source], name: str) -> Source:
+    if name not in sources:
+        raise ValueError(f"source {name!r} is not in the catalogue; it has: {', '.join(sorted(sources))}")
+    return sources[name]

@@ -1,0 +1,85 @@
+"""The training half of a line: run specs as functions, and the nodes of checkpoints, evaluations and audits.
+
+Adding a run is adding a spec here and a line in `recipes/lab.py` (docs/recipes/add_a_run.md).
+"""
+
+from dataclasses import replace
+
+from evals.audit import AUDIT, AuditConfig
+from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
+from lineage.plan import Node
+from recipes.data import contamination, corpora, mixture, suite, tokenizer
+from recipes.lines import Line
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+
+PERPLEXITY = "perplexity"
+EVAL_SEED = 5
+
+
+def smoke() -> RunSpec:
+    """The daily ferry's model: about three minutes on two cores (benchmarks/notes, 2026-11-21)."""
+    return RunSpec(
+        name="smoke",
+        model=LlamaConfig(
+            vocab_size=8192, hidden_dim=192, intermediate_dim=512, num_layers=4, num_heads=6, num_kv_heads=2, max_seq_len=256
+        ),
+        optimizer=AdamWConfig(),
+        schedule=WarmupStableDecay(peak_learning_rate=3e-3, warmup_steps=30, decay_frac=0.3, min_lr_ratio=0.1),
+        batch_size=16,
+        seq_len=256,
+        num_steps=400,
+        seed=1,
+        save_every_steps=200,
+    )
+
+
+def tiny() -> RunSpec:
+    """A declared run that shows checkpoints as step partitions: about a minute on two cores."""
+    return replace(smoke(), name="tiny", num_steps=150, save_every_steps=50)
+
+
+def canary() -> RunSpec:
+    """Fixed data, fixed spec, a few hundred steps: what changes is the machine and the code, never the task."""
+    base = smoke()
+    model = replace(base.model, vocab_size=4096, hidden_dim=128, intermediate_dim=352, num_layers=2, num_heads=4, num_kv_heads=2)
+    return replace(base, name="cpu", model=model, num_steps=300, save_every_steps=300)
+
+
+def saved_steps(run: RunSpec) -> tuple[int, ...]:
+    """Steps at which a run saves: every `save_every_steps`, and the last."""
+    return tuple(sorted({*range(run.save_every_steps, run.num_steps + 1, run.save_every_steps), run.num_steps}))
+
+
+def checkpoint(line: Line, step: int) -> Node:
+    """Arrays, optimizer state and metrics at a step."""
+    place = line.run_place("checkpoint", partition=step_partition(step))
+    return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), {"mixture": mixture(line)})
+
+
+def eval_tasks(line: Line) -> tuple[TaskSpec, ...]:
+    """Held-out perplexity by domain, and the suite's tasks."""
+    ...
+
+
+def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: str) -> Node:
+    """Scores with intervals and per-item records of some tasks at a step."""
+    inputs = {
+        "checkpoint": checkpoint(line, step),
+        "tokenizer": tokenizer(line),
+        "suites": (suite(line),),
+        "corpora": corpora(line),
+    }
+    return Node(*line.run_place("eval_result", partition=partition), EVAL_RESULT, EvalConfig(tasks=tasks, seed=EVAL_SEED), inputs)
+
+
+def audit(line: Line, step: int) -> Node:
+    """Which benchmark items the corpus held, before and after, and which steps up to this one saw them."""
+    inputs = {
+        "checkpoint": checkpoint(line, step),
+        "suites": (suite(line),),
+        "contamination": tuple(contamination(line, source) for source in line.sources),
+        "corpora": corpora(line),
+    }
+    place = line.run_place("contamination_audit", partition=step_partition(step))
+    return Node(*place, AUDIT, AuditConfig(), inputs)

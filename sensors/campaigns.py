@@ -1,0 +1,63 @@
+"""What follows a ferry or a canary: the canary after a ferry that passed, the pass rates after every outcome."""
+
+import dagster as dg
+
+from marin_assets.operations import CAMPAIGN_TAG, classify
+
+CLOUD_SAFE_CHARS = 300
+
+
+def canary_after_ferry(ferry: dg.UnresolvedAssetJobDefinition, canary: dg.UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
+    """Start the day's canary when the day's ferry has succeeded."""
+
+    @dg.run_status_sensor(
+        name=f"{canary.name}_after_ferry",
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        monitored_jobs=[ferry],
+        request_job=canary,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Starts the day's canary when the day's ferry has succeeded.",
+    )
+    def start(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
+        day = context.dagster_run.tags.get("dagster/partition")
+        if day is None:
+            return dg.SkipReason(f"ferry run {context.dagster_run.run_id} has no day")
+        return dg.RunRequest(run_key=f"{canary.name}:{day}:{context.dagster_run.run_id}", partition_key=day)
+
+    return start
+
+
+def pass_rate_sensors(
+    campaigns: list[dg.UnresolvedAssetJobDefinition], pass_rates: dg.UnresolvedAssetJobDefinition
+) -> list[dg.SensorDefinition]:
+    """Refresh the pass rates after every outcome; a failure is also classified and logged as an alert."""
+
+    @dg.run_status_sensor(
+        name="pass_rate_after_success",
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        monitored_jobs=campaigns,
+        request_job=pass_rates,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Refreshes the pass rates after a ferry or canary that passed.",
+    )
+    def after_success(context: dg.RunStatusSensorContext) -> dg.RunRequest:
+        return dg.RunRequest(run_key=f"pass_rate:{context.dagster_run.run_id}")
+
+    @dg.run_failure_sensor(
+        name="campaign_failures",
+        monitored_jobs=campaigns,
+        request_job=pass_rates,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Says why a ferry or canary failed (regression or infrastructure) and refreshes the pass rates.",
+    )
+    def after_failure(context: dg.RunFailureSensorContext) -> dg.RunRequest:
+        run = context.dagster_run
+        status, cause = classify(context.instance, run)
+        campaign, day = run.tags.get(CAMPAIGN_TAG, run.job_name), run.tags.get("dagster/partition", "no day")
+        context.log.error(f"{campaign} of {day} failed, {status}: {cause}")
+        return dg.RunRequest(
+            run_key=f"pass_rate:{run.run_id}",
+            tags={"marin/failure": status, "marin/failure_cause": cause[:CLOUD_SAFE_CHARS], "marin/failed_run": run.run_id},
+        )
+
+    return [after_success, after_failure]

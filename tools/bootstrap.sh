@@ -1,0 +1,41 @@
+#!/bin/sh
+# Build .venv from requirements.lock with nothing but a Python 3.12 on the machine; does nothing when it is up to date.
+# A pyenv shim called python3.12 fails unless PYENV_VERSION names an installed 3.12, so both ways are tried.
+set -eu
+root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root"
+stamp=.venv/.lock-digest
+digest=$(cksum < requirements.lock)
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then
+    exit 0
+fi
+
+is_312() { "$@" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' >/dev/null 2>&1; }
+
+find_python() {
+    for candidate in "${PYTHON:-}" python3.12 python3 python; do
+        if [ -n "$candidate" ] && is_312 "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    if command -v pyenv >/dev/null 2>&1; then
+        version=$(pyenv versions --bare | grep -E '^3\.12\.[0-9]+$' | sort -t. -k3 -n | tail -n 1)
+        if [ -n "$version" ] && is_312 "$(pyenv root)/versions/$version/bin/python"; then
+            echo "$(pyenv root)/versions/$version/bin/python"
+            return
+        fi
+    fi
+    echo "setup: no Python 3.12 found (looked at \$PYTHON, python3.12, python3, python, and pyenv's versions)." >&2
+    echo "setup: install one (Debian: python3.12 and python3.12-venv; pyenv: pyenv install 3.12) or set PYTHON=/path/to/python3.12" >&2
+    exit 1
+}
+
+python=$(find_python)
+echo "setup: environment from requirements.lock with $("$python" --version)" >&2
+rm -rf .venv
+"$python" -m venv .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
+# --python always: an exported UV_PYTHON would otherwise make uv install into that interpreter (research/environment.md).
+.venv/bin/uv pip sync --quiet --require-hashes --python .venv/bin/python requirements.lock
+printf '%s' "$digest" > "$stamp"
