@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+from trainer.plots import loss_curve_png
 
 from evals.plots import scores_png
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
-from trainer.plots import loss_curve_png
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,7 @@ def write_report(out: Writer, config: ReportConfig, artifacts: tuple[Artifact, .
 REPORT = Stage("evals.report", "1", write_report)
 
 
-def _page(
-    title: str, artifacts: Sequence[Artifact], scores: Sequence[Mapping], audit: Artifact, pictures: Path
-) -> str:
+def _page(title: str, artifacts: Sequence[Artifact], scores: Sequence[Mapping], audit: Artifact, pictures: Path) -> str:
     verdict = audit.manifest.extra["audit"]["verdict"]
     details = json.loads(audit.files("audit.json")[0].read_text())
     sections = [
@@ -112,7 +110,17 @@ def _page(
     return _FRAME.format(title=html.escape(title), body=body)
 
 
-_STAGE_COLUMNS = ("stage", "artifacts", "rows in", "rows out", "MB out", "tokens out", "drops by reason", "seconds", "peak MiB")
+_STAGE_COLUMNS = (
+    "stage",
+    "artifacts",
+    "rows in",
+    "rows out",
+    "MB out",
+    "tokens out",
+    "drops by reason",
+    "seconds",
+    "peak MiB",
+)
 
 
 def _cells(row: StageRow) -> tuple[str, ...]:
@@ -131,9 +139,7 @@ def _cells(row: StageRow) -> tuple[str, ...]:
 
 
 def _scores(scores: Sequence[Mapping]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    rows = [
-        (s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}") for s in scores
-    ]
+    rows = [(s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}") for s in scores]
     return ("task", "metric", "value", "95 % interval", "n"), rows
 
 

@@ -77,7 +77,5 @@ def _syntax(path: Path) -> str:
 
 def _is_docstring(statement: ast.stmt) -> bool:
     return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     )

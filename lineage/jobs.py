@@ -88,9 +88,7 @@ def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:
     launcher([sys.executable, "-m", module, str(folder / "job.json")], folder / "log.txt")
     made = job.store.find(job.spec)
     if made is None:
-        raise RuntimeError(
-            f"{job.spec.name}: `python -m {module}` ended well but committed nothing; see {folder}/log.txt"
-        )
+        raise RuntimeError(f"{job.spec.name}: `python -m {module}` ended well but committed nothing; see {folder}/log.txt")
     return made
 
 
@@ -115,6 +113,4 @@ def run_subprocess(command: Sequence[str], log_path: Path) -> None:
             raise
     if process.returncode != 0:
         tail = "\n".join(log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
-        raise RuntimeError(
-            f"{' '.join(command)} ended with status {process.returncode}; the end of {log_path}:\n{tail}"
-        )
+        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}; the end of {log_path}:\n{tail}")

@@ -95,9 +95,7 @@ def from_json(text: str, where: str) -> Manifest:
         inputs=tuple(InputRef(**{**ref, "key": tuple(ref["key"])}) for ref in record["inputs"]),
     )
     if spec.version != record["version"]:
-        raise ValueError(
-            f"{where}: version {record['version']} is not that of its spec ({spec.version}); it was edited"
-        )
+        raise ValueError(f"{where}: version {record['version']} is not that of its spec ({spec.version}); it was edited")
     return Manifest(
         spec=spec,
         data_version=record["data_version"],

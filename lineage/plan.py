@@ -141,9 +141,7 @@ def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
 
 def _resolved_inputs(store: Store, node: Node, memo: _Memo) -> Inputs:
     return {
-        name: tuple(_resolve(store, n, memo) for n in value)
-        if isinstance(value, tuple)
-        else _resolve(store, value, memo)
+        name: tuple(_resolve(store, n, memo) for n in value) if isinstance(value, tuple) else _resolve(store, value, memo)
         for name, value in node.inputs.items()
     }
 

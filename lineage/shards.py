@@ -36,8 +36,7 @@ class ShardFolder:
             return None
         record = json.loads(record_path.read_text())
         whole = all(
-            (self.root / path).is_file() and (self.root / path).stat().st_size == size
-            for path, size in record["files"].items()
+            (self.root / path).is_file() and (self.root / path).stat().st_size == size for path, size in record["files"].items()
         )
         return record["statistics"] if whole else None
 
@@ -54,12 +53,12 @@ class ShardFolder:
             files[relative] = path.stat().st_size
             sync_file(path)
             (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, self.root / relative)
+            path.replace(self.root / relative)
         shutil.rmtree(private)
         scratch = self._record(name).with_suffix(".tmp")
         scratch.write_text(json.dumps({"files": files, "statistics": dict(statistics)}))
         sync_file(scratch)
-        os.replace(scratch, self._record(name))
+        scratch.replace(self._record(name))
         return statistics
 
     def _record(self, name: str) -> Path:

@@ -58,7 +58,7 @@ class Storage:
         if self.is_local:
             target = self.local(address)
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(folder, target)
+            folder.rename(target)
             sync_folder(target.parent)
             return
         filesystem, path = fsspec.url_to_fs(self.uri(address))
@@ -76,7 +76,7 @@ class Storage:
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             filesystem.get_file(f"{path}/{name}", str(scratch / name))
         try:
-            os.rename(scratch, target)
+            scratch.rename(target)
         except OSError:  # another process fetched the same immutable folder first
             shutil.rmtree(scratch)
             if not target.exists():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import dagster as dg
+from recipes.sources import catalogue
 
 from datakit import invariants
 from lineage.plan import Node
@@ -17,7 +18,6 @@ from partitions.axes import sources
 from recipes import data
 from recipes.lab import SUITE_SOURCES, default_line
 from recipes.lines import Line
-from recipes.sources import catalogue
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
 
@@ -31,7 +31,9 @@ ATTRIBUTES = Invariant(
     "one row a document, same ids in the same files",
     lambda artifact: invariants.check_attributes(artifact, artifact.input("normalized")),
 )
-CORPUS_VALID = Invariant("corpus_valid", "both splits sorted, unique, disjoint and of the exact schema", invariants.check_corpus)
+CORPUS_VALID = Invariant(
+    "corpus_valid", "both splits sorted, unique, disjoint and of the exact schema", invariants.check_corpus
+)
 TOKENS_VALID = Invariant(
     "tokens_match_documents",
     "token rows = documents of the train split, in the same order",
@@ -105,7 +107,11 @@ WHOLE_LINE = (
     ),
     DataStage(data.suite, "eval_suites", "Benchmark items by content.", frozenset({"parquet"}), (FILES,)),
     DataStage(
-        data.tokenizer, "tokenizers", "Byte-level BPE trained on the corpus.", frozenset({"json", "huggingface"}), (FILES,)
+        data.tokenizer,
+        "tokenizers",
+        "Byte-level BPE trained on the corpus.",
+        frozenset({"json", "huggingface"}),
+        (FILES,),
     ),
     DataStage(
         data.mixture,
@@ -174,7 +180,12 @@ def daily_families(
         is_raw = stage.node is data.raw
         for source in (*example.sources, *SUITE_SOURCES) if is_raw else example.sources:
             family = _family(
-                stage, stage.node(example, source), at_source(stage, source), lambda lab: lab.ferry_store, days, "ferry_"
+                stage,
+                stage.node(example, source),
+                at_source(stage, source),
+                lambda lab: lab.ferry_store,
+                days,
+                "ferry_",
             )
             yield replace(family, after=(roster,) if is_raw else ())
     for stage in WHOLE_LINE:

@@ -29,7 +29,11 @@ def build_defs(lab: LabResource) -> dg.Definitions:
     """Assets, jobs, schedules and sensors over a lab."""
     line = default_line()
     ferry, canary, rates = campaigns.ferry_job(), campaigns.canary_job("cpu"), campaigns.pass_rate_job()
-    evaluate, audit, expiry = campaigns.eval_job(line.run.name), campaigns.audit_job(line.run.name), campaigns.expiry_job()
+    evaluate, audit, expiry = (
+        campaigns.eval_job(line.run.name),
+        campaigns.audit_job(line.run.name),
+        campaigns.expiry_job(),
+    )
     return dg.Definitions(
         assets=[
             *(family_asset(family) for family in families()),

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import dagster as dg
-
 from datakit.roster import registry_reachable
 from lineage.plan import Node
 from lineage.store import Store

@@ -110,9 +110,7 @@ def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
                 else dg.MetadataValue.text("no finished run yet"),
             },
             check_results=[
-                dg.AssetCheckResult(
-                    check_name="pass_rate_at_least_90_percent", passed=rate >= MIN_PASS_RATE, description=told
-                )
+                dg.AssetCheckResult(check_name="pass_rate_at_least_90_percent", passed=rate >= MIN_PASS_RATE, description=told)
             ],
         )
 

@@ -5,8 +5,9 @@ sensor reports each as a step partition (sensors/checkpoints.py), so neither sid
 """
 
 import dagster as dg
-
 from evals.stage import TaskSpec
+from trainer.stage import parse_step_partition, step_partition
+
 from lineage.plan import Node, build
 from marin_assets.describe import describe
 from marin_assets.factory import OWNER, Family, Invariant, dependencies, family_asset
@@ -15,7 +16,6 @@ from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
 from recipes.runs import audit, checkpoint, eval_result, eval_tasks
 from resources.lab import Lab
-from trainer.stage import parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
@@ -53,9 +53,7 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
         owners=[OWNER],
         kinds={"jax"},
         code_version=f"{final.stage.name}@{final.stage.version}",
-        check_specs=[
-            dg.AssetCheckSpec(LOSS.name, asset=training_key(line), description=LOSS.promise, blocking=True)
-        ],
+        check_specs=[dg.AssetCheckSpec(LOSS.name, asset=training_key(line), description=LOSS.promise, blocking=True)],
     )
     def training(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         built = build(lab.store, final, launcher=lab.launcher, run_id=context.run_id)
@@ -64,7 +62,9 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
             check_results=[
-                dg.AssetCheckResult(check_name=LOSS.name, passed=not violations, description="; ".join(violations) or LOSS.promise)
+                dg.AssetCheckResult(
+                    check_name=LOSS.name, passed=not violations, description="; ".join(violations) or LOSS.promise
+                )
             ],
         )
 

@@ -171,9 +171,7 @@ def scores_table(scores: list[dict]) -> Table:
     for name in ("value", "95 % interval", "n"):
         table.add_column(name, justify="right")
     for s in scores:
-        table.add_row(
-            s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}"
-        )
+        table.add_row(s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}")
     return table
 
 

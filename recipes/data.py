@@ -13,8 +13,9 @@ from datakit.quality import QUALITY, quality_config
 from datakit.raw import RAW
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from evals.suites import SUITE
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
+
+from evals.suites import SUITE
 from lineage.plan import Node
 from recipes.lines import Line, source_config
 from recipes.suites import suite_config, suite_raw_source

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from datakit.roster import ROSTER, RosterConfig
 from datakit.sources import PypiFiles, WheelPin
+
+from datakit.roster import ROSTER, RosterConfig
 from evals.report import REPORT, ReportConfig
 from lineage.plan import MissingArtifactError, Node, ancestors_first, resolve
 from lineage.store import Store

@@ -4,7 +4,16 @@ from recipes.canary import CanaryBand
 from recipes.lines import Line
 from recipes.runs import canary, smoke, tiny
 
-ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
+ONLINE_SOURCES = (
+    "stdlib_code",
+    "stdlib_html",
+    "sotu",
+    "kjv",
+    "wiki",
+    "math_docstrings",
+    "python_topics",
+    "package_docs",
+)
 OFFLINE_SOURCES = ("stdlib_code", "stdlib_html", "vendored_prose", "python_topics", "package_docs")
 FERRY_SOURCES = (*ONLINE_SOURCES, "vendored_prose")
 """Every source that some ferry uses; a day's ferry leaves out the ones its roster does not name."""

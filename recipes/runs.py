@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from evals.audit import AUDIT, AuditConfig
 from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+
 from lineage.plan import Node
 from recipes.data import contamination, corpora, mixture, suite, tokenizer
 from recipes.lines import Line
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 PERPLEXITY = "perplexity"
 EVAL_SEED = 5
@@ -22,7 +23,13 @@ def smoke() -> RunSpec:
     return RunSpec(
         name="smoke",
         model=LlamaConfig(
-            vocab_size=8192, hidden_dim=192, intermediate_dim=512, num_layers=4, num_heads=6, num_kv_heads=2, max_seq_len=256
+            vocab_size=8192,
+            hidden_dim=192,
+            intermediate_dim=512,
+            num_layers=4,
+            num_heads=6,
+            num_kv_heads=2,
+            max_seq_len=256,
         ),
         optimizer=AdamWConfig(),
         schedule=WarmupStableDecay(peak_learning_rate=3e-3, warmup_steps=30, decay_frac=0.3, min_lr_ratio=0.1),
@@ -42,7 +49,9 @@ def tiny() -> RunSpec:
 def canary() -> RunSpec:
     """Fixed data, fixed spec, a few hundred steps: what changes is the machine and the code, never the task."""
     base = smoke()
-    model = replace(base.model, vocab_size=4096, hidden_dim=128, intermediate_dim=352, num_layers=2, num_heads=4, num_kv_heads=2)
+    model = replace(
+        base.model, vocab_size=4096, hidden_dim=128, intermediate_dim=352, num_layers=2, num_heads=4, num_kv_heads=2
+    )
     return replace(base, name="cpu", model=model, num_steps=300, save_every_steps=300)
 
 
@@ -70,7 +79,12 @@ def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: s
         "suites": (suite(line),),
         "corpora": corpora(line),
     }
-    return Node(*line.run_place("eval_result", partition=partition), EVAL_RESULT, EvalConfig(tasks=tasks, seed=EVAL_SEED), inputs)
+    return Node(
+        *line.run_place("eval_result", partition=partition),
+        EVAL_RESULT,
+        EvalConfig(tasks=tasks, seed=EVAL_SEED),
+        inputs,
+    )
 
 
 def audit(line: Line, step: int) -> Node:

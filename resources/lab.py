@@ -48,6 +48,4 @@ class LabResource(dg.ConfigurableResource[Lab]):
 
 def lab_from_environment() -> LabResource:
     """The lab that `MARIN_ROOT` and `MARIN_WORKERS` name; `.marin` in the repository and two workers otherwise."""
-    return LabResource(
-        root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT), workers=int(os.environ.get("MARIN_WORKERS", "2"))
-    )
+    return LabResource(root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT), workers=int(os.environ.get("MARIN_WORKERS", "2")))

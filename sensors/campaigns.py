@@ -57,7 +57,11 @@ def pass_rate_sensors(
         context.log.error(f"{campaign} of {day} failed, {status}: {cause}")
         return dg.RunRequest(
             run_key=f"pass_rate:{run.run_id}",
-            tags={"marin/failure": status, "marin/failure_cause": cause[:CLOUD_SAFE_CHARS], "marin/failed_run": run.run_id},
+            tags={
+                "marin/failure": status,
+                "marin/failure_cause": cause[:CLOUD_SAFE_CHARS],
+                "marin/failed_run": run.run_id,
+            },
         )
 
     return [after_success, after_failure]

@@ -8,8 +8,9 @@ import json
 from collections.abc import Iterator
 
 import dagster as dg
-
 from evals.stage import TaskSpec
+from trainer.stage import step_partition
+
 from lineage.config import to_jsonable
 from lineage.plan import MissingArtifactError, resolve
 from lineage.store import Artifact
@@ -18,7 +19,6 @@ from partitions.axes import steps
 from recipes.lines import Line
 from recipes.runs import checkpoint, eval_tasks, saved_steps
 from resources.lab import Lab
-from trainer.stage import step_partition
 
 
 def checkpoint_sensor(

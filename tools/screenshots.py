@@ -1,0 +1,94 @@
+"""Pictures for the README from a real browser: the lineage graph, a ferry run, one partitioned asset, the ferry's report.
+
+    .venv/bin/python tools/screenshots.py docs/pictures
+
+Needs a Chromium on PATH (Debian: `apt-get install chromium`) and a lab in which a ferry has run. Starts its own webserver on
+loopback and stops it by its process id.
+"""
+
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from playwright.sync_api import Page, sync_playwright
+
+from lineage.plan import resolve
+from marin_assets.operations import outcomes
+from recipes import ferry
+from resources.lab import REPOSITORY, Lab, lab_from_environment
+
+PORT = 3911
+START_SECONDS = 90
+# Without these a headless browser looks for its maker's hosts at every start (research/environment.md, section 9).
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+FERRY_GROUPS = ("ferry", "ferry_runs", "ferry_mixtures", "ferry_tokenizers", "ferry_eval_suites")
+
+
+def main(target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    browser_path = shutil.which("chromium")
+    if browser_path is None:
+        raise SystemExit("no chromium on PATH; install it (Debian: apt-get install chromium) and run this again")
+    with dg.DagsterInstance.get() as instance:
+        run = next(o for o in outcomes(instance, "ferry") if o.status == "passed")
+    resource = lab_from_environment()
+    lab = Lab.at(resource.root, workers=resource.workers)
+    report = resolve(lab.ferry_store, ferry.report(ferry.rostered_line(lab.ferry_store, run.day)))
+    with webserver() as base, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1800, "height": 1000})
+        expanded = urllib.parse.quote(",".join(f"marin@marin:{group}" for group in FERRY_GROUPS), safe="")
+        shoot(page, f"{base}/asset-groups", target / "lineage_groups.png", 8)
+        shoot(page, f"{base}/asset-groups?expanded={expanded}", target / "lineage_ferry.png", 8)
+        shoot(page, f"{base}/runs/{run.run_id}", target / "ferry_run.png", 8)
+        shoot(page, f"{base}/assets/ferry/runs/smoke/checkpoint?view=overview", target / "checkpoint_asset.png", 8)
+        shoot(page, f"{base}/overview/activity/sensors", target / "sensors.png", 6)
+        shoot(page, report.files("report.html")[0].as_uri(), target / "report.png", 2)
+        browser.close()
+
+
+def shoot(page: Page, url: str, path: Path, settle_seconds: float) -> None:
+    """Open a page, wait until it has drawn (the UI polls, so there is no idle network to wait for), and keep it."""
+    page.goto(url)
+    page.wait_for_timeout(settle_seconds * 1000)
+    page.screenshot(path=path)
+    sys.stderr.write(f"{path}\n")
+
+
+@contextmanager
+def webserver() -> Iterator[str]:
+    """The Dagster UI without its daemon, on loopback, for as long as the block lasts."""
+    command = [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(PORT)]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    base = f"http://127.0.0.1:{PORT}"
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(f"{base}/server_info"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the webserver did not answer on {base} within {START_SECONDS} s")
+            time.sleep(0.5)
+        yield base
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return response.status == 200
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/pictures"))
