@@ -22,7 +22,8 @@ from rich.console import Console
 from evals.report import stage_rows
 from lineage.plan import resolve
 from marin_assets.summary import stage_table
-from recipes import ferry
+from recipes import ferry as recipe
+from recipes.lab import smoke_ferry
 from resources.lab import REPOSITORY, Lab
 
 DAY = "2026-11-21"
@@ -46,8 +47,8 @@ def main() -> None:
                 f"ratio {ratios[-1]:.3f}"
             )
         lab = Lab.at(f"{scratch}/0-direct", workers=options.workers)
-        line = ferry.rostered_line(lab.ferry_store, DAY)
-        artifacts = [resolve(lab.ferry_store, node) for node in ferry.ferry_nodes(line)]
+        line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, DAY)
+        artifacts = [resolve(lab.ferry_store, node) for node in recipe.nodes(line)]
         console.print(stage_table(stage_rows(artifacts), title="stages (direct, first pair)"))
     console.print(
         f"orchestration overhead: median ratio {statistics.median(ratios):.3f}, "

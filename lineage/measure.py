@@ -1,7 +1,7 @@
 """Measure what a block of work cost: wall time, CPU time and peak memory, child processes included.
 
 `getrusage` cannot do it: its peak never falls, so a small stage after a large one would inherit the large one's peak.
-A thread reads /proc every 50 ms instead; spikes shorter than that are missed (assumption: fine for stages of seconds).
+A thread reads /proc every 100 ms instead; spikes shorter than that are missed (assumption: fine for stages of seconds).
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lineage.manifest import ResourceUse
 
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.1
 
 
 @dataclass

@@ -93,6 +93,14 @@ class Storage:
             if relative.rsplit("/", 1)[-1] == name and not relative.startswith(".work/"):
                 yield relative
 
+    def folders(self, address: str) -> list[str]:
+        """Names of the folders directly below an address, sorted."""
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        if not filesystem.exists(path):
+            return []
+        entries = filesystem.ls(path, detail=True)
+        return sorted(e["name"].rstrip("/").rsplit("/", 1)[-1] for e in entries if e["type"] == "directory")
+
     def delete(self, address: str) -> None:
         """Delete a file or a folder; nothing happens when there is none."""
         filesystem, path = fsspec.url_to_fs(self.uri(address))

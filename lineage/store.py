@@ -14,6 +14,7 @@ import fcntl
 import importlib.metadata
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -190,7 +191,7 @@ class Store:
 
         When another writer commits the same identity first, its artifact wins and ours is discarded.
         """
-        with _working_folder(self.scratch, spec.version) as folder, measuring() as meter:
+        with _working_folder(self.scratch, spec.version, code_fingerprint) as folder, measuring() as meter:
             out = Writer(self, spec, folder)
             yield out
             out.committed = _commit(out, meter.use(), code_fingerprint, run_id)
@@ -239,23 +240,51 @@ class Store:
 
 
 @contextmanager
-def _working_folder(scratch: Path, version: str) -> Iterator[Path]:
-    """The folder an attempt works in: the one a killed attempt left, unless a living writer holds it."""
+def _working_folder(scratch: Path, version: str, code_fingerprint: str) -> Iterator[Path]:
+    """The folder an attempt works in: the one a killed attempt of the same code left, unless a living writer holds it."""
     work = scratch / "writing"
     work.mkdir(parents=True, exist_ok=True)
-    with (work / f"{version}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            folder = work / version
-        except BlockingIOError:
+    with _try_lock(work / f"{version}.lock") as held:
+        if not held:
             folder = work / f"{version}.{uuid.uuid4().hex[:8]}"
             log.warning("another writer holds %s; working in %s, the first to finish wins", version, folder.name)
-        folder.mkdir(exist_ok=True)
-        _drop_unsharded_leftovers(folder)
-        yield folder
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+        folder = work / version
+        _take_over(folder, code_fingerprint)
+        yield folder  # an exception leaves the folder to the next attempt
         if folder.exists():  # not published: the other writer won
             shutil.rmtree(folder)
         (work / f"{version}.lock").unlink(missing_ok=True)
+
+
+@contextmanager
+def _try_lock(path: Path) -> Iterator[bool]:
+    """Hold an exclusive lock on a file for the block, or yield False. A lock on a file that was unlinked is no lock."""
+    while True:
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            if path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+                yield True
+                return
+
+
+def _take_over(folder: Path, code_fingerprint: str) -> None:
+    """Keep the finished shards of an earlier attempt, but only those that the same code made."""
+    note = folder / SHARD_FOLDER / "code"
+    if folder.exists() and (not note.exists() or note.read_text() != code_fingerprint):
+        shutil.rmtree(folder)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(code_fingerprint)
+    _drop_unsharded_leftovers(folder)
 
 
 def _drop_unsharded_leftovers(folder: Path) -> None:
@@ -290,6 +319,7 @@ def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str) -
     data_address = f"{spec.address}/{manifest.data_folder}"
     store.storage.publish(folder, data_address)
     if store.storage.create(f"{spec.address}/{MANIFEST_NAME}", to_json(manifest)):
+        _delete_orphans(store, manifest)
         return Artifact(store, manifest)
     store.storage.delete(data_address)
     winner = store.find(spec)
@@ -297,6 +327,13 @@ def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str) -
         raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
     log.warning("%s: another writer committed first; its artifact is used", spec.name)
     return winner
+
+
+def _delete_orphans(store: Store, manifest: Manifest) -> None:
+    """Data that a writer killed between its data and its manifest left; a living loser deletes its own anyway."""
+    for name in store.storage.folders(manifest.spec.address):
+        if name.startswith("data-") and name != manifest.data_folder:
+            store.storage.delete(f"{manifest.spec.address}/{name}")
 
 
 def _entry(folder: Path, path: Path) -> FileEntry:

@@ -16,7 +16,6 @@ from lineage.store import Store
 from marin_assets.factory import Family, Invariant, LeftOut
 from partitions.axes import sources
 from recipes import data
-from recipes.lab import SUITE_SOURCES, default_line
 from recipes.lines import Line
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
@@ -125,9 +124,8 @@ _OVER_CATALOGUE = (data.raw, data.normalized, data.minhash, data.quality)
 """Stages that do not depend on a corpus's choice of sources: canonical for everything in the catalogue."""
 
 
-def canonical_families() -> Iterator[Family]:
-    """The data assets of the default line, one partition a source."""
-    line = default_line()
+def canonical_families(line: Line) -> Iterator[Family]:
+    """The data assets of a canonical line, one partition a source."""
     every_source = sources(sorted(catalogue()))
     of_line = sources(line.sources)
     for stage in PER_SOURCE:
@@ -158,7 +156,11 @@ def canonical_per_source(line: Line) -> Iterator[Family]:
 
 
 def daily_families(
-    example: Line, line_at: Callable[[Store, str], Line], days: dg.PartitionsDefinition, roster: tuple[str, ...]
+    example: Line,
+    suite_sources: tuple[str, ...],
+    line_at: Callable[[Store, str], Line],
+    days: dg.PartitionsDefinition,
+    roster: tuple[str, ...],
 ) -> Iterator[Family]:
     """The data assets of a ferry: the source in the key, the day as partition.
 
@@ -178,7 +180,7 @@ def daily_families(
 
     for stage in PER_SOURCE:
         is_raw = stage.node is data.raw
-        for source in (*example.sources, *SUITE_SOURCES) if is_raw else example.sources:
+        for source in (*example.sources, *suite_sources) if is_raw else example.sources:
             family = _family(
                 stage,
                 stage.node(example, source),
@@ -190,7 +192,7 @@ def daily_families(
             yield replace(family, after=(roster,) if is_raw else ())
     for stage in WHOLE_LINE:
         family = _family(stage, stage.node(example), at_line(stage), lambda lab: lab.ferry_store, days, "ferry_")
-        items = tuple(data.raw(example, source).key for source in SUITE_SOURCES)
+        items = tuple(data.raw(example, source).key for source in suite_sources)
         yield replace(family, after=items if stage.node is data.suite else ())
 
 

@@ -11,24 +11,25 @@ from marin_assets.factory import Family, family_asset
 from marin_assets.ferry import ferry_families
 from marin_assets.operations import ferry_expiry, pass_rate_asset
 from marin_assets.runs import run_assets
-from recipes.lab import cpu_band, default_line
+from recipes.ferry import Ferry
+from recipes.lab import cpu_band, default_line, smoke_ferry
+from recipes.lines import Line
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
 from sensors.checkpoints import checkpoint_sensor
 
 
-def families() -> Iterator[Family]:
+def families(ferry: Ferry, line: Line) -> Iterator[Family]:
     """Every asset that is an artifact."""
-    yield from canonical_families()
+    yield from canonical_families(line)
     yield from canary_data_families("cpu")
     yield canary_run_family("cpu")
-    yield from ferry_families()
+    yield from ferry_families(ferry)
 
 
-def build_defs(lab: LabResource) -> dg.Definitions:
-    """Assets, jobs, schedules and sensors over a lab."""
-    line = default_line()
-    ferry, canary, rates = campaigns.ferry_job(), campaigns.canary_job("cpu"), campaigns.pass_rate_job()
+def build_defs(lab: LabResource, *, ferry: Ferry, line: Line) -> dg.Definitions:
+    """Assets, jobs, schedules and sensors over a lab: `ferry` sails daily, `line` has the declared run."""
+    sail, canary, rates = campaigns.ferry_job(), campaigns.canary_job("cpu"), campaigns.pass_rate_job()
     evaluate, audit, expiry = (
         campaigns.eval_job(line.run.name),
         campaigns.audit_job(line.run.name),
@@ -36,22 +37,22 @@ def build_defs(lab: LabResource) -> dg.Definitions:
     )
     return dg.Definitions(
         assets=[
-            *(family_asset(family) for family in families()),
+            *(family_asset(family) for family in families(ferry, line)),
             *run_assets(line),
             canary_asset(cpu_band()),
             pass_rate_asset("ferry"),
             pass_rate_asset("canary_cpu"),
             ferry_expiry,
         ],
-        jobs=[ferry, canary, rates, evaluate, audit, expiry],
-        schedules=campaigns.schedules(ferry, expiry),
+        jobs=[sail, canary, rates, evaluate, audit, expiry],
+        schedules=campaigns.schedules(sail, expiry),
         sensors=[
             checkpoint_sensor(line, evaluate, audit),
-            canary_after_ferry(ferry, canary),
-            *pass_rate_sensors([ferry, canary], rates),
+            canary_after_ferry(sail, canary),
+            *pass_rate_sensors([sail, canary], rates),
         ],
         resources={"lab": lab},
     )
 
 
-defs = build_defs(lab_from_environment())
+defs = build_defs(lab_from_environment(), ferry=smoke_ferry(), line=default_line())

@@ -16,8 +16,8 @@ from lineage.plan import MissingArtifactError, Node, ancestors_first, build, res
 from lineage.store import Artifact, Store
 from marin_assets.definitions import build_defs, families
 from marin_assets.operations import Outcome, outcomes
-from recipes import ferry
-from recipes.lab import default_line
+from recipes import ferry as recipe
+from recipes.lab import default_line, smoke_ferry
 from recipes.runs import checkpoint
 from resources.lab import REPOSITORY, Lab, LabResource, lab_from_environment
 
@@ -42,16 +42,17 @@ def run_ferry(day: str, *, direct: bool, console: Console) -> bool:
 
 def ferry_direct(lab: Lab, day: str) -> bool:
     """The same nodes by the same functions, with no Dagster: the other side of the overhead benchmark."""
-    reachable = registry_reachable(ferry.ferry_pins(), lab.ferry_store.downloads)
-    build(lab.ferry_store, ferry.roster(day, reachable=reachable))
-    for node in ferry.ferry_nodes(ferry.rostered_line(lab.ferry_store, day)):
+    ferry = smoke_ferry()
+    reachable = registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads)
+    build(lab.ferry_store, recipe.roster(ferry, day, reachable=reachable))
+    for node in recipe.nodes(recipe.rostered_line(ferry, lab.ferry_store, day)):
         build(lab.ferry_store, node, launcher=lab.launcher)
     return True
 
 
 def run_job(resource: LabResource, job: str, partition: str) -> bool:
     """Run a job in this process, recorded in the instance that the UI reads; whether it succeeded."""
-    definition = build_defs(resource).resolve_job_def(job)
+    definition = build_defs(resource, ferry=smoke_ferry(), line=default_line()).resolve_job_def(job)
     with dg.DagsterInstance.get() as instance:
         result = definition.execute_in_process(
             partition_key=partition, instance=instance, raise_on_error=False, tags={"marin/launched_by": "command line"}
@@ -67,7 +68,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     resource = lab_from_environment()
     lab = Lab.at(resource.root, workers=resource.workers)
     node, target = _node(lab, key, partition)
-    definitions = build_defs(resource)
+    definitions = build_defs(resource, ferry=smoke_ferry(), line=default_line())
     with dg.DagsterInstance.get() as instance:
         for ancestor in ancestors_first([node]):
             at_target = ancestor is node
@@ -91,7 +92,7 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
     line = default_line()
     if key == f"runs/{line.run.name}/training":
         return checkpoint(line, line.run.num_steps), key.split("/")
-    for family in families():
+    for family in families(smoke_ferry(), default_line()):
         if "/".join(family.example.key) == key:
             found = family.node_at(lab, partition)
             if isinstance(found, Node):
@@ -110,9 +111,10 @@ def _exists(store: Store, node: Node) -> bool:
 
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:
     """Stages, loss, scores, verdict, and where everything lies."""
-    line = ferry.rostered_line(store, day)
-    report = resolve(store, ferry.report(line))
-    artifacts = [resolve(store, node) for node in ferry.ferry_nodes(line)]
+    roster = resolve(store, recipe.existing_roster(smoke_ferry(), store, day)).manifest.extra["roster"]
+    line = recipe.rostered_line(smoke_ferry(), store, day)
+    report = resolve(store, recipe.report(line))
+    artifacts = [resolve(store, node) for node in recipe.nodes(line)]
     reused = sum(artifact.spec.address in before for artifact in artifacts)
     by_stage = {artifact.spec.stage: artifact for artifact in artifacts}
     scores = by_stage["evals.result"].manifest.extra["scores"]
@@ -120,7 +122,6 @@ def print_ferry(store: Store, day: str, before: set[str], seconds: float, consol
     console.print(scores_table(scores))
     console.print(_loss_line(by_stage["trainer.checkpoint"], unigram_entropy(scores)))
     console.print(f"audit: [bold]{report.manifest.extra['verdict']}[/] " + _audit_counts(by_stage["evals.audit"]))
-    roster = resolve(store, ferry.roster(day, reachable="vendored_prose" not in line.sources)).manifest.extra["roster"]
     if roster["reason"]:
         console.print(f"[yellow]{roster['reason']}: ran on the offline sources, without {', '.join(roster['left_out'])}[/]")
     console.print(f"reused {reused} of {len(artifacts)} artifacts; took {seconds:.0f} s")

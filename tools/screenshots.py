@@ -22,7 +22,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from lineage.plan import resolve
 from marin_assets.operations import outcomes
-from recipes import ferry
+from recipes import ferry as recipe
+from recipes.lab import smoke_ferry
 from resources.lab import REPOSITORY, Lab, lab_from_environment
 
 PORT = 3911
@@ -42,7 +43,7 @@ def main(target: Path) -> None:
         run = next(o for o in outcomes(instance, "ferry") if o.status == "passed")
     resource = lab_from_environment()
     lab = Lab.at(resource.root, workers=resource.workers)
-    report = resolve(lab.ferry_store, ferry.report(ferry.rostered_line(lab.ferry_store, run.day)))
+    report = resolve(lab.ferry_store, recipe.report(recipe.rostered_line(smoke_ferry(), lab.ferry_store, run.day)))
     with webserver() as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         page = browser.new_page(viewport={"width": 1800, "height": 1000})

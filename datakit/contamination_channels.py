@@ -1,0 +1,169 @@
+"""Benchmark items as matchable channels: their words, the weights of their grams, and the index over them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from datakit.canonical_text import canonical_bytes
+from datakit.contamination_policy import ContaminationConfig, word_weights
+from datakit.ngram_index import Floats, GramIndex, Ints, UInt64s, Words, build_index, gram_hashes, hash_words, whole_grams
+from lineage.store import Artifact
+
+CHANNELS = ("question", "passage", "answer", "solution", "code")
+ITEM_KEY = ("suite", "task", "item_id")
+_ITEMS_FILE = "items.parquet"
+
+
+@dataclass(frozen=True)
+class ChannelGrams:
+    """The grams of every channel, flat: channel `c` has the grams `bounds[c]` to `bounds[c + 1]`, by position.
+
+    `hashes` and `weights` [grams]; `needed_weight` [channels] is what flags a channel (infinite when it is not matchable),
+    `total_weight` [channels] what a verbatim copy earns.
+    """
+
+    hashes: UInt64s
+    weights: Floats
+    bounds: Ints
+    total_weight: Floats
+    needed_weight: Floats
+    index: GramIndex
+
+    def of(self, channel: int) -> slice:
+        return slice(int(self.bounds[channel]), int(self.bounds[channel + 1]))
+
+    def is_matchable(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.needed_weight)
+
+    def needed_coverage(self, channel: int) -> float:
+        return float(self.needed_weight[channel] / self.total_weight[channel])
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.index.save(folder / "index.npz")
+        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "index"}
+        np.savez(folder / "channels.npz", **arrays)
+
+    @classmethod
+    def load(cls, folder: Path) -> "ChannelGrams":
+        with np.load(folder / "channels.npz") as arrays:
+            return cls(index=GramIndex.load(folder / "index.npz"), **{name: arrays[name] for name in arrays.files})
+
+
+@dataclass(frozen=True)
+class ItemIndex:
+    """What documents are matched against: channels on their own words, and with every number masked."""
+
+    exact: ChannelGrams
+    masked: ChannelGrams
+
+    def save(self, folder: Path) -> None:
+        self.exact.save(folder / "exact")
+        self.masked.save(folder / "masked")
+
+    @classmethod
+    def load(cls, folder: Path) -> "ItemIndex":
+        return cls(ChannelGrams.load(folder / "exact"), ChannelGrams.load(folder / "masked"))
+
+
+def read_suite_items(suites: Sequence[Artifact]) -> pl.DataFrame:
+    """Items of every suite: the key columns, the text channels, `choices`; sorted by key.
+
+    Raises: ValueError when there is no item, or when two suites hold the same key.
+    """
+    columns = [*ITEM_KEY, *CHANNELS]
+    frames = [pl.read_parquet(suite.folder() / _ITEMS_FILE, columns=columns) for suite in suites]
+    items = pl.concat(frames).sort(ITEM_KEY) if frames else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    if items.is_empty():
+        raise ValueError(f"no benchmark items in the {len(frames)} suite(s) given; bind a suite with items to the policy")
+    repeated = items.filter(items.select(ITEM_KEY).is_duplicated())
+    if not repeated.is_empty():
+        raise ValueError(f"two suites hold the item {repeated.row(0)[:3]}; give each suite its own name")
+    return items
+
+
+def channel_table(items: pl.DataFrame) -> pl.DataFrame:
+    """One row a non-empty channel: `item` (row of the item), `channel`, `text`; ordered by item, then channel."""
+    parts = [
+        items.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("item"), pl.lit(name).alias("channel"), text=name)
+        for name in CHANNELS
+    ]
+    order = pl.col("channel").replace_strict({name: rank for rank, name in enumerate(CHANNELS)}, return_dtype=pl.Int8)
+    return pl.concat(parts).filter(pl.col("text").str.contains(r"\w")).sort("item", order)
+
+
+def index_items(channels: pl.DataFrame, config: ContaminationConfig) -> ItemIndex:
+    """Index the channels of `channel_table`."""
+    words = hash_words([canonical_bytes(text) for text in channels["text"]])
+    item_of_channel = channels["item"].to_numpy()
+    long_words = (words.num_bytes >= 3) & ~words.is_number
+    with_number = _segment_sums(words.is_number, words.bounds) > 0
+    exact = _channel_grams(words, words.hashes, long_words, item_of_channel, np.ones(len(channels), np.bool_), config)
+    masked = _channel_grams(words, words.masked(), long_words, item_of_channel, with_number, config)
+    return ItemIndex(exact, masked)
+
+
+def _channel_grams(
+    words: Words,
+    hashes: UInt64s,
+    long_words: NDArray[np.bool_],
+    item_of_channel: Ints,
+    wanted: NDArray[np.bool_],
+    config: ContaminationConfig,
+) -> ChannelGrams:
+    n = config.gram_words
+    lengths = np.diff(words.bounds)
+    flat_grams = gram_hashes(hashes, n)
+    has_content = (_distinct_words(hashes, n) >= config.min_gram_distinct_words) & (
+        _segment_sums(long_words, np.arange(len(hashes) + 1), n) >= config.min_gram_long_words
+    )
+    at = np.flatnonzero(whole_grams(words.bounds, n, len(flat_grams)))
+    channels = np.repeat(np.arange(len(lengths)), lengths)[at]
+    positions = at - words.bounds[channels]
+    grams = flat_grams[at]
+    weights = _gram_weights(grams, item_of_channel[channels], config) * has_content[at]
+    flat_weights = np.zeros(len(flat_grams))
+    flat_weights[at] = weights
+    totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
+    matchable = wanted & (lengths >= config.min_channel_words) & (totals >= config.min_channel_weight)
+    return ChannelGrams(
+        hashes=grams,
+        weights=weights,
+        bounds=np.searchsorted(channels, np.arange(len(lengths) + 1)),
+        total_weight=totals,
+        needed_weight=np.where(matchable, config.needed_coverage(lengths) * totals, np.inf),
+        index=build_index(grams, weights * matchable[channels], channels, positions, n),
+    )
+
+
+def _gram_weights(grams: UInt64s, items: Ints, config: ContaminationConfig) -> Floats:
+    """1 up to `common_items` items, then `common_items` / items, 0 beyond `ignored_items`. `items` [grams] is ascending."""
+    order = np.argsort(grams, kind="stable")  # so the items of one gram stay ascending
+    is_new_gram = np.append(True, np.diff(grams[order]) != 0)[: len(grams)]
+    is_new_item = is_new_gram | np.append(True, np.diff(items[order]) != 0)[: len(grams)]
+    gram = np.cumsum(is_new_gram) - 1
+    num_items = np.empty(len(grams), np.int64)
+    num_items[order] = np.bincount(gram[is_new_item], minlength=1)[gram]
+    return np.where(num_items > config.ignored_items, 0.0, np.minimum(1.0, config.common_items / num_items))
+
+
+def _segment_sums(values: NDArray, bounds: Ints, span: int = 1) -> NDArray:
+    """Sums of `values[bounds[i] : bounds[i + span]]`."""
+    prefix = np.concatenate(([0], np.cumsum(values)))[bounds]
+    return prefix[span:] - prefix[:-span]
+
+
+def _distinct_words(hashes: UInt64s, n: int) -> Ints:
+    """Different words of the n-gram that starts at each word."""
+    count = max(len(hashes) - n + 1, 0)
+    distinct = np.zeros(count, np.int64)
+    for k in range(n):
+        is_new = np.ones(count, np.bool_)
+        for j in range(k):
+            is_new &= hashes[k : k + count] != hashes[j : j + count]
+        distinct += is_new
+    return distinct

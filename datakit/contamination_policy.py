@@ -1,0 +1,159 @@
+"""What counts as contamination: one definition with every threshold in its config, and the scorer that applies it.
+
+The definition is the window coverage of research/data_peers_measured.md, section 7. Items and documents are canonicalised;
+an item's *channels* (question, passage, answer, solution, code) are matched apart. The score of a channel in a document is the
+share of its words covered by word-5-grams that both have, inside one window of the document. Grams that many items share
+(instruction templates) weigh less, grams without content (number lists, "a b a b") nothing, in numerator and denominator
+alike, so that a verbatim copy always scores 1.
+
+Not found by it: paraphrases that change more than about a quarter of the words; those need embeddings.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datakit.ngram_index import Floats, Ints
+
+type Tier = Literal["verbatim", "near", "template", "fragment"]
+
+TIERS: tuple[Tier, ...] = ("verbatim", "near", "template", "fragment")
+STANDING_TIERS: tuple[Tier, ...] = ("verbatim", "near", "template")
+"""A match of these tiers makes its document contaminated; fragments are reported only."""
+
+
+@dataclass(frozen=True)
+class ContaminationConfig:
+    """A contamination policy. Lengths in canonical words, shares in 0..1."""
+
+    policy: str = "window_coverage"
+    gram_words: int = 5
+    min_channel_words: int = 8
+    """A shorter channel cannot be told from chance; an item with no matchable channel is `unknown`, not clean."""
+    min_channel_weight: float = 6.0
+    """Words left after templates and number lists are taken off; fewer, and the channel is not matchable either."""
+    flag_coverage: float = 0.5
+    short_flag_coverage: float = 0.8
+    """Coverage that flags a channel of `min_channel_words`; falls linearly to `flag_coverage` at `long_channel_words`."""
+    long_channel_words: int = 24
+    verbatim_coverage: float = 0.9
+    gap_words: int = 12
+    gap_share: float = 0.125
+    """Unmatched words inside a window: at most `gap_words` + `gap_share` x the channel's length in a row."""
+    fragment_words: int = 13
+    common_items: int = 10
+    """A gram in more items than this weighs `common_items` / items."""
+    ignored_items: int = 100
+    """A gram in more items than this weighs nothing."""
+    min_gram_long_words: int = 2
+    min_gram_distinct_words: int = 3
+    """A gram needs this many words of 3+ bytes that are no numbers, and this many different words, to weigh anything."""
+    num_canaries: int = 24
+    min_canary_recall: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name in ("flag_coverage", "short_flag_coverage", "verbatim_coverage", "gap_share", "min_canary_recall"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}; a share must be in 0..1")
+        if not 0 < self.flag_coverage <= self.short_flag_coverage <= self.verbatim_coverage:
+            raise ValueError(
+                f"flag_coverage {self.flag_coverage}, short_flag_coverage {self.short_flag_coverage}, verbatim_coverage "
+                f"{self.verbatim_coverage}: they must be above 0 and not fall in this order"
+            )
+        if not 1 <= self.min_gram_distinct_words <= self.gram_words or self.min_gram_long_words > self.gram_words:
+            raise ValueError(
+                f"min_gram_distinct_words {self.min_gram_distinct_words} and min_gram_long_words "
+                f"{self.min_gram_long_words} must fit in a gram of gram_words = {self.gram_words}"
+            )
+        if not self.gram_words <= self.min_channel_words <= self.long_channel_words:
+            raise ValueError(
+                f"gram_words {self.gram_words}, min_channel_words {self.min_channel_words}, long_channel_words "
+                f"{self.long_channel_words}: they must not fall in this order"
+            )
+        if self.fragment_words < self.gram_words or self.gap_words < 0 or self.min_channel_weight <= 0:
+            raise ValueError(
+                f"fragment_words {self.fragment_words} must be at least gram_words, gap_words {self.gap_words} at least 0, "
+                f"min_channel_weight {self.min_channel_weight} above 0"
+            )
+        if not 1 <= self.common_items <= self.ignored_items:
+            raise ValueError(f"common_items {self.common_items} must be in 1..ignored_items ({self.ignored_items})")
+        if self.num_canaries < 1:
+            raise ValueError(f"num_canaries is {self.num_canaries}; a scan that proves nothing is not run, give 1 or more")
+
+    def needed_coverage(self, num_words: NDArray) -> Floats:
+        """Coverage that flags channels of these lengths.
+
+        >>> ContaminationConfig().needed_coverage(np.array([8, 16, 24, 200])).round(3).tolist()
+        [0.8, 0.65, 0.5, 0.5]
+        """
+        ends = [self.min_channel_words, self.long_channel_words]
+        return np.interp(num_words, ends, [self.short_flag_coverage, self.flag_coverage])
+
+    def tier(self, coverage: float) -> Tier:
+        """The tier of a channel that is flagged on its own words, by its coverage."""
+        return "verbatim" if coverage >= self.verbatim_coverage else "near"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The best place of a channel in a document; `start` and `end` count words of the document."""
+
+    coverage: float
+    longest_run: int
+    start: int
+    end: int
+
+
+def word_weights(gram_weights: Floats, n: int) -> Floats:
+    """Weight of each word of a channel: that of the heaviest gram over it."""
+    weights = np.zeros(len(gram_weights) + n - 1)
+    for k in range(n):
+        covered = weights[k : k + len(gram_weights)]
+        np.maximum(covered, gram_weights, out=covered)
+    return weights
+
+
+def best_window(
+    places: Ints, positions: Ints, gram_weights: Floats, needed: float, config: ContaminationConfig
+) -> Window | None:
+    """The window of a document that covers most of a channel, or None when no window can matter.
+
+    `places` [hits], ascending: words of the document where a gram starts that the channel has at `positions` [hits].
+    `gram_weights` [grams of the channel]. When no window reaches `needed`, the one with the longest run is returned if that
+    run is a fragment.
+    """
+    n, total = config.gram_words, float(word_weights(gram_weights, config.gram_words).sum())
+    gap = config.gap_words + config.gap_share * (len(gram_weights) + n - 1)
+    breaks = np.flatnonzero(np.diff(places) > n + gap) + 1
+    lows, highs = np.append(0, breaks), np.append(breaks, len(places))
+    fragment_hits = config.fragment_words - n + 1
+    can_matter = ((highs - lows) * n >= needed * total) | (highs - lows >= fragment_hits)
+    windows = [
+        _measure(places[low:high], positions[low:high], gram_weights, total, n)
+        for low, high in zip(lows[can_matter].tolist(), highs[can_matter].tolist(), strict=True)
+    ]
+    best = max(windows, key=lambda w: (w.coverage, w.longest_run, -w.start), default=None)
+    if best is None or best.coverage >= needed:
+        return best
+    longest = max(windows, key=lambda w: (w.longest_run, w.coverage, -w.start))
+    return longest if longest.longest_run >= config.fragment_words else None
+
+
+def _measure(places: Ints, positions: Ints, gram_weights: Floats, total: float, n: int) -> Window:
+    """A shared common gram earns its own weight, not that of the rarer grams over the same words."""
+    shared = np.zeros_like(gram_weights)
+    shared[positions] = gram_weights[positions]
+    coverage = float(word_weights(shared, n).sum()) / total
+    return Window(coverage, longest_run(places, positions, n), int(places[0]), int(places[-1]) + n)
+
+
+def longest_run(places: Ints, positions: Ints, n: int) -> int:
+    """Words of the longest stretch that document and channel share word for word."""
+    diagonals = places - positions
+    order = np.lexsort((places, diagonals))
+    follows = (np.diff(diagonals[order]) == 0) & (np.diff(places[order]) == 1)
+    ends = np.flatnonzero(np.append(~follows, True))
+    return int(np.diff(ends, prepend=-1).max()) + n - 1

@@ -1,0 +1,109 @@
+"""Matching documents against an item index: a vectorised pass over all words, then the scorer on what is left of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from datakit.canonical_text import canonical_bytes, word_spans
+from datakit.contamination_channels import ChannelGrams, ItemIndex
+from datakit.contamination_policy import ContaminationConfig, Tier, Window, best_window
+from datakit.ngram_index import Ints, UInt64s, gram_hashes, hash_words, whole_grams
+
+
+@dataclass(frozen=True)
+class ChannelMatch:
+    """A channel found in a document; `start` and `end` are characters of the document's own text."""
+
+    document: int
+    channel: int
+    tier: Tier
+    score: float
+    start: int
+    end: int
+    longest_run: int
+
+
+def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> list[ChannelMatch]:
+    """Every channel that each document holds, its best window each, ordered by (document, channel)."""
+    words = hash_words([canonical_bytes(text) for text in texts])
+    exact = dict(_windows(words.hashes, words.bounds, index.exact, config))
+    masked = dict(_windows(words.masked(), words.bounds, index.masked, config))
+    found: list[ChannelMatch] = []
+    for document in sorted({document for document, _ in (*exact, *masked)}):
+        spans = None
+        for channel in sorted({c for d, c in (*exact, *masked) if d == document}):
+            verdict = _verdict(document, channel, exact, masked, index, config)
+            if verdict is None:
+                continue
+            tier, window = verdict
+            spans = word_spans(texts[document]) if spans is None else spans
+            start, end = int(spans[window.start, 0]), int(spans[window.end - 1, 1])
+            score = round(window.coverage, 4)
+            found.append(ChannelMatch(document, channel, tier, score, start, end, window.longest_run))
+    return found
+
+
+type _Windows = dict[tuple[int, int], Window]
+
+
+def _verdict(
+    document: int, channel: int, exact: _Windows, masked: _Windows, index: ItemIndex, config: ContaminationConfig
+) -> tuple[Tier, Window] | None:
+    own, numberless = exact.get((document, channel)), masked.get((document, channel))
+    if own is not None and own.coverage >= index.exact.needed_coverage(channel):
+        return config.tier(own.coverage), own
+    if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
+        return "template", numberless
+    if own is not None:
+        return "fragment", own
+    return None
+
+
+def _windows(
+    words: UInt64s, bounds: Ints, channels: ChannelGrams, config: ContaminationConfig
+) -> Iterator[tuple[tuple[int, int], Window]]:
+    """((document, channel), best window) of every pair that is flagged or holds a fragment."""
+    grams = gram_hashes(words, config.gram_words)
+    places, found = channels.index.lookup(grams)
+    whole = whole_grams(bounds, config.gram_words, len(grams))[places]
+    places, found = places[whole], found[whole]
+    documents = np.searchsorted(bounds, places, side="right") - 1
+    hit_bounds = np.searchsorted(documents, np.arange(len(bounds)))
+    for document, channel in _candidates(documents, found, channels, config):
+        hits = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
+        window = _score(places[hits] - bounds[document], grams[places[hits]], channel, channels, config)
+        if window is not None:
+            yield (document, channel), window
+
+
+def _candidates(
+    documents: Ints, found: Ints, channels: ChannelGrams, config: ContaminationConfig
+) -> list[tuple[int, int]]:
+    """Pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
+
+    Counting different grams, not hits, bounds the work on a document that repeats one phrase a million times.
+    """
+    index = channels.index
+    num_grams, num_channels = max(len(index.grams), 1), max(len(channels.total_weight), 1)
+    distinct = np.unique(documents * num_grams + found)
+    where, channel, _ = index.expand(distinct // num_grams, distinct % num_grams)
+    pairs, counts = np.unique(where * num_channels + channel, return_counts=True)
+    n = config.gram_words
+    enough = (counts * n >= channels.needed_weight[pairs % num_channels]) | (counts >= config.fragment_words - n + 1)
+    return [(int(pair) // num_channels, int(pair) % num_channels) for pair in pairs[enough]]
+
+
+def _score(
+    places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, config: ContaminationConfig
+) -> Window | None:
+    """Join a document's hits with the grams of one channel and take the best window."""
+    of_channel = channels.of(channel)
+    weights, hashes = channels.weights[of_channel], channels.hashes[of_channel]
+    kept = np.flatnonzero(weights > 0)
+    order = kept[np.argsort(hashes[kept], kind="stable")]
+    ordered = hashes[order]
+    low, high = np.searchsorted(ordered, grams, side="left"), np.searchsorted(ordered, grams, side="right")
+    counts = high - low
+    rows = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return best_window(np.repeat(places, counts), order[rows], weights, channels.needed_coverage(channel), config)

@@ -1,0 +1,183 @@
+"""Word n-grams as numpy hashes, and an index from them to the places in benchmark items that hold them.
+
+No Python string per n-gram: words are hashed as slices of one flat byte buffer, n-grams as sums of word hashes, and a bit
+table throws away nearly all of a document's n-grams before any exact lookup.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+type UInt64s = NDArray[np.uint64]
+type Ints = NDArray[np.int64]
+type Floats = NDArray[np.float64]
+
+PIECE_BYTES = 1 << 20
+"""Bytes hashed at once: the working arrays are 8 times as large and should stay near the caches."""
+_SPACE = ord(" ")
+_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
+_BASE_INVERSE = pow(_BASE, -1, 1 << 64)
+_NUMBER_HASH = np.uint64(0xD6E8FEB86659FD93)
+_BITS_PER_GRAM = 16
+_MIN_TABLE_BITS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of several texts, flat. Text `t` has the words `bounds[t]` to `bounds[t + 1]`."""
+
+    hashes: UInt64s
+    is_number: NDArray[np.bool_]
+    num_bytes: Ints
+    bounds: Ints
+
+    def masked(self) -> UInt64s:
+        """Hashes in which every number is the same word."""
+        return np.where(self.is_number, _NUMBER_HASH, self.hashes)
+
+
+def hash_words(texts: Sequence[bytes]) -> Words:
+    """Hash the words of canonical texts (`canonical_text.canonical_bytes`): 64 bits a word, the same in any text."""
+    data = b" ".join(texts)
+    text_starts = np.cumsum([0] + [len(text) + 1 for text in texts], dtype=np.int64)
+    hashes, numbers, starts, lengths = [], [], [], []
+    for low, high in _pieces(data):
+        piece = np.frombuffer(data, np.uint8, high - low, low)
+        word_starts, word_ends = _word_edges(piece)
+        hashes.append(_slice_hashes(piece, word_starts, word_ends))
+        digits = np.concatenate(([0], np.cumsum(piece - np.uint8(48) < 10, dtype=np.int64)))
+        lengths.append(word_ends - word_starts)
+        numbers.append(digits[word_ends] - digits[word_starts] == lengths[-1])
+        starts.append(word_starts + low)
+    return Words(
+        hashes=_joined(hashes, np.uint64),
+        is_number=_joined(numbers, np.bool_),
+        num_bytes=_joined(lengths, np.int64),
+        bounds=np.searchsorted(_joined(starts, np.int64), text_starts),
+    )
+
+
+def gram_hashes(words: UInt64s, n: int) -> UInt64s:
+    """Hash of the n-gram that starts at each word; n - 1 fewer than there are words. Grams may cross texts."""
+    count = max(len(words) - n + 1, 0)
+    grams = np.zeros(count, np.uint64)
+    for k in range(n):
+        grams += words[k : k + count] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
+    return grams
+
+
+def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
+    """Which of the flat n-grams lie within one text."""
+    whole = np.ones(num_grams, np.bool_)
+    for k in range(1, n):
+        crossing = bounds[1:] - k
+        whole[crossing[(crossing >= 0) & (crossing < num_grams)]] = False
+    return whole
+
+
+@dataclass(frozen=True)
+class GramIndex:
+    """Distinct n-grams of the channels, each with its postings (channel, word position in the channel).
+
+    `grams` is sorted; postings of gram `g` are `offsets[g]` to `offsets[g + 1]`.
+    """
+
+    n: int
+    grams: UInt64s
+    offsets: Ints
+    channels: Ints
+    positions: Ints
+    table: NDArray[np.uint8]
+
+    def lookup(self, grams: UInt64s) -> tuple[Ints, Ints]:
+        """Positions in `grams` of those that the index has, and which they are."""
+        shift = np.uint64(64 - (len(self.table) * 8).bit_length() + 1)
+        slots = grams >> shift
+        passed = np.flatnonzero(self.table[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8) & 1)
+        if not len(passed) or not len(self.grams):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        found = np.minimum(np.searchsorted(self.grams, grams[passed]), len(self.grams) - 1)
+        same = self.grams[found] == grams[passed]
+        return passed[same], found[same]
+
+    def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
+        """One row a posting of the found grams: (where it was found, channel, position in the channel)."""
+        counts = self.offsets[grams + 1] - self.offsets[grams]
+        rows = np.repeat(self.offsets[grams] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return np.repeat(where, counts), self.channels[rows], self.positions[rows]
+
+    def save(self, path: Path) -> None:
+        np.savez(path, **{field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
+
+    @classmethod
+    def load(cls, path: Path) -> "GramIndex":
+        with np.load(path) as arrays:
+            return cls(n=int(arrays["n"]), **{name: arrays[name] for name in arrays.files if name != "n"})
+
+
+def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints, n: int) -> GramIndex:
+    """Index gram occurrences of weight > 0, given in (channel, position) order; equal grams must have equal weights."""
+    kept = np.flatnonzero(weights > 0)
+    kept = kept[np.argsort(grams[kept], kind="stable")]
+    ordered = grams[kept]
+    firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(kept)])
+    return GramIndex(
+        n=n,
+        grams=ordered[firsts],
+        offsets=np.append(firsts, len(kept)).astype(np.int64),
+        channels=channels[kept],
+        positions=positions[kept],
+        table=_bit_table(ordered[firsts]),
+    )
+
+
+def _bit_table(grams: UInt64s) -> NDArray[np.uint8]:
+    num_bits = max(_MIN_TABLE_BITS, 1 << (len(grams) * _BITS_PER_GRAM - 1).bit_length()) if len(grams) else _MIN_TABLE_BITS
+    slots = grams >> np.uint64(64 - num_bits.bit_length() + 1)
+    table = np.zeros(num_bits // 8, np.uint8)
+    np.bitwise_or.at(table, slots >> np.uint64(3), np.uint8(1) << (slots & np.uint64(7)).astype(np.uint8))
+    return table
+
+
+def _pieces(data: bytes) -> Iterator[tuple[int, int]]:
+    """Cut at spaces into pieces of about PIECE_BYTES; a longer word stays whole."""
+    low = 0
+    while low < len(data):
+        cut = data.find(b" ", low + PIECE_BYTES)
+        high = len(data) if cut < 0 else cut
+        yield low, high
+        low = high
+
+
+def _word_edges(piece: NDArray[np.uint8]) -> tuple[Ints, Ints]:
+    padded = np.zeros(len(piece) + 2, np.bool_)
+    padded[1:-1] = piece != _SPACE
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
+    return edges[::2], edges[1::2]
+
+
+def _slice_hashes(piece: NDArray[np.uint8], starts: Ints, ends: Ints) -> UInt64s:
+    """Polynomial hashes of slices of a buffer by prefix sums modulo 2**64, then mixed so that all bits are good."""
+    prefix = np.zeros(len(piece) + 1, np.uint64)
+    np.cumsum(piece * _powers(_BASE, len(piece)), out=prefix[1:])
+    return _mixed((prefix[ends] - prefix[starts]) * _powers(_BASE_INVERSE, len(piece) + 1)[starts])
+
+
+def _powers(base: int, count: int) -> UInt64s:
+    powers = np.full(max(count, 1), base, np.uint64)
+    powers[0] = 1
+    return np.cumprod(powers)
+
+
+def _mixed(values: UInt64s) -> UInt64s:
+    """splitmix64's finaliser: a bijection, so it adds no collisions."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _joined(arrays: list, dtype: type) -> NDArray:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)

@@ -1,0 +1,20 @@
+"""Column names and schemas of documents and attributes: the one place that fixes them.
+
+Readers and writers take them from here, so a column can have one name only (DESIGN, section 4).
+"""
+
+import pyarrow as pa
+
+ID = "id"
+TEXT = "text"
+SOURCE = "source"
+METADATA = "metadata"
+
+DOCUMENT_SCHEMA = pa.schema([(ID, pa.string()), (TEXT, pa.large_string()), (SOURCE, pa.string()), (METADATA, pa.string())])
+"""`id` = xxh3_128 of the UTF-8 text in hex; `metadata` is a JSON object that holds at least `source_id`."""
+
+DROPPED_SCHEMA = pa.schema([("source_id", pa.string()), ("reason", pa.string()), ("sample", pa.string())])
+"""A small sample of the records that normalization dropped."""
+
+CORPUS_DROPPED_SCHEMA = pa.schema([(ID, pa.string()), ("reason", pa.string())])
+"""Every document that a corpus left out, and the first reason that applied."""

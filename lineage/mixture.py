@@ -1,0 +1,107 @@
+"""Mixtures, format `mixture/1`: weights by phase, frozen with the exact cache digests they bind.
+
+A mixture is the pivot between data and training: unpartitioned and content-addressed, so a run's recorded input is one plain
+digest, and a cache that it does not use may change without making the run stale (DESIGN, section 2).
+"""
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lineage.config import to_jsonable
+from lineage.permutation import SHUFFLES, Shuffle
+from lineage.plan import Stage
+from lineage.store import Artifact, Writer
+from lineage.token_cache import TokenCache
+
+FORMAT = "mixture/1"
+MIXTURE_FILE = "mixture.json"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Weights from a global sequence index on; they need not sum to one, and zero leaves a component out."""
+
+    start_sequence: int
+    weights: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        bad = {name: weight for name, weight in self.weights.items() if not 0 <= weight < float("inf")}
+        if bad or not sum(self.weights.values()) > 0:
+            raise ValueError(f"phase at {self.start_sequence}: weights {dict(self.weights)} must be >= 0 with a sum > 0")
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """What a recipe declares: phases in order, how components are shuffled, and the block that weights hold in."""
+
+    name: str
+    phases: tuple[Phase, ...]
+    seed: int
+    shuffle: Shuffle = "splitmix"
+    block_size: int = 2048
+
+    def __post_init__(self) -> None:
+        if self.block_size < 1:
+            raise ValueError(f"mixture {self.name}: block_size is {self.block_size}; it must be at least 1")
+        if self.shuffle not in SHUFFLES:
+            raise ValueError(f"mixture {self.name}: shuffle is {self.shuffle!r}; allowed: {', '.join(SHUFFLES)}")
+        starts = [phase.start_sequence for phase in self.phases]
+        if not starts or starts[0] != 0 or any(b <= a for a, b in itertools.pairwise(starts)):
+            raise ValueError(f"mixture {self.name}: phases start at {starts}; the first must be 0 and each later than the last")
+        if any(start % self.block_size for start in starts):
+            raise ValueError(f"mixture {self.name}: phases start at {starts}; each must be a multiple of {self.block_size}")
+
+
+def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, ...]) -> None:
+    """Write `mixture.json`: the declared phases and, for every component, the cache it is bound to.
+
+    Raises: ValueError naming a weight without a cache, or a cache of another tokenizer, vocabulary or type (a stale one).
+    """
+    opened = [TokenCache.open(cache) for cache in caches]
+    _check_components(config, opened)
+    _check_one_tokenizer(config, opened)
+    components = [
+        {"name": o.component, "cache": c.spec.address, "data_version": c.data_version, "num_tokens": o.num_tokens}
+        for c, o in zip(caches, opened, strict=True)
+    ]
+    record = {
+        "format": FORMAT,
+        "name": config.name,
+        "components": components,
+        "phases": to_jsonable(config.phases),
+        "shuffle": config.shuffle,
+        "seed": config.seed,
+        "block_size": config.block_size,
+    }
+    (out.folder / MIXTURE_FILE).write_text(json.dumps(record, indent=1) + "\n")
+    out.extra["mixture"] = record
+    out.record(tokens_in=sum(o.num_tokens for o in opened), tokens_out=sum(o.num_tokens for o in opened))
+
+
+def _check_components(config: MixtureConfig, caches: list[TokenCache]) -> None:
+    names = [cache.component for cache in caches]
+    if len(set(names)) != len(names):
+        raise ValueError(f"mixture {config.name}: components {names} repeat a name")
+    for phase in config.phases:
+        unknown = sorted(set(phase.weights) - set(names))
+        if unknown:
+            raise ValueError(
+                f"mixture {config.name}: no cache is given for component {unknown[0]!r}; allowed: {', '.join(names)}"
+            )
+
+
+def _check_one_tokenizer(config: MixtureConfig, caches: list[TokenCache]) -> None:
+    first = caches[0]
+    for cache in caches[1:]:
+        wanted = (first.tokenizer, first.vocab_size, first.dtype)
+        found = (cache.tokenizer, cache.vocab_size, cache.dtype)
+        if found != wanted:
+            raise ValueError(
+                f"mixture {config.name}: {cache.artifact_name} was made with (tokenizer, vocabulary, type) {found}, "
+                f"{first.artifact_name} with {wanted}; materialize the stale one again"
+            )
+
+
+MIXTURE = Stage("lineage.mixture", "1", freeze_mixture)

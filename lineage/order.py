@@ -1,0 +1,181 @@
+"""The data order: a pure function from (mixture, sequence length, global sequence index) to tokens, and its inverse.
+
+The trainer reads forward; the audit goes backward, from a document to the exact steps that saw it. Nothing is stateful, so
+resuming is slicing. Weights hold in every block of `block_size` sequences: counts are apportioned by largest remainder with
+the error carried into the next block, so long-run shares are exact and a weight far below 1/block_size is still sampled
+(Levanter truncates: a weight below 1/2048 is never seen; research/training_levanter_haliax_grug.md, section 2.3).
+Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch.
+"""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lineage.mixture import FORMAT, MIXTURE_FILE
+from lineage.permutation import Permutation, Shuffle, derive_key
+from lineage.store import Artifact
+from lineage.token_cache import TokenCache
+
+CACHED_BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class OrderPhase:
+    """Normalized weights [components] from a block on."""
+
+    start_block: int
+    weights: np.ndarray
+
+
+@dataclass
+class DataOrder:
+    """Open with `DataOrder.open`. A component's sequence `i` is tokens `[i * seq_len, (i + 1) * seq_len)` of its cache."""
+
+    names: tuple[str, ...]
+    caches: tuple[TokenCache, ...]
+    seq_len: int
+    block_size: int
+    shuffle: Shuffle
+    seed: int
+    phases: tuple[OrderPhase, ...]
+    _counts: list[np.ndarray] = field(default_factory=list)
+    """Sequences of each component [components] in block b."""
+    _before: list[np.ndarray] = field(default_factory=list)
+    """Sequences of each component in all blocks before b."""
+    _debt: np.ndarray | None = None
+    _blocks: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @staticmethod
+    def open(mixture: Artifact, seq_len: int) -> "DataOrder":
+        """Open a mixture and its caches, checking that they are the bytes it was frozen with.
+
+        Raises: ValueError for a component with less than one sequence, and what `Store.parents` raises.
+        """
+        record = json.loads(mixture.files(MIXTURE_FILE)[0].read_text())
+        if record["format"] != FORMAT:
+            raise ValueError(f"{mixture.name}: format {record['format']!r}; this checkout reads {FORMAT}")
+        caches = tuple(TokenCache.open(parent) for parent in mixture.store.parents(mixture))
+        names = tuple(component["name"] for component in record["components"])
+        phases = tuple(
+            OrderPhase(phase["start_sequence"] // record["block_size"], _normalized(phase["weights"], names))
+            for phase in record["phases"]
+        )
+        order = DataOrder(names, caches, seq_len, record["block_size"], record["shuffle"], record["seed"], phases)
+        used = np.any([phase.weights > 0 for phase in phases], axis=0)
+        for index in np.flatnonzero(used):
+            if order.num_sequences(int(index)) < 1:
+                raise ValueError(
+                    f"{mixture.name}: component {names[index]} has {caches[index].num_tokens} tokens, less than one sequence "
+                    f"of {seq_len}; give it weight 0 or a shorter sequence"
+                )
+        return order
+
+    @property
+    def vocab_size(self) -> int:
+        return self.caches[0].vocab_size
+
+    def num_sequences(self, component: int) -> int:
+        """Whole sequences of a component; the tail that does not fill one is never read."""
+        return self.caches[component].num_tokens // self.seq_len
+
+    def sequence_at(self, index: int) -> tuple[str, int]:
+        """Component and sequence at a global index."""
+        component, sequence = self._locate(index)
+        return self.names[component], sequence
+
+    def batch(self, start: int, count: int) -> np.ndarray:
+        """Tokens of global sequences `[start, start + count)`, int32 [count, seq_len]."""
+        out = np.empty((count, self.seq_len), np.int32)
+        for row in range(count):
+            component, sequence = self._locate(start + row)
+            out[row] = self.caches[component].read(sequence * self.seq_len, (sequence + 1) * self.seq_len)
+        return out
+
+    def inverse(self, component: str, sequence: int, below: int) -> list[int]:
+        """Every global index under `below` at which a component's sequence is read, ascending (one an epoch at most)."""
+        if component not in self.names:
+            raise ValueError(f"component {component!r} is not in the mixture; it has: {', '.join(self.names)}")
+        which = self.names.index(component)
+        length = self.num_sequences(which)
+        if not 0 <= sequence < length:
+            raise ValueError(f"sequence {sequence} of {component}; it has {length}")
+        if below <= 0:
+            return []
+        last_block = (below - 1) // self.block_size
+        self._extend(last_block)
+        seen = int(self._before[last_block][which] + self._counts[last_block][which])
+        before = np.array([b[which] for b in self._before[: last_block + 1]])
+        found = []
+        for epoch in range(-(-seen // length)):
+            ordinal = epoch * length + int(self._epoch(which, epoch).inverse(np.array([sequence]))[0])
+            if ordinal < seen:
+                block = int(np.searchsorted(before, ordinal, side="right")) - 1
+                slot = int(self._counts[block][:which].sum()) + ordinal - int(before[block])
+                position = int(self._block(block).inverse(np.array([slot]))[0])
+                found.append(block * self.block_size + position)
+        return sorted(index for index in found if index < below)
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        if index < 0:
+            raise ValueError(f"global sequence index {index} is negative")
+        block, position = divmod(index, self.block_size)
+        self._extend(block)
+        slot = self._slots(block)[position]
+        edges = np.cumsum(self._counts[block])
+        component = int(np.searchsorted(edges, slot, side="right"))
+        rank = int(slot - (edges[component] - self._counts[block][component]))
+        epoch, ordinal = divmod(int(self._before[block][component]) + rank, self.num_sequences(component))
+        return component, int(self._epoch(component, epoch).forward(np.array([ordinal]))[0])
+
+    def _slots(self, block: int) -> np.ndarray:
+        """Permuted slots of a block [block_size]: which component (by edges) and which of its turns each position is."""
+        if block not in self._blocks:
+            if len(self._blocks) >= CACHED_BLOCKS:
+                self._blocks.pop(next(iter(self._blocks)))
+            self._blocks[block] = self._block(block).forward(np.arange(self.block_size))
+        return self._blocks[block]
+
+    def _block(self, block: int) -> Permutation:
+        return Permutation("splitmix", self.block_size, derive_key(self.seed, "block", block))
+
+    def _epoch(self, component: int, epoch: int) -> Permutation:
+        key = derive_key(self.seed, "component", self.names[component], epoch)
+        return Permutation(self.shuffle, self.num_sequences(component), key)
+
+    def _extend(self, block: int) -> None:
+        """Apportion blocks up to `block`; a pure function of the weights, walked once."""
+        while len(self._counts) <= block:
+            index = len(self._counts)
+            weights = next(phase.weights for phase in reversed(self.phases) if phase.start_block <= index)
+            starts_phase = any(phase.start_block == index for phase in self.phases)
+            debt = np.zeros(len(self.names)) if starts_phase or self._debt is None else self._debt
+            counts, self._debt = apportion(weights, self.block_size, debt)
+            before = self._before[-1] + self._counts[-1] if index else np.zeros(len(self.names), np.int64)
+            self._counts.append(counts)
+            self._before.append(before)
+
+
+def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Counts [components] of one block, summing to `block_size`, and the error left for the next block.
+
+    `weights` sum to 1; `debt` is what earlier blocks still owe each component, in sequences.
+    """
+    owed = debt + weights * block_size
+    counts = np.where(weights > 0, np.floor(np.maximum(owed, 0)), 0).astype(np.int64)
+    rank = np.where(weights > 0, owed - counts, -np.inf)
+    while (missing := block_size - int(counts.sum())) > 0:
+        top = np.argsort(-rank, kind="stable")[: min(missing, int((weights > 0).sum()))]
+        counts[top] += 1
+        rank[top] -= 1
+    while counts.sum() > block_size:
+        candidates = np.flatnonzero(counts > 0)
+        lowest = candidates[np.argmin(rank[candidates])]
+        counts[lowest] -= 1
+        rank[lowest] += 1
+    return counts, owed - counts
+
+
+def _normalized(weights: dict[str, float], names: tuple[str, ...]) -> np.ndarray:
+    values = np.array([weights.get(name, 0.0) for name in names], dtype=np.float64)
+    return values / values.sum()

@@ -1,0 +1,5 @@
+"""Session fixtures of the shell's tests."""
+
+from small import real_definitions, sailed
+
+__all__ = ["real_definitions", "sailed"]

@@ -1,0 +1,140 @@
+"""Schedules, sensors, pass rates, expiry and the canary, against a real instance and a finished ferry."""
+
+import datetime
+
+import dagster as dg
+import pytest
+from small import DAY, Sailed, small_line
+
+from jobs import campaigns
+from lineage.plan import Node, Stage, ancestors_first, build, resolve
+from lineage.store import Store
+from marin_assets.canary import loss_check, throughput_check
+from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
+from recipes.canary import CanaryBand
+from recipes.runs import checkpoint, eval_tasks, saved_steps
+from sensors.checkpoints import checkpoint_sensor
+
+BAND = CanaryBand(hardware="cpu", low_loss_nats=3.0, high_loss_nats=4.0, min_throughput_ratio=0.8)
+
+
+def test_the_schedule_asks_for_the_running_day_at_half_past_six(sailed: Sailed) -> None:
+    schedule = sailed.definitions.get_schedule_def("daily_smoke_ferry")
+    moment = datetime.datetime(2026, 11, 21, 6, 30, tzinfo=datetime.UTC)
+    with dg.build_schedule_context(
+        instance=sailed.instance, scheduled_execution_time=moment, repository_def=sailed.definitions.get_repository_def()
+    ) as context:
+        requests = schedule.evaluate_tick(context).run_requests
+    assert [request.partition_key for request in requests] == ["2026-11-21"]
+    assert schedule.cron_schedule == "30 6 * * *"
+    assert schedule.execution_timezone == "UTC"
+
+
+def test_a_ferry_that_passed_starts_the_canary_of_its_day(sailed: Sailed) -> None:
+    sensor = sailed.definitions.get_sensor_def("canary_cpu_after_ferry")
+    event = next(e for e in sailed.instance.all_logs(sailed.run.run_id) if e.dagster_event and e.dagster_event.is_run_success)
+    context = dg.build_run_status_sensor_context(
+        sensor_name=sensor.name,
+        dagster_event=event.dagster_event,
+        dagster_instance=sailed.instance,
+        dagster_run=sailed.run,
+    )
+    request = sensor(context)
+    assert request.partition_key == DAY
+
+
+def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sailed: Sailed) -> None:
+    line = small_line("tiny")
+    for node in ancestors_first([checkpoint(line, line.run.num_steps)]):
+        build(sailed.lab.store, node, launcher=sailed.lab.launcher)
+    sensor = checkpoint_sensor(line, campaigns.eval_job("tiny"), campaigns.audit_job("tiny"))
+    with dg.build_sensor_context(instance=sailed.instance, resources={"lab": sailed.resource}) as context:
+        first = sensor(context)
+    steps = first.dynamic_partitions_requests[0].partition_keys
+    assert len(steps) == len(saved_steps(line.run)) == 2
+    assert [event.partition for event in first.asset_events] == steps
+    for event in first.asset_events:
+        step = int(event.metadata["step"].value)
+        assert event.tags["dagster/data_version"] == resolve(sailed.lab.store, checkpoint(line, step)).data_version
+    assert len(first.run_requests) == len(steps) * (len(eval_tasks(line)) + 1)
+    with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor, resources={"lab": sailed.resource}) as context:
+        again = sensor(context)
+    assert not again.run_requests
+    assert "no new checkpoint" in again.skip_reason.skip_message
+    _evaluate_as_requested(sailed, first)
+
+
+def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> None:
+    """Carry out one evaluation and the audit that the tick asked for."""
+    sailed.instance.add_dynamic_partitions("steps_of_tiny", tick.dynamic_partitions_requests[0].partition_keys)
+    wanted = [next(r for r in tick.run_requests if r.job_name == name) for name in ("evaluate_tiny", "audit_tiny")]
+    for request in wanted:
+        result = sailed.definitions.resolve_job_def(request.job_name).execute_in_process(
+            partition_key=request.partition_key, instance=sailed.instance
+        )
+        assert result.success
+
+
+def test_pass_rate_sees_passes_regressions_and_broken_machines(tmp_path) -> None:
+    """Three runs of one campaign: one passes, one breaks a blocking promise, one dies. The rate is 1 in 3."""
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec("rows_conserved", asset="outcome", blocking=True)], config_schema={"how": str})
+    def outcome(context):
+        if context.op_execution_context.op_config["how"] == "dies":
+            raise OSError(28, "No space left on device")
+        passed = context.op_execution_context.op_config["how"] == "passes"
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(check_name="rows_conserved", passed=passed)])
+
+    @dg.asset(deps=[outcome])
+    def after() -> None: ...
+
+    job = dg.define_asset_job("sail", selection="*", tags={"marin/campaign": "ferry"}, executor_def=dg.in_process_executor)
+    definitions = dg.Definitions(assets=[outcome, after], jobs=[job])
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        for how in ("passes", "breaks", "dies"):
+            definitions.resolve_job_def("sail").execute_in_process(
+                instance=instance, raise_on_error=False, run_config={"ops": {"outcome": {"config": {"how": how}}}}
+            )
+        found = outcomes(instance, "ferry")
+        assert sorted(o.status for o in found) == ["infrastructure", "passed", "regression"]
+        assert next(o.cause for o in found if o.status == "regression") == "outcome: rows_conserved"
+        assert "No space left on device" in next(o.cause for o in found if o.status == "infrastructure")
+        result = dg.materialize([pass_rate_asset("ferry")], instance=instance)
+        evaluation = result.get_asset_check_evaluations()[0]
+        assert not evaluation.passed
+        event = result.asset_materializations_for_node("operations__ferry_pass_rate")[0]
+        assert event.metadata["pass_rate"].value == pytest.approx(1 / 3)
+
+
+def test_a_passed_ferry_is_classified_as_passed(sailed: Sailed) -> None:
+    assert classify(sailed.instance, sailed.run) == ("passed", "")
+
+
+def _write_day(out, config) -> None:
+    (out.folder / "day.txt").write_text("x")
+
+
+WRITE_DAY = Stage("tests.day", "1", _write_day)
+
+
+def test_expiry_deletes_what_is_past_its_time_and_nothing_else(tmp_path) -> None:
+    store = Store(str(tmp_path))
+    for day in ("2026-11-10", "2026-11-13", "2026-11-14", "2026-11-21"):
+        build(store, Node(("ferry", "thing"), day, WRITE_DAY, {}))
+    gone = delete_expired(store, today="2026-11-21", ttl_days=7)
+    assert len(gone) == 2
+    assert {artifact.spec.partition for artifact in store.artifacts()} == {"2026-11-14", "2026-11-21"}
+    assert not list(tmp_path.glob("ferry/thing/2026-11-10/*/data-*"))
+
+
+@pytest.mark.parametrize(("loss", "passed"), [(2.99, False), (3.0, True), (4.0, True), (4.01, False), (float("nan"), False)])
+def test_the_canary_fails_outside_its_band(loss: float, passed: bool) -> None:
+    assert loss_check(BAND, loss).passed is passed
+
+
+def test_a_slow_canary_is_a_warning_and_never_from_too_few_runs() -> None:
+    slow = throughput_check(BAND, speed=700.0, earlier=[1000.0, 990.0, 1010.0])
+    assert not slow.passed
+    assert slow.severity is dg.AssetCheckSeverity.WARN
+    assert throughput_check(BAND, speed=1.0, earlier=[1000.0, 1000.0]).passed
+    assert throughput_check(BAND, speed=810.0, earlier=[1000.0, 10.0, 1001.0]).passed

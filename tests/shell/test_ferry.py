@@ -1,0 +1,116 @@
+"""A ferry through Dagster: what it records, what it reuses, and that its records agree with the manifests."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+from small import DAY, Sailed, small_line
+
+from lineage.plan import build, resolve
+from lineage.store import Store
+from marin_assets.definitions import build_defs
+from recipes import ferry as recipe
+from recipes.ferry import Ferry
+from resources.lab import Lab, LabResource
+
+
+def test_the_ferry_passes_and_every_asset_of_it_is_materialized(sailed: Sailed) -> None:
+    assert sailed.run.status is dg.DagsterRunStatus.SUCCESS
+    keys = [spec.key for spec in sailed.definitions.resolve_all_asset_specs() if spec.key.path[0] == "ferry"]
+    for key in keys:
+        assert sailed.instance.get_materialized_partitions(key) == {DAY}, key
+
+
+def test_dagster_and_manifests_name_the_same_bytes(sailed: Sailed) -> None:
+    line = recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, DAY)
+    for node in recipe.nodes(line):
+        artifact = resolve(sailed.lab.ferry_store, node)
+        event = sailed.instance.get_latest_data_version_record(dg.AssetKey(list(node.key)), partition_key=DAY)
+        assert event is not None, node.name
+        assert event.asset_materialization.tags["dagster/data_version"] == artifact.data_version
+
+
+def test_rows_are_conserved_and_said_so_in_the_ui(sailed: Sailed) -> None:
+    key = dg.AssetKey(["ferry", "corpus", "small", "vendored_prose"])
+    event = sailed.instance.get_latest_materialization_event(key)
+    assert event is not None
+    metadata = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+    drops = sum(record.data["documents"] for record in metadata["drops"]) if "drops" in metadata else 0
+    assert metadata["rows_in"] == metadata["rows_out"] + drops
+
+
+def test_a_second_sailing_reuses_every_artifact(sailed: Sailed) -> None:
+    before = {artifact.spec.address for artifact in sailed.lab.ferry_store.artifacts()}
+    result = sailed.definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=sailed.instance)
+    assert {artifact.spec.address for artifact in sailed.lab.ferry_store.artifacts()} == before
+    events = result.asset_materializations_for_node("ferry__report")
+    assert events[0].metadata["reused"].value is True
+
+
+def test_the_audit_can_be_walked_with_the_database_gone(sailed: Sailed) -> None:
+    store = Store(sailed.lab.ferry_store.root)
+    audit = resolve(store, recipe.final_audit(recipe.rostered_line(sailed.ferry, store, DAY)))
+    stages = {ancestor.spec.stage for ancestor in store.walk_up(audit)}
+    assert {"datakit.raw", "datakit.corpus", "lineage.mixture", "trainer.checkpoint", "evals.suite"} <= stages
+
+
+def test_the_loss_falls(sailed: Sailed) -> None:
+    line = recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, DAY)
+    checkpoint = resolve(sailed.lab.ferry_store, recipe.final_checkpoint(line))
+    losses = pl.read_parquet(checkpoint.files("metrics.parquet")[0])["loss_nats"]
+    assert losses.tail(5).mean() < losses[0] - 0.5
+
+
+def test_the_same_nodes_without_dagster_give_the_same_bytes(sailed: Sailed, tmp_path: Path) -> None:
+    """Worker counts, attempts and the orchestrator change no data file: 1 worker here, 2 in the ferry."""
+    lab = Lab.at(str(tmp_path), workers=1)
+    build(lab.ferry_store, recipe.roster(sailed.ferry, DAY, reachable=True))
+    for node in recipe.nodes(sailed.ferry.line(DAY, reachable=True)):
+        if node.key[-1] == "report":  # it shows seconds
+            continue
+        direct = build(lab.ferry_store, node, launcher=lab.launcher).artifact
+        assert direct.data_version == resolve(sailed.lab.ferry_store, node).data_version, node.name
+
+
+def test_a_broken_promise_fails_the_ferry_and_names_it(tmp_path: Path) -> None:
+    """Half the documents of a committed artifact vanish behind the manifest's back: the next sailing must not pass."""
+    line = replace(small_line("smoke"), prefix=("ferry",))
+    ferry = Ferry(online=line, offline=line)
+    resource = LabResource(root=str(tmp_path), workers=1)
+    definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
+    lab = Lab.at(str(tmp_path), workers=1)
+    build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=True))
+    raw, normalized = (
+        build(lab.ferry_store, node).artifact
+        for node in recipe.nodes(ferry.line(DAY, reachable=True))
+        if node.key[-1] == "vendored_prose" and node.stage.name in ("datakit.raw", "datakit.normalize")
+    )
+    assert raw.spec.stage == "datakit.raw"
+    part = normalized.files(".parquet", under="documents/")[0]
+    documents = pl.read_parquet(part)
+    documents.head(documents.height // 2).write_parquet(part)
+    with dg.instance_for_test() as instance:
+        result = definitions.resolve_job_def("smoke_ferry").execute_in_process(
+            partition_key=DAY, instance=instance, raise_on_error=False
+        )
+        failed = [e.asset_check_evaluation_data for e in result.all_events if e.is_asset_check_evaluation]
+        names = {(e.asset_key.to_user_string(), e.check_name) for e in failed if not e.passed}
+    assert not result.success
+    assert any("normalized" in key for key, _ in names), names
+
+
+def test_a_source_that_the_roster_leaves_out_is_said_to_be(sailed: Sailed, tmp_path: Path) -> None:
+    """The offline day: the asset of a left-out source materializes with its reason, and nothing else breaks."""
+    offline = replace(small_line("smoke"), prefix=("ferry",))
+    online = replace(offline, sources=("vendored_prose", "python_topics"))
+    ferry = Ferry(online=online, offline=offline)
+    resource = LabResource(root=str(tmp_path), workers=1)
+    definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
+    lab = Lab.at(str(tmp_path), workers=1)
+    build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=False))
+    asset = definitions.resolve_assets_def(dg.AssetKey(["ferry", "datakit", "raw", "python_topics"]))
+    with dg.instance_for_test() as instance:
+        result = dg.materialize([asset], partition_key=DAY, instance=instance, resources={"lab": resource})
+        event = result.asset_materializations_for_node("ferry__datakit__raw__python_topics")[0]
+    assert "does not name python_topics" in event.metadata["left_out"].value
