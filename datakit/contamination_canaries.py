@@ -120,8 +120,10 @@ def choose_canaries(items: pl.DataFrame, channels: pl.DataFrame, index: ItemInde
 
     Raises: ValueError when no item has a matchable question: such a suite cannot be scanned for.
     """
-    matchable = channels.filter(pl.Series(index.exact.is_matchable()) & (pl.col("channel") == "question"))["item"]
-    keyed = [(xxhash.xxh3_64_intdigest("\x1f".join(items.select(ITEM_KEY).row(i)).encode()), i) for i in matchable]
+    is_question = pl.col("channel") == "question"
+    rows = channels.filter(pl.Series(index.exact.is_matchable()) & is_question)["item"].to_list()
+    keys = items.select(ITEM_KEY).rows()
+    keyed = [(xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in rows]
     if not keyed:
         raise ValueError(
             f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"

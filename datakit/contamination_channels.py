@@ -101,9 +101,11 @@ def index_items(channels: pl.DataFrame, config: ContaminationConfig) -> ItemInde
     words = hash_words([canonical_bytes(text) for text in channels["text"]])
     item_of_channel = channels["item"].to_numpy()
     long_words = (words.num_bytes >= 3) & ~words.is_number
-    with_number = _segment_sums(words.is_number, words.bounds) > 0
-    exact = _channel_grams(words, words.hashes, long_words, item_of_channel, np.ones(len(channels), np.bool_), config)
-    masked = _channel_grams(words, words.masked(), long_words, item_of_channel, with_number, config)
+    lengths = np.diff(words.bounds)
+    num_numbers = _segment_sums(words.is_number, words.bounds)
+    wordy = (num_numbers > 0) & (lengths - num_numbers >= config.min_template_words)
+    exact = _channel_grams(words, words.hashes, long_words, lengths, item_of_channel, config)
+    masked = _channel_grams(words, words.masked(), long_words, np.where(wordy, lengths, 0), item_of_channel, config)
     return ItemIndex(exact, masked)
 
 
@@ -111,10 +113,11 @@ def _channel_grams(
     words: Words,
     hashes: UInt64s,
     long_words: NDArray[np.bool_],
+    matched_words: Ints,
     item_of_channel: Ints,
-    wanted: NDArray[np.bool_],
     config: ContaminationConfig,
 ) -> ChannelGrams:
+    """`matched_words` [channels]: length for the thresholds, 0 for a channel that is not to be matched."""
     n = config.gram_words
     lengths = np.diff(words.bounds)
     flat_grams = gram_hashes(hashes, n)
@@ -129,13 +132,13 @@ def _channel_grams(
     flat_weights = np.zeros(len(flat_grams))
     flat_weights[at] = weights
     totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
-    matchable = wanted & (lengths >= config.min_channel_words) & (totals >= config.min_channel_weight)
+    matchable = (matched_words >= config.min_channel_words) & (totals >= config.min_channel_weight)
     return ChannelGrams(
         hashes=grams,
         weights=weights,
         bounds=np.searchsorted(channels, np.arange(len(lengths) + 1)),
         total_weight=totals,
-        needed_weight=np.where(matchable, config.needed_coverage(lengths) * totals, np.inf),
+        needed_weight=np.where(matchable, config.needed_coverage(matched_words) * totals, np.inf),
         index=build_index(grams, weights * matchable[channels], channels, positions, n),
     )
 

@@ -51,13 +51,12 @@ def _verdict(
     document: int, channel: int, exact: _Windows, masked: _Windows, index: ItemIndex, config: ContaminationConfig
 ) -> tuple[Tier, Window] | None:
     own, numberless = exact.get((document, channel)), masked.get((document, channel))
-    if own is not None and own.coverage >= index.exact.needed_coverage(channel):
-        return config.tier(own.coverage), own
+    tier = None if own is None else config.tier(own, index.exact.needed_coverage(channel))
+    if own is not None and tier in ("verbatim", "near"):
+        return tier, own
     if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
         return "template", numberless
-    if own is not None:
-        return "fragment", own
-    return None
+    return None if own is None or tier is None else (tier, own)
 
 
 def _windows(

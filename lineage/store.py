@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from lineage.digests import file_digest
 from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, content_version, from_json, to_json
-from lineage.measure import measuring
+from lineage.measure import Meter, measuring
 from lineage.shards import SHARD_FOLDER, ShardFolder, ShardFunction, map_shards, sync_file
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.storage import Storage
@@ -186,15 +186,19 @@ class Store:
         return max(found, key=lambda a: (a.manifest.created, a.spec.version), default=None)
 
     @contextmanager
-    def writing(self, spec: ArtifactSpec, code_fingerprint: str = "", run_id: str = "") -> Iterator[Writer]:
+    def writing(
+        self, spec: ArtifactSpec, code_fingerprint: str = "", run_id: str = "", meter: Meter | None = None
+    ) -> Iterator[Writer]:
         """Write an artifact; its manifest appears on a clean exit, or nothing does.
+
+        A job that worked before it had something to write gives the `meter` that has run since it started.
 
         When another writer commits the same identity first, its artifact wins and ours is discarded.
         """
-        with _working_folder(self.scratch, spec.version, code_fingerprint) as folder, measuring() as meter:
+        with _working_folder(self.scratch, spec.version, code_fingerprint) as folder, measuring() as own_meter:
             out = Writer(self, spec, folder)
             yield out
-            out.committed = _commit(out, meter.use(), code_fingerprint, run_id)
+            out.committed = _commit(out, (meter or own_meter).use(), code_fingerprint, run_id)
 
     def delete(self, artifact: Artifact) -> None:
         """Delete an artifact: its manifest first, so that a half-deleted one does not exist."""

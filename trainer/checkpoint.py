@@ -1,0 +1,115 @@
+"""Checkpoints, format `checkpoint/1`: what a run needs to go on to the same bits, as an ordinary artifact.
+
+`model.safetensors` and `optimizer.safetensors` hold the arrays by their path in the tree, `state.json` the counters and the
+resolved inputs, `metrics.parquet` every step so far. No file holds a time: two machines that compute the same write the same.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import polars as pl
+from jaxtyping import PyTree
+from safetensors.numpy import load_file, save_file
+
+from lineage.config import from_jsonable, to_jsonable
+from lineage.store import Artifact, Writer
+from trainer.config import RunSpec
+
+FORMAT = "checkpoint/1"
+METRICS_SCHEMA = {
+    "step": pl.Int64,
+    "loss_nats": pl.Float64,
+    "learning_rate": pl.Float64,
+    "grad_norm": pl.Float64,
+    "skipped": pl.Boolean,
+    "tokens_seen": pl.Int64,
+}
+RECENT_STEPS = 20
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Model, optimizer state and steps taken."""
+
+    model: PyTree
+    optimizer: PyTree
+    step: int
+
+
+def write_checkpoint(out: Writer, spec: RunSpec, state: TrainState, metrics: pl.DataFrame, throughput: Mapping) -> None:
+    """Fill an artifact with a state and the metrics that led to it."""
+    save_file(_arrays(state.model), out.folder / "model.safetensors")
+    save_file(_arrays(state.optimizer), out.folder / "optimizer.safetensors")
+    record = {
+        "format": FORMAT,
+        "step": state.step,
+        "seed": spec.seed,
+        "inputs": [ref.identity() for ref in out.spec.inputs],
+    }
+    _write_json(out.folder / "state.json", record)
+    _write_json(out.folder / "spec.json", to_jsonable(spec))
+    metrics.write_parquet(out.folder / "metrics.parquet", compression="zstd")
+    out.extra["checkpoint"] = {
+        "format": FORMAT,
+        "step": state.step,
+        "batch_size": spec.batch_size,
+        "seq_len": spec.seq_len,
+        "tokens_seen": state.step * spec.batch_tokens,
+        "loss_nats": float(metrics["loss_nats"].tail(RECENT_STEPS).mean()),
+        "vocab_size": spec.model.vocab_size,
+        "parameters": spec.model.num_parameters,
+    }
+    out.extra["throughput"] = dict(throughput)
+    out.record(tokens_in=state.step * spec.batch_tokens)
+
+
+def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, pl.DataFrame]:
+    """State and metrics of a checkpoint, in the structure of `like`."""
+    folder = artifact.folder()
+    state = json.loads((folder / "state.json").read_text())
+    restored = TrainState(
+        model=_filled(like.model, load_file(folder / "model.safetensors"), artifact.name),
+        optimizer=_filled(like.optimizer, load_file(folder / "optimizer.safetensors"), artifact.name),
+        step=state["step"],
+    )
+    return restored, pl.read_parquet(folder / "metrics.parquet")
+
+
+def read_model(artifact: Artifact, like: PyTree) -> PyTree:
+    """The model alone."""
+    return _filled(like, load_file(artifact.folder() / "model.safetensors"), artifact.name)
+
+
+def read_spec(artifact: Artifact) -> RunSpec:
+    """The run spec that a checkpoint was trained by."""
+    return from_jsonable(RunSpec, json.loads((artifact.folder() / "spec.json").read_text()), where="spec.json")
+
+
+def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _filled(like: PyTree, arrays: Mapping[str, np.ndarray], where: str) -> PyTree:
+    wanted = _shapes(like)
+    found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+    if wanted != found:
+        odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))[0]
+        raise ValueError(f"{where}: array {odd} is {found.get(odd)} in the checkpoint, the run spec needs {wanted.get(odd)}")
+    dynamic, static = eqx.partition(like, eqx.is_array)
+    filled = jax.tree_util.tree_map_with_path(lambda path, _: jax.numpy.asarray(arrays[jax.tree_util.keystr(path)]), dynamic)
+    return eqx.combine(filled, static)
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path): (tuple(leaf.shape), str(leaf.dtype)) for path, leaf in leaves}
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,188 @@
+"""A small Llama with named axes inside (haliax) and plain arrays at its border.
+
+Shapes: B batch, S sequence, V vocabulary. Layers are stacked and folded (one compiled block, compile time independent of
+depth). Computation is float32: CPUs gain nothing from bfloat16 (research/training_levanter_haliax_grug.md, section 6).
+"""
+
+import equinox as eqx
+import haliax as hax
+import jax
+import jax.numpy as jnp
+from haliax import Axis, NamedArray
+from haliax.nn.scan import Stacked
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from trainer.config import LlamaConfig
+
+
+class Axes(eqx.Module):
+    """The named axes of a config."""
+
+    embed: Axis = eqx.field(static=True)
+    mlp: Axis = eqx.field(static=True)
+    kv_heads: Axis = eqx.field(static=True)
+    group: Axis = eqx.field(static=True)
+    head_dim: Axis = eqx.field(static=True)
+    vocab: Axis = eqx.field(static=True)
+    layers: Axis = eqx.field(static=True)
+
+    @staticmethod
+    def of(config: LlamaConfig) -> "Axes":
+        return Axes(
+            embed=Axis("embed", config.hidden_dim),
+            mlp=Axis("mlp", config.intermediate_dim),
+            kv_heads=Axis("kv_heads", config.num_kv_heads),
+            group=Axis("q_group", config.num_heads // config.num_kv_heads),
+            head_dim=Axis("head_dim", config.head_dim),
+            vocab=Axis("vocab", config.vocab_size),
+            layers=Axis("layers", config.num_layers),
+        )
+
+
+class RmsNorm(eqx.Module):
+    """Root-mean-square norm with a learned scale."""
+
+    weight: NamedArray
+    eps: float = eqx.field(static=True)
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        variance = hax.mean(hax.square(x), axis="embed")
+        return x * hax.rsqrt(variance + self.eps) * self.weight
+
+
+class Attention(eqx.Module):
+    """Causal grouped-query attention with rotary embeddings."""
+
+    w_q: NamedArray
+    w_k: NamedArray
+    w_v: NamedArray
+    w_o: NamedArray
+    rope_theta: float = eqx.field(static=True)
+
+    @staticmethod
+    def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "Attention":
+        a = Axes.of(config)
+        k_q, k_k, k_v, k_o = jax.random.split(key, 4)
+        std = config.initializer_range
+        out_std = std / (2 * config.num_layers) ** 0.5  # GPT-2's residual scaling: variance stays flat with depth
+        return Attention(
+            w_q=hax.random.normal(k_q, (a.embed, a.kv_heads, a.group, a.head_dim)) * std,
+            w_k=hax.random.normal(k_k, (a.embed, a.kv_heads, a.head_dim)) * std,
+            w_v=hax.random.normal(k_v, (a.embed, a.kv_heads, a.head_dim)) * std,
+            w_o=hax.random.normal(k_o, (a.kv_heads, a.group, a.head_dim, a.embed)) * out_std,
+            rope_theta=config.rope_theta,
+        )
+
+    def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
+        q = rotate(hax.dot(x, self.w_q, axis="embed"), self.rope_theta)
+        k = rotate(hax.dot(x, self.w_k, axis="embed"), self.rope_theta).rename({"position": "key_position"})
+        v = hax.dot(x, self.w_v, axis="embed").rename({"position": "key_position"})
+        scale = q.resolve_axis("head_dim").size ** -0.5
+        scores = hax.dot(q * scale, k, axis="head_dim")
+        weights = hax.nn.softmax(hax.where(mask, scores, -1e9), axis="key_position")
+        return hax.dot(hax.dot(weights, v, axis="key_position"), self.w_o, axis=("kv_heads", "q_group", "head_dim"))
+
+
+class Mlp(eqx.Module):
+    """SwiGLU."""
+
+    w_gate: NamedArray
+    w_up: NamedArray
+    w_down: NamedArray
+
+    @staticmethod
+    def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "Mlp":
+        a = Axes.of(config)
+        k_g, k_u, k_d = jax.random.split(key, 3)
+        std = config.initializer_range
+        return Mlp(
+            w_gate=hax.random.normal(k_g, (a.embed, a.mlp)) * std,
+            w_up=hax.random.normal(k_u, (a.embed, a.mlp)) * std,
+            w_down=hax.random.normal(k_d, (a.mlp, a.embed)) * (std / (2 * config.num_layers) ** 0.5),
+        )
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        gate = hax.nn.silu(hax.dot(x, self.w_gate, axis="embed"))
+        return hax.dot(gate * hax.dot(x, self.w_up, axis="embed"), self.w_down, axis="mlp")
+
+
+class Block(eqx.Module):
+    """Pre-norm attention and MLP, each added to the residual stream."""
+
+    attention_norm: RmsNorm
+    attention: Attention
+    mlp_norm: RmsNorm
+    mlp: Mlp
+
+    @staticmethod
+    def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "Block":
+        a = Axes.of(config)
+        k_attention, k_mlp = jax.random.split(key)
+        return Block(
+            attention_norm=RmsNorm(hax.ones(a.embed), config.norm_eps),
+            attention=Attention.init(config, key=k_attention),
+            mlp_norm=RmsNorm(hax.ones(a.embed), config.norm_eps),
+            mlp=Mlp.init(config, key=k_mlp),
+        )
+
+    def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
+        x = x + self.attention(self.attention_norm(x), mask)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Llama(eqx.Module):
+    """Token ids to logits."""
+
+    embedding: NamedArray
+    blocks: Stacked[Block]
+    norm: RmsNorm
+    head: NamedArray | None
+
+    @staticmethod
+    def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "Llama":
+        a = Axes.of(config)
+        k_embedding, k_blocks, k_head = jax.random.split(key, 3)
+        std = config.initializer_range
+        return Llama(
+            embedding=hax.random.normal(k_embedding, (a.vocab, a.embed)) * std,
+            blocks=Stacked.init(a.layers, Block)(config, key=jax.random.split(k_blocks, config.num_layers)),
+            norm=RmsNorm(hax.ones(a.embed), config.norm_eps),
+            head=None if config.tie_embeddings else hax.random.normal(k_head, (a.vocab, a.embed)) * std,
+        )
+
+    def __call__(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+        """Logits of the token after each position; position `s` depends on tokens `0..s` only."""
+        named = hax.named(tokens, ("batch", "position"))
+        position = named.resolve_axis("position")
+        x = self.embedding.take("vocab", named)
+        key_position = position.alias("key_position")
+        mask = hax.arange(position).broadcast_axis(key_position) >= hax.arange(key_position)
+        x = self.norm(self.blocks.fold(x, mask))
+        head = self.embedding if self.head is None else self.head
+        return hax.dot(x, head, axis="embed").rearrange(("batch", "position", "vocab")).array
+
+
+def rotate(x: NamedArray, theta: float) -> NamedArray:
+    """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers)."""
+    head_dim, position = x.resolve_axis("head_dim"), x.resolve_axis("position")
+    half = head_dim.resize(head_dim.size // 2)
+    frequencies = hax.named(theta ** (-jnp.arange(half.size) / half.size), half)
+    angles = hax.arange(position).astype(jnp.float32).broadcast_axis(half) * frequencies
+    cos, sin = hax.cos(angles), hax.sin(angles)
+    first, second = x["head_dim", : half.size], x["head_dim", half.size :]
+    return hax.concatenate("head_dim", [first * cos - second * sin, second * cos + first * sin])
+
+
+def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> tuple[Float[Array, "B S1"], Float[Array, "B S1"]]:
+    """Nats of tokens 1..S-1 given their prefixes, and the log partition function at the same places."""
+    logits = model(tokens[:, :-1])
+    log_z = jax.nn.logsumexp(logits, axis=-1)
+    gold = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=-1)[..., 0]
+    return log_z - gold, log_z
+
+
+def loss_fn(model: Llama, tokens: Int[Array, "B S"], z_loss_weight: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(objective, mean next-token loss in nats); they differ by the z-loss, weight times the mean squared log Z."""
+    nll, log_z = token_nll(model, tokens)
+    loss = nll.mean()
+    return loss + z_loss_weight * jnp.square(log_z).mean(), loss

@@ -1,0 +1,72 @@
+"""Scoring for evaluations: nats of every token given its prefix, under a checkpoint's model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import equinox as eqx
+import numpy as np
+
+from lineage.store import Artifact
+from trainer.checkpoint import read_model, read_spec
+from trainer.model import Llama, token_nll
+from trainer.train import initial_state
+
+SMALLEST_BUCKET = 32
+BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A model that scores token sequences of at most `max_seq_len`."""
+
+    model: Llama
+    max_seq_len: int
+    vocab_size: int
+    step: int
+
+    def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Nats of tokens 1.. of each sequence given what is before them: float32 arrays one shorter than the sequences.
+
+        Sequences are padded on the right to powers of two, so a handful of shapes are compiled; causality keeps padding from
+        changing a score. Raises: ValueError for a sequence shorter than 2 or longer than `max_seq_len`.
+        """
+        for index, sequence in enumerate(sequences):
+            if not 2 <= len(sequence) <= self.max_seq_len:
+                raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
+        out: list[np.ndarray] = [np.zeros(0, np.float32)] * len(sequences)
+        score = eqx.filter_jit(lambda model, tokens: token_nll(model, tokens)[0])
+        for rows, tokens in _padded_batches(sequences, self.max_seq_len):
+            nll = np.asarray(score(self.model, tokens))
+            for position, row in enumerate(rows):
+                out[row] = nll[position, : len(sequences[row]) - 1]
+        return out
+
+
+def load_scorer(checkpoint: Artifact) -> Scorer:
+    """The scorer of a committed checkpoint."""
+    spec = read_spec(checkpoint)
+    model = read_model(checkpoint, initial_state(spec).model)
+    return Scorer(model, spec.model.max_seq_len, spec.model.vocab_size, checkpoint.manifest.extra["checkpoint"]["step"])
+
+
+def _padded_batches(sequences: Sequence[np.ndarray], longest: int) -> Iterator[tuple[list[int], np.ndarray]]:
+    """(row numbers, int32 [rows, bucket]) with rows of like length together; the row count is fixed for a bucket."""
+    buckets: dict[int, list[int]] = {}
+    for row, sequence in enumerate(sequences):
+        buckets.setdefault(_bucket(len(sequence), longest), []).append(row)
+    for bucket in sorted(buckets):
+        height = max(1, BATCH_TOKENS // bucket)
+        rows = buckets[bucket]
+        for start in range(0, len(rows), height):
+            chosen = rows[start : start + height]
+            tokens = np.zeros((height, bucket), np.int32)
+            for position, row in enumerate(chosen):
+                tokens[position, : len(sequences[row])] = sequences[row]
+            yield chosen, tokens
+
+
+def _bucket(length: int, longest: int) -> int:
+    size = SMALLEST_BUCKET
+    while size < length:
+        size *= 2
+    return min(size, longest)

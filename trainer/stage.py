@@ -1,0 +1,35 @@
+"""The stage `trainer.checkpoint`: a job that commits one artifact a saved step."""
+
+import re
+from dataclasses import dataclass
+
+from lineage.plan import Stage
+from trainer.config import RunSpec
+
+CHECKPOINT = Stage("trainer.checkpoint", "1", job="trainer")
+_STEP = re.compile(r"step-(\d{8})")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Identity of a checkpoint: the whole run spec, and the number of steps taken."""
+
+    run: RunSpec
+    step: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step <= self.run.num_steps:
+            raise ValueError(f"checkpoint step is {self.step}; run {self.run.name} takes 1 to {self.run.num_steps} steps")
+
+
+def step_partition(step: int) -> str:
+    """Partition key of a saved step, sorting as numbers do."""
+    return f"step-{step:08d}"
+
+
+def parse_step_partition(partition: str) -> int:
+    """The step of a partition key. Raises ValueError for any other key."""
+    match = _STEP.fullmatch(partition)
+    if match is None:
+        raise ValueError(f"partition {partition!r} names no step; they look like {step_partition(200)}")
+    return int(match.group(1))
