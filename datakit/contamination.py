@@ -50,9 +50,7 @@ _FOUND_SCHEMA = {
 }
 
 
-def mark_contamination(
-    out: Writer, config: ContaminationConfig, normalized: Artifact, suites: tuple[Artifact, ...]
-) -> None:
+def mark_contamination(out: Writer, config: ContaminationConfig, normalized: Artifact, suites: tuple[Artifact, ...]) -> None:
     """Write `marks/`, `matches.parquet` and `items.parquet` (docs/design/contracts.md), and the canaries' recall.
 
     `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is what `run_canaries` reports.
@@ -146,9 +144,7 @@ def _write_marks(folder: Path, parts: list[Path], matches: pl.DataFrame) -> pl.D
     return pl.concat(written)
 
 
-def _item_statuses(
-    items: pl.DataFrame, channels: pl.DataFrame, index: ItemIndex, matches: pl.DataFrame
-) -> pl.DataFrame:
+def _item_statuses(items: pl.DataFrame, channels: pl.DataFrame, index: ItemIndex, matches: pl.DataFrame) -> pl.DataFrame:
     standing = matches.filter(pl.col("tier").is_in(STANDING_TIERS))
     counts = standing.group_by(ITEM_KEY).agg(num_documents=pl.col("id").n_unique().cast(pl.Int64))
     matchable = channels.filter(pl.Series(index.exact.is_matchable() | index.masked.is_matchable()))["item"].unique()

@@ -95,8 +95,7 @@ def run_canaries(
         recall[name] = _share(canary.item in found for canary, found in zip(canaries, marked, strict=True))
         questions = items["question"]
         num_others += sum(
-            any(questions[item] != canary.question for item in found)
-            for canary, found in zip(canaries, marked, strict=True)
+            any(questions[item] != canary.question for item in found) for canary, found in zip(canaries, marked, strict=True)
         )
     shuffled = _marked_items(canaries, _shuffled, fillers, channels, index, config)
     if recall["verbatim"] < config.min_canary_recall:

@@ -1,7 +1,7 @@
 """Benchmark items as matchable channels: their words, the weights of their grams, and the index over them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +45,14 @@ class ChannelGrams:
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.index.save(folder / "index.npz")
-        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "index"}
-        np.savez(folder / "channels.npz", **arrays)
+        np.savez(
+            folder / "channels.npz",
+            hashes=self.hashes,
+            weights=self.weights,
+            bounds=self.bounds,
+            total_weight=self.total_weight,
+            needed_weight=self.needed_weight,
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "ChannelGrams":
@@ -101,11 +107,10 @@ def index_items(channels: pl.DataFrame, config: ContaminationConfig) -> ItemInde
     words = hash_words([canonical_bytes(text) for text in channels["text"]])
     item_of_channel = channels["item"].to_numpy()
     long_words = (words.num_bytes >= 3) & ~words.is_number
-    lengths = np.diff(words.bounds)
     num_numbers = _segment_sums(words.is_number, words.bounds)
-    wordy = (num_numbers > 0) & (lengths - num_numbers >= config.min_template_words)
-    exact = _channel_grams(words, words.hashes, long_words, lengths, item_of_channel, config)
-    masked = _channel_grams(words, words.masked(), long_words, np.where(wordy, lengths, 0), item_of_channel, config)
+    wordy = (num_numbers > 0) & (np.diff(words.bounds) - num_numbers >= config.min_template_words)
+    exact = _channel_grams(words, words.hashes, long_words, np.ones_like(wordy), item_of_channel, config)
+    masked = _channel_grams(words, words.masked(), long_words, wordy, item_of_channel, config)
     return ItemIndex(exact, masked)
 
 
@@ -113,11 +118,11 @@ def _channel_grams(
     words: Words,
     hashes: UInt64s,
     long_words: NDArray[np.bool_],
-    matched_words: Ints,
+    wanted: NDArray[np.bool_],
     item_of_channel: Ints,
     config: ContaminationConfig,
 ) -> ChannelGrams:
-    """`matched_words` [channels]: length for the thresholds, 0 for a channel that is not to be matched."""
+    """`wanted` [channels]: which of them may be matched at all."""
     n = config.gram_words
     lengths = np.diff(words.bounds)
     flat_grams = gram_hashes(hashes, n)
@@ -132,13 +137,13 @@ def _channel_grams(
     flat_weights = np.zeros(len(flat_grams))
     flat_weights[at] = weights
     totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
-    matchable = (matched_words >= config.min_channel_words) & (totals >= config.min_channel_weight)
+    matchable = wanted & (totals >= config.min_channel_words)
     return ChannelGrams(
         hashes=grams,
         weights=weights,
         bounds=np.searchsorted(channels, np.arange(len(lengths) + 1)),
         total_weight=totals,
-        needed_weight=np.where(matchable, config.needed_coverage(matched_words) * totals, np.inf),
+        needed_weight=np.where(matchable, config.needed_coverage(totals) * totals, np.inf),
         index=build_index(grams, weights * matchable[channels], channels, positions, n),
     )
 

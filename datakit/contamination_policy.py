@@ -31,9 +31,8 @@ class ContaminationConfig:
     policy: str = "window_coverage"
     gram_words: int = 5
     min_channel_words: int = 8
-    """A shorter channel cannot be told from chance; an item with no matchable channel is `unknown`, not clean."""
-    min_channel_weight: float = 6.0
-    """Words left after templates and number lists are taken off; fewer, and the channel is not matchable either."""
+    """A shorter channel cannot be told from chance; an item with no matchable channel is `unknown`, not clean. Counted in
+    weight, here and in `long_channel_words`: words of templates, number lists and formulas are not what a match rests on."""
     flag_coverage: float = 0.5
     short_flag_coverage: float = 0.9
     """Coverage that flags a channel of `min_channel_words`; falls linearly to `flag_coverage` at `long_channel_words`.
@@ -85,24 +84,24 @@ class ContaminationConfig:
                 f"gram_words {self.gram_words}, fragment_words {self.fragment_words}, long_run_words {self.long_run_words}: "
                 "they must not fall in this order"
             )
-        if self.gap_words < 0 or self.min_channel_weight <= 0 or self.min_template_words < self.min_channel_words:
+        if self.gap_words < 0 or self.min_template_words < self.min_channel_words:
             raise ValueError(
-                f"gap_words {self.gap_words} must be at least 0, min_channel_weight {self.min_channel_weight} above 0, "
-                f"min_template_words {self.min_template_words} at least min_channel_words"
+                f"gap_words {self.gap_words} must be at least 0, min_template_words {self.min_template_words} at least "
+                f"min_channel_words"
             )
         if not 1 <= self.common_items <= self.ignored_items:
             raise ValueError(f"common_items {self.common_items} must be in 1..ignored_items ({self.ignored_items})")
         if self.num_canaries < 1:
             raise ValueError(f"num_canaries is {self.num_canaries}; a scan that proves nothing is not run, give 1 or more")
 
-    def needed_coverage(self, num_words: NDArray) -> Floats:
-        """Coverage that flags channels of these lengths.
+    def needed_coverage(self, total_weight: NDArray) -> Floats:
+        """Coverage that flags channels whose words have these total weights.
 
         >>> ContaminationConfig().needed_coverage(np.array([8, 16, 24, 200])).round(3).tolist()
         [0.9, 0.7, 0.5, 0.5]
         """
         ends = [self.min_channel_words, self.long_channel_words]
-        return np.interp(num_words, ends, [self.short_flag_coverage, self.flag_coverage])
+        return np.interp(total_weight, ends, [self.short_flag_coverage, self.flag_coverage])
 
     def tier(self, window: "Window", needed: float) -> Tier | None:
         """The tier of a channel's best window on its own words, where `needed` is the coverage that flags the channel."""

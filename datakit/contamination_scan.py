@@ -76,9 +76,7 @@ def _windows(
             yield (document, channel), window
 
 
-def _candidates(
-    documents: Ints, found: Ints, channels: ChannelGrams, config: ContaminationConfig
-) -> list[tuple[int, int]]:
+def _candidates(documents: Ints, found: Ints, channels: ChannelGrams, config: ContaminationConfig) -> list[tuple[int, int]]:
     """Pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
 
     Counting different grams, not hits, bounds the work on a document that repeats one phrase a million times.
@@ -93,9 +91,7 @@ def _candidates(
     return [(int(pair) // num_channels, int(pair) % num_channels) for pair in pairs[enough]]
 
 
-def _score(
-    places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, config: ContaminationConfig
-) -> Window | None:
+def _score(places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, config: ContaminationConfig) -> Window | None:
     """Join a document's hits with the grams of one channel and take the best window."""
     of_channel = channels.of(channel)
     weights, hashes = channels.weights[of_channel], channels.hashes[of_channel]

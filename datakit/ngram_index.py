@@ -5,7 +5,7 @@ table throws away nearly all of a document's n-grams before any exact lookup.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +110,15 @@ class GramIndex:
         return np.repeat(where, counts), self.channels[rows], self.positions[rows]
 
     def save(self, path: Path) -> None:
-        np.savez(path, **{field.name: np.asarray(getattr(self, field.name)) for field in fields(self)})
+        np.savez(
+            path,
+            n=np.int64(self.n),
+            grams=self.grams,
+            offsets=self.offsets,
+            channels=self.channels,
+            positions=self.positions,
+            table=self.table,
+        )
 
     @classmethod
     def load(cls, path: Path) -> "GramIndex":
@@ -169,7 +177,7 @@ def _slice_hashes(piece: NDArray[np.uint8], starts: Ints, ends: Ints) -> UInt64s
 def _powers(base: int, count: int) -> UInt64s:
     powers = np.full(max(count, 1), base, np.uint64)
     powers[0] = 1
-    return np.cumprod(powers)
+    return np.cumprod(powers, dtype=np.uint64)
 
 
 def _mixed(values: UInt64s) -> UInt64s:

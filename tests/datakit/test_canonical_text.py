@@ -1,0 +1,57 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datakit.canonical_text import canonical_bytes, word_spans
+
+# the characters that normalisation treats specially, mixed into arbitrary text
+TEXT = st.text(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"]),
+        st.sampled_from(" ,'’<>019aAé́  ﬁﬀςΣ가\x1c\x85\n`_-"),
+    ),
+    max_size=60,
+)
+
+
+def words(text: str) -> list[str]:
+    return canonical_bytes(text).decode().split()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Janet’s ducks, Janet's DUCKS!", "janets ducks janets ducks"),
+        ("$<<9*2=18>>18 every day", "18 every day"),
+        ("1,234,567 and 1,23 and a,b", "1234567 and 1 23 and a b"),
+        ("16-3-4 = 9.5", "16 3 4 9 5"),
+        ("ﬁne Straße ÉCOLE", "fine strasse école"),
+        ("snake_case `code`—dash", "snake case code dash"),
+        ("cout << a >> b; 1 << 2 >> 3", "cout a b 1 2 3"),
+        ("", ""),
+    ],
+)
+def test_formatting_is_taken_away(text, expected):
+    assert words(text) == expected.split()
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT)
+def test_each_word_has_a_span_that_holds_it(text):
+    spans = word_spans(text)
+    assert len(spans) == len(words(text))
+    for (start, end), word in zip(spans.tolist(), words(text), strict=True):
+        assert word in words(text[start:end])
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXT, TEXT)
+def test_white_space_is_a_border_that_nothing_crosses(left, right):
+    if "<" not in left + right:
+        assert words(f"{left}\n{right}") == words(left) + words(right)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from("abcé 12'.,!-"), max_size=40))
+def test_case_and_repeated_space_do_not_matter(text):
+    assert words(text.upper().replace(" ", " \n\t ")) == words(text)

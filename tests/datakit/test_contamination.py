@@ -1,0 +1,343 @@
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import datakit.contamination as contamination_stage
+from datakit.canonical_text import canonical_bytes
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_channels import CHANNELS, ItemIndex, channel_table, index_items
+from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_scan import scan
+from datakit.documents import write_sorted_parts
+from evals.items import ITEMS_FILE, Item, write_items
+from evals.suites import SUITE, SuiteConfig, vendored_tasks
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage, build
+from lineage.store import Store
+
+REPOSITORY = Path(__file__).parents[2]
+PROSE = (
+    "The harbour lay quiet under a grey sky, and the boats that had come in with the morning tide were drying their nets "
+    "along the wall. An old clerk counted barrels by the gate; nobody hurried him, for the price of salt had fallen again "
+    "and the merchants were content to wait for better news from the capital before they opened their books."
+)
+
+
+def item_table(*channels: dict[str, str]) -> pl.DataFrame:
+    rows = [
+        {"suite": "s", "task": "t", "item_id": f"{i:03d}", **dict.fromkeys(CHANNELS, ""), **fields}
+        for i, fields in enumerate(channels)
+    ]
+    return pl.DataFrame(rows)
+
+
+def found(texts: list[str], *questions: str, **changes) -> list[tuple[int, int, str]]:
+    config = replace(ContaminationConfig(), **changes)
+    channels = channel_table(item_table(*({"question": question} for question in questions)))
+    return [(m.document, m.channel, m.tier) for m in scan(texts, index_items(channels, config), config)]
+
+
+def vendored_items(task: str) -> pl.DataFrame:
+    return pl.read_ndjson(REPOSITORY / "data" / "eval_items" / f"{task}.jsonl")
+
+
+# --- parity with a slow obvious scorer -------------------------------------------------------------------------------------
+
+
+def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfig) -> dict[tuple[int, int], tuple]:
+    """The definition, word by word: (tier, coverage, longest run) of every pair that has a tier. No number masking."""
+    n = config.gram_words
+    channels = [canonical_bytes(question).decode().split() for question in questions]
+
+    def grams(words: list[str]) -> list[tuple[str, ...]]:
+        return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+    items_with = Counter(gram for words in channels for gram in set(grams(words)))
+
+    def weight(gram: tuple[str, ...]) -> float:
+        long_words = [word for word in gram if len(word.encode()) >= 3 and not word.isdigit()]
+        if len(long_words) < config.min_gram_long_words or len(set(gram)) < config.min_gram_distinct_words:
+            return 0.0
+        count = items_with[gram]
+        return 0.0 if count > config.ignored_items else min(1.0, config.common_items / count)
+
+    def credit(words: list[str], shared: set[tuple[str, ...]]) -> list[float]:
+        starts = grams(words)
+        near = [[g for g in range(max(0, w - n + 1), w + 1) if g < len(starts)] for w in range(len(words))]
+        return [max([weight(starts[g]) for g in gs if starts[g] in shared], default=0.0) for gs in near]
+
+    results = {}
+    for d, text in enumerate(texts):
+        document = canonical_bytes(text).decode().split()
+        for c, words in enumerate(channels):
+            total = sum(credit(words, set(grams(words))))
+            if total < config.min_channel_words - 1e-6:
+                continue
+            of_channel = {gram for gram in grams(words) if weight(gram) > 0}
+            hits = [i for i, gram in enumerate(grams(document)) if gram in of_channel]
+            windows: list[list[int]] = []
+            for hit in hits:
+                if not windows or hit - windows[-1][-1] > n + config.gap_words + config.gap_share * len(words):
+                    windows.append([])
+                windows[-1].append(hit)
+            needed = float(config.needed_coverage(np.array(total)))
+            measured = []
+            for window in windows:
+                covered = sum(credit(words, {tuple(document[i : i + n]) for i in window})) / total
+                rare = {i for i in window if weight(tuple(document[i : i + n])) == 1}
+                measured.append((covered, slow_run(document, words, rare, n)))
+            best = max(measured, default=(0.0, 0))
+            if best[0] >= needed:
+                results[d, c] = ("verbatim" if best[0] >= config.verbatim_coverage else "near", *best)
+            elif measured and (longest := max(measured, key=lambda m: (m[1], m[0])))[1] >= config.fragment_words:
+                results[d, c] = ("near" if longest[1] >= config.long_run_words else "fragment", *longest)
+    return results
+
+
+def slow_run(document: list[str], words: list[str], starts: set[int], n: int) -> int:
+    def gram_at(text: list[str], place: int) -> list[str]:
+        return text[place : place + n]
+
+    best = 0
+    for start in starts:
+        for at in range(len(words) - n + 1):
+            length = 0
+            while (
+                start + length in starts
+                and document[start + length : start + length + n] == words[at + length : at + length + n]
+            ):
+                length += 1
+            best = max(best, length + n - 1 if length else 0)
+    return best
+
+
+VOCABULARY = ["river", "stone", "of", "7", "12", "light", "a"]
+SENTENCE = st.lists(st.sampled_from(VOCABULARY), min_size=0, max_size=30).map(" ".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(SENTENCE, min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
+def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, choose: random.Random):
+    texts = [f"{filler} {choose.choice(questions)[choose.randrange(12) :]} {filler[5:]}" for filler in fillers]
+    config = ContaminationConfig(
+        gap_words=2, fragment_words=7, long_run_words=12, common_items=1, ignored_items=3, min_template_words=500
+    )
+    channels = channel_table(item_table(*({"question": question} for question in questions)))
+    kept = [questions[row] for row in channels["item"]]
+    matches = {
+        (m.document, m.channel): (m.tier, m.score, m.longest_run) for m in scan(texts, index_items(channels, config), config)
+    }
+    expected = slow_scan(texts, kept, config)
+    assert matches.keys() == expected.keys()
+    for pair, (tier, score, run) in expected.items():
+        assert matches[pair] == (tier, pytest.approx(score, abs=1e-4), run)
+
+
+# --- what is found ---------------------------------------------------------------------------------------------------------
+
+
+def without_tags(text: str) -> str:
+    return re.sub(r"<<.*?>>", "", text)
+
+
+REFORMATTED = {
+    "verbatim": lambda q, a: f"Question: {q}\nAnswer: {a}",
+    "olmes": lambda q, a: f"Question: {q} Answer: " + " ".join(without_tags(a).split()),
+    "question only": lambda q, a: q,
+    "answer only, tags cut": lambda q, a: without_tags(a),
+    "wrapped": lambda q, a: "\n".join(q.split()),
+    "lower case, no punctuation": lambda q, a: canonical_bytes(q).decode(),
+    "upper case, typographic": lambda q, a: q.upper().replace("'", "’").replace(" ", "  "),
+    "in a longer paragraph": lambda q, a: f"{PROSE} {PROSE} {q} {PROSE} {PROSE}",
+}
+
+
+@pytest.mark.parametrize("form", REFORMATTED)
+def test_a_reformatted_gsm8k_item_is_found_verbatim(form):
+    items = vendored_items("gsm8k").head(60)
+    channels = channel_table(items.with_columns(passage=pl.lit(""), code=pl.lit("")))
+    config = ContaminationConfig()
+    index = index_items(channels, config)
+    pairs = zip(items["question"], items["solution"], strict=True)
+    documents = [f"{PROSE[:200]}\n\n{REFORMATTED[form](q, a)}\n\n{PROSE[200:]}" for q, a in pairs]
+    item_of = channels["item"].to_list()
+    marked = {m.document for m in scan(documents, index, config) if m.tier == "verbatim" and item_of[m.channel] == m.document}
+    # a solution of almost nothing but numbers and symbols is not matchable alone
+    assert len(marked) >= (58 if form == "answer only, tags cut" else 60)
+
+
+def test_spans_point_at_the_match_in_the_original_text():
+    question = "How many ducks’ eggs — 1,200 or more — does Élodie’s farm sell in one ordinary week?"
+    text = f"¡Prólogo! {PROSE}\n{question.upper()}\n{PROSE}"
+    config = ContaminationConfig()
+    (match,) = scan([text], index_items(channel_table(item_table({"question": question})), config), config)
+    assert text[match.start : match.end] == question.upper()
+
+
+def test_changed_numbers_are_a_template_match():
+    question = (
+        "Maria bought 12 boxes of pencils at 3 dollars each and gave 5 of them to her cousin before the school year began."
+    )
+    changed = question.replace("12", "47").replace("3", "9").replace("5", "21")
+    assert found([changed], question) == [(0, 0, "template")]
+    assert found([question], question) == [(0, 0, "verbatim")]
+
+
+def test_number_lists_and_symbol_soup_never_match():
+    assert found(["1 2 3 4 5 6 7 8 9 10 11 12 " * 50], "Continue the list 1 2 3 4 5 6 7 8 9 10 11 12 13") == []
+    assert found(["x 2 y 2 z 2 " * 50], "x 2 y 2 z 2 x 2 y 2 z 2 x 2 y 2") == []
+    assert found(["Find the value of 7 3 9 1."], "Find the value of 6 • 24 ÷ (8 − 5) + 12 + 17") == []
+
+
+def test_a_shared_instruction_does_not_mark_but_the_items_own_words_do():
+    template = "Read the following statement carefully and decide which of the options given below describes it best:"
+    own = [f"the {word} of a {word} ripens in its {word} season only" for word in ("pear", "quince", "medlar", "sloe") * 4]
+    questions = [f"{template} {text} number{i} tells{i} you{i} that{i}" for i, text in enumerate(own)]
+    assert found([f"{PROSE} {template} {PROSE}"], *questions) == []
+    assert (0, 3, "verbatim") in found([f"{PROSE} {questions[3]} {PROSE}"], *questions)
+
+
+def test_a_long_quotation_marks_even_when_it_is_little_of_the_item():
+    rest = " ".join(f"word{i} other{i}" for i in range(100))
+    quotation = " ".join(PROSE.split()[:45])
+    assert found([f"Hear this. {quotation} And so on."], f"{quotation} {rest}") == [(0, 0, "near")]
+    assert found([" ".join(quotation.split()[:20])], f"{quotation} {rest}") == [(0, 0, "fragment")]
+
+
+@pytest.mark.parametrize("text", ["a" * (16 << 20), "the cat sat on the mat and " * 600_000, " " * (16 << 20), ""])
+def test_a_huge_document_of_one_phrase_is_scanned(text):
+    questions = ("The cat sat on the mat and the dog lay by the door all day.", "a a a a a a a a a a")
+    assert {tier for _, _, tier in found([text, PROSE], *questions)} <= {"near", "fragment"}
+
+
+# --- the stage -------------------------------------------------------------------------------------------------------------
+
+
+def write_documents(out, config):
+    texts = sorted(config["texts"], key=text_digest)
+    frame = pl.DataFrame({"id": [text_digest(t) for t in texts], "text": texts}).with_columns(
+        source=pl.lit("test"), metadata=pl.lit('{"source_id": "x"}')
+    )
+    write_sorted_parts(out.folder, "documents", frame, target_bytes=config["part_bytes"])
+
+
+def write_suite_items(out, config):
+    write_items(out.folder / ITEMS_FILE, [Item("s", "t", str(i), q, "", "MIT", "d") for i, q in enumerate(config)])
+
+
+def write_vendored(out, config):
+    for path in sorted((REPOSITORY / "data" / "eval_items").glob("*.jsonl")):
+        target = out.folder / "files" / "data" / "eval_items" / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+
+
+DOCUMENTS = Stage("test.documents", "1", write_documents)
+ITEMS = Stage("test.items", "1", write_suite_items)
+
+
+def clean_texts(count: int) -> list[str]:
+    words = PROSE.split()
+    return [" ".join(random.Random(i).sample(words, len(words))) for i in range(count)]
+
+
+def marked(store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28):
+    documents = Node(("normalized",), "test", DOCUMENTS, {"texts": texts, "part_bytes": part_bytes})
+    if questions is None:
+        raw = Node(("raw",), "vendored", Stage("test.vendored", "1", write_vendored), {})
+        suite = Node(("suite",), None, SUITE, SuiteConfig("vendored", vendored_tasks()), {"raw": raw})
+        build(store, raw)
+    else:
+        suite = Node(("suite",), None, ITEMS, questions)
+    inputs = {"normalized": documents, "suites": (suite,)}
+    for node in (documents, suite):
+        build(store, node)
+    return build(store, Node(("contamination",), "test", CONTAMINATION, config or ContaminationConfig(), inputs)).artifact
+
+
+def test_the_stage_marks_the_planted_document_only(tmp_path):
+    item = vendored_items("gsm8k").row(7, named=True)
+    leaked = f"{PROSE}\n{item['question'].lower()}\n{PROSE}"
+    artifact = marked(Store(str(tmp_path)), [*clean_texts(30), leaked], None)
+    marks = pl.concat(pl.read_parquet(path) for path in artifact.files(under="marks/"))
+    assert marks.filter("contaminated")["id"].to_list() == [text_digest(leaked)]
+    assert marks.filter("contaminated").select("tier", "best_score").row(0) == ("verbatim", 1.0)
+    assert len(marks) == 31 and set(marks.filter(~pl.col("contaminated"))["tier"]) == {""}
+    (match,) = pl.read_parquet(artifact.folder() / "matches.parquet").iter_rows(named=True)
+    assert (match["task"], match["item_id"], match["channel"]) == ("gsm8k", item["item_id"], "question")
+    assert leaked[match["start"] : match["end"]] == item["question"].lower()
+    statuses = pl.read_parquet(artifact.folder() / "items.parquet")
+    assert statuses.filter(pl.col("status") == "matched")["item_id"].to_list() == [item["item_id"]]
+    assert len(statuses) == 360
+    canaries = artifact.manifest.extra["canaries"]
+    assert {name: recall for name, recall in canaries["recall"].items() if recall < 1}.keys() <= {"edited_12_percent"}
+    assert canaries["false_positives"]["shuffled"] == 0
+    assert canaries["false_positives"]["other_items"] < 0.05  # MMLU questions about one passage hold each other's words
+    counts = artifact.manifest.extra["contamination"]
+    assert (counts["documents"], counts["contaminated"], counts["items_by_task"]["gsm8k"]["matched"]) == (31, 1, 1)
+
+
+def test_items_too_short_to_match_are_unknown_not_clean(tmp_path):
+    questions = ["Which resource is renewable?", PROSE, "Solve 3 + 4 * 5 - 6 / 7 + 8 - 9 for me"]
+    artifact = marked(Store(str(tmp_path)), clean_texts(3), questions)
+    statuses = dict(pl.read_parquet(artifact.folder() / "items.parquet").select("item_id", "status").iter_rows())
+    assert statuses == {"0": "unknown", "1": "clean", "2": "unknown"}
+
+
+def test_bytes_are_the_same_for_any_number_of_workers_and_any_cut(tmp_path, monkeypatch):
+    leaks = [f"{PROSE} {q}" for q in vendored_items("mmlu")["question"].head(5)]
+    texts = [*clean_texts(20), *leaks]
+    one = marked(Store(str(tmp_path / "one")), texts, None, part_bytes=4_000)
+    monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 900)
+    two = marked(Store(str(tmp_path / "two"), workers=2), texts, None, part_bytes=4_000)
+    assert len(one.files(under="marks/")) > 1
+    assert one.data_version == two.data_version
+    documents = one.input("normalized")
+    for part, marks in zip(documents.files(under="documents/"), one.files(under="marks/"), strict=True):
+        assert part.name == marks.name
+        assert pl.read_parquet(part)["id"].to_list() == pl.read_parquet(marks)["id"].to_list()
+
+
+def test_a_scan_that_cannot_find_its_canaries_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(ContaminationConfig, "needed_coverage", lambda self, weight: np.full(np.shape(weight), 1.5))
+    with pytest.raises(RuntimeError, match="planted verbatim were found, 95% are needed"):
+        marked(Store(str(tmp_path)), clean_texts(2), [" ".join(PROSE.split()[:20])])
+
+
+def test_suites_with_nothing_to_match_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="none of the 1 benchmark items has a question long enough"):
+        marked(Store(str(tmp_path)), clean_texts(2), ["Too short?"])
+
+
+def test_an_index_survives_storage(tmp_path):
+    config = ContaminationConfig()
+    index = index_items(channel_table(item_table({"question": PROSE})), config)
+    index.save(tmp_path / "index")
+    text = f"x {PROSE} y"
+    assert scan([text], ItemIndex.load(tmp_path / "index"), config) == scan([text], index, config) != []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"flag_coverage": 0.0},
+        {"verbatim_coverage": 1.2},
+        {"short_flag_coverage": 0.4},
+        {"gram_words": 9},
+        {"min_gram_distinct_words": 6},
+        {"fragment_words": 3},
+        {"common_items": 0},
+        {"num_canaries": 0},
+    ],
+)
+def test_a_bad_policy_is_refused_by_the_name_of_the_field(changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        replace(ContaminationConfig(), **changes)
