@@ -16,6 +16,7 @@ from datakit.contamination_canaries import run_canaries
 from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, index_items, read_suite_items
 from datakit.contamination_policy import STANDING_TIERS, TIERS, ContaminationConfig
 from datakit.contamination_scan import scan
+from datakit.documents import document_paths
 from lineage.plan import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
@@ -62,7 +63,7 @@ def mark_contamination(out: Writer, config: ContaminationConfig, normalized: Art
     index = index_items(channels, config)
     index_folder = out.folder / SCRATCH_FOLDER / "index"
     index.save(index_folder)
-    parts = normalized.files(suffix=".parquet", under="documents/")
+    parts = document_paths(normalized)
     tasks = {
         f"{part.stem}-{number:05d}": (part, offset, length, index_folder, config)
         for part in parts
@@ -139,8 +140,6 @@ def _write_marks(folder: Path, parts: list[Path], matches: pl.DataFrame) -> pl.D
         marks = marks.with_columns(contaminated=pl.col("tier").is_in(STANDING_TIERS)).select(MARK_SCHEMA.names)
         _write(folder / part.name, marks, MARK_SCHEMA)
         written.append(marks)
-    if not written:
-        raise ValueError(f"{folder.parent.name}: the normalized artifact has no documents/ files to mark")
     return pl.concat(written)
 
 

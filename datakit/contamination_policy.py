@@ -6,6 +6,9 @@ share of its words covered by word-5-grams that both have, inside one window of 
 (instruction templates) weigh less, grams without content (number lists, "a b a b") nothing, in numerator and denominator
 alike, so that a verbatim copy always scores 1.
 
+Tiers: `verbatim`, coverage of at least `verbatim_coverage`; `near`, enough coverage for the channel's length, or a run of
+`long_run_words`; `template`, enough only once every number is masked; `fragment`, a run of `fragment_words` and no more.
+
 Not found by it: paraphrases that change more than about a quarter of the words; those need embeddings.
 """
 

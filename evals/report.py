@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
-from trainer.plots import loss_curve_png
 
 from evals.plots import scores_png
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
+from trainer.plots import loss_curve_png
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,121 @@
+"""What must hold of the data engine's artifacts, as functions that list violations (empty: all is well).
+
+They read the files, not the manifest's claims, so they also notice what happened to an artifact after it was committed. The
+shell runs them as blocking checks.
+"""
+
+import re
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from datakit.corpus import HELDOUT, TRAIN
+from datakit.documents import DOCUMENTS
+from datakit.schemas import DOCUMENT_SCHEMA
+from lineage.digests import text_digest
+from lineage.store import Artifact
+from lineage.token_cache import TokenCache
+
+PART = re.compile(r"part-(\d{5})-of-(\d{5})\.parquet")
+SAMPLED_IDS = 200
+
+
+def check_rows_conserved(artifact: Artifact) -> list[str]:
+    """Rows in = rows out + drops by reason, where the stage counts both."""
+    statistics = artifact.manifest.statistics
+    if "rows_in" not in statistics or "rows_out" not in statistics:
+        return []
+    drops = sum(dict(statistics.get("drops") or {}).values())
+    rows_in, rows_out = int(str(statistics["rows_in"])), int(str(statistics["rows_out"]))
+    return [] if rows_in == rows_out + drops else [f"{rows_in} rows in, {rows_out} out and {drops} dropped"]
+
+
+def check_file_set(artifact: Artifact) -> list[str]:
+    """The files on storage are those of the manifest with their sizes; parts are numbered without a gap."""
+    folder = artifact.folder()
+    listed = {entry.path: entry.bytes for entry in artifact.manifest.files}
+    found = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+    violations = [f"file {path} is missing" for path in sorted(listed.keys() - found.keys())]
+    violations += [f"file {path} is not in the manifest" for path in sorted(found.keys() - listed.keys())]
+    violations += [
+        f"file {path} has {found[path]} bytes, the manifest says {listed[path]}"
+        for path in sorted(listed.keys() & found.keys())
+        if listed[path] != found[path]
+    ]
+    groups: dict[str, list[str]] = {}
+    for path in listed:
+        head, _, name = path.rpartition("/")
+        if PART.fullmatch(name):
+            groups.setdefault(head, []).append(name)
+    for head, names in sorted(groups.items()):
+        wanted = [f"part-{i:05d}-of-{len(names):05d}.parquet" for i in range(len(names))]
+        if sorted(names) != wanted:
+            violations.append(f"{head} has the parts {sorted(names)[:3]}..., complete would be {wanted[:3]}...")
+    return violations
+
+
+def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
+    """Exact schema; ids sorted and unique over all parts; a sample of ids is the digest of its text."""
+    violations: list[str] = []
+    last = ""
+    for path in artifact.files(".parquet", under=f"{split}/"):
+        schema = pq.read_schema(path).remove_metadata()
+        if not schema.equals(DOCUMENT_SCHEMA):
+            violations.append(f"{path.name} has the schema {schema.names}, documents have {DOCUMENT_SCHEMA.names}")
+            continue
+        ids = pl.read_parquet(path, columns=["id"])["id"]
+        if ids.len() and not ((ids[0] > last) and bool((ids.slice(1) > ids.slice(0, ids.len() - 1)).all())):
+            violations.append(f"{split}/{path.name}: ids are not sorted and unique")
+        last = ids[-1] if ids.len() else last
+        step = max(1, ids.len() // SAMPLED_IDS)
+        sample = pl.scan_parquet(path).gather_every(step).select("id", "text").collect()
+        wrong = [i for i, text in sample.iter_rows() if text_digest(text) != i]
+        if wrong:
+            violations.append(f"{split}/{path.name}: {len(wrong)} sampled ids are not the digest of their text ({wrong[0]})")
+    written = sum(entry.rows or 0 for entry in artifact.manifest.files if entry.path.startswith(f"{split}/"))
+    counted = artifact.manifest.statistics.get("rows_out" if split == DOCUMENTS else f"rows_{split}")
+    on_disk = sum(pq.read_metadata(path).num_rows for path in artifact.files(".parquet", under=f"{split}/"))
+    if not written == counted == on_disk:
+        violations.append(f"{split} holds {on_disk} rows, its manifest {written}, its statistics {counted}")
+    return violations
+
+
+def check_attributes(artifact: Artifact, normalized: Artifact) -> list[str]:
+    """An attribute table has the documents' ids, in the documents' order, in files of the same names."""
+    violations = []
+    folder = artifact.manifest.files[0].path.split("/")[0]
+    documents = {p.name: p for p in normalized.files(".parquet", under=f"{DOCUMENTS}/")}
+    parts = {p.name: p for p in artifact.files(".parquet") if PART.fullmatch(p.name)}
+    if documents.keys() != parts.keys():
+        return [f"{folder} has the files {sorted(parts)}, the documents {sorted(documents)}"]
+    for name, path in sorted(parts.items()):
+        ids = pl.read_parquet(path, columns=["id"])["id"]
+        if not ids.equals(pl.read_parquet(documents[name], columns=["id"])["id"]):
+            violations.append(f"{name}: its ids are not those of the documents, in their order")
+    return violations
+
+
+def check_corpus(artifact: Artifact) -> list[str]:
+    """Both splits are valid documents, and no id stands in both."""
+    violations = check_documents(artifact, TRAIN) + check_documents(artifact, HELDOUT)
+    ids = [
+        pl.concat([pl.read_parquet(p, columns=["id"]) for p in artifact.files(".parquet", under=f"{split}/")])
+        for split in (TRAIN, HELDOUT)
+    ]
+    both = ids[0].join(ids[1], on="id", how="inner").height
+    return violations + ([f"{both} documents stand in train and in held-out"] if both else [])
+
+
+def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
+    """One token row a train document, in the same order, ended by the end token; counts as the manifest says."""
+    cache = TokenCache.open(artifact)
+    violations = []
+    train = pl.concat([pl.read_parquet(p, columns=["id"]) for p in corpus.files(".parquet", under=f"{TRAIN}/")])
+    if cache.document_ids() != train["id"].to_list():
+        violations.append(f"{cache.num_documents} token rows for {train.height} train documents, or in another order")
+    ends = [int(cache.read(end - 1, end)[0]) for end in cache.ends[:: max(1, cache.num_documents // SAMPLED_IDS)]]
+    if any(token != cache.eos for token in ends):
+        violations.append(f"a document does not end with token {cache.eos}")
+    if artifact.manifest.statistics.get("tokens_out") != cache.num_tokens:
+        violations.append(f"{cache.num_tokens} tokens, the statistics say {artifact.manifest.statistics.get('tokens_out')}")
+    return violations

@@ -1,0 +1,100 @@
+"""The stage `datakit.tokenizer`: byte-level BPE trained on a sample of the corpus, by the reference implementation.
+
+Special tokens stand for what only we may say (the end of a document). The characters `<|endoftext|>` inside a document stay
+text, which is not the default of any peer: there, a document that quotes the token injects a document boundary.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from datakit.corpus import TRAIN
+from datakit.documents import iterate_documents
+from lineage.plan import Stage
+from lineage.store import Artifact, Writer
+
+TOKENIZER_FILE = "tokenizer.json"
+END_OF_TEXT = "<|endoftext|>"
+SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Words with a leading space, digits by three: the split of Llama 3's tokenizer."""
+MAX_PIECE_CHARS = 1 << 20
+"""Longer texts are cut before encoding: 16 MB of one character panics the reference's regex (research, section 6)."""
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """Size of the vocabulary, special tokens and bytes included, and how much text it is trained on."""
+
+    vocab_size: int
+    sample_bytes: int = 12_000_000
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+
+    def __post_init__(self) -> None:
+        smallest = 256 + len(self.special_tokens)
+        if self.vocab_size < smallest:
+            raise ValueError(f"tokenizer.vocab_size is {self.vocab_size}; at least {smallest} (bytes and special tokens)")
+        if END_OF_TEXT not in self.special_tokens:
+            raise ValueError(f"tokenizer.special_tokens is {self.special_tokens}; it must hold {END_OF_TEXT!r}")
+
+
+def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifact, ...]) -> None:
+    """Write `tokenizer.json`. Every corpus gives the share of the sample that its bytes are of the whole."""
+    tokenizer = new_tokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        special_tokens=list(config.special_tokens),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    sizes = [int(str(corpus.manifest.statistics["bytes_out"])) for corpus in corpora]
+    budgets = [config.sample_bytes * size // max(1, sum(sizes)) for size in sizes]
+    texts = [text for corpus, budget in zip(corpora, budgets, strict=True) for text in _sample(corpus, budget)]
+    tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() != config.vocab_size:
+        raise ValueError(
+            f"{out.spec.name}: {sum(map(len, texts))} characters give {tokenizer.get_vocab_size()} tokens, "
+            f"vocab_size asks for {config.vocab_size}; lower it or give more text"
+        )
+    (out.folder / TOKENIZER_FILE).write_text(tokenizer.to_str())
+    out.extra["tokenizer"] = {"vocab_size": tokenizer.get_vocab_size(), "eos": tokenizer.token_to_id(END_OF_TEXT)}
+    out.record(rows_in=len(texts), bytes_in=sum(len(text.encode()) for text in texts))
+
+
+TOKENIZER = Stage("datakit.tokenizer", "1", train_tokenizer)
+
+
+def new_tokenizer() -> Tokenizer:
+    """An untrained byte-level BPE tokenizer."""
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])  # pyrefly: ignore
+    tokenizer.decoder = decoders.ByteLevel()  # pyrefly: ignore
+    return tokenizer
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer that never reads special tokens out of text."""
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def pieces(text: str) -> list[str]:
+    """A text in pieces short enough to encode; almost always the text itself."""
+    return [text[i : i + MAX_PIECE_CHARS] for i in range(0, len(text), MAX_PIECE_CHARS)] or [""]
+
+
+def _sample(corpus: Artifact, budget: int) -> Iterator[str]:
+    """Train documents in id order, which is a random order, until the budget of bytes is spent; the last one is cut."""
+    for batch in iterate_documents(corpus, TRAIN, columns=["text"]):
+        for text in batch["text"]:
+            size = len(text.encode())
+            yield from pieces(text if size <= budget else text[:budget])
+            budget -= size
+            if budget <= 0:
+                return

@@ -1,0 +1,63 @@
+"""Per-item records, `record/1`, and scores: what an evaluation leaves behind."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+type Verdict = Literal["graded", "unparsed", "failed"]
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("task", pa.string()),
+        ("item_id", pa.string()),
+        ("policy", pa.string()),
+        ("checkpoint", pa.string()),
+        ("prompt_digest", pa.string()),
+        ("outputs", pa.string()),
+        ("verdict", pa.string()),
+        ("correct", pa.bool_()),
+        ("bpb", pa.float64()),
+    ]
+)
+SIGNIFICANT_DIGITS = 6
+"""Scores are kept to six digits: float32 sums may differ beyond that between machines."""
+
+
+@dataclass(frozen=True)
+class EvalRecord:
+    """One item (or held-out document): what was asked, what came out, how it was judged."""
+
+    task: str
+    item_id: str
+    policy: str
+    checkpoint: str
+    prompt_digest: str
+    outputs: str
+    verdict: Verdict
+    correct: bool | None
+    bpb: float | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number with its 95 % interval over `n` units."""
+
+    task: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def rounded(self) -> dict[str, object]:
+        values = {name: float(f"{getattr(self, name):.{SIGNIFICANT_DIGITS}g}") for name in ("value", "low", "high")}
+        return asdict(self) | values
+
+
+def write_records(records: list[EvalRecord], path: Path) -> None:
+    """Write records sorted by task and item."""
+    ordered = sorted(records, key=lambda r: (r.task, r.item_id))
+    pq.write_table(pa.Table.from_pylist([asdict(r) for r in ordered], schema=RECORD_SCHEMA), path, compression="zstd")

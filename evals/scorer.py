@@ -1,0 +1,59 @@
+"""What an evaluation needs of a model: nats of every token given its prefix. `trainer.scoring.Scorer` is one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+
+class TokenScorer(Protocol):
+    """A model that scores token sequences of 2 to `max_seq_len` tokens."""
+
+    @property
+    def max_seq_len(self) -> int: ...
+
+    def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Nats of tokens 1.. of each sequence given what is before them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One continuation: nats and UTF-8 bytes of it, and how many prompt tokens did not fit."""
+
+    nats: float
+    num_bytes: int
+    truncated_tokens: int
+
+
+def score_continuations(
+    scorer: TokenScorer, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], start_token: int
+) -> list[Scored | None]:
+    """Nats of each continuation after its prompt; equal pairs are scored once.
+
+    The prompt is preceded by `start_token` and cut on the left to fit; None where the continuation alone does not.
+    """
+    unique = list(dict.fromkeys(pairs))
+    prompts = _encode(tokenizer, [prompt for prompt, _ in unique])
+    endings = _encode(tokenizer, [ending for _, ending in unique])
+    sequences, facts = [], []
+    for head, tail in zip(prompts, endings, strict=True):
+        room = scorer.max_seq_len - 1 - tail.size
+        facts.append((tail.size, max(0, head.size - max(room, 0)), room >= 0 and tail.size > 0))
+        if facts[-1][2]:
+            kept = head[head.size - room :] if head.size > room else head
+            sequences.append(np.concatenate([[start_token], kept, tail]).astype(np.int32))
+    scored = iter(scorer.token_nll(sequences))
+    results: dict[tuple[str, str], Scored | None] = {}
+    for pair, (size, truncated, fits) in zip(unique, facts, strict=True):
+        results[pair] = (
+            Scored(float(next(scored)[-size:].sum(dtype=np.float64)), len(pair[1].encode()), truncated) if fits else None
+        )
+    return [results[pair] for pair in pairs]
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
+    encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [np.asarray(e.ids, dtype=np.int64) for e in encoded]
