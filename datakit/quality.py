@@ -108,9 +108,7 @@ def quality_config(domain: Domain) -> QualityConfig:
         "docs": reference,
     }
     if domain not in rules:
-        raise ValueError(
-            f"there are no quality rules for domain {domain!r}; allowed: {', '.join(d for d in DOMAINS if d in rules)}"
-        )
+        raise ValueError(f"there are no quality rules for domain {domain!r}; allowed: {', '.join(rules)}")
     return QualityConfig(domain, rules[domain])
 
 

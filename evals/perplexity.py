@@ -1,9 +1,9 @@
 """Held-out bits per byte by domain, and the unigram entropy that any model must beat.
 
-Protocol: documents in id order, each cut to `max_bytes_per_document`, up to `max_bytes_per_domain` a source; windows of the context
-length without overlap, each opened by the last token of the one before (the first by the end-of-text token), so every token
-is scored exactly once. Bits per byte is the sum of all bits over the sum of all bytes: a mean of means would weight short
-documents like long ones (research/training_levanter_haliax_grug.md, section 1.15).
+Protocol: documents in id order, each cut to `max_bytes_per_document`, up to `max_bytes_per_domain` a source; windows of the
+context length without overlap, each opened by the last token of the one before (the first by the end-of-text token), so
+every token is scored exactly once. Bits per byte is the sum of all bits over the sum of all bytes: a mean of means would
+weight short documents like long ones (research/training_levanter_haliax_grug.md, section 1.15).
 """
 
 import json
@@ -71,9 +71,19 @@ def evaluate_perplexity(
     sizes = np.array([len(d.text.encode()) for d in documents], dtype=np.float64)
     bits = nats / math.log(2)
     records = [
-        EvalRecord(task.name, d.id, POLICY, checkpoint, text_digest(d.text), json.dumps({"nats": round(float(n), 4)}), "graded", None, float(b / s))
-        for d, n, b, s in zip(documents, nats, bits, sizes, strict=True)
-    ]  # fmt: skip
+        EvalRecord(
+            task=task.name,
+            item_id=document.id,
+            policy=POLICY,
+            checkpoint=checkpoint,
+            prompt_digest=text_digest(document.text),
+            outputs=json.dumps({"nats": round(float(total), 4)}),
+            verdict="graded",
+            correct=None,
+            bpb=float(bit / size),
+        )
+        for document, total, bit, size in zip(documents, nats, bits, sizes, strict=True)
+    ]
     return _scores(task.name, documents, tokens, nats, bits, sizes, seed), records
 
 

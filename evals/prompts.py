@@ -3,7 +3,12 @@
 The policy is part of a record's identity; a changed rendering is a new policy name.
 """
 
+import re
+
 from evals.items import Item
+
+CALCULATION = re.compile(r"<<[^>]*>>")
+FINAL_ANSWER = re.compile(r"\s*#### .*$")
 
 POLICY = "plain-0shot/1"
 
@@ -22,7 +27,10 @@ def continuation(text: str) -> str:
 
 
 def gold_answer(item: Item) -> str:
-    """The text whose likelihood is the primary number of a small model: the worked solution, else the answer."""
+    """The text whose likelihood is the primary number of a small model: the worked solution, else the answer.
+
+    GSM8K's calculator tags and its `#### 18` line are notation of the dataset, not of the answer (OLMES cuts them too).
+    """
     if item.solution:
-        return item.solution
+        return FINAL_ANSWER.sub("", CALCULATION.sub("", item.solution))
     return item.choices[item.answer_index] if item.choices else item.answer

@@ -48,9 +48,8 @@ def score_continuations(
     scored = iter(scorer.token_nll(sequences))
     results: dict[tuple[str, str], Scored | None] = {}
     for pair, (size, truncated, fits) in zip(unique, facts, strict=True):
-        results[pair] = (
-            Scored(float(next(scored)[-size:].sum(dtype=np.float64)), len(pair[1].encode()), truncated) if fits else None
-        )
+        nats = float(next(scored)[-size:].sum(dtype=np.float64)) if fits else 0.0
+        results[pair] = Scored(nats, len(pair[1].encode()), truncated) if fits else None
     return [results[pair] for pair in pairs]
 
 

@@ -4,12 +4,13 @@ import dagster as dg
 
 from marin_assets.operations import CAMPAIGN_TAG
 from partitions.axes import DAY_FORMAT
+from resources.dagster_private import UnresolvedAssetJobDefinition
 
 FERRY_JOB = "smoke_ferry"
 MAX_SECONDS = "3600"
 
 
-def ferry_job() -> dg.UnresolvedAssetJobDefinition:
+def ferry_job() -> UnresolvedAssetJobDefinition:
     """Every asset under `ferry/` for one day, in one process: a step costs 20-50 ms there and 1 s as a process."""
     return dg.define_asset_job(
         FERRY_JOB,
@@ -20,7 +21,7 @@ def ferry_job() -> dg.UnresolvedAssetJobDefinition:
     )
 
 
-def canary_job(hardware: str) -> dg.UnresolvedAssetJobDefinition:
+def canary_job(hardware: str) -> UnresolvedAssetJobDefinition:
     """The day's canary run and its verdict; its fixed data is canonical and made by the first run that needs it."""
     return dg.define_asset_job(
         f"canary_{hardware}",
@@ -31,7 +32,7 @@ def canary_job(hardware: str) -> dg.UnresolvedAssetJobDefinition:
     )
 
 
-def pass_rate_job() -> dg.UnresolvedAssetJobDefinition:
+def pass_rate_job() -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         "pass_rates",
         selection=dg.AssetSelection.keys(["operations", "ferry_pass_rate"], ["operations", "canary_cpu_pass_rate"]),
@@ -39,7 +40,7 @@ def pass_rate_job() -> dg.UnresolvedAssetJobDefinition:
     )
 
 
-def expiry_job() -> dg.UnresolvedAssetJobDefinition:
+def expiry_job() -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         "expire_ferries",
         selection=dg.AssetSelection.keys(["operations", "ferry_expiry"]),
@@ -47,7 +48,7 @@ def expiry_job() -> dg.UnresolvedAssetJobDefinition:
     )
 
 
-def eval_job(run: str) -> dg.UnresolvedAssetJobDefinition:
+def eval_job(run: str) -> UnresolvedAssetJobDefinition:
     """One task at one saved step."""
     return dg.define_asset_job(
         f"evaluate_{run}",
@@ -57,7 +58,7 @@ def eval_job(run: str) -> dg.UnresolvedAssetJobDefinition:
     )
 
 
-def audit_job(run: str) -> dg.UnresolvedAssetJobDefinition:
+def audit_job(run: str) -> UnresolvedAssetJobDefinition:
     """The contamination audit of one saved step."""
     return dg.define_asset_job(
         f"audit_{run}",
@@ -67,7 +68,7 @@ def audit_job(run: str) -> dg.UnresolvedAssetJobDefinition:
     )
 
 
-def schedules(ferry: dg.UnresolvedAssetJobDefinition, expiry: dg.UnresolvedAssetJobDefinition) -> list[dg.ScheduleDefinition]:
+def schedules(ferry: UnresolvedAssetJobDefinition, expiry: UnresolvedAssetJobDefinition) -> list[dg.ScheduleDefinition]:
     """The ferry at 06:30 UTC for the day that is running; the expiry an hour before."""
 
     @dg.schedule(

@@ -61,13 +61,11 @@ def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
                 "loss_in_band",
                 asset=key,
                 blocking=True,
-                partitions_def=days(),
                 description=f"final loss within [{band.low_loss_nats}, {band.high_loss_nats}] nats",
             ),
             dg.AssetCheckSpec(
                 "throughput_near_median",
                 asset=key,
-                partitions_def=days(),
                 description=f"tokens a second at least {band.min_throughput_ratio:.0%} of the median of recent runs",
             ),
         ],

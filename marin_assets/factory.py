@@ -80,7 +80,6 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
                 asset=key,
                 description=invariant.promise,
                 blocking=True,
-                partitions_def=family.partitions_def,
             )
             for invariant in family.invariants
         ],

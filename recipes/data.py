@@ -1,8 +1,11 @@
 """The data half of a line, node by node: source files become documents, marks, a corpus, a tokenizer, tokens, a mixture.
 
 Each function says where one artifact goes, which stage makes it, under which config, from which others. Read top to
-bottom, it is the data pipeline.
+bottom, it is the data pipeline. The functions are cached, so that a line's graph shares its nodes instead of repeating the
+duplicates of eight sources below each of eight corpora.
 """
+
+from functools import cache
 
 from datakit.contamination import CONTAMINATION, ContaminationConfig
 from datakit.corpus import CORPUS, CorpusConfig
@@ -13,19 +16,20 @@ from datakit.quality import QUALITY, quality_config
 from datakit.raw import RAW
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-
 from evals.suites import SUITE
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node
 from recipes.lines import Line, source_config
 from recipes.suites import suite_config, suite_raw_source
 
 
+@cache
 def raw(line: Line, source: str) -> Node:
     """Files as fetched, hash-checked against their pin."""
     return Node(*line.source_place("datakit", "raw", source=source), RAW, source_config(source))
 
 
+@cache
 def normalized(line: Line, source: str) -> Node:
     """Documents with content ids, sorted and unique."""
     declared = source_config(source)
@@ -34,12 +38,14 @@ def normalized(line: Line, source: str) -> Node:
     return Node(*place, NORMALIZE, config, {"raw": raw(line, source)})
 
 
+@cache
 def minhash(line: Line, source: str) -> Node:
     """MinHash bands of every document."""
     place = line.source_place("datakit", "minhash", source=source)
     return Node(*place, MINHASH, MinHashConfig(), {"normalized": normalized(line, source)})
 
 
+@cache
 def quality(line: Line, source: str) -> Node:
     """Quality signals of every document and the verdict of its domain's rules."""
     config = quality_config(source_config(source).domain)
@@ -47,12 +53,14 @@ def quality(line: Line, source: str) -> Node:
     return Node(*place, QUALITY, config, {"normalized": normalized(line, source)})
 
 
+@cache
 def suite(line: Line) -> Node:
     """Benchmark items by content: the audit and the evals read the same bytes."""
     inputs = {"raw": raw(line, suite_raw_source(line.suite_source))}
     return Node(*line.place("eval_suite", line.suite), SUITE, suite_config(line.suite, line.suite_source), inputs)
 
 
+@cache
 def contamination(line: Line, source: str) -> Node:
     """Marks of every document against the suites that the policy binds."""
     place = line.source_place("contamination", line.policy, source=source)
@@ -60,6 +68,7 @@ def contamination(line: Line, source: str) -> Node:
     return Node(*place, CONTAMINATION, ContaminationConfig(), inputs)
 
 
+@cache
 def duplicates(line: Line) -> Node:
     """Verified duplicate clusters across every source of the scope."""
     inputs = {
@@ -69,6 +78,7 @@ def duplicates(line: Line) -> Node:
     return Node(*line.place("duplicates", line.scope), DUPLICATES, DuplicatesConfig(), inputs)
 
 
+@cache
 def corpus(line: Line, source: str) -> Node:
     """Documents that survive the filters, split into train and held-out."""
     inputs = {
@@ -80,17 +90,20 @@ def corpus(line: Line, source: str) -> Node:
     return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, CorpusConfig(), inputs)
 
 
+@cache
 def corpora(line: Line) -> tuple[Node, ...]:
     """The corpus of every source, in the line's order."""
     return tuple(corpus(line, source) for source in line.sources)
 
 
+@cache
 def tokenizer(line: Line) -> Node:
     """Byte-level BPE trained on the corpus."""
     config = TokenizerConfig(vocab_size=line.vocab_size)
     return Node(*line.place("tokenizer", line.tokenizer), TOKENIZER, config, {"corpora": corpora(line)})
 
 
+@cache
 def token_cache(line: Line, source: str) -> Node:
     """Token shards of one source's train split."""
     inputs = {"corpus": corpus(line, source), "tokenizer": tokenizer(line)}
@@ -98,6 +111,7 @@ def token_cache(line: Line, source: str) -> Node:
     return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source), inputs)
 
 
+@cache
 def mixture(line: Line) -> Node:
     """Frozen weights and the exact cache digests they bind: the pivot between data and training.
 

