@@ -123,10 +123,10 @@ def _scores(
     for domain in domains:
         rows = np.array([i for i, d in enumerate(documents) if d.domain == domain])
         scores.append(Score(f"{name}/{domain}", "bits_per_byte", *ratio_bootstrap(bits[rows], sizes[rows], seed), rows.size))
-    macro = [float(np.mean([getattr(s, field) for s in scores])) for field in ("value", "low", "high")]
+    value, low, high = (float(np.mean([getattr(s, field) for s in scores])) for field in ("value", "low", "high"))
     counts = np.array([t.size for t in tokens], dtype=np.float64)
     entropy = unigram_entropy_nats(tokens)
-    scores.append(Score(name, "macro_bits_per_byte", *macro, len(domains)))
+    scores.append(Score(name, "macro_bits_per_byte", value, low, high, len(domains)))
     scores.append(Score(name, "loss_nats_per_token", *ratio_bootstrap(nats, counts, seed), len(documents)))
     scores.append(Score(name, "unigram_entropy_nats_per_token", entropy, entropy, entropy, int(counts.sum())))
     return scores

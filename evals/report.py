@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -74,7 +75,7 @@ def _row(stage: str, members: Sequence[Artifact]) -> StageRow:
     )
 
 
-def unigram_entropy(scores: Sequence[Mapping[str, object]]) -> float | None:
+def unigram_entropy(scores: Sequence[Mapping[str, Any]]) -> float | None:
     """Entropy of the held-out tokens' own unigram distribution, in nats, where an evaluation measured it."""
     found = [float(s["value"]) for s in scores if s["metric"] == "unigram_entropy_nats_per_token" and s["task"] == "heldout"]
     return found[0] if found else None
@@ -138,7 +139,7 @@ def _cells(row: StageRow) -> tuple[str, ...]:
     )
 
 
-def _scores(scores: Sequence[Mapping]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _scores(scores: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     rows = [(s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}") for s in scores]
     return ("task", "metric", "value", "95 % interval", "n"), rows
 

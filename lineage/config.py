@@ -7,9 +7,10 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from typing import Any
 
 
-def to_jsonable(value: object, where: str = "config") -> object:
+def to_jsonable(value: object, where: str = "config") -> Any:
     """Turn nested frozen dataclasses, tuples and mappings into plain JSON values.
 
     A dataclass field marked `metadata={"identity": False}` (a path, a worker count) is left out.
@@ -42,7 +43,7 @@ def from_jsonable[T](kind: type[T], value: object, where: str = "config") -> T:
     return typing.cast(T, _decode(kind, value, where))
 
 
-def _decode(kind: object, value: object, where: str) -> object:
+def _decode(kind: Any, value: object, where: str) -> Any:
     if isinstance(kind, typing.TypeAliasType):
         kind = kind.__value__
     if dataclasses.is_dataclass(kind):
@@ -68,7 +69,7 @@ def _decode(kind: object, value: object, where: str) -> object:
     raise ValueError(f"{where} is {value!r}; it must be {getattr(kind, '__name__', kind)}")
 
 
-def _decode_dataclass(kind: object, value: object, where: str) -> object:
+def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {value!r}; it must be an object with the fields of {kind.__name__}")
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
@@ -87,7 +88,7 @@ def _decode_dataclass(kind: object, value: object, where: str) -> object:
     return kind(**{name: _decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
 
 
-def _decode_union(kinds: tuple[object, ...], value: object, where: str) -> object:
+def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
     """The first member that fits; dataclass members are told apart by their field names."""
     if value is None and type(None) in kinds:
         return None

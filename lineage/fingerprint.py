@@ -6,42 +6,51 @@ first, a reuse is reported as *drift* (DESIGN, section 3) instead of silently tr
 
 import ast
 import hashlib
-import importlib.util
+import sys
 from functools import lru_cache
 from pathlib import Path
 
 from lineage.digests import DIGEST_CHARS
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PACKAGES = frozenset(
     {"lineage", "datakit", "trainer", "evals", "recipes", "marin_assets", "resources", "sensors", "jobs", "partitions"}
 )
 
 
 def code_fingerprint(module_name: str) -> str:
-    """Digest over the syntax trees of `module_name` and its project imports, docstrings removed, 32 hex characters."""
+    """Digest over the syntax trees of `module_name` and its project imports, docstrings removed, 32 hex characters.
+
+    Modules are found as files, never imported: asking the import system about `trainer.train.train` would import JAX.
+    """
     state = hashlib.sha256()
-    for name in sorted(_project_closure(module_name)):
-        state.update(f"{name}\n{_syntax(_module_path(name))}\n".encode())
+    for name, path in sorted(_project_closure(module_name).items()):
+        state.update(f"{name}\n{_syntax(path)}\n".encode())
     return state.hexdigest()[:DIGEST_CHARS]
 
 
-def _project_closure(module_name: str) -> set[str]:
-    found: set[str] = set()
+def _project_closure(module_name: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
     pending = [module_name]
     while pending:
         name = pending.pop()
         if name not in found:
-            found.add(name)
-            pending += _project_imports(_module_path(name))
+            path = _module_path(name)
+            if path is None:
+                raise ValueError(f"module {name!r} has no source file to fingerprint")
+            found[name] = path
+            pending += _project_imports(path)
     return found
 
 
-@lru_cache(maxsize=1024)
-def _module_path(name: str) -> Path:
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise ValueError(f"module {name!r} has no source file to fingerprint")
-    return Path(spec.origin)
+@lru_cache(maxsize=4096)
+def _module_path(name: str) -> Path | None:
+    """Source file of a module, or None when the name is none (a function inside a module, say)."""
+    if name.split(".")[0] in PROJECT_PACKAGES:
+        base = REPOSITORY.joinpath(*name.split("."))
+        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    loaded = sys.modules.get(name)
+    return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
 
 
 @lru_cache(maxsize=1024)
@@ -54,15 +63,7 @@ def _project_imports(path: Path) -> tuple[str, ...]:
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
             names.append(statement.module)
             names += [f"{statement.module}.{alias.name}" for alias in statement.names]
-    return tuple(name for name in names if name.split(".")[0] in PROJECT_PACKAGES and _is_module(name))
-
-
-@lru_cache(maxsize=4096)
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # `package.module.attribute`: its parent is a module, not a package
-        return False
+    return tuple(n for n in names if n.split(".")[0] in PROJECT_PACKAGES and _module_path(n) is not None)
 
 
 @lru_cache(maxsize=1024)

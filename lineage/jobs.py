@@ -58,7 +58,7 @@ def read_job(path: Path) -> Job:
     if record["job"] != 1:
         raise ValueError(f"{path}: job format {record['job']} is not known; this checkout reads format 1")
     store = Store(**record["store"])
-    refs = tuple(InputRef(**{**ref, "key": tuple(ref["key"])}) for ref in record["inputs"])
+    refs = tuple(InputRef.from_record(ref) for ref in record["inputs"])
     spec = ArtifactSpec(
         key=tuple(record["key"]),
         partition=record["partition"],
@@ -67,18 +67,19 @@ def read_job(path: Path) -> Job:
         config=record["config"],
         inputs=refs,
     )
-    inputs: dict[str, Artifact | tuple[Artifact, ...]] = dict.fromkeys(record["tuples"], ())
+    groups: dict[str, tuple[Artifact, ...]] = dict.fromkeys(record["tuples"], ())
+    inputs: dict[str, Artifact | tuple[Artifact, ...]] = {}
     for ref in refs:
         artifact = store.open(ref.address)
         if artifact is None or artifact.data_version != ref.data_version:
             state = "is gone" if artifact is None else f"now has data version {artifact.data_version}"
             raise ValueError(f"{spec.name}: input {ref.address} ({ref.data_version}) {state}; materialize it again")
         group = ref.name.rpartition(".")[0]
-        if group in inputs:
-            inputs[group] = (*inputs[group], artifact)
+        if group in groups:
+            groups[group] = (*groups[group], artifact)
         else:
             inputs[ref.name] = artifact
-    return Job(store, spec, inputs, record["code_fingerprint"], record["run_id"])
+    return Job(store, spec, inputs | groups, record["code_fingerprint"], record["run_id"])
 
 
 def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:

@@ -7,6 +7,7 @@ audit works from manifests alone (DESIGN, section 3).
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from lineage.digests import identity_digest
 from lineage.spec import ArtifactSpec, InputRef
@@ -42,8 +43,8 @@ class Manifest:
     data_version: str
     data_folder: str
     files: tuple[FileEntry, ...]
-    statistics: Mapping[str, object]
-    extra: Mapping[str, object]
+    statistics: Mapping[str, Any]
+    extra: Mapping[str, Any]
     resources: ResourceUse
     code_fingerprint: str
     created: str
@@ -92,7 +93,7 @@ def from_json(text: str, where: str) -> Manifest:
         stage=record["stage"],
         stage_version=record["stage_version"],
         config=record["config"],
-        inputs=tuple(InputRef(**{**ref, "key": tuple(ref["key"])}) for ref in record["inputs"]),
+        inputs=tuple(InputRef.from_record(ref) for ref in record["inputs"]),
     )
     if spec.version != record["version"]:
         raise ValueError(f"{where}: version {record['version']} is not that of its spec ({spec.version}); it was edited")

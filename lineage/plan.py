@@ -6,7 +6,6 @@ database: a node whose current identity is not in the store is missing, whatever
 The Dagster shell builds one node an asset; the benchmarks and the tests build the same nodes with no Dagster at all.
 """
 
-import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,9 +34,12 @@ class Stage:
     run: Callable[..., None] | None = None
     job: str | None = None
 
+    def __post_init__(self) -> None:
+        if (self.run is None) == (self.job is None):
+            raise ValueError(f"stage {self.name}: give exactly one of run ({self.run!r}) and job ({self.job!r})")
+
     def fingerprint(self) -> str:
-        module = inspect.getmodule(self.run).__name__ if self.run is not None else f"{self.job}.__main__"
-        return code_fingerprint(module)
+        return code_fingerprint(self.run.__module__ if self.run is not None else f"{self.job}.__main__")
 
 
 type NodeInput = "Node | tuple[Node, ...]"
@@ -102,7 +104,8 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
         log.info("%s: reused, made %s%s", node.name, found.manifest.created, ", code drifted since" if drifted else "")
         return Built(found, reused=True, drifted=drifted)
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
-    if node.stage.run is not None:
+    if node.stage.job is None:
+        assert node.stage.run is not None  # a stage has exactly one of the two
         with store.writing(spec, fingerprint, run_id) as out:
             node.stage.run(out, node.config, **inputs)
         made = out.artifact

@@ -14,13 +14,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from rich.progress import track
 
 log = logging.getLogger(__name__)
 
 SHARD_FOLDER = ".shards"
-type ShardFunction = Callable[..., Mapping[str, object]]
+type ShardFunction = Callable[..., Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ShardFolder:
 
     root: Path
 
-    def finished(self, name: str) -> Mapping[str, object] | None:
+    def finished(self, name: str) -> Mapping[str, Any] | None:
         """Statistics of a finished shard, or None; a record whose files are not all there counts as unfinished."""
         record_path = self._record(name)
         if not record_path.exists():
@@ -40,7 +41,7 @@ class ShardFolder:
         )
         return record["statistics"] if whole else None
 
-    def run(self, name: str, function: ShardFunction, arguments: tuple[object, ...]) -> Mapping[str, object]:
+    def run(self, name: str, function: ShardFunction, arguments: tuple[object, ...]) -> Mapping[str, Any]:
         """Run one shard in a private folder and commit what it wrote."""
         private = self.root / SHARD_FOLDER / f"{name}.partial"
         if private.exists():
@@ -67,7 +68,7 @@ class ShardFolder:
 
 def map_shards(
     folder: ShardFolder, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], *, workers: int, title: str
-) -> dict[str, Mapping[str, object]]:
+) -> dict[str, Mapping[str, Any]]:
     """Run `function(private_folder, *tasks[name])` for every unfinished shard; statistics by shard name, in name order.
 
     `function` is a module-level function when `workers` > 1 (it crosses a process border). An exception in one shard ends
@@ -89,7 +90,7 @@ def _results(
     pending: list[str],
     workers: int,
     title: str,
-) -> Iterable[tuple[str, Mapping[str, object]]]:
+) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if workers <= 1 or len(pending) <= 1:
         for name in track(pending, description=f"{title:<40}", disable=len(pending) <= 1):
             yield name, folder.run(name, function, tasks[name])

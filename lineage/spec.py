@@ -7,6 +7,7 @@ Paths, roots, worker counts, hardware and times never enter it (DESIGN, section 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lineage.config import to_jsonable
 from lineage.digests import identity_digest
@@ -27,7 +28,18 @@ class InputRef:
     address: str
     """Folder relative to the store's root; a way to walk, not part of anyone's identity."""
 
-    def identity(self) -> dict[str, object]:
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> "InputRef":
+        """Rebuild what `dataclasses.asdict` made and JSON kept."""
+        return InputRef(
+            name=record["name"],
+            key=tuple(record["key"]),
+            partition=record["partition"],
+            data_version=record["data_version"],
+            address=record["address"],
+        )
+
+    def identity(self) -> dict[str, Any]:
         """What of this input enters the identity of what is made from it: everything but its address."""
         return {
             "name": self.name,
@@ -45,7 +57,7 @@ class ArtifactSpec:
     partition: str | None
     stage: str
     stage_version: str
-    config: Mapping[str, object]
+    config: Mapping[str, Any]
     inputs: tuple[InputRef, ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -37,8 +37,8 @@ class Storage:
     def read_text(self, address: str) -> str | None:
         """Text of a file, or None when there is none."""
         try:
-            with fsspec.open(self.uri(address), "rt", encoding="utf-8") as stream:
-                return stream.read()
+            filesystem, path = fsspec.url_to_fs(self.uri(address))
+            return filesystem.cat_file(path).decode()
         except FileNotFoundError:
             return None
 

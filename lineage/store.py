@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -110,8 +111,8 @@ class Writer:
     store: "Store"
     spec: ArtifactSpec
     folder: Path
-    statistics: dict[str, object] = field(default_factory=dict)
-    extra: dict[str, object] = field(default_factory=dict)
+    statistics: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
     committed: Artifact | None = None
 
     @property
@@ -130,7 +131,7 @@ class Writer:
 
     def map_shards(
         self, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], workers: int | None = None
-    ) -> dict[str, Mapping[str, object]]:
+    ) -> dict[str, Mapping[str, Any]]:
         """Run shards that survive a kill (see `lineage.shards`); the store's worker count unless told."""
         return map_shards(
             ShardFolder(self.folder), function, tasks, workers=workers or self.store.workers, title=self.spec.name

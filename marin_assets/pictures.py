@@ -28,7 +28,7 @@ def lengths_png(characters: np.ndarray, title: str, path: Path) -> None:
     figure = matplotlib.figure.Figure(figsize=(6, 2.6), layout="constrained")
     axes = figure.add_subplot()
     low, high = max(1, int(characters.min())), int(characters.max()) + 1
-    axes.hist(characters, bins=np.geomspace(low, max(high, low + 1), 40), color=INK)
+    axes.hist(characters, bins=np.geomspace(low, max(high, low + 1), 40).tolist(), color=INK)
     median = float(np.median(characters))
     axes.axvline(median, color="#d1495b", linewidth=1, label=f"median {median:,.0f}")
     axes.set(xscale="log", xlabel="characters in a document", ylabel="documents", title=title)

@@ -60,6 +60,11 @@ def run_job(resource: LabResource, job: str, partition: str) -> bool:
     return result.success
 
 
+def run_canary(hardware: str, day: str) -> bool:
+    """Materialize a day's canary in this process; whether it passed."""
+    return run_job(lab_from_environment(), f"canary_{hardware}", day)
+
+
 def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     """Materialize one canonical asset and what is missing above it, one Dagster run each.
 

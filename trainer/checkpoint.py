@@ -60,7 +60,7 @@ def write_checkpoint(out: Writer, spec: RunSpec, state: TrainState, metrics: pl.
         "batch_size": spec.batch_size,
         "seq_len": spec.seq_len,
         "tokens_seen": state.step * spec.batch_tokens,
-        "loss_nats": float(metrics["loss_nats"].tail(RECENT_STEPS).mean()),
+        "loss_nats": float(np.mean(metrics["loss_nats"].tail(RECENT_STEPS).to_numpy())),
         "vocab_size": spec.model.vocab_size,
         "parameters": spec.model.num_parameters,
     }
