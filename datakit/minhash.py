@@ -4,6 +4,7 @@ Two documents of word-5-gram Jaccard similarity J share at least one of 14 bands
 1 - (1 - J**8)**14: 0.92 at 0.8, 0.55 at 0.7, 0.05 at 0.5. Candidates are only looked at; `datakit.duplicates` verifies them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +13,12 @@ import polars as pl
 import pyarrow as pa
 
 from datakit.documents import document_paths, write_parquet
-from datakit.shingles import mix, shingle_hashes
+from datakit.shingles import batch_shingles, batches, mix
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
 
 FOLDER = "minhash"
 SCHEMA = pa.schema([("id", pa.string()), ("bands", pa.list_(pa.uint64())), ("num_shingles", pa.int32())])
-CHUNK_SHINGLES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -50,31 +50,49 @@ MINHASH = Stage("datakit.minhash", "1", sign_documents)
 def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]:
     """Sign one part of the documents."""
     documents = pl.read_parquet(part, columns=["id", "text"])
-    multipliers, offsets = _permutations(config)
-    bands, sizes = [], []
-    for text in documents["text"]:
-        shingles = shingle_hashes(text, config.ngram_words)
-        sizes.append(int(shingles.size))
-        bands.append(band_hashes(shingles, multipliers, offsets, config) if shingles.size else None)
+    bands: list[np.ndarray | None] = []
+    sizes: list[int] = []
+    for batch in batches(documents["text"].to_list()):
+        batch_bands, batch_sizes = sign_texts(batch, config)
+        bands += [row if size else None for row, size in zip(batch_bands, batch_sizes, strict=True)]
+        sizes += batch_sizes
     table = pa.Table.from_arrays(
         [documents["id"].to_arrow().cast(pa.string()), pa.array(bands, pa.list_(pa.uint64())), pa.array(sizes, pa.int32())],
         schema=SCHEMA,
     )
     write_parquet(folder / FOLDER / part.name, table)
-    return {"rows": documents.height, "unsigned": sum(size == 0 for size in sizes)}
+    return {"rows": documents.height, "unsigned": sizes.count(0)}
 
 
-def band_hashes(shingles: np.ndarray, multipliers: np.ndarray, offsets: np.ndarray, config: MinHashConfig) -> np.ndarray:
-    """uint64 [bands] of a document's shingle hashes (multiply-add-shift permutations, Dietzfelbinger et al. 1997)."""
-    lowest = np.full(multipliers.size, np.iinfo(np.uint32).max, dtype=np.uint32)
-    for start in range(0, shingles.size, CHUNK_SHINGLES):
-        chunk = shingles[start : start + CHUNK_SHINGLES]
-        permuted = (multipliers[:, None] * chunk[None, :] + offsets[:, None]) >> np.uint64(32)
-        np.minimum(lowest, permuted.min(axis=1).astype(np.uint32), out=lowest)
-    rows = lowest.reshape(config.bands, config.rows).astype(np.uint64)
-    combined = np.arange(1, config.bands + 1, dtype=np.uint64)
+def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray, list[int]]:
+    """uint64 [texts, bands] and the number of distinct shingles of every text; bands of a text without any mean nothing."""
+    shingles, bounds = batch_shingles(texts, config.ngram_words)
+    sizes = [int(np.unique(shingles[bounds[i] : bounds[i + 1]]).size) for i in range(len(texts))]
+    return band_hashes(lowest_hashes(shingles, bounds, config), config), sizes
+
+
+def lowest_hashes(shingles: np.ndarray, bounds: np.ndarray, config: MinHashConfig) -> np.ndarray:
+    """uint64 [texts, bands * rows]: the minima of the permuted shingles, 32 bits each (0 for a text without shingles).
+
+    The permutations are multiply-add-shift (Dietzfelbinger et al. 1997): the high half of an odd multiple plus an offset.
+    """
+    multipliers, offsets = _permutations(config)
+    filled = np.flatnonzero(np.diff(bounds))
+    lowest = np.zeros((multipliers.size, bounds.size - 1), np.uint64)
+    permuted = np.empty_like(shingles)
+    for permutation in range(multipliers.size if filled.size else 0):
+        np.multiply(shingles, multipliers[permutation], out=permuted)
+        permuted += offsets[permutation]
+        lowest[permutation, filled] = np.minimum.reduceat(permuted, bounds[filled])
+    return (lowest >> np.uint64(32)).T
+
+
+def band_hashes(lowest: np.ndarray, config: MinHashConfig) -> np.ndarray:
+    """uint64 [texts, bands]: a hash of every band's rows, and of which band it is."""
+    rows = lowest.reshape(-1, config.bands, config.rows)
+    combined = np.tile(np.arange(1, config.bands + 1, dtype=np.uint64), (rows.shape[0], 1))
     for row in range(config.rows):
-        combined = mix(combined * np.uint64(0x9E3779B97F4A7C15) + rows[:, row])
+        combined = mix(combined * np.uint64(0x9E3779B97F4A7C15) + rows[:, :, row])
     return combined
 
 

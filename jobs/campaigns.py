@@ -25,7 +25,7 @@ def canary_job(hardware: str) -> UnresolvedAssetJobDefinition:
     """The day's canary run and its verdict; its fixed data is canonical and made by the first run that needs it."""
     return dg.define_asset_job(
         f"canary_{hardware}",
-        selection=dg.AssetSelection.keys(["canary", hardware, "checkpoint"], ["canary", hardware]),
+        selection=dg.AssetSelection.assets(["canary", hardware, "checkpoint"], ["canary", hardware]),
         executor_def=dg.in_process_executor,
         tags={CAMPAIGN_TAG: f"canary_{hardware}", "dagster/max_runtime": MAX_SECONDS},
         description=f"The day's fixed training run on {hardware}: loss in its band, throughput near its median.",
@@ -35,7 +35,7 @@ def canary_job(hardware: str) -> UnresolvedAssetJobDefinition:
 def pass_rate_job() -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         "pass_rates",
-        selection=dg.AssetSelection.keys(["operations", "ferry_pass_rate"], ["operations", "canary_cpu_pass_rate"]),
+        selection=dg.AssetSelection.assets(["operations", "ferry_pass_rate"], ["operations", "canary_cpu_pass_rate"]),
         executor_def=dg.in_process_executor,
     )
 
@@ -43,7 +43,7 @@ def pass_rate_job() -> UnresolvedAssetJobDefinition:
 def expiry_job() -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         "expire_ferries",
-        selection=dg.AssetSelection.keys(["operations", "ferry_expiry"]),
+        selection=dg.AssetSelection.assets(["operations", "ferry_expiry"]),
         executor_def=dg.in_process_executor,
     )
 
@@ -52,7 +52,7 @@ def eval_job(run: str) -> UnresolvedAssetJobDefinition:
     """One task at one saved step."""
     return dg.define_asset_job(
         f"evaluate_{run}",
-        selection=dg.AssetSelection.keys(["runs", run, "eval_result"]),
+        selection=dg.AssetSelection.assets(["runs", run, "eval_result"]),
         executor_def=dg.in_process_executor,
         tags={"marin/run": run},
     )
@@ -62,7 +62,7 @@ def audit_job(run: str) -> UnresolvedAssetJobDefinition:
     """The contamination audit of one saved step."""
     return dg.define_asset_job(
         f"audit_{run}",
-        selection=dg.AssetSelection.keys(["runs", run, "contamination_audit"]),
+        selection=dg.AssetSelection.assets(["runs", run, "contamination_audit"]),
         executor_def=dg.in_process_executor,
         tags={"marin/run": run},
     )

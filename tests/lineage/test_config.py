@@ -1,0 +1,90 @@
+"""Configs as JSON: strict both ways."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.config import from_jsonable, to_jsonable
+from lineage.fingerprint import code_fingerprint
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A nested config."""
+
+    weights: Mapping[str, float]
+    kind: Literal["a", "b"] = "a"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A config with every supported shape."""
+
+    name: str
+    leaves: tuple[Leaf, ...]
+    limit: int | None = None
+    flag: bool = False
+    path: str = field(default="", metadata={"identity": False})
+
+
+leaves = st.builds(Leaf, st.dictionaries(st.text(), st.floats(allow_nan=False)), st.sampled_from(["a", "b"]))
+trees = st.builds(Tree, st.text(), st.lists(leaves).map(tuple), st.none() | st.integers(), st.booleans())
+
+
+@given(trees)
+def test_a_config_survives_json(tree: Tree) -> None:
+    assert from_jsonable(Tree, to_jsonable(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"limt": 3}, "no field 'limt'; Tree allows: flag, leaves, limit, name, path"),
+        ({"name": 3}, "config.name is 3; it must be str"),
+        ({"flag": 1}, "config.flag is 1; it must be bool"),
+        ({"leaves": [{"weights": {}, "kind": "c"}]}, r"config.leaves\[0\].kind is 'c'; allowed: 'a', 'b'"),
+    ],
+)
+def test_errors_name_the_field_the_value_and_what_is_allowed(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_jsonable(Tree, {"name": "n", "leaves": [], **change})
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(ValueError, match="lacks the field 'leaves'"):
+        from_jsonable(Tree, {"name": "n"})
+
+
+def test_runtime_fields_are_no_identity_and_odd_values_are_refused() -> None:
+    assert "path" not in to_jsonable(Tree("n", (), path="/somewhere"))
+    with pytest.raises(TypeError, match=r"config\.x is a set"):
+        to_jsonable({"x": {1}})
+
+
+def test_a_fingerprint_sees_code_of_helpers_and_not_comments(tmp_path, monkeypatch) -> None:
+    import lineage.fingerprint as fingerprint
+
+    monkeypatch.setattr(fingerprint, "REPOSITORY", tmp_path)
+    (tmp_path / "datakit").mkdir()
+    stage, helper = tmp_path / "datakit" / "stage.py", tmp_path / "datakit" / "helper.py"
+
+    def digest(stage_code: str, helper_code: str) -> str:
+        stage.write_text(stage_code)
+        helper.write_text(helper_code)
+        for cached in (fingerprint._module_path, fingerprint._project_imports, fingerprint._syntax):
+            cached.cache_clear()
+        return code_fingerprint("datakit.stage")
+
+    base = digest("from datakit.helper import f\nx = f(1)\n", "def f(n):\n    return n\n")
+    assert (
+        digest('"""Doc."""\nfrom datakit.helper import f\n\nx = f( 1 )  # why\n', 'def f(n):\n    """D."""\n    return n\n')
+        == base
+    )
+    assert digest("from datakit.helper import f\nx = f(1)\n", "def f(n):\n    return n + 1\n") != base
+    assert digest("from datakit.helper import f\nx = f(2)\n", "def f(n):\n    return n\n") != base
+    for cached in (fingerprint._module_path, fingerprint._project_imports, fingerprint._syntax):
+        cached.cache_clear()

@@ -1,0 +1,168 @@
+"""Permutations, mixing, the data order and its inverse: exact, reproducible, invertible."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lineage.exposure import exposures
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order import DataOrder, apportion
+from lineage.permutation import SHUFFLES, Permutation, derive_key
+from lineage.plan import Node, Stage, ancestors_first, build
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
+
+SEQ_LEN = 8
+
+
+@dataclass(frozen=True)
+class Docs:
+    """A fabricated component: documents of the given lengths, every token distinct while uint16 lasts."""
+
+    component: str
+    lengths: tuple[int, ...]
+    tokenizer: str = "tok"
+
+
+def write_cache(out: Writer, config: Docs) -> None:
+    start, shards = 0, []
+    for shard in range(2):  # two shards, so that spans cross a border
+        documents = []
+        for i, length in list(enumerate(config.lengths))[shard::2]:
+            documents.append((derive_id(config.component, i), np.arange(start, start + length) % 60_000))
+            start += length
+        shards.append(write_token_shard(out.folder, f"s{shard}", documents, "uint16"))
+    out.extra["tokens"] = tokens_extra(config.component, "uint16", 60_000, config.tokenizer, None, None, shards)
+
+
+def derive_id(component: str, index: int) -> str:
+    return f"{derive_key(component, index):016x}{index:016x}"
+
+
+CACHE = Stage("tests.cache", "1", write_cache)
+
+
+def mixture_of(root: Path, docs: list[Docs], phases: tuple[Phase, ...], **options) -> Artifact:
+    store = Store(str(root))
+    caches = tuple(Node(("cache",), d.component, CACHE, d) for d in docs)
+    config = MixtureConfig("m", phases, seed=3, **{"block_size": 16, **options})
+    node = Node(("mixture",), None, MIXTURE, config, {"caches": caches})
+    return [build(store, n).artifact for n in ancestors_first([node])][-1]
+
+
+@given(st.sampled_from(SHUFFLES), st.integers(1, 3000), st.integers(0, 2**64 - 1))
+@settings(max_examples=60, deadline=None)
+def test_every_kind_is_a_bijection_with_an_inverse(kind: str, size: int, key: int) -> None:
+    permutation = Permutation(kind, size, key)
+    image = permutation.forward(np.arange(size))
+    assert np.array_equal(np.sort(image), np.arange(size))
+    assert np.array_equal(permutation.inverse(image), np.arange(size))
+
+
+def largest_share(kind: str) -> float:
+    """Mean share of the largest residue class modulo 4 over windows of 256 consecutive indices at n = 2**20."""
+    image = Permutation(kind, 1 << 20, 12345).forward(np.arange(1 << 18)).reshape(-1, 256) % 4
+    return float(np.mean([np.bincount(window, minlength=4).max() / 256 for window in image]))
+
+
+def test_the_default_mixes_where_the_five_round_feistel_does_not() -> None:
+    assert largest_share("splitmix") < 0.30  # a random permutation gives 0.28
+    assert largest_share("feistel") > 0.35
+
+
+def test_long_run_weights_are_exact_and_tiny_ones_are_sampled() -> None:
+    weights, debt, total = np.array([0.5, 0.4999, 0.0001]), np.zeros(3), np.zeros(3, np.int64)
+    for _ in range(500):
+        counts, debt = apportion(weights, 2048, debt)
+        assert counts.sum() == 2048
+        total += counts
+    assert np.abs(total - weights * 2048 * 500).max() <= 1
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any), st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_apportioning_never_strays_by_more_than_one(raw: list[int], block: int) -> None:
+    weights = np.array(raw) / sum(raw)
+    debt, total = np.zeros(len(raw)), np.zeros(len(raw), np.int64)
+    for index in range(1, 60):
+        counts, debt = apportion(weights, block, debt)
+        total += counts
+        assert counts.min() >= 0 and counts.sum() == block
+        assert np.abs(total - weights * block * index).max() < 2
+
+
+def test_every_sequence_comes_once_an_epoch(tmp_path: Path) -> None:
+    """After any whole block no sequence of a component is an epoch ahead of another (inside a block turns are shuffled)."""
+    mixture = mixture_of(tmp_path, [Docs("a", (40, 41, 42)), Docs("b", (100,))], (Phase(0, {"a": 1.0, "b": 1.0}),))
+    order = DataOrder.open(mixture, SEQ_LEN)
+    counts = {name: np.zeros(order.num_sequences(i), np.int64) for i, name in enumerate(order.names)}
+    orders: dict[str, list[int]] = {"a": [], "b": []}
+    for index in range(16 * 20):
+        component, sequence = order.sequence_at(index)
+        counts[component][sequence] += 1
+        orders[component].append(sequence)
+        if index % 16 == 15:
+            assert all(count.max() - count.min() <= 1 for count in counts.values())
+    assert orders["a"][:15] != orders["a"][15:30], "another epoch has another order"
+
+
+def test_a_batch_is_the_same_however_it_is_cut(tmp_path: Path) -> None:
+    mixture = mixture_of(tmp_path, [Docs("a", (300, 77, 51)), Docs("b", (90,))], (Phase(0, {"a": 3.0, "b": 1.0}),))
+    whole = DataOrder.open(mixture, SEQ_LEN).batch(0, 60)
+    fresh = DataOrder.open(mixture, SEQ_LEN)
+    assert np.array_equal(fresh.batch(37, 23), whole[37:])
+    assert np.array_equal(np.concatenate([fresh.batch(i, 1) for i in range(60)]), whole)
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: str) -> None:
+    phases = (Phase(0, {"a": 3.0, "b": 1.0}), Phase(32, {"a": 1.0, "b": 0.0, "c": 2.0}))
+    docs = [Docs("a", (60, 61)), Docs("b", (50,)), Docs("c", (33, 34))]
+    order = DataOrder.open(mixture_of(tmp_path, docs, phases, shuffle=shuffle), SEQ_LEN)
+    below = 150
+    scanned: dict[tuple[str, int], list[int]] = {}
+    for index in range(below):
+        scanned.setdefault(order.sequence_at(index), []).append(index)
+    for component, which in (("a", 0), ("b", 1), ("c", 2)):
+        for sequence in range(order.num_sequences(which)):
+            assert order.inverse(component, sequence, below) == scanned.get((component, sequence), [])
+    assert all(component != "b" for component, _ in (order.sequence_at(i) for i in range(32, below)))
+
+
+def test_exposures_are_those_of_a_brute_force_scan(tmp_path: Path) -> None:
+    docs = [Docs("a", (20, 3, 33, 9, 15)), Docs("b", (41, 12))]
+    order = DataOrder.open(mixture_of(tmp_path, docs, (Phase(0, {"a": 1.0, "b": 2.0}),)), SEQ_LEN)
+    batch_size, num_steps = 4, 12
+    ids = {d.component: [derive_id(d.component, i) for i in range(len(d.lengths))] for d in docs}
+    wanted = set()
+    for index in range(batch_size * num_steps):
+        component, sequence = order.sequence_at(index)
+        cache = order.caches[order.names.index(component)]
+        for document, start, stop in cache.documents_between(sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN):
+            tokens = min(stop, (sequence + 1) * SEQ_LEN) - max(start, sequence * SEQ_LEN)
+            wanted.add((component, document, index // batch_size, sequence, tokens))
+    assert set(exposures(order, ids, batch_size=batch_size, num_steps=num_steps).iter_rows()) == wanted
+
+
+def test_a_cache_gives_its_documents_back(tmp_path: Path) -> None:
+    mixture = mixture_of(tmp_path, [Docs("a", (5, 0, 7, 3))], (Phase(0, {"a": 1.0}),))
+    cache = TokenCache.open(mixture.store.parents(mixture)[0])
+    assert cache.num_tokens == 15
+    for index, length in enumerate((5, 0, 7, 3)):
+        span = cache.document_span(derive_id("a", index))
+        assert span is not None and span[1] - span[0] == length
+    assert cache.document_span("0" * 32) is None
+    assert np.array_equal(cache.read(0, 15), np.concatenate([cache.read(0, 6), cache.read(6, 15)]))
+
+
+def test_mixtures_refuse_strangers_and_stale_caches(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="component 'x'; allowed: a"):
+        mixture_of(tmp_path / "1", [Docs("a", (50,))], (Phase(0, {"x": 1.0}),))
+    with pytest.raises(ValueError, match="materialize the stale one again"):
+        mixture_of(tmp_path / "2", [Docs("a", (50,)), Docs("b", (50,), "old")], (Phase(0, {"a": 1.0, "b": 1.0}),))
+    with pytest.raises(ValueError, match="multiple of 16"):
+        mixture_of(tmp_path / "3", [Docs("a", (50,))], (Phase(0, {"a": 1.0}), Phase(5, {"a": 1.0})))
