@@ -3,9 +3,12 @@
 A document leaves only for a verified match with a document that stays, so nothing is removed through a chain of
 look-alikes (unverified, transitive clusters wiped whole sources out: marin#6854). Documents are walked in the order of their
 ids; each is compared with the *kept* documents that share a band with it. The outcome depends on texts and on the declared
-order of the sources alone, and a cluster of a million copies costs a million comparisons, not their square.
+order of the sources alone, and a cluster of a million copies costs a million comparisons, not their square. Documents that
+share a band with very many others and repeat none of them (a boilerplate half) would cost that square: a band keeps its
+first `max_band_documents` kept documents, and a log line says when one was full.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +23,8 @@ from datakit.minhash import FOLDER as MINHASH_FOLDER
 from datakit.shingles import jaccard, shingle_hashes
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
+
+log = logging.getLogger(__name__)
 
 DUPLICATES_FILE = "duplicates.parquet"
 SCHEMA = pa.schema(
@@ -38,14 +43,18 @@ CACHED_SHINGLE_SETS = 4096
 
 @dataclass(frozen=True)
 class DuplicatesConfig:
-    """Word n-gram Jaccard similarity from which two documents are duplicates."""
+    """Word n-gram Jaccard similarity from which two documents are duplicates, and the guard against giant bands."""
 
     min_jaccard: float = 0.8
     ngram_words: int = 5
+    max_band_documents: int = 256
 
     def __post_init__(self) -> None:
         if not 0 < self.min_jaccard <= 1:
             raise ValueError(f"duplicates.min_jaccard is {self.min_jaccard}; it must be in (0, 1]")
+        for name in ("ngram_words", "max_band_documents"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"duplicates.{name} is {getattr(self, name)}; it must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,7 @@ DUPLICATES = Stage("datakit.duplicates", "1", find_duplicates)
 def near_matches(signatures: pl.DataFrame, texts: Mapping[str, str], config: DuplicatesConfig) -> list[Match]:
     """Every document that verifiably repeats a kept one; `signatures` has unique ids and a `bands` column."""
     kept_by_band: dict[int, list[str]] = {}
+    not_listed = 0
     sets = _ShingleSets(texts, config.ngram_words)
     found = []
     rows = signatures.filter(pl.col("id").is_in(list(texts))).sort("id").select("id", "bands").iter_rows()
@@ -96,7 +106,13 @@ def near_matches(signatures: pl.DataFrame, texts: Mapping[str, str], config: Dup
             found.append(match)
             continue
         for band in bands:
-            kept_by_band.setdefault(band, []).append(document_id)
+            listed = kept_by_band.setdefault(band, [])
+            if len(listed) < config.max_band_documents:
+                listed.append(document_id)
+            else:
+                not_listed += 1
+    if not_listed:
+        log.warning("bands were full %d times (max_band_documents %d): recall is lower", not_listed, config.max_band_documents)
     return found
 
 
@@ -170,7 +186,7 @@ def merge_rows(exact: pl.DataFrame, near: pl.DataFrame) -> pl.DataFrame:
         "source",
         "id",
         pl.coalesce("near_kept", "cluster_id").alias("cluster_id"),
-        pl.when(pl.col("is_kept") & pl.col("near_kept").is_not_null()).then(pl.lit("near")).otherwise("kind").alias("kind"),
+        pl.when(pl.col("near_kept").is_not_null()).then(pl.lit("near")).otherwise("kind").alias("kind"),
         (pl.col("is_kept") & pl.col("near_kept").is_null()).alias("is_kept"),
         pl.coalesce("near_kept", "matched_id").alias("matched_id"),
         pl.coalesce("near_j", "jaccard").alias("jaccard"),

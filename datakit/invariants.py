@@ -5,6 +5,7 @@ shell runs them as blocking checks.
 """
 
 import re
+from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -58,12 +59,18 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
     """Exact schema; ids sorted and unique over all parts; a sample of ids is the digest of its text."""
     violations: list[str] = []
     last = ""
-    for path in artifact.files(".parquet", under=f"{split}/"):
+    paths = artifact.files(".parquet", under=f"{split}/")
+    if missing := _missing(paths):
+        return missing
+    for path in paths:
         schema = pq.read_schema(path).remove_metadata()
         if not schema.equals(DOCUMENT_SCHEMA):
             violations.append(f"{path.name} has the schema {schema.names}, documents have {DOCUMENT_SCHEMA.names}")
             continue
         ids = pl.read_parquet(path, columns=["id"])["id"]
+        if ids.null_count():
+            violations.append(f"{split}/{path.name}: {ids.null_count()} ids are null")
+            continue
         if ids.len() and not ((ids[0] > last) and bool((ids.slice(1) > ids.slice(0, ids.len() - 1)).all())):
             violations.append(f"{split}/{path.name}: ids are not sorted and unique")
         last = ids[-1] if ids.len() else last
@@ -74,7 +81,7 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
             violations.append(f"{split}/{path.name}: {len(wrong)} sampled ids are not the digest of their text ({wrong[0]})")
     written = sum(entry.rows or 0 for entry in artifact.manifest.files if entry.path.startswith(f"{split}/"))
     counted = artifact.manifest.statistics.get("rows_out" if split == DOCUMENTS else f"rows_{split}")
-    on_disk = sum(pq.read_metadata(path).num_rows for path in artifact.files(".parquet", under=f"{split}/"))
+    on_disk = sum(pq.read_metadata(path).num_rows for path in paths)
     if not written == counted == on_disk:
         violations.append(f"{split} holds {on_disk} rows, its manifest {written}, its statistics {counted}")
     return violations
@@ -83,11 +90,12 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
 def check_attributes(artifact: Artifact, normalized: Artifact) -> list[str]:
     """An attribute table has the documents' ids, in the documents' order, in files of the same names."""
     violations = []
-    folder = artifact.manifest.files[0].path.split("/")[0]
     documents = {p.name: p for p in normalized.files(".parquet", under=f"{DOCUMENTS}/")}
     parts = {p.name: p for p in artifact.files(".parquet") if PART.fullmatch(p.name)}
     if documents.keys() != parts.keys():
-        return [f"{folder} has the files {sorted(parts)}, the documents {sorted(documents)}"]
+        return [f"{artifact.name} has the files {sorted(parts)}, the documents {sorted(documents)}"]
+    if missing := _missing([*parts.values(), *documents.values()]):
+        return missing
     for name, path in sorted(parts.items()):
         ids = pl.read_parquet(path, columns=["id"])["id"]
         if not ids.equals(pl.read_parquet(documents[name], columns=["id"])["id"]):
@@ -98,6 +106,8 @@ def check_attributes(artifact: Artifact, normalized: Artifact) -> list[str]:
 def check_corpus(artifact: Artifact) -> list[str]:
     """Both splits are valid documents, and no id stands in both."""
     violations = check_documents(artifact, TRAIN) + check_documents(artifact, HELDOUT)
+    if _missing(artifact.files(".parquet")):
+        return violations
     ids = [
         pl.concat([pl.read_parquet(p, columns=["id"]) for p in artifact.files(".parquet", under=f"{split}/")])
         for split in (TRAIN, HELDOUT)
@@ -108,9 +118,15 @@ def check_corpus(artifact: Artifact) -> list[str]:
 
 def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
     """One token row a train document, in the same order, ended by the end token; counts as the manifest says."""
-    cache = TokenCache.open(artifact)
+    train_paths = corpus.files(".parquet", under=f"{TRAIN}/")
+    if missing := _missing([*artifact.files(), *train_paths]):
+        return missing
+    try:
+        cache = TokenCache.open(artifact)
+    except ValueError as error:  # its files and its manifest disagree, which is what is asked here
+        return [str(error)]
     violations = []
-    train = pl.concat([pl.read_parquet(p, columns=["id"]) for p in corpus.files(".parquet", under=f"{TRAIN}/")])
+    train = pl.concat([pl.read_parquet(p, columns=["id"]) for p in train_paths])
     if cache.document_ids() != train["id"].to_list():
         violations.append(f"{cache.num_documents} token rows for {train.height} train documents, or in another order")
     ends = [int(cache.read(end - 1, end)[0]) for end in cache.ends[:: max(1, cache.num_documents // SAMPLED_IDS)]]
@@ -119,3 +135,7 @@ def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
     if artifact.manifest.statistics.get("tokens_out") != cache.num_tokens:
         violations.append(f"{cache.num_tokens} tokens, the statistics say {artifact.manifest.statistics.get('tokens_out')}")
     return violations
+
+
+def _missing(paths: list[Path]) -> list[str]:
+    return [f"file {path.parent.name}/{path.name} is missing" for path in paths if not path.is_file()]

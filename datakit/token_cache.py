@@ -35,6 +35,8 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     path = tokenizer.files(TOKENIZER_FILE)[0]
     loaded = load_tokenizer(path)
     vocab_size, eos = loaded.get_vocab_size(), loaded.token_to_id(END_OF_TEXT)
+    if eos is None:
+        raise ValueError(f"{tokenizer.name} has no token {END_OF_TEXT!r} to end documents with; train one that has")
     dtype = token_dtype(vocab_size)
     tasks = {
         f"shard-{i:05d}": (f"shard-{i:05d}", part, start, stop, path, eos, dtype)

@@ -141,7 +141,7 @@ def compiled_step(spec: RunSpec, optimizer: optax.GradientTransformation, static
         updates, new_state = optimizer.update(gradients, optimizer_state, dynamic)
         moved = eqx.apply_updates(dynamic, jax.tree.map(lambda update: -rate * update, updates))
         good = jnp.isfinite(loss) & all_finite(gradients)
-        read = (loss, rate, optax.global_norm(gradients), ~good)
+        read = (loss, rate, optax.tree.norm(gradients), ~good)
         return keep_if(good, moved, dynamic), keep_if(good, new_state, optimizer_state), read
 
     return jax.jit(step_fn, donate_argnums=(0, 1))

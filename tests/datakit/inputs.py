@@ -1,0 +1,124 @@
+"""Small inputs for the data stages: documents, marks, and the stages between them, built for real in a temporary store."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from datakit.corpus import CORPUS, CorpusConfig
+from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, document_paths, write_parquet, write_sorted_parts
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.minhash import MINHASH, MinHashConfig
+from datakit.quality import QUALITY, quality_config
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage, build
+from lineage.store import Artifact, Store, Writer
+
+VOCABULARY = [f"{a}{b}{c}" for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("ndle", "rt", "lling", "sk", "m", "tion")]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A source, spelled out."""
+
+    source: str
+    texts: tuple[str, ...]
+    domain: str = "encyclopedia"
+    part_bytes: int = TARGET_PART_BYTES
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Texts that count as contaminated."""
+
+    texts: tuple[str, ...] = ()
+
+
+def _write_documents(out: Writer, config: Texts) -> None:
+    rows = {(text_digest(text), text, config.source, '{"source_id": "here"}') for text in config.texts}
+    frame = pl.DataFrame(sorted(rows), schema=["id", "text", "source", "metadata"], orient="row")
+    write_sorted_parts(out.folder, DOCUMENTS, frame, config.part_bytes)
+    out.extra["documents"] = {"domain": config.domain}
+    out.record(rows_in=len(config.texts), rows_out=len(rows), drops={"exact_duplicate": len(config.texts) - len(rows)})
+
+
+def _write_marks(out: Writer, config: Marked, normalized: Artifact) -> None:
+    marked = [text_digest(text) for text in config.texts]
+    for path in document_paths(normalized):
+        ids = pl.read_parquet(path, columns=["id"])
+        marks = ids.with_columns(contaminated=pl.col("id").is_in(marked), tier=pl.lit(""), best_score=pl.lit(0.0))
+        write_parquet(out.folder / "marks" / path.name, marks.to_arrow())
+
+
+NOTHING_MARKED = Marked()
+TEXTS = Stage("tests.documents", "1", _write_documents)
+MARKS = Stage("tests.marks", "1", _write_marks)
+
+
+def documents(config: Texts) -> Node:
+    return Node(("datakit", "normalized"), config.source, TEXTS, config)
+
+
+def minhash(config: Texts, how: MinHashConfig | None = None) -> Node:
+    return Node(("datakit", "minhash"), config.source, MINHASH, how or MinHashConfig(), {"normalized": documents(config)})
+
+
+def duplicates(sources: tuple[Texts, ...], how: DuplicatesConfig | None = None, signed: MinHashConfig | None = None) -> Node:
+    inputs = {"normalized": tuple(map(documents, sources)), "minhash": tuple(minhash(s, signed) for s in sources)}
+    return Node(("duplicates", "scope"), None, DUPLICATES, how or DuplicatesConfig(), inputs)
+
+
+def quality(config: Texts) -> Node:
+    rules = quality_config(config.domain)
+    return Node(("datakit", "quality"), config.source, QUALITY, rules, {"normalized": documents(config)})
+
+
+def marks(config: Texts, marked: Marked = NOTHING_MARKED) -> Node:
+    return Node(("marks",), config.source, MARKS, marked, {"normalized": documents(config)})
+
+
+def corpus(
+    config: Texts, scope: tuple[Texts, ...] = (), how: CorpusConfig | None = None, marked: Marked = NOTHING_MARKED
+) -> Node:
+    inputs = {
+        "normalized": documents(config),
+        "quality": quality(config),
+        "contamination": marks(config, marked),
+        "duplicates": duplicates(scope or (config,)),
+    }
+    return Node(("corpus", "small"), config.source, CORPUS, how or CorpusConfig(), inputs)
+
+
+def made(root: Path, node: Node, workers: int = 1) -> Artifact:
+    """The node's artifact, its ancestors first, in the store below `root`."""
+    store = Store(str(root), workers=workers)
+    for parent in node.parents():
+        made(root, parent, workers)
+    return build(store, node).artifact
+
+
+def random_texts(count: int, words: int, seed: int) -> list[str]:
+    """Texts of invented words, a sentence of ten words a line: they share no 5-gram but by chance."""
+    generator = np.random.default_rng(seed)
+    texts = []
+    for _ in range(count):
+        chosen = [VOCABULARY[i] for i in generator.integers(0, len(VOCABULARY), words)]
+        lines = [" ".join(chosen[i : i + 10]) for i in range(0, words, 10)]
+        texts.append(".\n".join(line.capitalize() for line in lines) + ".")
+    return texts
+
+
+def edited(text: str, seed: int, edits: int = 1) -> str:
+    """The text with some of its words replaced."""
+    generator = np.random.default_rng(seed)
+    words = text.split(" ")
+    for place in generator.choice(len(words), edits, replace=False):
+        words[place] = f"edited{seed}x{place}"
+    return " ".join(words)
+
+
+def file_bytes(artifact: Artifact) -> dict[str, bytes]:
+    """Every data file's bytes by its path."""
+    folder = artifact.folder()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in artifact.files()}

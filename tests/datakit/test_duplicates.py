@@ -1,0 +1,173 @@
+import logging
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inputs import Texts, documents, duplicates, edited, file_bytes, made, random_texts
+
+from datakit.duplicates import DuplicatesConfig, near_matches
+from datakit.minhash import MinHashConfig, sign_texts
+from datakit.shingles import jaccard, shingle_hashes
+from lineage.digests import text_digest
+
+SURE = MinHashConfig(bands=96, rows=1)
+"""Misses a pair of Jaccard similarity 0.8 with probability 0.2**96: every pair that counts is a candidate."""
+
+BASES = random_texts(4, 60, seed=11)
+
+
+@st.composite
+def small_corpora(draw):
+    """Distinct texts, many of them edits of each other."""
+    texts = set()
+    for _ in range(draw(st.integers(1, 14))):
+        base = draw(st.sampled_from(BASES))
+        texts.add(edited(base, seed=draw(st.integers(0, 5)), edits=draw(st.integers(0, 4))))
+    return sorted(texts)
+
+
+def rows(artifact):
+    return pl.read_parquet(artifact.files()[0])
+
+
+def dropped_ids(artifact):
+    return set(rows(artifact).filter(~pl.col("is_kept"))["id"])
+
+
+def signatures(texts, config=SURE):
+    bands, sizes = sign_texts(texts, config)
+    kept = [row.tolist() if size else None for row, size in zip(bands, sizes, strict=True)]
+    schema = {"id": pl.String, "bands": pl.List(pl.UInt64)}
+    return pl.DataFrame({"id": list(map(text_digest, texts)), "bands": kept}, schema=schema)
+
+
+def found_matches(texts, config=DuplicatesConfig(), signed=SURE):
+    long_enough = {text_digest(t): t for t in texts if shingle_hashes(t, 5).size}
+    return near_matches(signatures(texts, signed), long_enough, config)
+
+
+def all_pairs(texts, threshold):
+    """Star removal by comparing everything with everything: (dropped, kept) ids."""
+    sets = {text_digest(text): shingle_hashes(text, 5) for text in texts}
+    kept, found = [], {}
+    for document in sorted(sets):
+        match = next((k for k in kept if jaccard(sets[document], sets[k]) >= threshold), None)
+        if match is None:
+            kept.append(document)
+        else:
+            found[document] = match
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_corpora(), st.sampled_from([0.5, 0.8, 1.0]))
+def test_the_matches_are_those_of_comparing_every_pair(texts, threshold):
+    found = found_matches(texts, DuplicatesConfig(min_jaccard=threshold))
+    assert {m.id: m.kept_id for m in found} == all_pairs(texts, threshold)
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_corpora(), st.randoms())
+def test_the_order_of_the_documents_does_not_matter(texts, random):
+    shuffled = list(texts)
+    random.shuffle(shuffled)
+    assert found_matches(shuffled) == found_matches(texts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_corpora())
+def test_what_is_kept_has_no_duplicates_left(texts):
+    gone = {match.id for match in found_matches(texts)}
+    assert found_matches([text for text in texts if text_digest(text) not in gone]) == []
+
+
+def test_a_document_leaves_only_for_one_that_stays(tmp_path):
+    """Each text repeats its neighbours but not those further away; a chain must not take all of them."""
+    chain = [BASES[0]]
+    for step in range(12):
+        chain.append(edited(chain[-1], seed=step))
+    made_here = made(tmp_path, duplicates((Texts("chain", tuple(chain)),), signed=SURE))
+    table = rows(made_here)
+    kept, gone = table.filter(pl.col("is_kept")), table.filter(~pl.col("is_kept"))
+    assert 0 < gone.height and 1 < kept.height
+    text_of = {text_digest(text): text for text in chain}
+    for row in gone.iter_rows(named=True):
+        assert row["matched_id"] in set(kept["id"]) and row["cluster_id"] == row["matched_id"]
+        exact = jaccard(shingle_hashes(text_of[row["id"]], 5), shingle_hashes(text_of[row["matched_id"]], 5))
+        assert exact == row["jaccard"] >= 0.8
+
+
+def test_planted_near_duplicates_are_found_under_the_preset(tmp_path):
+    """Jaccard 0.87 to 0.97: 14 bands of 8 rows miss 1.6 % at 0.87 (the first hit of many makes up for little here)."""
+    originals = random_texts(60, 200, seed=12)
+    copies = [edited(text, seed=i, edits=1 + i % 2) for i, text in enumerate(originals)]
+    artifact = made(tmp_path, duplicates((Texts("a", tuple(originals)), Texts("b", tuple(copies)))))
+    statistics = artifact.manifest.statistics
+    assert 58 <= statistics["drops"]["near_duplicate"] <= 60
+    assert statistics["rows_in"] == 120 == statistics["rows_out"] + statistics["drops"]["near_duplicate"]
+    assert rows(artifact)["cluster_id"].n_unique() == statistics["drops"]["near_duplicate"]
+
+
+def test_of_equal_texts_the_first_declared_source_keeps_its_own(tmp_path):
+    shared = random_texts(3, 40, seed=13)
+    first, second = Texts("first", tuple(shared)), Texts("second", (*shared[:2], *random_texts(2, 40, seed=14)))
+    table = rows(made(tmp_path, duplicates((first, second))))
+    assert table.height == 4 and set(table["kind"]) == {"exact"}
+    assert set(table.filter(pl.col("is_kept"))["source"]) == {"first"}
+    assert set(table.filter(~pl.col("is_kept"))["source"]) == {"second"}
+    turned = rows(made(tmp_path, duplicates((second, first))))
+    assert set(turned.filter(pl.col("is_kept"))["source"]) == {"second"}
+
+
+def test_every_copy_of_a_near_duplicate_goes_with_it(tmp_path):
+    original, changed = sorted([BASES[1], edited(BASES[1], seed=1)], key=text_digest)
+    sources = (Texts("a", (original, changed)), Texts("b", (changed,)), Texts("c", (original,)))
+    table = rows(made(tmp_path, duplicates(sources, signed=SURE)))
+    assert set(table["cluster_id"]) == {text_digest(original)} and table.height == 4
+    assert table.filter(pl.col("is_kept")).select("source", "id").rows() == [("a", text_digest(original))]
+    assert set(table.filter(pl.col("id") == text_digest(changed))["kind"]) == {"near"}
+    assert set(table["matched_id"]) == {text_digest(original)}
+
+
+def test_texts_too_short_for_a_shingle_are_never_near_duplicates(tmp_path):
+    artifact = made(tmp_path, duplicates((Texts("a", ("one two three", "One two three!", "one two three four")),)))
+    assert rows(artifact).height == 0 and artifact.manifest.statistics["rows_out"] == 3
+
+
+def test_which_source_a_text_is_in_does_not_change_what_is_kept(tmp_path):
+    texts = [edited(base, seed=i, edits=2) for base in BASES for i in range(4)]
+    one, two = Texts("one", tuple(texts[:8])), Texts("two", tuple(texts[8:]))
+    mixed = Texts("one", tuple(texts[::2])), Texts("two", tuple(texts[1::2]))
+    gone = [
+        dropped_ids(made(tmp_path / str(i), duplicates(sources, signed=SURE)))
+        for i, sources in enumerate([(one, two), (two, one), mixed])
+    ]
+    assert gone[0] == gone[1] == gone[2] != set()
+
+
+def test_a_giant_band_is_cut_and_says_so(caplog):
+    texts = [edited(BASES[2], seed=i, edits=30) for i in range(12)]
+    cut = DuplicatesConfig(max_band_documents=1)
+    with caplog.at_level(logging.WARNING):
+        assert found_matches(texts, cut, MinHashConfig(bands=64, rows=1)) == []
+    assert "max_band_documents 1" in caplog.text
+
+
+def test_two_workers_write_the_same_bytes_as_one(tmp_path):
+    texts = [edited(base, seed=i, edits=1) for base in BASES for i in range(4)]
+    sources = (Texts("a", tuple(texts), part_bytes=2_000), Texts("b", (*texts[:3], BASES[3]), part_bytes=1_000))
+    one, two = (made(tmp_path / str(workers), duplicates(sources), workers) for workers in (1, 2))
+    assert rows(one).height and file_bytes(one) == file_bytes(two)
+
+
+def test_only_ids_of_the_documents_are_named(tmp_path):
+    source = Texts("a", tuple(edited(BASES[0], seed=i) for i in range(5)))
+    known = set(pl.read_parquet(made(tmp_path, documents(source)).files(".parquet")[0])["id"])
+    assert set(rows(made(tmp_path, duplicates((source,), signed=SURE)))["id"]) <= known
+
+
+@pytest.mark.parametrize("bad", [{"min_jaccard": 0.0}, {"min_jaccard": 1.1}, {"ngram_words": 0}, {"max_band_documents": 0}])
+def test_a_bad_config_is_refused_by_name(bad):
+    with pytest.raises(ValueError, match=f"duplicates.{next(iter(bad))} is"):
+        DuplicatesConfig(**bad)

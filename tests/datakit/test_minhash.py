@@ -1,0 +1,140 @@
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inputs import Texts, documents, file_bytes, made, minhash, random_texts
+
+from datakit.minhash import MinHashConfig, band_hashes, lowest_hashes, sign_texts
+from datakit.shingles import batch_shingles, jaccard, shingle_hashes
+
+U64 = (1 << 64) - 1
+TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("aAbB12 ,.\n_-é")), max_size=80)
+GOLDEN_SIZE = 13
+GOLDEN_BANDS = [
+    3705119579033673670,
+    6902846201625777810,
+    18269577282994721029,
+    10248421420440864501,
+    13895787012022146737,
+    14699902590873878431,
+    1270555659347532012,
+    15651744188494825048,
+    15255901677547400301,
+    5898167270867260061,
+    12659186968500464128,
+    8155111392982999403,
+    3146367443745792486,
+    3728806968025228692,
+]
+
+
+def slow_mix(value: int) -> int:
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & U64
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & U64
+    return value ^ (value >> 31)
+
+
+def slow_shingles(text: str, words: int) -> list[int]:
+    """The definition, a byte at a time."""
+    hashes = []
+    for word in re.findall(rb"[A-Za-z0-9\x80-\xff]+", text.encode()):
+        lowered = word.lower()
+        polynomial = sum((byte + 1) * pow(0x9E3779B97F4A7C15, i, 1 << 64) for i, byte in enumerate(lowered))
+        hashes.append(slow_mix((polynomial + len(word)) & U64))
+    found = set()
+    for start in range(len(hashes) - words + 1):
+        combined = 0
+        for value in hashes[start : start + words]:
+            combined = slow_mix((combined * 0xD6E8FEB86659FD93 + value) & U64)
+        found.add(combined)
+    return sorted(found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXT, st.integers(1, 6))
+def test_shingles_are_those_of_the_definition(text, words):
+    assert shingle_hashes(text, words).tolist() == slow_shingles(text, words)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXT, max_size=8), st.integers(1, 5))
+def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
+    hashes, bounds = batch_shingles(texts, words)
+    assert bounds[0] == 0 and bounds[-1] == hashes.size and bounds.size == len(texts) + 1
+    for i, text in enumerate(texts):
+        assert np.unique(hashes[bounds[i] : bounds[i + 1]]).tolist() == slow_shingles(text, words)
+
+
+def test_case_and_punctuation_do_not_matter_and_the_order_of_words_does():
+    plain = "the quick brown fox jumps over the lazy dog"
+    assert np.array_equal(shingle_hashes("The QUICK brown, fox--jumps\nover 'the' lazy dog!", 5), shingle_hashes(plain, 5))
+    backwards = " ".join(reversed(plain.split()))
+    assert jaccard(shingle_hashes(backwards, 5), shingle_hashes(plain, 5)) == 0
+
+
+def test_different_shingles_have_different_hashes():
+    text = " ".join(str(number) for number in range(50_000))
+    assert shingle_hashes(text, 5).size == 49_996
+
+
+def test_signatures_are_pinned():
+    """Signatures on storage are compared with new ones; other values here need a new stage version."""
+    bands, sizes = sign_texts(
+        ["It was the best of times, it was the worst of times, it was the age of wisdom."], MinHashConfig()
+    )
+    assert sizes == [GOLDEN_SIZE]
+    assert bands[0].tolist() == GOLDEN_BANDS
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.one_of(TEXT, st.sampled_from(random_texts(5, 40, seed=1))), min_size=1, max_size=6))
+def test_a_signature_does_not_depend_on_the_batch(texts):
+    config = MinHashConfig(bands=3, rows=2, ngram_words=2)
+    together, sizes = sign_texts(texts, config)
+    for i, text in enumerate(texts):
+        alone, size = sign_texts([text], config)
+        assert (size, alone[0].tolist()) == ([sizes[i]], together[i].tolist())
+
+
+def test_equal_minima_estimate_the_jaccard_similarity():
+    config = MinHashConfig(bands=512, rows=2)
+    words = random_texts(1, 600, seed=2)[0].split()
+    texts = [" ".join(words[:400]), " ".join(words[100:])]
+    lowest = lowest_hashes(*batch_shingles(texts, config.ngram_words), config)
+    exact = jaccard(*(shingle_hashes(text, config.ngram_words) for text in texts))
+    sigma = (exact * (1 - exact) / lowest.shape[1]) ** 0.5
+    assert abs(float((lowest[0] == lowest[1]).mean()) - exact) < 4 * sigma
+
+
+def test_a_band_tells_which_band_it_is():
+    """Equal rows in different bands are no candidates."""
+    config = MinHashConfig(bands=4, rows=2)
+    assert np.unique(band_hashes(np.ones((1, 8), np.uint64), config)).size == 4
+
+
+def test_the_table_has_the_documents_ids_in_their_order_and_files(tmp_path):
+    config = Texts("here", (*random_texts(40, 60, seed=3), "too short to sign", "four words are few"), part_bytes=4_000)
+    signed, source = made(tmp_path, minhash(config)), made(tmp_path, documents(config))
+    names = [path.name for path in source.files(".parquet")]
+    assert len(names) > 2 and [path.name for path in signed.files()] == names
+    for left, right in zip(signed.files(), source.files(".parquet"), strict=True):
+        assert pl.read_parquet(left)["id"].equals(pl.read_parquet(right)["id"])
+    table = pl.concat([pl.read_parquet(path) for path in signed.files()])
+    assert table.filter(pl.col("num_shingles") == 0)["bands"].null_count() == 2
+    assert set(table.filter(pl.col("num_shingles") > 0)["bands"].list.len()) == {14}
+    assert signed.manifest.statistics["too_short_to_sign"] == 2
+
+
+def test_two_workers_write_the_same_bytes_as_one(tmp_path):
+    config = Texts("here", tuple(random_texts(30, 60, seed=4)), part_bytes=4_000)
+    one, two = (made(tmp_path / str(workers), minhash(config), workers) for workers in (1, 2))
+    assert file_bytes(one) == file_bytes(two)
+
+
+@pytest.mark.parametrize("name", ["bands", "rows", "ngram_words"])
+def test_a_count_below_one_is_refused_by_name(name):
+    with pytest.raises(ValueError, match=f"minhash.{name} is 0"):
+        MinHashConfig(**{name: 0})

@@ -1,0 +1,167 @@
+"""The model against a slow obvious reference, and the promises that any causal language model must keep."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.model import Llama, loss_fn
+from trainer.optimizer import build_optimizer, decay_mask, learning_rate
+from trainer.train import compiled_step, initial_state
+
+CONFIG = LlamaConfig(
+    vocab_size=64, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
+)
+SPEC = RunSpec(
+    name="test",
+    model=CONFIG,
+    optimizer=AdamWConfig(),
+    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=2, decay_frac=0.5),
+    batch_size=4,
+    seq_len=16,
+    num_steps=60,
+    seed=0,
+    save_every_steps=60,
+)
+TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
+
+
+def numpy_llama(model: Llama, tokens: np.ndarray) -> np.ndarray:
+    """Logits [sequence, vocabulary] of one sequence, position by position and head by head."""
+    blocks = model.blocks.stacked
+    embedding = np.asarray(model.embedding.array, np.float64)
+    x = embedding[tokens]
+    length, group = len(tokens), CONFIG.num_heads // CONFIG.num_kv_heads
+
+    def norm(v: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return v / np.sqrt((v**2).mean(-1, keepdims=True) + CONFIG.norm_eps) * weight
+
+    def rotate(v: np.ndarray, position: int) -> np.ndarray:
+        half = v.size // 2
+        angle = position * CONFIG.rope_theta ** (-np.arange(half) / half)
+        a, b = v[:half], v[half:]
+        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)])
+
+    def at(layer: int, named) -> np.ndarray:
+        return np.asarray(named.array, np.float64)[layer]
+
+    for layer in range(CONFIG.num_layers):
+        h = norm(x, at(layer, blocks.attention_norm.weight))
+        w_q, w_k, w_v, w_o = (at(layer, getattr(blocks.attention, name)) for name in ("w_q", "w_k", "w_v", "w_o"))
+        out = np.zeros_like(x)
+        for kv in range(CONFIG.num_kv_heads):
+            keys = np.stack([rotate(h[s] @ w_k[:, kv], s) for s in range(length)])
+            values = h @ w_v[:, kv]
+            for g in range(group):
+                for s in range(length):
+                    query = rotate(h[s] @ w_q[:, kv, g], s) / np.sqrt(CONFIG.head_dim)
+                    scores = keys[: s + 1] @ query
+                    weights = np.exp(scores - scores.max())
+                    out[s] += (weights / weights.sum()) @ values[: s + 1] @ w_o[kv, g]
+        x = x + out
+        h = norm(x, at(layer, blocks.mlp_norm.weight))
+        gate = h @ at(layer, blocks.mlp.w_gate)
+        x = x + (gate / (1 + np.exp(-gate)) * (h @ at(layer, blocks.mlp.w_up))) @ at(layer, blocks.mlp.w_down)
+    return norm(x, np.asarray(model.norm.weight.array, np.float64)) @ embedding.T
+
+
+def test_logits_are_those_of_the_slow_reference() -> None:
+    model = Llama.init(CONFIG, key=jax.random.PRNGKey(1))
+    model = eqx.tree_at(lambda m: m.embedding, model, model.embedding * 20.0)  # far from the origin, where mistakes show
+    logits = np.asarray(model(jnp.asarray(TOKENS[:1])))[0]
+    np.testing.assert_allclose(logits, numpy_llama(model, TOKENS[0]), atol=2e-3, rtol=1e-3)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    model = Llama.init(CONFIG, key=jax.random.PRNGKey(2))
+
+    def loss(scale: jax.Array) -> jax.Array:
+        moved = eqx.tree_at(lambda m: m.norm.weight, model, model.norm.weight * scale)
+        return loss_fn(moved, jnp.asarray(TOKENS), 1e-3)[0]
+
+    step = 1e-2
+    slope = (loss(jnp.float32(1 + step)) - loss(jnp.float32(1 - step))) / (2 * step)
+    assert float(jax.grad(loss)(jnp.float32(1.0))) == pytest.approx(float(slope), rel=2e-2, abs=1e-4)
+
+
+def test_an_untrained_model_guesses() -> None:
+    loss = loss_fn(Llama.init(CONFIG, key=jax.random.PRNGKey(0)), jnp.asarray(TOKENS), 0.0)[1]
+    assert float(loss) == pytest.approx(np.log(CONFIG.vocab_size), abs=0.1)
+
+
+def test_the_future_does_not_change_the_past() -> None:
+    model = Llama.init(CONFIG, key=jax.random.PRNGKey(0))
+    changed = TOKENS.copy()
+    changed[:, 9:] = (changed[:, 9:] + 1) % 64
+    before, after = np.asarray(model(jnp.asarray(TOKENS))), np.asarray(model(jnp.asarray(changed)))
+    np.testing.assert_array_equal(before[:, :9], after[:, :9])
+    assert not np.allclose(before[:, 9:], after[:, 9:])
+
+
+def test_the_parameter_formula_counts_the_leaves() -> None:
+    for tied in (True, False):
+        config = LlamaConfig(**{**vars(CONFIG), "tie_embeddings": tied})
+        leaves = jax.tree.leaves(eqx.filter(Llama.init(config, key=jax.random.PRNGKey(0)), eqx.is_inexact_array))
+        assert sum(leaf.size for leaf in leaves) == config.num_parameters
+
+
+def run_steps(tokens: np.ndarray, count: int) -> tuple[list[float], object, object]:
+    state = initial_state(SPEC)
+    dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
+    step_fn = compiled_step(SPEC, build_optimizer(SPEC, state.model), static)
+    optimizer_state, losses = state.optimizer, []
+    for step in range(count):
+        dynamic, optimizer_state, (loss, *_) = step_fn(dynamic, optimizer_state, tokens, step)
+        losses.append(float(loss))
+    return losses, dynamic, optimizer_state
+
+
+def test_one_batch_can_be_learned_by_heart() -> None:
+    losses = run_steps(TOKENS, 60)[0]
+    assert losses[-1] < 0.5 < losses[0]
+
+
+def test_a_step_that_is_not_finite_changes_no_bit() -> None:
+    state = initial_state(SPEC)
+    poisoned = eqx.tree_at(lambda m: m.norm.weight.array, state.model, state.model.norm.weight.array.at[0].set(jnp.nan))
+    dynamic, static = eqx.partition(poisoned, eqx.is_inexact_array)
+    before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves((dynamic, state.optimizer))]
+    step_fn = compiled_step(SPEC, build_optimizer(SPEC, state.model), static)
+    dynamic, optimizer_state, (loss, _, _, skipped) = step_fn(dynamic, state.optimizer, TOKENS, 0)
+    after = [np.asarray(leaf) for leaf in jax.tree.leaves((dynamic, optimizer_state))]
+    assert bool(skipped) and not np.isfinite(float(loss))
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_decay_spares_norms_and_the_embedding() -> None:
+    flags = jax.tree_util.tree_leaves_with_path(decay_mask(Llama.init(CONFIG, key=jax.random.PRNGKey(0))))
+    decayed = {jax.tree_util.keystr(path) for path, flag in flags if flag}
+    assert len(decayed) == 7
+    assert not any("norm" in name or "embedding" in name for name in decayed)
+
+
+def test_the_schedule_warms_up_holds_and_decays() -> None:
+    schedule = WarmupStableDecay(peak_learning_rate=2.0, warmup_steps=4, decay_frac=0.25, min_lr_ratio=0.1)
+    rates = [float(learning_rate(schedule, 40, step)) for step in range(40)]
+    assert rates[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    assert rates[4:31] == pytest.approx([2.0] * 27)
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates[30:]))
+    assert rates[-1] == pytest.approx(2.0 * (0.1 + 0.9 / 10))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_kv_heads": 3}, "model.num_heads is 4; it must be a multiple of 3"),
+        ({"hidden_dim": 30}, "model.hidden_dim is 30; it must be a multiple of 4"),
+        ({"num_layers": 0}, "model.num_layers is 0; it must be positive"),
+    ],
+)
+def test_a_bad_model_config_names_field_value_and_what_is_allowed(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LlamaConfig(**{**vars(CONFIG), **change})

@@ -1,0 +1,121 @@
+"""Training as a job: what a kill costs, and what a checkpoint holds."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lineage.jobs import Job, read_job, write_job
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.scoring import load_scorer
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = RunSpec(
+    name="r",
+    model=LlamaConfig(
+        vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, num_kv_heads=1, max_seq_len=16
+    ),
+    optimizer=AdamWConfig(),
+    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
+    batch_size=4,
+    seq_len=16,
+    num_steps=3000,
+    seed=0,
+    save_every_steps=500,
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A component of counting sequences."""
+
+    vocab_size: int
+
+
+def write_text(out: Writer, config: Text) -> None:
+    rng = np.random.default_rng(0)
+    documents = [(f"{i:032x}", np.cumsum(rng.integers(1, 3, 400)) % config.vocab_size) for i in range(20)]
+    shard = write_token_shard(out.folder, "s", documents, "uint16")
+    out.extra["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
+
+
+TEXT = Stage("tests.text", "1", write_text)
+
+
+def checkpoint(step: int, run: RunSpec = RUN, vocab_size: int = 50) -> Node:
+    cache = Node(("cache",), None, TEXT, Text(vocab_size))
+    mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
+    place = ("runs", run.name, "checkpoint"), step_partition(step)
+    return Node(*place, CHECKPOINT, CheckpointConfig(run, step), {"mixture": mixture})
+
+
+def prepared(root: Path, node: Node) -> Store:
+    store = Store(str(root))
+    for ancestor in ancestors_first([node])[:-1]:
+        build(store, ancestor)
+    return store
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    final = checkpoint(RUN.num_steps)
+    store = prepared(tmp_path / "killed", final)
+    mixture = resolve(store, next(iter(final.parents())))
+    job_file = tmp_path / "job.json"
+    write_job(Job(store, spec_of(store, final), {"mixture": mixture}, "f", ""), job_file)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "trainer", str(job_file)], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL
+    ) as run:
+        while run.poll() is None and store.find(spec_of(store, checkpoint(500))) is None:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGKILL)
+    assert store.find(spec_of(store, checkpoint(500))) is not None
+    assert store.find(spec_of(store, final)) is None, "the run was over before it could be killed"
+    resumed = build(store, final).artifact
+    undisturbed = build(prepared(tmp_path / "whole", final), final).artifact
+    assert resumed.data_version == undisturbed.data_version
+    assert [a.spec.partition for a in store.artifacts("runs")] == [step_partition(s) for s in range(500, 3001, 500)]
+
+
+def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
+    short = replace(RUN, num_steps=200, save_every_steps=200)
+    node = checkpoint(200, short)
+    artifact = build(prepared(tmp_path, node), node).artifact
+    facts = artifact.manifest.extra["checkpoint"]
+    assert facts["tokens_seen"] == 200 * 4 * 16
+    assert facts["loss_nats"] < 2.5 < np.log(50)
+    scorer = load_scorer(artifact)
+    sequences = [np.cumsum(np.ones(n, np.int32)) % 50 for n in (2, 7, 16)]
+    together, alone = scorer.token_nll(sequences), [scorer.token_nll([s])[0] for s in sequences]
+    for a, b, sequence in zip(together, alone, sequences, strict=True):
+        assert a.shape == (len(sequence) - 1,)
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    with pytest.raises(ValueError, match="2 to 16 can be scored"):
+        scorer.token_nll([np.zeros(17, np.int32)])
+
+
+def test_another_vocabulary_than_the_caches_stops_before_work(tmp_path: Path) -> None:
+    node = checkpoint(RUN.num_steps, vocab_size=40)
+    with pytest.raises(RuntimeError, match=r"model\.vocab_size is 50, the mixture's caches have 40"):
+        build(prepared(tmp_path, node), node)
+
+
+def test_a_job_refuses_inputs_that_are_gone(tmp_path: Path) -> None:
+    node = checkpoint(RUN.num_steps)
+    store = prepared(tmp_path, node)
+    mixture: Artifact = resolve(store, next(iter(node.parents())))
+    write_job(Job(store, spec_of(store, node), {"mixture": mixture}, "f", ""), tmp_path / "job.json")
+    store.delete(mixture)
+    with pytest.raises(ValueError, match="is gone; materialize it again"):
+        read_job(tmp_path / "job.json")
