@@ -1,13 +1,17 @@
 """One file over HTTP(S): resumed by Range, checked by sha256, visible under its name only when it is whole and right."""
 
+import fcntl
 import hashlib
 import logging
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
+from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 log = logging.getLogger(__name__)
@@ -23,44 +27,62 @@ class RegistryUnreachableError(ConnectionError):
     """No server answered; the caller may go on without what it wanted, and must say so."""
 
 
-def download(url: str, target: Path, *, sha256: str, what: str) -> None:
+def download(url: str, target: Path, *, sha256: str, what: str, certificates: str | None = None) -> None:
     """Fetch `url` into `target`.
 
-    A `.partial` file beside the target keeps what came so far, also across kills. Servers that answer 429 or 5xx are asked
-    again, after their Retry-After, `ATTEMPTS` times in all.
+    A `.partial` file beside the target keeps what came so far, also across kills; a second process that wants the same file
+    waits for the first. Servers that answer 429 or 5xx are asked again, after their Retry-After, `ATTEMPTS` times in all.
     Raises: ValueError for a wrong hash (the partial file is deleted) or a refusal such as 404; RegistryUnreachableError when
     the server does not answer.
     """
-    partial = target.with_name(f"{target.name}.partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    failure: Exception | None = None
-    for attempt in range(ATTEMPTS):
+    with _locked(target) as partial:
+        if target.exists():  # another process finished it while this one waited
+            return
+        _fetch_patiently(url, partial, what, certificates)
+        _accept(partial, target, sha256, what)
+
+
+def _fetch_patiently(url: str, partial: Path, what: str, certificates: str | None) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
         try:
-            _fetch_rest(url, partial, what)
-            break
+            _fetch_rest(url, partial, what, certificates)
+            return
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            failure, wait = error, min(2.0**attempt * 0.25, MAX_WAIT_SECONDS)
+            failure, wait = error, min(2.0**attempt * 0.125, MAX_WAIT_SECONDS)
         except requests.HTTPError as error:
             if error.response.status_code not in RETRIED_STATUS:
                 raise ValueError(f"{what}: the server refuses {error.response.status_code} for its file") from error
             failure, wait = error, _retry_after(error.response, attempt)
-        log.warning("%s: %s; attempt %d of %d, again in %.1f s", what, failure, attempt + 1, ATTEMPTS, wait)
+        if attempt == ATTEMPTS:
+            raise RegistryUnreachableError(f"{what}: no answer after {ATTEMPTS} attempts ({failure})") from failure
+        log.warning("%s: %s; attempt %d of %d, again in %.1f s", what, failure, attempt, ATTEMPTS, wait)
         time.sleep(wait)
-    else:
-        raise RegistryUnreachableError(f"{what}: no answer after {ATTEMPTS} attempts ({failure})") from failure
-    _accept(partial, target, sha256, what)
 
 
 def copy_local(path: Path, target: Path, *, sha256: str, what: str) -> None:
     """The same for a file that the user's package index keeps on this machine."""
-    partial = target.with_name(f"{target.name}.partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, partial)
-    _accept(partial, target, sha256, what)
+    with _locked(target) as partial:
+        shutil.copyfile(path, partial)
+        _accept(partial, target, sha256, what)
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[Path]:
+    """The partial file of a target, while no other process writes it: two appending at once would mix their bytes.
+
+    The lock is on the target's folder, so it leaves no file behind, and it ends with the process that holds it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield target.with_name(f"{target.name}.partial")
+    finally:
+        os.close(folder)
 
 
 def _accept(partial: Path, target: Path, sha256: str, what: str) -> None:
-    found = _sha256(partial)
+    found = file_sha256(partial)
     if found != sha256:
         partial.unlink()
         raise ValueError(f"{what}: the file that was fetched has sha256 {found}, its pin says {sha256}; it was deleted")
@@ -69,15 +91,19 @@ def _accept(partial: Path, target: Path, sha256: str, what: str) -> None:
     partial.replace(target)
 
 
-def _fetch_rest(url: str, partial: Path, what: str) -> None:
+def _fetch_rest(url: str, partial: Path, what: str, certificates: str | None) -> None:
     """Append what is missing; a server without ranges sends everything, and the file starts anew."""
     have = partial.stat().st_size if partial.exists() else 0
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, verify=certificates) as response:
         if response.status_code == 416:  # nothing is missing, or the partial is longer than the file: the hash will tell
             return
         response.raise_for_status()
         resumed = response.status_code == 206
+        told = response.headers.get("Content-Range", f"bytes {have}-")
+        if resumed and not told.startswith(f"bytes {have}-"):
+            partial.unlink()  # these bytes belong elsewhere; the next attempt asks for the whole file
+            raise requests.ConnectionError(f"bytes from {have} were asked for, {told!r} came")
         if resumed:
             log.info("%s: resuming at byte %d", what, have)
         total = int(response.headers.get("Content-Length", 0)) + (have if resumed else 0)
@@ -92,14 +118,16 @@ def _fetch_rest(url: str, partial: Path, what: str) -> None:
 
 
 def _bar() -> Progress:
-    return Progress(TextColumn("{task.description:<40}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), transient=True)
+    columns = (TextColumn("{task.description:<44}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, console=Console(stderr=True))
 
 
 def _retry_after(response: requests.Response, attempt: int) -> float:
     told = response.headers.get("Retry-After", "")
-    return min(float(told) if told.isdigit() else 2.0**attempt * 0.5, MAX_WAIT_SECONDS)
+    return min(float(told) if told.isdigit() else 2.0**attempt * 0.25, MAX_WAIT_SECONDS)
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, 64 hex characters."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -13,7 +13,7 @@ BLOCKS = frozenset(
         "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre", "section", "table", "td", "th", "tr", "ul",
     }
 )  # fmt: skip
-SPACES = re.compile(r"[ \t\r\n\f\xa0]+")
+SPACES = re.compile(r"[ \t\r\n\f]+")
 BLANK_LINES = re.compile(r"\n{3,}")
 
 
@@ -21,28 +21,38 @@ class _TextBuilder(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
-        self.dropped_depth = 0
+        self.dropped: list[str] = []
+        """Open elements whose text does not count, outermost first."""
         self.pre_depth = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "body":
+            self.dropped.clear()  # `</head>` may be left out
         if tag in DROPPED:
-            self.dropped_depth += 1
+            self.dropped.append(tag)
         if tag == "pre":
             self.pre_depth += 1
         if tag in BLOCKS:
             self.pieces.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in DROPPED:
-            self.dropped_depth = max(0, self.dropped_depth - 1)
+        if tag in self.dropped:
+            while self.dropped.pop() != tag:
+                continue  # an element inside it that was never closed
         if tag == "pre":
             self.pre_depth = max(0, self.pre_depth - 1)
         if tag in BLOCKS:
             self.pieces.append("\n")
 
     def handle_data(self, data: str) -> None:
-        if not self.dropped_depth:
-            self.pieces.append(data.replace("\xa0", " ") if self.pre_depth else SPACES.sub(" ", data))
+        if self.dropped:
+            return
+        if not self.pre_depth:
+            data = SPACES.sub(" ", data)
+            if not self.pieces or self.pieces[-1].endswith("\n"):
+                data = data.removeprefix(" ")  # a line break in the source begins no line of text
+        if data:
+            self.pieces.append(data.replace("\xa0", " "))  # not collapsed: pages indent code with it
 
 
 def html_to_text(page: str) -> str:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.corpus import HELDOUT, TRAIN
@@ -65,7 +66,9 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
     for path in paths:
         schema = pq.read_schema(path).remove_metadata()
         if not schema.equals(DOCUMENT_SCHEMA):
-            violations.append(f"{path.name} has the schema {schema.names}, documents have {DOCUMENT_SCHEMA.names}")
+            violations.append(
+                f"{split}/{path.name} has the columns {_columns(schema)}; documents have {_columns(DOCUMENT_SCHEMA)}"
+            )
             continue
         ids = pl.read_parquet(path, columns=["id"])["id"]
         if ids.null_count():
@@ -135,6 +138,10 @@ def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
     if artifact.manifest.statistics.get("tokens_out") != cache.num_tokens:
         violations.append(f"{cache.num_tokens} tokens, the statistics say {artifact.manifest.statistics.get('tokens_out')}")
     return violations
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def _missing(paths: list[Path]) -> list[str]:

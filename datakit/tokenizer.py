@@ -39,6 +39,8 @@ class TokenizerConfig:
             raise ValueError(f"tokenizer.vocab_size is {self.vocab_size}; at least {smallest} (bytes and special tokens)")
         if END_OF_TEXT not in self.special_tokens:
             raise ValueError(f"tokenizer.special_tokens is {self.special_tokens}; it must hold {END_OF_TEXT!r}")
+        if self.sample_bytes < 1:
+            raise ValueError(f"tokenizer.sample_bytes is {self.sample_bytes}; it must be at least 1")
 
 
 def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifact, ...]) -> None:

@@ -1,9 +1,9 @@
 """The stage `evals.audit`: which benchmark items the corpus held, before and after decontamination, and which steps saw them.
 
 Before: every match on the normalized documents. After: the matches whose document is in a token cache that the checkpoint's
-mixture binds. The steps come from inverting the data order (`lineage.exposure`), document by document; a step that read any
-token of a matching document counts, because a match is a span of text and tokens do not keep its borders. As a second witness
-a sample of the reported exposures is read forward: the batch of that step must hold the document's tokens.
+mixture binds (`evals.audit_evidence`). The steps come from inverting the data order (`lineage.exposure`), document by document;
+a step that read any token of a matching document counts, because a match is a span of text and tokens do not keep its borders.
+As a second witness a sample of the reported exposures is read forward: the batch of that step must hold the document's tokens.
 """
 
 import json
@@ -15,16 +15,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evals.items import ITEMS_FILE
+from evals.audit_evidence import HELDOUT, ITEM_KEY, STANDING_TIERS, TIERS, gather_matches, item_statuses, strength
 from lineage.exposure import exposures
 from lineage.order import DataOrder
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
 
-TIERS = ("verbatim", "near", "template", "fragment")
-"""Strongest first; a fragment alone is reported, and makes no document contaminated."""
-ITEM_KEY = ["suite", "task", "item_id"]
 EXCERPT_CHARS = 240
+LISTED_STEPS = 10
 ITEMS_SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -35,10 +33,12 @@ ITEMS_SCHEMA = pa.schema(
         ("tier_after", pa.string()),
         ("num_documents_before", pa.int64()),
         ("num_documents_after", pa.int64()),
+        ("num_documents_heldout", pa.int64()),
         ("first_step", pa.int64()),
         ("num_exposures", pa.int64()),
     ]
 )
+"""`status` is that of the marks (clean, matched, unknown); `first_step` is -1 where no step saw a matching document."""
 EXPOSURES_SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -61,6 +61,13 @@ class AuditConfig:
     worst_matches: int = 20
     verified_exposures: int = 50
 
+    def __post_init__(self) -> None:
+        if self.worst_matches < 0 or self.verified_exposures < 1:
+            raise ValueError(
+                f"audit.worst_matches is {self.worst_matches}, audit.verified_exposures {self.verified_exposures}; the first "
+                "must be at least 0, the second at least 1"
+            )
+
 
 def audit(
     out: Writer,
@@ -72,61 +79,40 @@ def audit(
 ) -> None:
     """Write `items.parquet` (a row an item), `exposures.parquet`, `audit.json`.
 
-    Raises: ValueError when the marks leave out an item of the suites; RuntimeError when a reported exposure cannot be found
-    in the batch of its step.
+    Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint that other data than
+    its mixture went into; RuntimeError when a reported exposure cannot be found in the batch of its step.
     """
     facts = checkpoint.manifest.extra["checkpoint"]
-    order = DataOrder.open(checkpoint.input("mixture"), facts["seq_len"])
-    items = pl.concat([pl.read_parquet(suite.files(ITEMS_FILE)[0], columns=ITEM_KEY) for suite in suites])
-    matches = _matches(contamination, corpora)
-    statuses = _statuses(items, contamination)
-    trained = _trained(order)
-    after = matches.join(trained, on=["component", "id"], how="semi")
+    mixture = _only_mixture(checkpoint)
+    order = DataOrder.open(mixture, facts["seq_len"])
+    matches = gather_matches(mixture, order, suites, contamination, corpora)
+    statuses = item_statuses(suites, contamination, matches)
+    after = matches.filter(pl.col("trained"))
     seen = exposures(order, _ids_by_component(after), batch_size=facts["batch_size"], num_steps=facts["step"])
-    witness(order, seen, facts["batch_size"], config.verified_exposures)
-    exposed = after.select(*ITEM_KEY, "component", "id", "tier").unique().join(seen, on=["component", "id"])
+    verified = witness(order, seen, facts["batch_size"], config.verified_exposures)
+    strongest = after.sort(strength()).unique([*ITEM_KEY, "component", "id"], keep="first", maintain_order=True)
+    exposed = strongest.select(*ITEM_KEY, "component", "id", "tier").join(seen, on=["component", "id"])
     table = _item_table(statuses, matches, after, exposed)
     columns = EXPOSURES_SCHEMA.names
     _write(out, "items.parquet", table.select(ITEMS_SCHEMA.names).sort(ITEM_KEY), ITEMS_SCHEMA)
     _write(out, "exposures.parquet", exposed.select(columns).sort(columns), EXPOSURES_SCHEMA)
-    summary = _summary(table, after, exposed, facts["step"])
+    summary = _summary(table, matches, exposed) | {"step": facts["step"], "verified_exposures": verified}
     report = {**summary, "worst": _worst(after, exposed, corpora, config.worst_matches)}
     (out.folder / "audit.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     out.extra["audit"] = summary
-    out.record(rows_in=items.height, rows_out=table.height)
+    out.record(rows_in=statuses.height, rows_out=table.height)
 
 
-AUDIT = Stage("evals.audit", "1", audit)
+AUDIT = Stage("evals.audit", "2", audit)
+"""2: refuses evidence with holes, joins by lineage and not by name, counts held-out, says the verdict at the step."""
 
 
-def _matches(contamination: Sequence[Artifact], corpora: Sequence[Artifact]) -> pl.DataFrame:
-    """Every match on a normalized document, with the component that its source became."""
-    component_of = {corpus.input("contamination").spec.address: corpus.manifest.extra["corpus"]["source"] for corpus in corpora}
-    frames = [
-        pl.read_parquet(marks.files("matches.parquet")[0]).with_columns(component=pl.lit(component_of[marks.spec.address]))
-        for marks in contamination
-    ]
-    return pl.concat(frames)
-
-
-def _statuses(items: pl.DataFrame, contamination: Sequence[Artifact]) -> pl.DataFrame:
-    """Each item's standing over all sources: matched somewhere, else unknown (too short to match anything), else clean."""
-    marks = pl.concat([pl.read_parquet(m.files("items.parquet", under="items")[0]) for m in contamination])
-    rank = pl.col("status").replace_strict({"clean": 0, "unknown": 1, "matched": 2}, return_dtype=pl.Int64)
-    best = (
-        marks.with_columns(rank=rank).sort("rank", descending=True).unique(ITEM_KEY, keep="first").select(*ITEM_KEY, "status")
-    )
-    joined = items.join(best, on=ITEM_KEY, how="left")
-    missing = joined.filter(pl.col("status").is_null())
-    if missing.height:
-        raise ValueError(f"the marks do not cover {missing.height} items of the suites, such as {missing.row(0)[:3]}")
-    return joined
-
-
-def _trained(order: DataOrder) -> pl.DataFrame:
-    """(component, id) of every document in a cache of the mixture."""
-    rows = [(name, i) for name, cache in zip(order.names, order.caches, strict=True) for i in cache.document_ids()]
-    return pl.DataFrame(rows, schema={"component": pl.String, "id": pl.String}, orient="row")
+def _only_mixture(checkpoint: Artifact) -> Artifact:
+    """The mixture a checkpoint was trained on; an earlier checkpoint among its inputs has data that this audit would miss."""
+    names = [ref.name for ref in checkpoint.spec.inputs]
+    if names != ["mixture"]:
+        raise ValueError(f"{checkpoint.name} was made from {', '.join(names)}; the audit follows one mixture and nothing else")
+    return checkpoint.input("mixture")
 
 
 def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
@@ -136,9 +122,12 @@ def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
     return found
 
 
-def witness(order: DataOrder, seen: pl.DataFrame, batch_size: int, count: int) -> None:
-    """Read the batches of some reported exposures forward. Raises RuntimeError when one does not hold the document."""
-    chosen = seen.gather_every(max(1, seen.height // count)).head(count) if seen.height else seen
+def witness(order: DataOrder, seen: pl.DataFrame, batch_size: int, count: int) -> int:
+    """Read the batches of up to `count` reported exposures forward, and say how many.
+
+    Raises: RuntimeError when a batch does not hold the document's tokens.
+    """
+    chosen = seen.gather_every(max(1, -(-seen.height // count))) if seen.height else seen
     for component, document_id, step, sequence, tokens in chosen.iter_rows():
         cache = order.caches[order.names.index(component)]
         span = cache.document_span(document_id)
@@ -152,92 +141,97 @@ def witness(order: DataOrder, seen: pl.DataFrame, batch_size: int, count: int) -
                 f"the audit says step {step} read document {document_id} of {component}, but its batch does not hold it: "
                 "the data order and its inverse disagree"
             )
+    return chosen.height
 
 
 def _item_table(statuses: pl.DataFrame, before: pl.DataFrame, after: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
     """One row an item: its strongest tier and documents before and after, and when training first saw one of them."""
 
     def by_item(matches: pl.DataFrame, suffix: str) -> pl.DataFrame:
-        rank = pl.col("tier").replace_strict({tier: i for i, tier in enumerate(TIERS)}, return_dtype=pl.Int64)
-        best = (
-            matches.with_columns(rank=rank)
-            .group_by(ITEM_KEY)
-            .agg(
-                pl.col("tier").sort_by("rank").first().alias(f"tier_{suffix}"),
-                pl.col("id").n_unique().cast(pl.Int64).alias(f"num_documents_{suffix}"),
-            )
+        return matches.group_by(ITEM_KEY).agg(
+            pl.col("tier").sort_by(strength()).first().alias(f"tier_{suffix}"),
+            pl.col("id").n_unique().cast(pl.Int64).alias(f"num_documents_{suffix}"),
         )
-        return best
 
+    heldout = before.filter(pl.col("fate") == HELDOUT)
     steps = exposed.group_by(ITEM_KEY).agg(
         first_step=pl.col("step").min(), num_exposures=pl.struct("component", "id", "step").n_unique().cast(pl.Int64)
     )
     return (
         statuses.join(by_item(before, "before"), on=ITEM_KEY, how="left")
         .join(by_item(after, "after"), on=ITEM_KEY, how="left")
+        .join(by_item(heldout, "heldout").drop("tier_heldout"), on=ITEM_KEY, how="left")
         .join(steps, on=ITEM_KEY, how="left")
         .with_columns(
             pl.col("tier_before", "tier_after").fill_null(""),
-            pl.col("num_documents_before", "num_documents_after", "num_exposures").fill_null(0),
+            pl.col("^num_.*$").fill_null(0),
             pl.col("first_step").fill_null(-1),
         )
     )
 
 
-def _summary(table: pl.DataFrame, after: pl.DataFrame, exposed: pl.DataFrame, step: int) -> dict[str, object]:
-    """Verdict and counts. `contaminated`: a match stronger than a fragment is left in what the model was trained on."""
-    tiers = set(after["tier"].unique())
-    verdict = "contaminated" if tiers - {"fragment"} else "fragments_only" if tiers else "clean"
-    counts = {
-        "items": table.height,
-        "matched_before": table.filter(pl.col("num_documents_before") > 0).height,
-        "matched_after": table.filter(pl.col("num_documents_after") > 0).height,
-        "unknown": table.filter(pl.col("status") == "unknown").height,
-        "seen_in_training": table.filter(pl.col("num_exposures") > 0).height,
-    }
+def verdict(tiers: pl.Series) -> str:
+    """`contaminated` when a match stronger than a fragment is there, else `fragments_only`, else `clean`."""
+    if tiers.is_in(STANDING_TIERS).any():
+        return "contaminated"
+    return "fragments_only" if tiers.len() else "clean"
+
+
+def _summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame) -> dict[str, object]:
+    """`verdict` is on all that the mixture holds, `verdict_at_step` on what the steps up to the checkpoint's have read."""
+    documents = matches.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
     by_task = {
-        task: {
-            "items": rows.height,
+        str(task): {
+            **_counts(rows),
             **{f"before_{tier}": rows.filter(pl.col("tier_before") == tier).height for tier in TIERS},
             **{f"after_{tier}": rows.filter(pl.col("tier_after") == tier).height for tier in TIERS},
-            "unknown": rows.filter(pl.col("status") == "unknown").height,
-            "seen_in_training": rows.filter(pl.col("num_exposures") > 0).height,
         }
         for (task,), rows in sorted(table.group_by("task"), key=lambda pair: str(pair[0]))
     }
-    documents = exposed.select("component", "id").n_unique() if exposed.height else 0
     return {
-        "verdict": verdict,
-        "step": step,
-        "counts": counts,
+        "verdict": verdict(matches.filter(pl.col("trained"))["tier"]),
+        "verdict_at_step": verdict(exposed["tier"]),
+        "counts": _counts(table),
         "by_task": by_task,
-        "documents_seen": documents,
+        "documents_by_fate": dict(documents.iter_rows()),
+        "documents_seen": exposed.select("component", "id").n_unique() if exposed.height else 0,
         "granularity": "documents: a step that read any token of a matching document is an exposure",
     }
 
 
+def _counts(table: pl.DataFrame) -> dict[str, int]:
+    return {
+        "items": table.height,
+        "matched_before": table.filter(pl.col("num_documents_before") > 0).height,
+        "matched_after": table.filter(pl.col("num_documents_after") > 0).height,
+        "matched_heldout": table.filter(pl.col("num_documents_heldout") > 0).height,
+        "unknown": table.filter(pl.col("status") == "unknown").height,
+        "seen_in_training": table.filter(pl.col("num_exposures") > 0).height,
+    }
+
+
 def _worst(after: pl.DataFrame, exposed: pl.DataFrame, corpora: Sequence[Artifact], count: int) -> list[dict[str, object]]:
-    """The longest matches that are left, with the matched text and the first steps that saw their document."""
-    chosen = after.sort(["longest_run", "id", *ITEM_KEY], descending=[True, False, False, False, False]).head(count)
-    texts = _texts(corpora, chosen["id"].unique().to_list())
+    """The strongest, then longest matches that are left, with the matched text and the first steps that saw their document."""
+    chosen = after.head(count)
+    texts = _texts(corpora, chosen["id"].unique())
     found = []
     for row in chosen.iter_rows(named=True):
         steps = exposed.filter((pl.col("id") == row["id"]) & (pl.col("component") == row["component"]))["step"].unique().sort()
-        excerpt = texts.get(row["id"], "")[row["start"] : row["end"]]
         found.append(
             {
                 **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "component", "id", "longest_run")},
                 "score": round(row["score"], 4),
-                "text": excerpt[:EXCERPT_CHARS],
-                "steps": steps.head(10).to_list(),
+                "text": texts[row["id"]][row["start"] : row["end"]][:EXCERPT_CHARS],
+                "steps": steps.head(LISTED_STEPS).to_list(),
+                "num_steps": steps.len(),
             }
         )
     return found
 
 
-def _texts(corpora: Sequence[Artifact], ids: list[str]) -> dict[str, str]:
+def _texts(corpora: Sequence[Artifact], ids: pl.Series) -> dict[str, str]:
     paths = [path for corpus in corpora for path in corpus.files(".parquet", under="train/")]
-    wanted = pl.scan_parquet(paths).filter(pl.col("id").is_in(ids)).select("id", "text").collect()
+    wanted = pl.scan_parquet(paths).filter(pl.col("id").is_in(ids.implode())).select("id", "text").collect()
     return dict(wanted.iter_rows())
 
 

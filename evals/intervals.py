@@ -1,6 +1,7 @@
-"""95 % intervals: Wilson's for shares, a bootstrap over units for ratios of sums."""
+"""95 % intervals: Wilson's for shares, a bootstrap over units for ratios of sums and for a mean of such ratios."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,8 +31,27 @@ def ratio_bootstrap(numerators: np.ndarray, denominators: np.ndarray, seed: int)
     ratio = float(numerators.sum() / denominators.sum())
     if numerators.size < 2:
         return ratio, ratio, ratio
-    generator = np.random.Generator(np.random.PCG64(seed))
-    rows = generator.integers(0, numerators.size, size=(RESAMPLES, numerators.size))
-    ratios = numerators[rows].sum(axis=1) / denominators[rows].sum(axis=1)
+    ratios = _resampled_ratios(numerators, denominators, np.random.Generator(np.random.PCG64(seed)))
     low, high = np.quantile(ratios, [0.025, 0.975])
     return ratio, min(ratio, float(low)), max(ratio, float(high))
+
+
+def macro_bootstrap(groups: Sequence[tuple[np.ndarray, np.ndarray]], seed: int) -> tuple[float, float, float]:
+    """(mean over groups of each one's ratio of sums, low, high); every group (numerators, denominators) is resampled alone.
+
+    The mean of the groups' own bounds would be no 95 % interval: groups err independently, so their mean errs less. A group
+    of one unit adds no width.
+    """
+    if not groups:
+        raise ValueError("a mean over no group has no value; give at least one (numerators, denominators)")
+    value = float(np.mean([numerators.sum() / denominators.sum() for numerators, denominators in groups]))
+    generator = np.random.Generator(np.random.PCG64(seed))
+    means = np.mean([_resampled_ratios(*group, generator) for group in groups], axis=0)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return value, min(value, float(low)), max(value, float(high))
+
+
+def _resampled_ratios(numerators: np.ndarray, denominators: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Ratios of sums [RESAMPLES], the units drawn with replacement."""
+    rows = generator.integers(0, numerators.size, size=(RESAMPLES, numerators.size))
+    return numerators[rows].sum(axis=1) / denominators[rows].sum(axis=1)

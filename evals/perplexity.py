@@ -1,26 +1,31 @@
 """Held-out bits per byte by domain, and the unigram entropy that any model must beat.
 
-Protocol: documents in id order, each cut to `max_bytes_per_document`, up to `max_bytes_per_domain` a source; windows of the
-context length without overlap, each opened by the last token of the one before (the first by the end-of-text token), so
-every token is scored exactly once. Bits per byte is the sum of all bits over the sum of all bytes: a mean of means would
-weight short documents like long ones (research/training_levanter_haliax_grug.md, section 1.15).
+Protocol: the documents of all corpora of a domain in id order (a random order, ids are hashes), each cut to
+`max_bytes_per_document`, up to `max_bytes_per_domain`; windows of the context length without overlap, each opened by the
+last token of the one before (the first by the end-of-text token), so every token is scored exactly once. Bits per byte is
+the sum of all bits over the sum of all bytes: a mean of means would weight short documents like long ones
+(research/training_levanter_haliax_grug.md, section 1.15).
 """
 
+import heapq
 import json
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from tokenizers import Tokenizer
 
-from evals.intervals import ratio_bootstrap
+from evals.intervals import macro_bootstrap, ratio_bootstrap
 from evals.records import EvalRecord, Score
 from evals.scorer import TokenScorer
-from evals.stage import TaskSpec
+from evals.stage import LONGEST_CHARACTER_BYTES, TaskSpec
 from lineage.digests import text_digest
 from lineage.store import Artifact
+
+log = logging.getLogger("evals")
 
 POLICY = "windows-no-overlap/1"
 
@@ -35,19 +40,35 @@ class HeldoutDocument:
 
 
 def heldout_documents(corpora: Sequence[Artifact], task: TaskSpec) -> list[HeldoutDocument]:
-    """The documents that the task scores, a function of the corpora alone."""
-    found = []
+    """The documents that the task scores, by domain and id: a function of what the corpora hold, not of their order.
+
+    An id that two corpora hold counts once. The last bytes of a budget are left over when they might not hold a character.
+    """
+    by_domain: dict[str, list[Artifact]] = {}
     for corpus in corpora:
-        domain = corpus.manifest.extra["corpus"]["domain"]
-        budget = task.max_bytes_per_domain
-        for part in corpus.files(".parquet", under="heldout/"):
-            for document_id, text in pl.read_parquet(part, columns=["id", "text"]).iter_rows():
-                if budget <= 0:
-                    break
-                cut = text.encode()[: min(task.max_bytes_per_document, budget)].decode(errors="ignore")
-                budget -= len(cut.encode())
-                found.append(HeldoutDocument(document_id, domain, cut))
-    return found
+        by_domain.setdefault(str(corpus.manifest.extra["corpus"]["domain"]), []).append(corpus)
+    return [document for domain in sorted(by_domain) for document in _documents_of(domain, by_domain[domain], task)]
+
+
+def _documents_of(domain: str, corpora: Sequence[Artifact], task: TaskSpec) -> list[HeldoutDocument]:
+    found: dict[str, HeldoutDocument] = {}
+    budget = task.max_bytes_per_domain
+    for document_id, text in heapq.merge(*(_heldout_rows(corpus) for corpus in corpora)):
+        if budget < LONGEST_CHARACTER_BYTES:
+            break
+        cut = text.encode()[: min(task.max_bytes_per_document, budget)].decode(errors="ignore")
+        if cut and document_id not in found:
+            budget -= len(cut.encode())
+            found[document_id] = HeldoutDocument(document_id, domain, cut)
+    if not found:
+        log.warning("%s: domain %s has no held-out document and is left out of the scores", task.name, domain)
+    return list(found.values())
+
+
+def _heldout_rows(corpus: Artifact) -> Iterator[tuple[str, str]]:
+    """(id, text) of the held-out split in id order, a part at a time."""
+    for part in corpus.files(".parquet", under="heldout/"):
+        yield from pl.read_parquet(part, columns=["id", "text"]).iter_rows()
 
 
 def evaluate_perplexity(
@@ -119,14 +140,15 @@ def _scores(
     seed: int,
 ) -> list[Score]:
     domains = sorted({d.domain for d in documents})
-    scores = []
-    for domain in domains:
-        rows = np.array([i for i, d in enumerate(documents) if d.domain == domain])
-        scores.append(Score(f"{name}/{domain}", "bits_per_byte", *ratio_bootstrap(bits[rows], sizes[rows], seed), rows.size))
-    value, low, high = (float(np.mean([getattr(s, field) for s in scores])) for field in ("value", "low", "high"))
+    rows = [np.array([i for i, d in enumerate(documents) if d.domain == domain]) for domain in domains]
+    groups = [(bits[chosen], sizes[chosen]) for chosen in rows]
+    scores = [
+        Score(f"{name}/{domain}", "bits_per_byte", *ratio_bootstrap(*group, seed), group[0].size)
+        for domain, group in zip(domains, groups, strict=True)
+    ]
     counts = np.array([t.size for t in tokens], dtype=np.float64)
     entropy = unigram_entropy_nats(tokens)
-    scores.append(Score(name, "macro_bits_per_byte", value, low, high, len(domains)))
+    scores.append(Score(name, "macro_bits_per_byte", *macro_bootstrap(groups, seed), len(domains)))
     scores.append(Score(name, "loss_nats_per_token", *ratio_bootstrap(nats, counts, seed), len(documents)))
     scores.append(Score(name, "unigram_entropy_nats_per_token", entropy, entropy, entropy, int(counts.sum())))
     return scores

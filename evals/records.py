@@ -1,5 +1,6 @@
 """Per-item records, `record/1`, and scores: what an evaluation leaves behind."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -53,11 +54,18 @@ class Score:
     n: int
 
     def rounded(self) -> dict[str, object]:
-        values = {name: float(f"{getattr(self, name):.{SIGNIFICANT_DIGITS}g}") for name in ("value", "low", "high")}
-        return asdict(self) | values
+        return asdict(self) | {name: _rounded(getattr(self, name)) for name in ("value", "low", "high")}
 
 
-def write_records(records: list[EvalRecord], path: Path) -> None:
-    """Write records sorted by task and item."""
+def write_records(records: Sequence[EvalRecord], path: Path) -> None:
+    """Write records sorted by task and item, bits per byte to as many digits as scores have."""
     ordered = sorted(records, key=lambda r: (r.task, r.item_id))
-    pq.write_table(pa.Table.from_pylist([asdict(r) for r in ordered], schema=RECORD_SCHEMA), path, compression="zstd")
+    pq.write_table(
+        pa.Table.from_pylist([asdict(r) | {"bpb": _rounded(r.bpb)} for r in ordered], schema=RECORD_SCHEMA),
+        path,
+        compression="zstd",
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{SIGNIFICANT_DIGITS}g}")

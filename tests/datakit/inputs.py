@@ -26,6 +26,8 @@ class Texts:
     texts: tuple[str, ...]
     domain: str = "encyclopedia"
     part_bytes: int = TARGET_PART_BYTES
+    line: str = "datakit"
+    """First part of the keys: documents of other content under the same source need another place."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,11 @@ MARKS = Stage("tests.marks", "1", _write_marks)
 
 
 def documents(config: Texts) -> Node:
-    return Node(("datakit", "normalized"), config.source, TEXTS, config)
+    return Node((config.line, "normalized"), config.source, TEXTS, config)
 
 
 def minhash(config: Texts, how: MinHashConfig | None = None) -> Node:
-    return Node(("datakit", "minhash"), config.source, MINHASH, how or MinHashConfig(), {"normalized": documents(config)})
+    return Node((config.line, "minhash"), config.source, MINHASH, how or MinHashConfig(), {"normalized": documents(config)})
 
 
 def duplicates(sources: tuple[Texts, ...], how: DuplicatesConfig | None = None, signed: MinHashConfig | None = None) -> Node:
@@ -71,11 +73,11 @@ def duplicates(sources: tuple[Texts, ...], how: DuplicatesConfig | None = None, 
 
 def quality(config: Texts) -> Node:
     rules = quality_config(config.domain)
-    return Node(("datakit", "quality"), config.source, QUALITY, rules, {"normalized": documents(config)})
+    return Node((config.line, "quality"), config.source, QUALITY, rules, {"normalized": documents(config)})
 
 
 def marks(config: Texts, marked: Marked = NOTHING_MARKED) -> Node:
-    return Node(("marks",), config.source, MARKS, marked, {"normalized": documents(config)})
+    return Node((config.line, "marks"), config.source, MARKS, marked, {"normalized": documents(config)})
 
 
 def corpus(

@@ -11,6 +11,7 @@ from datakit.minhash import MinHashConfig, sign_texts
 from datakit.shingles import jaccard, shingle_hashes
 from lineage.digests import text_digest
 
+PRESET = DuplicatesConfig()
 SURE = MinHashConfig(bands=96, rows=1)
 """Misses a pair of Jaccard similarity 0.8 with probability 0.2**96: every pair that counts is a candidate."""
 
@@ -42,7 +43,7 @@ def signatures(texts, config=SURE):
     return pl.DataFrame({"id": list(map(text_digest, texts)), "bands": kept}, schema=schema)
 
 
-def found_matches(texts, config=DuplicatesConfig(), signed=SURE):
+def found_matches(texts, config=PRESET, signed=SURE):
     long_enough = {text_digest(t): t for t in texts if shingle_hashes(t, 5).size}
     return near_matches(signatures(texts, signed), long_enough, config)
 
@@ -90,7 +91,7 @@ def test_a_document_leaves_only_for_one_that_stays(tmp_path):
     made_here = made(tmp_path, duplicates((Texts("chain", tuple(chain)),), signed=SURE))
     table = rows(made_here)
     kept, gone = table.filter(pl.col("is_kept")), table.filter(~pl.col("is_kept"))
-    assert 0 < gone.height and 1 < kept.height
+    assert gone.height > 0 and kept.height > 1
     text_of = {text_digest(text): text for text in chain}
     for row in gone.iter_rows(named=True):
         assert row["matched_id"] in set(kept["id"]) and row["cluster_id"] == row["matched_id"]
@@ -99,12 +100,12 @@ def test_a_document_leaves_only_for_one_that_stays(tmp_path):
 
 
 def test_planted_near_duplicates_are_found_under_the_preset(tmp_path):
-    """Jaccard 0.87 to 0.97: 14 bands of 8 rows miss 1.6 % at 0.87 (the first hit of many makes up for little here)."""
+    """One or two words of 200 changed: Jaccard 0.90 to 0.95, where 14 bands of 8 rows miss 0.04 % at the worst."""
     originals = random_texts(60, 200, seed=12)
     copies = [edited(text, seed=i, edits=1 + i % 2) for i, text in enumerate(originals)]
     artifact = made(tmp_path, duplicates((Texts("a", tuple(originals)), Texts("b", tuple(copies)))))
     statistics = artifact.manifest.statistics
-    assert 58 <= statistics["drops"]["near_duplicate"] <= 60
+    assert 59 <= statistics["drops"]["near_duplicate"] <= 60
     assert statistics["rows_in"] == 120 == statistics["rows_out"] + statistics["drops"]["near_duplicate"]
     assert rows(artifact)["cluster_id"].n_unique() == statistics["drops"]["near_duplicate"]
 
@@ -136,7 +137,7 @@ def test_texts_too_short_for_a_shingle_are_never_near_duplicates(tmp_path):
 
 
 def test_which_source_a_text_is_in_does_not_change_what_is_kept(tmp_path):
-    texts = [edited(base, seed=i, edits=2) for base in BASES for i in range(4)]
+    texts = [edited(base, seed=i, edits=i % 2) for base in BASES for i in range(4)]
     one, two = Texts("one", tuple(texts[:8])), Texts("two", tuple(texts[8:]))
     mixed = Texts("one", tuple(texts[::2])), Texts("two", tuple(texts[1::2]))
     gone = [

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inputs import Texts, documents, file_bytes, made, quality, random_texts
+from inputs import VOCABULARY, Texts, documents, file_bytes, made, quality, random_texts
 
 from datakit.quality import SIGNALS, STOP_WORDS, Bound, QualityConfig, quality_config, verdicts
 from lineage.config import from_jsonable, to_jsonable
@@ -13,10 +13,10 @@ from lineage.config import from_jsonable, to_jsonable
 TEXT = st.text(st.sampled_from("aZ09 \n.#-•…é\t"), max_size=60)
 WORD_TEXT = st.lists(st.sampled_from(["the", "The,", "x", "of", "with", "within", "7", "have...", "\n", "#", "…"]), max_size=20)
 
-ESSAY = """It is not that the years have been kind to the old house by the river, but that nobody has asked it to be anything other
-than a house. The people of the town walk past with their dogs and their umbrellas, and they say that somebody ought to
-do something about the roof. In the spring the swallows come back to the barn, and to the beams that have been theirs for
-longer than anyone can say. The children count them and write the number on the wall with a piece of chalk."""
+ESSAY = """It is not that the years have been kind to the old house by the river, but that nobody has asked it to be
+anything other than a house. The people of the town walk past with their dogs and their umbrellas, and they say that
+somebody ought to do something about the roof. In the spring the swallows come back to the barn, and to the beams that have
+been theirs for longer than anyone can say. The children count them and write the number on the wall with chalk."""
 
 PROGRAM = '''def area(width: float, height: float) -> float:
     """Area of a rectangle."""
@@ -86,7 +86,7 @@ def test_good_documents_of_each_kind_stay():
         ("prose", ESSAY.replace(" the ", " # "), "symbol_word_ratio_high"),
         ("prose", " ".join(["1234", "5678"] * 40), "alpha_word_frac_low"),
         ("prose", "kumin rostal vendu " * 30, "stop_words_low"),
-        ("prose", "\n".join(f"- the item {i} of many" for i in range(30)), "bullet_line_frac_high"),
+        ("prose", "\n".join(f"- the {word} of the town and the river" for word in VOCABULARY[:30]), "bullet_line_frac_high"),
         ("prose", "\n".join(f"the rest of number {i}..." for i in range(9)) + "\n" + ESSAY, "ellipsis_line_frac_high"),
         ("prose", "\n".join(["the same line of words again"] * 20), "duplicate_line_frac_high"),
         ("encyclopedia", "A lead of few words.", "num_words_low"),

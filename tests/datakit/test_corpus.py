@@ -1,0 +1,155 @@
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inputs import Marked, Texts, corpus, documents, duplicates, edited, file_bytes, made, marks, quality, random_texts
+
+from datakit.corpus import CORPUS, CorpusConfig, is_heldout
+from lineage.digests import text_digest
+from lineage.plan import Node
+
+HALF = CorpusConfig(heldout_frac=0.5)
+
+
+def ids(artifact, split):
+    return set(pl.concat([pl.read_parquet(p) for p in artifact.files(".parquet", under=f"{split}/")])["id"])
+
+
+def reasons(artifact):
+    return dict(pl.read_parquet(artifact.files("dropped.parquet")[0]).iter_rows())
+
+
+def test_each_filter_names_its_drops_and_the_rest_is_split(tmp_path):
+    good = random_texts(20, 60, seed=31)
+    copy = sorted([good[0], edited(good[0], seed=1)], key=text_digest)
+    source = Texts("here", (*good[1:], *copy, "short lead"))
+    marked = Marked((good[5],))
+    artifact = made(tmp_path, corpus(source, how=HALF, marked=marked))
+    assert reasons(artifact) == {
+        text_digest(copy[1]): "duplicate",
+        text_digest(good[5]): "contaminated",
+        text_digest("short lead"): "low_quality:num_words_low",
+    }
+    statistics = artifact.manifest.statistics
+    train, heldout = ids(artifact, "train"), ids(artifact, "heldout")
+    assert train and heldout and not train & heldout
+    assert train | heldout | reasons(artifact).keys() == set(map(text_digest, source.texts))
+    assert (statistics["rows_in"], statistics["rows_out"]) == (22, 19)
+    assert (statistics["rows_train"], statistics["rows_heldout"]) == (len(train), len(heldout))
+    assert statistics["drops"] == {"contaminated": 1, "duplicate": 1, "low_quality:num_words_low": 1}
+    assert artifact.manifest.extra["corpus"] == {"source": "here", "domain": "encyclopedia"}
+
+
+def test_of_several_reasons_the_first_filter_is_named(tmp_path):
+    """`duplicate` comes before `contaminated` before `low_quality`."""
+    long, short = random_texts(1, 12, seed=32)[0], "a lead of five words"
+    near = sorted([long, edited(long, seed=1, edits=1) + " Vendu rostal."], key=text_digest)
+    first, second = Texts("first", (*near, short, *random_texts(3, 60, seed=33))), Texts("second", (*near, short))
+    fillers = Texts("second", (*second.texts, *random_texts(3, 60, seed=34)))
+    marked = Marked((near[0], near[1], short))
+    artifact = made(tmp_path, corpus(fillers, scope=(first, fillers), marked=marked))
+    assert reasons(artifact) == dict.fromkeys(map(text_digest, (*near, short)), "duplicate")
+    alone = made(tmp_path / "alone", corpus(fillers, how=CorpusConfig(drop_duplicates=False), marked=marked))
+    assert reasons(alone) == dict.fromkeys(map(text_digest, (*near, short)), "contaminated")
+
+
+@pytest.mark.parametrize("off", ["drop_duplicates", "drop_contaminated", "drop_low_quality"])
+def test_a_filter_that_is_not_declared_does_not_drop(tmp_path, off):
+    good = random_texts(8, 60, seed=35)
+    source = Texts("here", (*good, edited(good[0], seed=1), "short lead"))
+    every = made(tmp_path / "every", corpus(source, marked=Marked((good[3],))))
+    fewer = made(tmp_path / "fewer", corpus(source, how=CorpusConfig(**{off: False}), marked=Marked((good[3],))))
+    names = {"drop_duplicates": "duplicate", "drop_contaminated": "contaminated", "drop_low_quality": "low_quality"}
+    kinds = {reason.split(":")[0] for reason in reasons(every).values()}
+    assert kinds == set(names.values())
+    assert {reason.split(":")[0] for reason in reasons(fewer).values()} == kinds - {names[off]}
+
+
+def test_documents_pass_unchanged_and_sorted(tmp_path):
+    source = Texts("here", tuple(random_texts(30, 40, seed=36)), part_bytes=2_000)
+    artifact = made(tmp_path, corpus(source, how=HALF))
+    before = pl.concat([pl.read_parquet(p) for p in made(tmp_path, documents(source)).files(".parquet", under="documents/")])
+    for split in ("train", "heldout"):
+        after = pl.concat([pl.read_parquet(p) for p in artifact.files(".parquet", under=f"{split}/")])
+        assert after["id"].is_sorted()
+        assert after.equals(before.filter(pl.col("id").is_in(after["id"].to_list())))
+
+
+def test_a_duplicate_cluster_stands_on_one_side(tmp_path):
+    """With duplicates kept in the corpus, copies across sources and edits within them fall on the same side."""
+    texts = random_texts(24, 60, seed=37)
+    one = Texts("one", tuple(texts))
+    two = Texts("two", tuple(edited(text, seed=i) for i, text in enumerate(texts)))
+    how = CorpusConfig(heldout_frac=0.5, drop_duplicates=False)
+    splits = [made(tmp_path, corpus(source, scope=(one, two), how=how)) for source in (one, two)]
+    table = pl.read_parquet(made(tmp_path, duplicates((one, two))).files()[0])
+    side = {i: split for artifact in splits for split in ("train", "heldout") for i in ids(artifact, split)}
+    sides_of_clusters = table.with_columns(side=pl.col("id").replace_strict(side)).group_by("cluster_id").agg("side")
+    assert sides_of_clusters.height > 20
+    assert all(len(set(sides)) == 1 for sides in sides_of_clusters["side"])
+    assert set(side.values()) == {"train", "heldout"}
+
+
+def test_the_heldout_share_is_about_the_declared_one():
+    config = CorpusConfig(heldout_frac=0.02)
+    count = sum(is_heldout(text_digest(str(i)), config) for i in range(20_000))
+    assert 320 < count < 480  # 400 expected, four sigma are 79
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=20), st.floats(0, 0.99), st.floats(0, 0.99))
+def test_a_larger_share_holds_out_what_a_smaller_one_does(key, a, b):
+    small, large = sorted((a, b))
+    assert is_heldout(key, CorpusConfig(heldout_frac=large)) or not is_heldout(key, CorpusConfig(heldout_frac=small))
+
+
+def test_another_salt_is_another_split():
+    keys = [text_digest(str(i)) for i in range(200)]
+    one = [is_heldout(key, HALF) for key in keys]
+    assert one != [is_heldout(key, CorpusConfig(heldout_frac=0.5, split_salt="other")) for key in keys]
+
+
+@pytest.mark.parametrize("wrong", ["quality", "contamination"])
+def test_attributes_of_other_documents_are_refused(tmp_path, wrong):
+    source = Texts("here", tuple(random_texts(5, 40, seed=38)))
+    other = Texts("here", tuple(random_texts(5, 40, seed=39)), line="other")
+    inputs = {
+        "normalized": documents(source),
+        "quality": quality(source),
+        "contamination": marks(source),
+        "duplicates": duplicates((source,)),
+    }
+    inputs[wrong] = {"quality": quality, "contamination": marks}[wrong](other)
+    with pytest.raises(ValueError, match="other documents: materialize it again"):
+        made(tmp_path, Node(("corpus", "small"), "here", CORPUS, CorpusConfig(), inputs))
+
+
+def test_duplicates_that_name_strangers_are_refused(tmp_path):
+    text = random_texts(1, 60, seed=40)[0]
+    old = Texts("here", (text, edited(text, seed=1)), line="old")
+    new = Texts("here", tuple(random_texts(3, 60, seed=41)))
+    inputs = {
+        "normalized": documents(new),
+        "quality": quality(new),
+        "contamination": marks(new),
+        "duplicates": duplicates((old,)),
+    }
+    with pytest.raises(ValueError, match="names 2 documents of here that are not there"):
+        made(tmp_path, Node(("corpus", "small"), "here", CORPUS, CorpusConfig(), inputs))
+
+
+def test_nothing_left_to_train_on_is_an_error_that_says_why(tmp_path):
+    source = Texts("here", ("short lead", "another short"))
+    with pytest.raises(ValueError, match=r"no document of 2 is left.*'low_quality:num_words_low': 2"):
+        made(tmp_path, corpus(source))
+
+
+def test_two_workers_write_the_same_bytes_as_one(tmp_path):
+    source = Texts("here", (*random_texts(20, 60, seed=42), "short lead"), part_bytes=3_000)
+    one, two = (made(tmp_path / str(workers), corpus(source, how=HALF), workers) for workers in (1, 2))
+    assert file_bytes(one) == file_bytes(two)
+
+
+def test_a_share_of_one_is_refused():
+    with pytest.raises(ValueError, match=r"corpus.heldout_frac is 1.0; it must be in \[0, 1\)"):
+        CorpusConfig(heldout_frac=1.0)

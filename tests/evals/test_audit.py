@@ -1,0 +1,318 @@
+"""The audit on fabricated artifacts whose truth is known: a document's tokens all carry its own number."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evals.audit import AUDIT, AuditConfig, witness
+from lineage.digests import text_digest
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order import DataOrder
+from lineage.plan import Node, Stage, ancestors_first, build
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_token_shard
+
+SEQ_LEN, BATCH_SIZE = 8, 4
+ITEM_SCHEMA = {"suite": pl.String, "task": pl.String, "item_id": pl.String}
+MATCH_SCHEMA = {
+    "id": pl.String, **ITEM_SCHEMA, "channel": pl.String, "tier": pl.String, "score": pl.Float64, "start": pl.Int64,
+    "end": pl.Int64, "longest_run": pl.Int64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Doc:
+    """A document of the fabricated corpus. `number` is its text and each of its tokens."""
+
+    number: int
+    num_tokens: int
+    fate: str = "train"
+    matches: tuple[tuple[str, str], ...] = ()
+    """(item, tier)."""
+
+    @property
+    def id(self) -> str:
+        return text_digest(self.text)
+
+    @property
+    def text(self) -> str:
+        return f"document {self.number}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source: what it holds, what its component is called, and how its artifacts lie, if they do."""
+
+    name: str
+    docs: tuple[Doc, ...]
+    component: str
+    statuses: Mapping[str, str]
+    lie: str = ""
+
+
+@dataclass(frozen=True)
+class Items:
+    """A suite's items; `text` stands for what they say."""
+
+    items: tuple[str, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A checkpoint's config."""
+
+    step: int
+
+
+def write_suite(out: Writer, config: Items) -> None:
+    rows = [("suite", item.split("/")[0], item.split("/")[1]) for item in config.items]
+    pl.DataFrame(rows, schema=ITEM_SCHEMA, orient="row").write_parquet(out.folder / "items.parquet")
+    (out.folder / "text").write_text(config.text)
+
+
+def write_normalized(out: Writer, config: Source) -> None:
+    (out.folder / "documents.txt").write_text("\n".join(doc.text for doc in config.docs))
+
+
+def write_marks(out: Writer, config: Source, normalized: Artifact, suites: tuple[Artifact, ...]) -> None:
+    matches = [
+        (doc.id, "suite", *item.split("/"), "question", tier, 0.5, 0, 8, 20)
+        for doc in config.docs
+        for item, tier in doc.matches
+    ]
+    items = pl.read_parquet(suites[0].files("items.parquet")[0])
+    keys = [f"{task}/{item}" for _, task, item in items.iter_rows()]
+    statuses = items.with_columns(
+        status=pl.Series([config.statuses.get(key, "clean") for key in keys], dtype=pl.String), num_documents=0
+    )
+    pl.DataFrame(matches, schema=MATCH_SCHEMA, orient="row").write_parquet(out.folder / "matches.parquet")
+    kept = statuses.head(statuses.height - 1) if config.lie == "an item is not marked" else statuses
+    kept.write_parquet(out.folder / "items.parquet")
+
+
+def write_corpus(out: Writer, config: Source, normalized: Artifact, contamination: Artifact) -> None:
+    docs = config.docs[1:] if config.lie == "a document is lost" else config.docs
+    for split in ("train", "heldout"):
+        (out.folder / split).mkdir()
+        frame = pl.DataFrame({"id": [d.id for d in docs if d.fate == split], "text": [d.text for d in docs if d.fate == split]})
+        frame.cast(pl.String).write_parquet(out.folder / split / "part-00000-of-00001.parquet")
+    rows = [(doc.id, doc.fate) for doc in docs if doc.fate not in ("train", "heldout")]
+    schema = {"id": pl.String, "reason": pl.String}
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(out.folder / "dropped.parquet")
+
+
+def write_cache(out: Writer, config: Source, corpus: Artifact) -> None:
+    kept = [doc for doc in config.docs if doc.fate == "train" or config.lie == "the cache holds a dropped document"]
+    shard = write_token_shard(out.folder, "s", [(d.id, np.full(d.num_tokens, d.number)) for d in kept], "uint16")
+    out.extra["tokens"] = tokens_extra(config.component, "uint16", 1 << 16, "tokenizer", None, None, [shard])
+
+
+def write_checkpoint(out: Writer, config: Steps, mixture: Artifact, **more: Artifact) -> None:
+    (out.folder / "state.json").write_text(json.dumps({"step": config.step}))
+    out.extra["checkpoint"] = {
+        "format": "checkpoint/1", "step": config.step, "batch_size": BATCH_SIZE, "seq_len": SEQ_LEN
+    }  # fmt: skip
+
+
+SUITE = Stage("tests.suite", "1", write_suite)
+NORMALIZED = Stage("tests.normalized", "1", write_normalized)
+MARKS = Stage("tests.marks", "1", write_marks)
+CORPUS = Stage("tests.corpus", "1", write_corpus)
+CACHE = Stage("tests.cache", "1", write_cache)
+CHECKPOINT = Stage("tests.checkpoint", "1", write_checkpoint)
+
+
+def audit_node(items: tuple[str, ...], sources: tuple[Source, ...], step: int, seed: int = 5, hole: str = "") -> Node:
+    """The whole fabricated line; `hole` names what is missing from the audit's inputs."""
+    suite = Node(("suite",), None, SUITE, Items(items))
+    normalized = [Node(("normalized",), s.name, NORMALIZED, s) for s in sources]
+    marks = [
+        Node(("marks",), s.name, MARKS, s, {"normalized": n, "suites": (suite,)})
+        for s, n in zip(sources, normalized, strict=True)
+    ]
+    corpora = [
+        Node(("corpus",), s.name, CORPUS, s, {"normalized": n, "contamination": m})
+        for s, n, m in zip(sources, normalized, marks, strict=True)
+    ]
+    caches = [Node(("cache",), s.name, CACHE, s, {"corpus": c}) for s, c in zip(sources, corpora, strict=True)]
+    config = MixtureConfig("m", (Phase(0, {s.component: 1.0 for s in sources}),), seed=seed, block_size=8)
+    mixture = Node(("mixture",), None, MIXTURE, config, {"caches": tuple(caches)})
+    before = {"start_from": Node(("before",), None, CHECKPOINT, Steps(1), {"mixture": mixture})}
+    first = before if hole == "an earlier checkpoint" else {}
+    other_suite = Node(("suite",), "new", SUITE, Items(items, text="the items were edited"))
+    inputs = {
+        "checkpoint": Node(("checkpoint",), None, CHECKPOINT, Steps(step), {"mixture": mixture, **first}),
+        "suites": (other_suite if hole == "the suite has changed" else suite,),
+        "contamination": tuple(marks[1:] if hole == "a source has no marks" else marks),
+        "corpora": tuple(corpora[1:] if hole == "a corpus is missing" else corpora),
+    }
+    return Node(("audit",), None, AUDIT, AuditConfig(), inputs)
+
+
+def run_audit(root: Path, node: Node) -> Artifact:
+    store = Store(str(root))
+    return [build(store, n).artifact for n in ancestors_first([node])][-1]
+
+
+def items_of(audit: Artifact) -> dict[str, dict]:
+    rows = pl.read_parquet(audit.files("items.parquet")[0]).iter_rows(named=True)
+    return {f"{row['task']}/{row['item_id']}": row for row in rows}
+
+
+def order_of(audit: Artifact) -> DataOrder:
+    return DataOrder.open(audit.input("checkpoint").input("mixture"), SEQ_LEN)
+
+
+ITEMS = ("math/0", "math/1", "math/2", "law/0", "law/1")
+BOOKS = Source(
+    "books",
+    (
+        Doc(1, 30),
+        Doc(2, 9, "contaminated", (("math/0", "verbatim"), ("math/1", "fragment"))),
+        Doc(3, 21, matches=(("math/1", "fragment"),)),
+        Doc(4, 40, "heldout", (("math/2", "near"),)),
+        Doc(5, 17, "duplicate", (("math/2", "near"),)),
+    ),
+    component="books",
+    statuses={"math/0": "matched", "math/2": "matched", "law/1": "unknown"},
+)
+WEB = Source("web", (Doc(6, 33), Doc(7, 90)), component="web", statuses={"law/1": "unknown"})
+
+
+def with_leak(tier: str = "near", **changes) -> Source:
+    """WEB, but its second document holds an item and was kept."""
+    leak = replace(WEB.docs[1], matches=(("law/0", tier),))
+    return replace(WEB, docs=(WEB.docs[0], leak), statuses={**WEB.statuses, "law/0": "matched"}, **changes)
+
+
+def test_items_say_what_was_there_before_and_what_is_left(tmp_path: Path) -> None:
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, WEB), step=10))
+    items = items_of(made)
+    tiers = {name: (row["status"], row["tier_before"], row["tier_after"]) for name, row in items.items()}
+    assert tiers == {
+        "math/0": ("matched", "verbatim", ""),
+        "math/1": ("clean", "fragment", "fragment"),
+        "math/2": ("matched", "near", ""),
+        "law/0": ("clean", "", ""),
+        "law/1": ("unknown", "", ""),
+    }
+    assert [items["math/1"][f"num_documents_{when}"] for when in ("before", "after", "heldout")] == [2, 1, 0]
+    assert [items["math/2"][f"num_documents_{when}"] for when in ("before", "after", "heldout")] == [2, 0, 1]
+    summary = made.manifest.extra["audit"]
+    assert summary["verdict"] == "fragments_only"
+    assert summary["documents_by_fate"] == {"contaminated": 1, "duplicate": 1, "heldout": 1, "train": 1}
+    assert (summary["counts"]["items"], summary["counts"]["unknown"]) == (5, 1), "an unknown item is no clean one"
+
+
+def test_a_kept_match_contaminates_only_the_checkpoints_that_read_it(tmp_path: Path) -> None:
+    source = Source("s", (Doc(6, 400), Doc(7, 8, matches=(("law/0", "near"),))), "s", {"law/0": "matched"})
+    whole = run_audit(tmp_path, audit_node(ITEMS, (source,), step=60))
+    order = order_of(whole)
+    first = next(step for step in range(60) if 7 in order.batch(step * BATCH_SIZE, BATCH_SIZE))
+    assert items_of(whole)["law/0"]["first_step"] == first > 0
+    audits = {step: run_audit(tmp_path, audit_node(ITEMS, (source,), step=step)) for step in (first, first + 1)}
+    summaries = {step: made.manifest.extra["audit"] for step, made in audits.items()}
+    assert {step: summary["verdict_at_step"] for step, summary in summaries.items()} == {
+        first: "clean",
+        first + 1: "contaminated",
+    }
+    assert {summary["verdict"] for summary in summaries.values()} == {"contaminated"}
+    assert items_of(audits[first])["law/0"]["first_step"] == -1
+    assert summaries[first]["counts"]["seen_in_training"] == 0
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=6), st.integers(1, 25), st.integers(0, 1000))
+@settings(max_examples=8, deadline=None)
+def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths: list[int], step: int, seed: int) -> None:
+    docs = tuple(Doc(100 + i, SEQ_LEN + n, matches=(("math/0", "near"),) if i % 2 else ()) for i, n in enumerate(lengths))
+    source = Source("s", docs, component="s", statuses={"math/0": "matched"})
+    made = run_audit(tmp_path_factory.mktemp("audit"), audit_node(ITEMS, (source, WEB), step=step, seed=seed))
+    order = order_of(made)
+    wanted = {}
+    for at in range(step):
+        counts = Counter(order.batch(at * BATCH_SIZE, BATCH_SIZE).ravel().tolist())
+        wanted |= {(doc.id, at): counts[doc.number] for doc in docs if doc.matches and counts[doc.number]}
+    found = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("id", "step").agg(pl.col("tokens").sum())
+    assert {(document, at): tokens for document, at, tokens in found.iter_rows()} == wanted
+
+
+def test_a_component_named_otherwise_than_its_source_is_not_missed(tmp_path: Path) -> None:
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak(component="crawl")), step=40))
+    assert made.manifest.extra["audit"]["verdict"] == "contaminated"
+    assert set(pl.read_parquet(made.files("exposures.parquet")[0])["component"]) == {"books", "crawl"}
+
+
+def test_the_worst_matches_quote_the_text_and_the_steps(tmp_path: Path) -> None:
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
+    worst = json.loads(made.files("audit.json")[0].read_text())["worst"]
+    assert [match["tier"] for match in worst] == ["near", "fragment"]
+    assert (worst[0]["text"], worst[0]["id"]) == ("document", WEB.docs[1].id)
+    order = order_of(made)
+    assert worst[0]["steps"] == [at for at in range(40) if 7 in order.batch(at * BATCH_SIZE, BATCH_SIZE)][:10]
+
+
+@pytest.mark.parametrize(
+    ("hole", "message"),
+    [
+        ("a source has no marks", r"corpus\[books\]: none of the 1 given marks"),
+        ("a corpus is missing", r"component books of mixture holds corpus\[books\]"),
+        ("the suite has changed", r"marks\[books\] was not matched against suite\[new\]"),
+        ("an earlier checkpoint", "made from mixture, start_from"),
+    ],
+)
+def test_an_audit_with_a_hole_is_refused(tmp_path: Path, hole: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run_audit(tmp_path, audit_node(ITEMS, (BOOKS, WEB), step=10, hole=hole))
+
+
+@pytest.mark.parametrize(
+    ("lie", "message"),
+    [
+        ("a document is lost", "is in 0 of train, held-out and dropped"),
+        ("the cache holds a dropped document", r"its fate in the corpus is 'contaminated', which cache\[books\] contradicts"),
+        ("an item is not marked", "no marks cover item suite/law/1"),
+    ],
+)
+def test_artifacts_that_contradict_each_other_are_refused(tmp_path: Path, lie: str, message: str) -> None:
+    docs = BOOKS.docs[1:] if lie == "a document is lost" else BOOKS.docs
+    sources = (replace(BOOKS, docs=docs, lie=lie), replace(WEB, lie=lie) if "item" in lie else WEB)
+    with pytest.raises(ValueError, match=message):
+        run_audit(tmp_path, audit_node(ITEMS, sources, step=10))
+
+
+def test_a_standing_match_that_the_status_hides_is_refused(tmp_path: Path) -> None:
+    sources = (replace(BOOKS, statuses={"math/2": "matched"}), WEB)
+    with pytest.raises(ValueError, match="call item suite/math/0 clean, but list a standing match"):
+        run_audit(tmp_path, audit_node(ITEMS, sources, step=10))
+
+
+def test_the_second_witness_refuses_a_step_that_did_not_read_the_document(tmp_path: Path) -> None:
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
+    order = order_of(made)
+    columns = ["component", "id", "step", "sequence", "tokens"]
+    seen = pl.read_parquet(made.files("exposures.parquet")[0]).filter(pl.col("component") == "web").select(columns)
+    assert witness(order, seen, BATCH_SIZE, 5) == 5
+    unread = next(at for at in range(100) if 7 not in order.batch(at * BATCH_SIZE, BATCH_SIZE))
+    with pytest.raises(RuntimeError, match=f"step {unread} read document {WEB.docs[1].id} of web"):
+        witness(order, seen.with_columns(step=pl.lit(unread, pl.Int64)), BATCH_SIZE, 5)
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    versions = {
+        run_audit(tmp_path / name, audit_node(ITEMS, (BOOKS, with_leak()), step=20)).data_version for name in ("one", "two")
+    }
+    assert len(versions) == 1
+
+
+def test_a_useless_config_is_refused() -> None:
+    with pytest.raises(ValueError, match="verified_exposures 0"):
+        AuditConfig(verified_exposures=0)

@@ -1,0 +1,227 @@
+"""A whole evaluation: real artifacts and a real (untrained) model, in this process and as `python -m evals job.json`."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+from unigram import START, byte_tokenizer
+
+from evals.evaluate import evaluate
+from evals.items import ITEMS_FILE, Item, write_items
+from evals.prompts import prompt
+from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
+from lineage.digests import text_digest
+from lineage.jobs import Job
+from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.store import Artifact, Store, Writer
+from trainer.checkpoint import METRICS_SCHEMA, write_checkpoint
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.scoring import load_scorer
+from trainer.train import initial_state
+
+RUN = RunSpec(
+    name="r",
+    model=LlamaConfig(
+        vocab_size=257, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, num_kv_heads=1, max_seq_len=48
+    ),
+    optimizer=AdamWConfig(),
+    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=1, decay_frac=0.5),
+    batch_size=4,
+    seq_len=48,
+    num_steps=10,
+    seed=0,
+    save_every_steps=10,
+)
+CHOICES = ("red", "blue", "a very deep green")
+ITEMS = (
+    *(Item("s", "quiz", f"{n:02d}", f"Colour {n}?", CHOICES[n % 3], "MIT", "d", choices=CHOICES, answer_index=n % 3) for n in range(9)),
+    Item("s", "quiz", "99", "Long?", "x" * 90, "MIT", "d", choices=("x" * 90, "y"), answer_index=0),
+    *(Item("s", "sums", f"{n}", f"What is {n} and {n}? " * 3, f"{2 * n}", "MIT", "d", solution=f"It is {2 * n}.") for n in range(4)),
+)  # fmt: skip
+TEXTS = ("In the beginning was the word. " * 4, "It was a bright cold day in April.", "Call me Ishmael.")
+TASKS = (TaskSpec("heldout", "perplexity"), TaskSpec("quiz", "multiple_choice"), TaskSpec("sums", "gold_bpb"))
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Which of several untrained models."""
+
+    seed: int
+
+
+def write_model(out: Writer, config: Seed) -> None:
+    spec = replace(RUN, seed=config.seed)
+    metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192)], schema=METRICS_SCHEMA, orient="row")
+    write_checkpoint(out, spec, initial_state(spec), metrics, {})
+
+
+def write_tokenizer(out: Writer, config: dict) -> None:
+    byte_tokenizer().save(str(out.folder / "tokenizer.json"))
+    out.extra["tokenizer"] = {"vocab_size": 257, "eos": START}
+
+
+def write_suite(out: Writer, config: dict) -> None:
+    write_items(out.folder / ITEMS_FILE, [replace(item, suite=config["suite"]) for item in ITEMS])
+
+
+def write_corpus(out: Writer, config: dict) -> None:
+    rows = sorted((text_digest(text), text) for text in TEXTS)
+    (out.folder / "heldout").mkdir()
+    frame = pl.DataFrame(rows, schema={"id": pl.String, "text": pl.String}, orient="row")
+    frame.write_parquet(out.folder / "heldout" / "part-00000-of-00001.parquet")
+    out.extra["corpus"] = {"domain": "prose"}
+
+
+MODEL = Node(("model",), None, Stage("tests.model", "1", write_model), Seed(0))
+TOKENIZER = Node(("tokenizer",), None, Stage("tests.tokenizer", "1", write_tokenizer), {})
+CORPUS = Node(("corpus",), None, Stage("tests.corpus", "1", write_corpus), {})
+SUITE = Stage("tests.suite", "1", write_suite)
+
+
+def result(tasks: tuple[TaskSpec, ...] = TASKS, suites: tuple[str, ...] = ("s",)) -> Node:
+    inputs = {
+        "checkpoint": MODEL,
+        "tokenizer": TOKENIZER,
+        "suites": tuple(Node(("suite", name), None, SUITE, {"suite": name}) for name in suites),
+        "corpora": (CORPUS,),
+    }
+    return Node(("eval_result",), "step-00000010", EVAL_RESULT, EvalConfig(tasks, seed=1), inputs)
+
+
+def job(root: Path, node: Node) -> Job:
+    store = Store(str(root))
+    for ancestor in ancestors_first([node])[:-1]:
+        build(store, ancestor)
+    inputs = {
+        name: tuple(resolve(store, n) for n in value) if isinstance(value, tuple) else resolve(store, value)
+        for name, value in node.inputs.items()
+    }
+    return Job(store, spec_of(store, node), inputs, "", "")
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory) -> Artifact:
+    return evaluate(job(tmp_path_factory.mktemp("store"), result()))
+
+
+def records_of(artifact: Artifact) -> pl.DataFrame:
+    return pl.read_parquet(artifact.files("records.parquet")[0])
+
+
+def test_the_artifact_holds_records_and_scores_and_nothing_else(evaluated):
+    assert [entry.path for entry in evaluated.manifest.files] == ["records.parquet", "scores.json"]
+    scores = json.loads(evaluated.files("scores.json")[0].read_text())
+    assert scores == evaluated.manifest.extra["scores"]
+    assert {(s["task"], s["metric"]) for s in scores} == {
+        ("heldout/prose", "bits_per_byte"),
+        ("heldout", "macro_bits_per_byte"),
+        ("heldout", "loss_nats_per_token"),
+        ("heldout", "unigram_entropy_nats_per_token"),
+        *(("quiz", metric) for metric in ("gold_bits_per_byte", "accuracy", "accuracy_per_byte", "chance")),
+        ("sums", "gold_bits_per_byte"),
+    }
+    assert all(s["low"] <= s["value"] <= s["high"] for s in scores)
+    loss = next(s for s in scores if s["metric"] == "loss_nats_per_token")
+    assert loss["value"] == pytest.approx(math.log(257), abs=0.05)  # an untrained model is uniform
+
+
+def test_every_item_has_a_record_and_what_failed_is_counted(evaluated):
+    records = records_of(evaluated)
+    ids = {(task, item) for task, item in records.select("task", "item_id").iter_rows()}
+    assert ids == {(i.task, i.item_id) for i in ITEMS} | {("heldout", text_digest(t)) for t in TEXTS}
+    assert records.height == len(ids)
+    failed = records.filter(pl.col("verdict") == "failed")
+    assert failed["item_id"].to_list() == ["99"]
+    statistics = evaluated.manifest.statistics
+    assert (statistics["rows_in"], statistics["rows_out"], statistics["drops"]) == (17, 16, {"not_scorable": 1})
+    assert statistics["prompts_truncated"] == 4  # each sum's question alone is longer than the context
+
+
+def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
+    model = load_scorer(evaluated.input("checkpoint")).model
+    bpb = {(t, i): b for t, i, b in records_of(evaluated).select("task", "item_id", "bpb").iter_rows()}
+
+    def slow_nats(tokens: list[int], scored: int) -> float:
+        logits = np.asarray(model(jax.numpy.asarray([tokens[:-1]])))[0].astype(np.float64)
+        logged = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return -sum(logged[i - 1, tokens[i]] for i in range(len(tokens) - scored, len(tokens)))
+
+    for item in ITEMS[:9]:
+        ending = f" {item.answer}".encode()
+        tokens = [START, *prompt(item).encode(), *ending]
+        expected = slow_nats(tokens, len(ending)) / math.log(2) / len(ending)
+        assert bpb["quiz", item.item_id] == pytest.approx(expected, rel=1e-4)
+    text = TEXTS[2].encode()
+    assert bpb["heldout", text_digest(TEXTS[2])] == pytest.approx(
+        slow_nats([START, *text], len(text)) / math.log(2) / len(text), rel=1e-4
+    )
+
+
+def test_a_job_process_leaves_the_same_bytes(evaluated, tmp_path):
+    store = job(tmp_path, result()).store
+    made = build(store, result())
+    assert not made.reused
+    assert made.artifact.data_version == evaluated.data_version
+    assert build(store, result()).reused
+
+
+def test_fewer_items_are_a_subset_with_the_same_numbers(evaluated, tmp_path):
+    fewer = evaluate(job(tmp_path, result((TaskSpec("quiz", "multiple_choice", max_items=4),))))
+    everything = {row for row in records_of(evaluated).iter_rows()}
+    rows = set(records_of(fewer).iter_rows())
+    assert len(rows) == 4
+    assert rows <= everything
+
+
+@pytest.mark.parametrize(
+    ("tasks", "suites", "message"),
+    [
+        ((TaskSpec("quizz", "multiple_choice"),), ("s",), "'quizz' has no items in the suites; they have: quiz, sums"),
+        ((TaskSpec("quiz", "multiple_choice"),), ("s", "t"), "'quiz' is in the suites s, t"),
+        ((TaskSpec("sums", "multiple_choice"),), ("s",), "sums is multiple choice, but item 0 has no choices"),
+    ],
+)
+def test_a_task_that_the_suites_cannot_serve_is_refused_and_commits_nothing(tmp_path, tasks, suites, message):
+    work = job(tmp_path, result(tasks, suites))
+    with pytest.raises(ValueError, match=message):
+        evaluate(work)
+    assert work.store.find(work.spec) is None
+
+
+def test_a_tokenizer_of_another_size_is_refused(tmp_path):
+    def write_smaller(out: Writer, config: dict) -> None:
+        write_tokenizer(out, config)
+        document = json.loads((out.folder / "tokenizer.json").read_text())
+        del document["model"]["vocab"]["<|endoftext|>"]
+        (out.folder / "tokenizer.json").write_text(json.dumps(document))
+
+    node = result()
+    smaller = Node(("tokenizer",), None, Stage("tests.smaller", "1", write_smaller), {})
+    with pytest.raises(ValueError, match="has 256 tokens, the checkpoint's model 257"):
+        evaluate(job(tmp_path, replace(node, inputs={**node.inputs, "tokenizer": smaller})))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "vibes"}, "task x: kind is 'vibes'; allowed: perplexity, multiple_choice, gold_bpb"),
+        ({"name": " "}, "task name is ' '"),
+        ({"max_items": 0}, "task x: max_items is 0; it must be at least 1"),
+        ({"max_bytes_per_domain": 3}, "task x: max_bytes_per_domain is 3; it must be at least 4"),
+        ({"max_bytes_per_document": 0}, "task x: max_bytes_per_document is 0; it must be at least 4"),
+    ],
+)
+def test_a_bad_task_names_its_field_and_what_is_allowed(fields, message):
+    with pytest.raises(ValueError, match=message):
+        TaskSpec(**{"name": "x", "kind": "perplexity"} | fields)
+
+
+@pytest.mark.parametrize("tasks", [(), (TaskSpec("x", "perplexity"), TaskSpec("x", "gold_bpb"))])
+def test_a_config_needs_tasks_of_different_names(tasks):
+    with pytest.raises(ValueError, match="at least one, each name once"):
+        EvalConfig(tasks, seed=0)
