@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import requests
+from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,8 @@ def _fetch_rest(url: str, partial: Path, what: str) -> None:
 
 
 def _bar() -> Progress:
-    return Progress(TextColumn("{task.description:<40}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), transient=True)
+    columns = (TextColumn("{task.description:<44}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, console=Console(stderr=True))
 
 
 def _retry_after(response: requests.Response, attempt: int) -> float:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from rich.progress import track
 
 from datakit.documents import read_documents, write_parquet
 from datakit.minhash import FOLDER as MINHASH_FOLDER
 from datakit.shingles import jaccard, shingle_hashes
 from lineage.plan import Stage
+from lineage.progress import track
 from lineage.store import Artifact, Writer
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def near_matches(signatures: pl.DataFrame, texts: Mapping[str, str], config: Dup
     sets = _ShingleSets(texts, config.ngram_words)
     found = []
     rows = signatures.filter(pl.col("id").is_in(list(texts))).sort("id").select("id", "bands").iter_rows()
-    for document_id, bands in track(rows, description=f"{'verifying near-duplicates':<40}", total=len(texts)):
+    for document_id, bands in track(rows, "verifying near-duplicates", len(texts)):
         candidates = sorted({kept for band in bands for kept in kept_by_band.get(band, ())})
         match = _first_match(document_id, candidates, sets, config.min_jaccard)
         if match is not None:

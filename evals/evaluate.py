@@ -3,7 +3,6 @@
 import json
 import logging
 
-from rich.progress import track
 from tokenizers import Tokenizer
 
 from evals.benchmarks import evaluate_benchmark
@@ -14,6 +13,7 @@ from evals.stage import EvalConfig
 from lineage.config import from_jsonable
 from lineage.jobs import Job
 from lineage.measure import measuring
+from lineage.progress import track
 from lineage.store import Artifact
 from trainer.scoring import load_scorer
 
@@ -40,7 +40,7 @@ def evaluate(job: Job) -> Artifact:
         scores: list[Score] = []
         records: list[EvalRecord] = []
         version = checkpoint.data_version
-        for task in track(config.tasks, description=f"{job.spec.name:<40}"):
+        for task in track(config.tasks, job.spec.name, len(config.tasks)):
             if task.kind == "perplexity":
                 done = evaluate_perplexity(scorer, tokenizer, start, task, corpora, version, config.seed)
             else:

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from rich.progress import track
+from lineage.progress import track
 
 log = logging.getLogger(__name__)
 
@@ -92,13 +92,13 @@ def _results(
     title: str,
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if workers <= 1 or len(pending) <= 1:
-        for name in track(pending, description=f"{title:<40}", disable=len(pending) <= 1):
+        for name in track(pending, title, len(pending)):
             yield name, folder.run(name, function, tasks[name])
         return
     with ProcessPoolExecutor(min(workers, len(pending)), mp_context=get_context("forkserver")) as pool:
         futures = {pool.submit(folder.run, name, function, tasks[name]): name for name in pending}
         try:
-            for future in track(as_completed(futures), description=f"{title:<40}", total=len(futures)):
+            for future in track(as_completed(futures), title, len(futures)):
                 yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)

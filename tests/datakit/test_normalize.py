@@ -1,0 +1,169 @@
+"""Normalization: content ids, named drops, and bad input that never stops a source."""
+
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from datakit.documents import read_documents
+from datakit.html_text import html_to_text
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.readers import Record, read_file
+from datakit.sources import Format, PypiFiles, Source, WheelPin
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage, build
+from lineage.store import Artifact, Store, Writer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Raw files by name; bytes are given as latin-1 text."""
+
+    files: Mapping[str, str]
+
+
+def write_files(out: Writer, config: Files) -> None:
+    for name, content in config.files.items():
+        (out.folder / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (out.folder / "files" / name).write_bytes(content.encode("latin-1"))
+
+
+FILES = Stage("tests.files", "1", write_files)
+
+
+def normalized(root: Path, files: Mapping[str, str], format: Format = "text", workers: int = 1) -> Artifact:
+    raw = Node(("raw",), "s", FILES, Files(files))
+    node = Node(("normalized",), "s", NORMALIZE, NormalizeConfig("s", format, "prose"), {"raw": raw})
+    store = Store(str(root), workers=workers)
+    build(store, raw)
+    return build(store, node).artifact
+
+
+def jsonl(*texts: object) -> str:
+    lines = "\n".join(json.dumps({"id": i, "text": text}) for i, text in enumerate(texts))
+    return lzma.compress(lines.encode()).decode("latin-1")
+
+
+def test_ids_are_the_digest_of_the_text_sorted_and_unique(tmp_path: Path) -> None:
+    artifact = normalized(tmp_path, {"a": "Hello world", "b": "Duplicate text", "c": "Hello world"})
+    documents = read_documents(artifact)
+    assert documents["id"].to_list() == ["43ce8537fcd01d36852e1e197d151e91", "7351f89812f97382b91d05b31e04dd7f"]
+    assert artifact.manifest.statistics["drops"] == {"exact_duplicate": 1}
+    assert [json.loads(m)["source_id"] for m in documents["metadata"]] == ["b", "a"], "the first of equal texts stays"
+
+
+def test_every_drop_has_its_name(tmp_path: Path) -> None:
+    texts = ["fine", "", None, " \n\t ", "half a \ud800 pair", "fine"]
+    artifact = normalized(tmp_path, {"f": jsonl(*texts)}, "xz_text")
+    assert artifact.manifest.statistics["drops"] == {
+        "empty": 2,
+        "exact_duplicate": 1,
+        "lone_surrogate": 1,
+        "whitespace_only": 1,
+    }
+    dropped = pl.read_parquet(artifact.files("dropped.parquet")[0])
+    assert set(dropped["reason"]) == {"empty", "exact_duplicate", "lone_surrogate", "whitespace_only"}
+    assert artifact.manifest.statistics["rows_in"] == artifact.manifest.statistics["rows_out"] + 5
+
+
+def test_a_file_that_is_not_utf8_is_a_drop(tmp_path: Path) -> None:
+    artifact = normalized(tmp_path, {"bad": "\xff\xfe broken", "good": "fine"})
+    assert artifact.manifest.statistics["drops"] == {"invalid_utf8": 1}
+
+
+def test_sixteen_megabytes_of_spaces_are_a_drop_or_a_cap(tmp_path: Path) -> None:
+    spaces = " " * (16 << 20)
+    artifact = normalized(tmp_path, {"all": spaces, "most": f"before{spaces}after"})
+    assert artifact.manifest.statistics["drops"] == {"whitespace_only": 1}
+    assert artifact.manifest.statistics["whitespace_runs_capped"] == 1
+    assert read_documents(artifact)["text"].to_list() == [f"before{' ' * 128}after"]
+
+
+def test_the_characters_of_a_special_token_stay_text(tmp_path: Path) -> None:
+    text = "a quoted <|endoftext|> stays"
+    assert read_documents(normalized(tmp_path, {"a": text}))["text"].to_list() == [text]
+
+
+def test_a_source_with_nothing_in_it_stops_with_its_counts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no document survives of 2 records; dropped: \{'empty': 1, 'whitespace_only': 1\}"):
+        normalized(tmp_path, {"a": "", "b": "   "})
+
+
+def test_a_wrong_field_name_stops_and_names_what_is_there(tmp_path: Path) -> None:
+    content = json.dumps({"T": {"title": "T", "abstract": "text"}})
+    with pytest.raises(ValueError, match="no record has the field 'extract'; the records have: abstract, title"):
+        normalized(tmp_path, {"w.json": content}, "wiki_json")
+
+
+def test_workers_change_no_byte(tmp_path: Path) -> None:
+    files = {f"{i:02d}": f"document {i} " * 300_000 for i in range(6)}
+    versions = {normalized(tmp_path / str(w), files, workers=w).data_version for w in (1, 2)}
+    assert len(versions) == 1
+
+
+def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path) -> None:
+    """The child dies inside the second of three shards (its reader kills it); the next run redoes two, not three."""
+    files = {f"{i}": f"document {i} " * 900_000 for i in range(3)}
+    whole = normalized(tmp_path / "whole", files)
+    code = (
+        "import os, signal, sys, datakit.normalize as n; from pathlib import Path; from test_normalize import *\n"
+        "real, marker = n.read_file, Path(sys.argv[1]) / 'read'\n"
+        "def read(format, name, path):\n"
+        "    with marker.open('a') as stream: stream.write(name)\n"
+        "    if marker.read_text() == '01': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    yield from real(format, name, path)\n"
+        "n.read_file = read\n"
+        "print(normalized(Path(sys.argv[1]), {str(i): f'document {i} ' * 900_000 for i in range(3)}).data_version)"
+    )
+    root = tmp_path / "killed"
+    root.mkdir()
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    runs = [
+        subprocess.run([sys.executable, "-c", code, str(root)], env=environment, capture_output=True, text=True, timeout=120)
+        for _ in range(2)
+    ]
+    assert runs[0].returncode == -signal.SIGKILL
+    assert runs[1].stdout.split() == [whole.data_version], runs[1].stderr
+    assert (root / "read").read_text() == "0112"
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "content", "texts"),
+    [
+        ("python", "a.py", "x = 1\n", ["x = 1\n"]),
+        ("html", "a.html", "<h1>A</h1><p>b&amp;c</p>", ["A\n\nb&c"]),
+        ("bible_python", "b.py", 'bible = Bible(V, """one\n\ntwo""")', ["one\ntwo"]),
+        ("topics_python", "t.py", "topics = {'b': 'B', 'a': 'A'}", ["A", "B"]),
+        ("metadata", "m", "Name: x\nVersion: 1\n\n# Title\nbody\n", ["# Title\nbody\n"]),
+        ("wiki_json", "w", json.dumps({"T": {"title": "T", "extract": "lead"}, "U": {"extract": None}}), ["T\n\nlead", None]),
+        ("docstrings", "d.py", f'def f():\n    """{"word " * 90}."""\n', [f"{'word ' * 90}."]),
+    ],
+)
+def test_each_format_is_read(tmp_path: Path, format: Format, name: str, content: str, texts: list) -> None:
+    path = tmp_path / "file"
+    path.write_text(content)
+    assert [record.text for record in read_file(format, name, path) if isinstance(record, Record)] == texts
+
+
+def test_html_keeps_preformatted_text_and_drops_scripts() -> None:
+    page = "<body><script>x()</script><nav>menu</nav><p>a\n b</p><pre>  x\n   y</pre><ul><li>one</li><li>two</li></ul></body>"
+    assert html_to_text(page) == "a b\n\n  x\n   y\n\none\n\ntwo"
+
+
+def test_bad_sources_are_refused_by_name() -> None:
+    pin = WheelPin("p", "1", "0" * 64)
+    with pytest.raises(ValueError, match="domain is 'poetry'; allowed: prose"):
+        Source("s", PypiFiles(pin, ("*",)), "text", "poetry", "MIT", "", 1.0)
+    with pytest.raises(ValueError, match="not 64 hex digits"):
+        WheelPin("p", "1", "abc")
+    assert text_digest("before" + " " * 100 + "after") == "3007bdcb3f524688adef263561047c77"
