@@ -9,7 +9,7 @@ from marin_assets.canary import canary_asset, canary_data_families, canary_run_f
 from marin_assets.data import canonical_families
 from marin_assets.factory import Family, family_asset
 from marin_assets.ferry import ferry_families
-from marin_assets.operations import ferry_expiry, pass_rate_asset
+from marin_assets.operations import ferry_expiry_asset, pass_rate_asset
 from marin_assets.runs import run_assets
 from recipes.ferry import Ferry
 from recipes.lab import cpu_band, default_line, smoke_ferry
@@ -42,7 +42,7 @@ def build_defs(lab: LabResource, *, ferry: Ferry, line: Line) -> dg.Definitions:
             canary_asset(cpu_band()),
             pass_rate_asset("ferry"),
             pass_rate_asset("canary_cpu"),
-            ferry_expiry,
+            ferry_expiry_asset(),
         ],
         jobs=[sail, canary, rates, evaluate, audit, expiry],
         schedules=campaigns.schedules(sail, expiry),

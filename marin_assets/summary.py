@@ -85,7 +85,6 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
                 [asset],
                 partition_key=asset_partition,
                 instance=instance,
-                resources={"lab": resource},
                 raise_on_error=True,
                 selection=[asset.key],
             )

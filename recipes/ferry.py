@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from datakit.sources import PypiFiles, WheelPin
-
 from datakit.roster import ROSTER, RosterConfig
+from datakit.sources import PypiFiles, WheelPin
 from evals.report import REPORT, ReportConfig
 from lineage.plan import MissingArtifactError, Node, ancestors_first, resolve
 from lineage.store import Store

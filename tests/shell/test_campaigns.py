@@ -32,7 +32,7 @@ def test_the_schedule_asks_for_the_running_day_at_half_past_six(sailed: Sailed) 
 
 def test_a_ferry_that_passed_starts_the_canary_of_its_day(sailed: Sailed) -> None:
     sensor = sailed.definitions.get_sensor_def("canary_cpu_after_ferry")
-    event = next(e for e in sailed.instance.all_logs(sailed.run.run_id) if e.dagster_event and e.dagster_event.is_run_success)
+    event = next(e for e in sailed.instance.all_logs(sailed.run.run_id) if e.dagster_event and e.dagster_event.is_job_success)
     context = dg.build_run_status_sensor_context(
         sensor_name=sensor.name,
         dagster_event=event.dagster_event,

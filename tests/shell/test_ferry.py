@@ -94,7 +94,8 @@ def test_a_broken_promise_fails_the_ferry_and_names_it(tmp_path: Path) -> None:
         result = definitions.resolve_job_def("smoke_ferry").execute_in_process(
             partition_key=DAY, instance=instance, raise_on_error=False
         )
-        failed = [e.asset_check_evaluation_data for e in result.all_events if e.is_asset_check_evaluation]
+        kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        failed = [e.asset_check_evaluation_data for e in result.all_events if e.event_type is kind]
         names = {(e.asset_key.to_user_string(), e.check_name) for e in failed if not e.passed}
     assert not result.success
     assert any("normalized" in key for key, _ in names), names
@@ -111,6 +112,6 @@ def test_a_source_that_the_roster_leaves_out_is_said_to_be(sailed: Sailed, tmp_p
     build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=False))
     asset = definitions.resolve_assets_def(dg.AssetKey(["ferry", "datakit", "raw", "python_topics"]))
     with dg.instance_for_test() as instance:
-        result = dg.materialize([asset], partition_key=DAY, instance=instance, resources={"lab": resource})
+        result = dg.materialize([asset], partition_key=DAY, instance=instance)
         event = result.asset_materializations_for_node("ferry__datakit__raw__python_topics")[0]
     assert "does not name python_topics" in event.metadata["left_out"].value
