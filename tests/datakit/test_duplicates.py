@@ -68,6 +68,15 @@ def test_the_matches_are_those_of_comparing_every_pair(texts, threshold):
     assert {m.id: m.kept_id for m in found} == all_pairs(texts, threshold)
 
 
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.8, 1.0])
+def test_in_dense_neighbourhoods_too(threshold):
+    """Here most documents repeat some that stay and some that leave, and an upper-case copy repeats its text exactly."""
+    texts = {edited(base, seed=seed, edits=edits) for base in BASES[:2] for seed in range(6) for edits in range(4)}
+    texts |= {text.upper() for text in BASES}
+    found = found_matches(sorted(texts), DuplicatesConfig(min_jaccard=threshold))
+    assert {m.id: m.kept_id for m in found} == all_pairs(texts, threshold) != {}
+
+
 @settings(max_examples=40, deadline=None)
 @given(small_corpora(), st.randoms())
 def test_the_order_of_the_documents_does_not_matter(texts, random):
@@ -91,7 +100,7 @@ def test_a_document_leaves_only_for_one_that_stays(tmp_path):
     made_here = made(tmp_path, duplicates((Texts("chain", tuple(chain)),), signed=SURE))
     table = rows(made_here)
     kept, gone = table.filter(pl.col("is_kept")), table.filter(~pl.col("is_kept"))
-    assert gone.height > 0 and kept.height > 1
+    assert gone.height > 0 and kept.height > 1 and not set(kept["id"]) & set(gone["id"])
     text_of = {text_digest(text): text for text in chain}
     for row in gone.iter_rows(named=True):
         assert row["matched_id"] in set(kept["id"]) and row["cluster_id"] == row["matched_id"]

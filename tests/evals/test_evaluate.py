@@ -39,10 +39,16 @@ RUN = RunSpec(
 )
 CHOICES = ("red", "blue", "a very deep green")
 ITEMS = (
-    *(Item("s", "quiz", f"{n:02d}", f"Colour {n}?", CHOICES[n % 3], "MIT", "d", choices=CHOICES, answer_index=n % 3) for n in range(9)),
+    *(
+        Item("s", "quiz", f"{n:02d}", f"Colour {n}?", CHOICES[n % 3], "MIT", "d", choices=CHOICES, answer_index=n % 3)
+        for n in range(9)
+    ),
     Item("s", "quiz", "99", "Long?", "x" * 90, "MIT", "d", choices=("x" * 90, "y"), answer_index=0),
-    *(Item("s", "sums", f"{n}", f"What is {n} and {n}? " * 3, f"{2 * n}", "MIT", "d", solution=f"It is {2 * n}.") for n in range(4)),
-)  # fmt: skip
+    *(
+        Item("s", "sums", f"{n}", f"What is {n} and {n}? " * 3, f"{2 * n}", "MIT", "d", solution=f"It is {2 * n}.")
+        for n in range(4)
+    ),
+)
 TEXTS = ("In the beginning was the word. " * 4, "It was a bright cold day in April.", "Call me Ishmael.")
 TASKS = (TaskSpec("heldout", "perplexity"), TaskSpec("quiz", "multiple_choice"), TaskSpec("sums", "gold_bpb"))
 
@@ -172,7 +178,7 @@ def test_a_job_process_leaves_the_same_bytes(evaluated, tmp_path):
 
 def test_fewer_items_are_a_subset_with_the_same_numbers(evaluated, tmp_path):
     fewer = evaluate(job(tmp_path, result((TaskSpec("quiz", "multiple_choice", max_items=4),))))
-    everything = {row for row in records_of(evaluated).iter_rows()}
+    everything = set(records_of(evaluated).iter_rows())
     rows = set(records_of(fewer).iter_rows())
     assert len(rows) == 4
     assert rows <= everything
