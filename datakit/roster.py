@@ -49,7 +49,8 @@ def write_roster(out: Writer, config: RosterConfig) -> None:
     (out.folder / "roster.json").write_text(json.dumps(roster, indent=1) + "\n")
     out.extra["roster"] = roster
     out.record(rows_in=len(config.sources) + len(config.left_out), rows_out=len(config.sources))
-    out.record(drops={"registry_unreachable": len(config.left_out)} if config.left_out else {})
+    why = "not_needed_online" if config.reachable else "registry_unreachable"
+    out.record(drops={why: len(config.left_out)} if config.left_out else {})
 
 
 ROSTER = Stage("datakit.roster", "1", write_roster)

@@ -17,10 +17,9 @@ DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC unless tol
 
 
 @app.callback()
-def set_up_logging(verbose: Annotated[bool, typer.Option(help="Show Dagster's own log too.")] = False) -> None:
+def set_up_logging() -> None:
     """An open language-model lab as one Dagster asset graph."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("dagster").setLevel(logging.INFO if verbose else logging.ERROR)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -23,6 +24,8 @@ from resources.lab import REPOSITORY, Lab, LabResource, lab_from_environment
 
 log = logging.getLogger(__name__)
 CAMPAIGNS = ("ferry", "canary_cpu")
+QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+"""Dagster's events go to the instance, where the UI shows them; the terminal is for progress and results."""
 
 
 def run_ferry(day: str, *, direct: bool, console: Console) -> bool:
@@ -55,7 +58,11 @@ def run_job(resource: LabResource, job: str, partition: str) -> bool:
     definition = build_defs(resource, ferry=smoke_ferry(), line=default_line()).resolve_job_def(job)
     with dg.DagsterInstance.get() as instance:
         result = definition.execute_in_process(
-            partition_key=partition, instance=instance, raise_on_error=False, tags={"marin/launched_by": "command line"}
+            partition_key=partition,
+            instance=instance,
+            raise_on_error=False,
+            tags={"marin/launched_by": "command line"},
+            run_config=QUIET,
         )
     return result.success
 
@@ -87,6 +94,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
                 instance=instance,
                 raise_on_error=True,
                 selection=[asset.key],
+                run_config=QUIET,
             )
             log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
     return resolve(lab.store, node)
@@ -122,7 +130,9 @@ def print_ferry(store: Store, day: str, before: set[str], seconds: float, consol
     reused = sum(artifact.spec.address in before for artifact in artifacts)
     by_stage = {artifact.spec.stage: artifact for artifact in artifacts}
     scores = by_stage["evals.result"].manifest.extra["scores"]
-    console.print(stage_table(stage_rows(artifacts), title=f"smoke ferry {day}"))
+    rows = stage_rows(artifacts)
+    console.print(stage_table(rows, title=f"smoke ferry {day}: in > out"))
+    console.print(drops_table(rows))
     console.print(scores_table(scores))
     console.print(_loss_line(by_stage["trainer.checkpoint"], unigram_entropy(scores)))
     console.print(f"audit: [bold]{report.manifest.extra['verdict']}[/] " + _audit_counts(by_stage["evals.audit"]))
@@ -146,25 +156,44 @@ def _audit_counts(audit: Artifact) -> str:
 
 
 def stage_table(rows: list[StageRow], title: str) -> Table:
-    """Per stage: rows, bytes and tokens in and out, drops by reason, seconds, peak memory."""
+    """Per stage: rows, bytes and tokens in and out, seconds, peak memory."""
     table = Table(title=title, title_style="bold", header_style="bold", pad_edge=False)
-    table.add_column("stage")
-    for name in ("rows in", "rows out", "MB in", "MB out", "tokens in", "tokens out"):
-        table.add_column(name, justify="right")
-    table.add_column("drops", ratio=1)
-    table.add_column("s", justify="right")
-    table.add_column("peak MiB", justify="right")
+    table.add_column("stage", no_wrap=True)
+    for name in ("rows", "MB", "tokens", "s", "MiB"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        drops = ", ".join(f"{reason} {count:,}" for reason, count in row.drops.items())
+        name = row.stage.partition(".")[2]
         table.add_row(
-            f"{row.stage} x{row.num_artifacts}" if row.num_artifacts > 1 else row.stage,
-            *(f"{count:,}" if count else "" for count in (row.rows_in, row.rows_out)),
-            *(f"{count / 1e6:.1f}" if count else "" for count in (row.bytes_in, row.bytes_out)),
-            *(f"{count:,}" if count else "" for count in (row.tokens_in, row.tokens_out)),
-            drops,
+            f"{name} x{row.num_artifacts}" if row.num_artifacts > 1 else name,
+            _in_and_out(row.rows_in, row.rows_out, "{:,}".format),
+            _in_and_out(row.bytes_in, row.bytes_out, _megabytes),
+            _in_and_out(row.tokens_in, row.tokens_out, "{:,}".format),
             f"{row.seconds:.1f}",
             f"{row.peak_mib:.0f}",
         )
+    return table
+
+
+def _in_and_out(before: int, after: int, shown: Callable[[int], str]) -> str:
+    """Both numbers where both were counted and differ, the one there is otherwise."""
+    if before and after and before != after:
+        return f"{shown(before)} > {shown(after)}"
+    return shown(before or after) if before or after else ""
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f}"
+
+
+def drops_table(rows: list[StageRow]) -> Table:
+    """Every reason for which a stage dropped rows."""
+    table = Table(title="drops", title_style="bold", header_style="bold", pad_edge=False)
+    for name in ("stage", "reason"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("rows", justify="right")
+    for row in rows:
+        for reason, count in row.drops.items():
+            table.add_row(row.stage.partition(".")[2], reason, f"{count:,}")
     return table
 
 

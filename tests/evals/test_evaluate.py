@@ -38,14 +38,16 @@ RUN = RunSpec(
     save_every_steps=10,
 )
 CHOICES = ("red", "blue", "a very deep green")
+QUIZ = Item("s", "quiz", "99", "Long?", "x" * 90, "MIT", "d", choices=("x" * 90, "y"), answer_index=0)
+SUMS = Item("s", "sums", "", "?", "", "MIT", "d")
 ITEMS = (
+    QUIZ,
     *(
-        Item("s", "quiz", f"{n:02d}", f"Colour {n}?", CHOICES[n % 3], "MIT", "d", choices=CHOICES, answer_index=n % 3)
+        replace(QUIZ, item_id=f"{n:02d}", question=f"Colour {n}?", answer=CHOICES[n % 3], choices=CHOICES, answer_index=n % 3)
         for n in range(9)
     ),
-    Item("s", "quiz", "99", "Long?", "x" * 90, "MIT", "d", choices=("x" * 90, "y"), answer_index=0),
     *(
-        Item("s", "sums", f"{n}", f"What is {n} and {n}? " * 3, f"{2 * n}", "MIT", "d", solution=f"It is {2 * n}.")
+        replace(SUMS, item_id=f"{n}", question=f"What is {n} and {n}? " * 3, answer=f"{2 * n}", solution=f"It is {2 * n}.")
         for n in range(4)
     ),
 )
@@ -157,7 +159,7 @@ def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
         logged = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return -sum(logged[i - 1, tokens[i]] for i in range(len(tokens) - scored, len(tokens)))
 
-    for item in ITEMS[:9]:
+    for item in ITEMS[1:3]:  # two lengths: each is compiled anew
         ending = f" {item.answer}".encode()
         tokens = [START, *prompt(item).encode(), *ending]
         expected = slow_nats(tokens, len(ending)) / math.log(2) / len(ending)

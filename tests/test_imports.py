@@ -1,0 +1,66 @@
+"""The house: imports run from the shell to the engines to the ground, never back (DESIGN, section 1)."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
+ALLOWED = {
+    "lineage": frozenset(),
+    "datakit": frozenset({"lineage"}),
+    "trainer": frozenset({"lineage"}),
+    "evals": frozenset({"lineage", "trainer"}),
+    "recipes": frozenset({"lineage", "datakit", "trainer", "evals"}),
+    **dict.fromkeys(SHELL, SHELL | {"lineage", "datakit", "trainer", "evals", "recipes"}),
+}
+
+
+def imported_by(path: Path) -> set[str]:
+    """Top-level names that a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            names.add((node.module or "").split(".")[0])
+    return names
+
+
+def graph() -> dict[str, dict[str, list[str]]]:
+    """package -> imported name -> files that import it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for package in ALLOWED:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for name in imported_by(path) - {package}:
+                found.setdefault(package, {}).setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_imports_run_one_way() -> None:
+    found = graph()
+    for package, targets in found.items():
+        print(package, "->", ", ".join(sorted(set(targets) & set(ALLOWED))) or "nothing of ours")
+    backwards = {
+        (package, name): files
+        for package, targets in found.items()
+        for name, files in targets.items()
+        if name in ALLOWED and name not in ALLOWED[package]
+    }
+    assert not backwards
+
+
+def test_only_the_shell_knows_dagster() -> None:
+    knows = {package for package, targets in graph().items() if any(name.startswith("dagster") for name in targets)}
+    assert knows <= SHELL
+
+
+def test_private_dagster_stays_in_its_wrapper() -> None:
+    private = [
+        path.relative_to(ROOT).as_posix()
+        for package in SHELL
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster._")
+    ]
+    assert private == ["resources/dagster_private.py"]
