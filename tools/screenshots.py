@@ -47,7 +47,7 @@ def main(target: Path) -> None:
     with webserver() as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         page = browser.new_page(viewport={"width": 1800, "height": 1000})
-        expanded = urllib.parse.quote(",".join(f"marin@marin:{group}" for group in FERRY_GROUPS), safe="")
+        expanded = urllib.parse.quote(",".join(f"marin@workspace.yaml:{group}" for group in FERRY_GROUPS), safe="")
         shoot(page, f"{base}/asset-groups", target / "lineage_groups.png", 8)
         shoot(page, f"{base}/asset-groups?expanded={expanded}", target / "lineage_ferry.png", 8)
         shoot(page, f"{base}/runs/{run.run_id}", target / "ferry_run.png", 8)
