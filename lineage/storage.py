@@ -104,8 +104,11 @@ class Storage:
     def delete(self, address: str) -> None:
         """Delete a file or a folder; nothing happens when there is none."""
         filesystem, path = fsspec.url_to_fs(self.uri(address))
-        if filesystem.exists(path):
-            filesystem.rm(path, recursive=True)
+        while filesystem.exists(path):
+            try:
+                filesystem.rm(path, recursive=True)
+            except FileNotFoundError:  # a winner and its loser delete the loser's data at the same time
+                continue
 
 
 def _create_local(path: Path, text: str) -> bool:

@@ -110,17 +110,18 @@ class TokenCache:
         folder = artifact.folder() / FOLDER
         shards = tuple(ShardInfo(**shard) for shard in facts["shards"])
         arrays, ends, ids, base = [], [np.zeros(0, np.int64)], [np.zeros((0, ID_BYTES), np.uint8)], 0
+        dtype = np.dtype(facts["dtype"]).newbyteorder("<")
         for shard in shards:
-            tokens = _map(folder / f"{shard.name}.tokens", np.dtype(facts["dtype"]).newbyteorder("<"))
+            _check_sizes(artifact.name, folder, shard, dtype)
             shard_ends = np.fromfile(folder / f"{shard.name}.ends", dtype="<i8")
             shard_ids = np.fromfile(folder / f"{shard.name}.ids", dtype=np.uint8).reshape(-1, ID_BYTES)
-            found = (tokens.size, shard_ends.size, shard_ids.shape[0], int(shard_ends[-1]) if shard_ends.size else 0)
-            if found != (shard.num_tokens, shard.num_documents, shard.num_documents, shard.num_tokens):
+            last_end = int(shard_ends[-1]) if shard_ends.size else 0
+            if last_end != shard.num_tokens or np.any(np.diff(shard_ends, prepend=0) < 0):
                 raise ValueError(
-                    f"{artifact.name}: shard {shard.name} holds (tokens, ends, ids, last end) {found}; its manifest says "
-                    f"{shard.num_tokens} tokens and {shard.num_documents} documents"
+                    f"{artifact.name}: the document ends of shard {shard.name} must rise to its {shard.num_tokens} tokens; the "
+                    f"last end is {last_end}"
                 )
-            arrays.append(tokens)
+            arrays.append(_map(folder / f"{shard.name}.tokens", dtype))
             ends.append(shard_ends + base)
             ids.append(shard_ids)
             base += shard.num_tokens
@@ -170,19 +171,36 @@ class TokenCache:
         return (int(self.ends[index - 1]) if index else 0), int(self.ends[index])
 
     def documents_between(self, start: int, stop: int) -> list[tuple[str, int, int]]:
-        """(id, start, stop) of every document with a token in `[start, stop)`; spans are the documents' own."""
+        """(id, start, stop) of every document with a token in `[start, stop)`; spans are the documents' own, none is empty."""
         first = int(np.searchsorted(self.ends, start, side="right"))
         found = []
         for index in range(first, self.num_documents):
             low = int(self.ends[index - 1]) if index else 0
             if low >= stop:
                 break
-            found.append((self.ids[index].tobytes().hex(), low, int(self.ends[index])))
+            high = int(self.ends[index])
+            if max(low, start) < min(high, stop):
+                found.append((self.ids[index].tobytes().hex(), low, high))
         return found
 
     @cached_property
     def _index(self) -> dict[bytes, int]:
         return {row.tobytes(): i for i, row in enumerate(self.ids)}
+
+
+def _check_sizes(name: str, folder: Path, shard: ShardInfo, dtype: np.dtype) -> None:
+    wanted = {
+        "tokens": shard.num_tokens * dtype.itemsize,
+        "ends": shard.num_documents * 8,
+        "ids": shard.num_documents * ID_BYTES,
+    }
+    for suffix, num_bytes in wanted.items():
+        found = (folder / f"{shard.name}.{suffix}").stat().st_size
+        if found != num_bytes:
+            raise ValueError(
+                f"{name}: shard {shard.name} holds {found} bytes of .{suffix}, not {num_bytes}; its manifest says "
+                f"{shard.num_tokens} tokens and {shard.num_documents} documents, the tokens as {dtype.name}"
+            )
 
 
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:

@@ -11,6 +11,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,8 @@ class Site:
     failures: list[int] = field(default_factory=list)
     redirects: dict[str, str] = field(default_factory=dict)
     chunk_seconds: float = 0.0
+    wrong_ranges: int = 0
+    """How many answers to a Range hold other bytes than were asked for, and say so."""
     ranges: list[str | None] = field(default_factory=list)
     visits: int = 0
 
@@ -66,7 +69,11 @@ def serving(site: Site) -> Iterator[str]:
             asked = self.headers.get("Range")
             site.ranges.append(asked)
             start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+            if asked and site.wrong_ranges:
+                site.wrong_ranges, start = site.wrong_ranges - 1, start + 5
             self.send_response(206 if asked else 200)
+            if asked:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
             self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
@@ -100,6 +107,25 @@ def test_a_cut_connection_is_resumed_at_the_missing_byte(tmp_path: Path) -> None
     assert first is None and second is not None
     resumed_at = int(second.removeprefix("bytes=").removesuffix("-"))
     assert 1_000_000 - CHUNK_BYTES < resumed_at <= 1_000_000
+
+
+def test_bytes_of_another_range_are_not_appended(tmp_path: Path) -> None:
+    (tmp_path / "f.partial").write_bytes(CONTENT[:1000])
+    site = Site({"/f": CONTENT}, wrong_ranges=1)
+    with serving(site) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert site.ranges == ["bytes=1000-", None]
+
+
+def test_two_that_want_one_file_fetch_it_once(tmp_path: Path) -> None:
+    site = Site({"/f": CONTENT}, chunk_seconds=0.005)
+    with serving(site) as base, ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(download, f"{base}/f", tmp_path / "f", sha256=SHA256, what="f") for _ in range(2)]
+        for job in jobs:
+            job.result()
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert site.visits == 1
 
 
 def test_a_wrong_hash_names_both_and_leaves_nothing(tmp_path: Path) -> None:
@@ -163,6 +189,27 @@ def wheel(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    for variable, value in {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": os.devnull}.items():
+        monkeypatch.setenv(variable, value)
+    for variable in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_an_index_that_only_fails_is_unreachable_and_one_without_the_package_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = WheelPin("tinytext", "1.0", "0" * 64)
+    with serving(Site(failures=[503] * 20)) as base:
+        use_index(monkeypatch, f"{base}/simple")
+        with pytest.raises(RegistryUnreachableError, match="503"):
+            ensure_downloaded(pin, tmp_path)
+    with serving(Site()) as base:
+        use_index(monkeypatch, f"{base}/simple")
+        with pytest.raises(ValueError, match=r"(?s)cannot resolve tinytext==1\.0.*No matching distribution"):
+            ensure_downloaded(pin, tmp_path)
+
+
 def test_a_pin_is_fetched_from_the_index_that_pip_is_set_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "tinytext-1.0-py3-none-any.whl"
     content = wheel(tmp_path / name)
@@ -170,10 +217,7 @@ def test_a_pin_is_fetched_from_the_index_that_pip_is_set_up_for(tmp_path: Path, 
     page = f'<!doctype html><a href="/files/{name}">{name}</a>'.encode()
     site = Site({"/simple/tinytext/": page, f"/files/{name}": content})
     with serving(site) as base:
-        for variable, value in {"PIP_INDEX_URL": f"{base}/simple", "PIP_CONFIG_FILE": os.devnull}.items():
-            monkeypatch.setenv(variable, value)
-        for variable in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
-            monkeypatch.delenv(variable, raising=False)
+        use_index(monkeypatch, f"{base}/simple")
         path = ensure_downloaded(pin, tmp_path / "downloads")
         visits = site.visits
         assert ensure_downloaded(pin, tmp_path / "downloads") == path

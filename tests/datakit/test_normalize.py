@@ -89,6 +89,13 @@ def test_sixteen_megabytes_of_spaces_are_a_drop_or_a_cap(tmp_path: Path) -> None
     assert read_documents(artifact)["text"].to_list() == [f"before{' ' * 128}after"]
 
 
+def test_a_run_is_capped_only_when_it_is_longer_than_the_limit(tmp_path: Path) -> None:
+    mixed = "\t\n" * 70
+    artifact = normalized(tmp_path, {"a": f"a{' ' * 128}b{' ' * 129}c{mixed}d"})
+    assert read_documents(artifact)["text"].to_list() == [f"a{' ' * 128}b{' ' * 128}c{mixed[:128]}d"]
+    assert artifact.manifest.statistics["whitespace_runs_capped"] == 2
+
+
 def test_the_characters_of_a_special_token_stay_text(tmp_path: Path) -> None:
     text = "a quoted <|endoftext|> stays"
     assert read_documents(normalized(tmp_path, {"a": text}))["text"].to_list() == [text]
@@ -135,6 +142,50 @@ def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path)
     assert runs[0].returncode == -signal.SIGKILL
     assert runs[1].stdout.split() == [whole.data_version], runs[1].stderr
     assert (root / "read").read_text() == "0112"
+
+
+def test_a_full_disk_leaves_no_artifact_and_the_next_run_is_whole(tmp_path: Path) -> None:
+    """The limit on file size stands in for the disk: writing fails in the middle of the merge, after the shards."""
+    files = {"a": "".join(f"{text_digest(str(i))} " for i in range(60_000))}
+    whole = normalized(tmp_path / "whole", files)
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from test_normalize import *\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)) if sys.argv[2] == 'full' else None\n"
+        "files = {'a': ''.join(f'{text_digest(str(i))} ' for i in range(60_000))}\n"
+        "print(normalized(Path(sys.argv[1]), files).data_version)"
+    )
+    root = tmp_path / "full"
+    store = Store(str(root))
+    build(store, Node(("raw",), "s", FILES, Files(files)))  # the raw file was there before the disk was full
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    full, again = (
+        subprocess.run(
+            [sys.executable, "-c", code, str(root), disk], env=environment, capture_output=True, text=True, timeout=120
+        )
+        for disk in ("full", "roomy")
+    )
+    assert full.returncode == 1 and "File too large" in full.stderr
+    assert again.stdout.split() == [whole.data_version], again.stderr
+    assert [artifact.name for artifact in store.artifacts()] == ["normalized[s]", "raw[s]"]
+
+
+def test_a_name_that_utf8_cannot_hold_stops_nothing(tmp_path: Path) -> None:
+    articles = {"half a \ud800 title": {"title": "t", "extract": "lead"}, "\udc80": {"extract": None}}
+    artifact = normalized(tmp_path, {"w": json.dumps(articles)}, "wiki_json")
+    (metadata,) = read_documents(artifact)["metadata"]
+    assert json.loads(metadata)["source_id"] == "half a \\ud800 title"
+    assert pl.read_parquet(artifact.files("dropped.parquet")[0])["source_id"].to_list() == ["\\udc80"]
+
+
+def test_the_sample_of_drops_is_bounded_and_names_its_places(tmp_path: Path) -> None:
+    artifact = normalized(tmp_path, {f"{i:02d}": "same text" if i < 30 else "" for i in range(60)})
+    dropped = pl.read_parquet(artifact.files("dropped.parquet")[0])
+    assert artifact.manifest.statistics["drops"] == {"empty": 30, "exact_duplicate": 29}
+    assert dict(dropped.group_by("reason").len().iter_rows()) == {"empty": 20, "exact_duplicate": 20}
+    repeated = dropped.filter(pl.col("reason") == "exact_duplicate")
+    assert repeated["source_id"].to_list() == [f"{i:02d}" for i in range(1, 21)]
+    assert set(repeated["sample"]) == {"same text"}
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,17 @@ def test_only_long_docstrings_become_documents() -> None:
     assert read("docstrings", code) == [Record("name::0", f"{long} of a module"), Record("name:f:4", f"{long} of a method")]
 
 
+def test_docstrings_are_found_wherever_a_definition_can_stand() -> None:
+    doc = f'"""{"word " * 90}{{}}"""'
+    code = (
+        f"try:\n    def a(): {doc.format('a')}\nexcept E:\n    def b(): {doc.format('b')}\n"
+        f"else:\n    def c(): {doc.format('c')}\n"
+        f"match x:\n    case 1:\n        with y:\n            class D:\n                {doc.format('d')}\n"
+        f"                async def e(s): {doc.format('e')}\n"
+    )
+    assert [record.source_id.split(":")[1] for record in read("docstrings", code)] == ["a", "c", "b", "D", "e"]
+
+
 def test_topics_come_in_name_order() -> None:
     assert read("topics_python", "# made by Sphinx\ntopics = {'b': 'B' 'b', 'a': 'A'}") == [Record("a", "A"), Record("b", "Bb")]
 

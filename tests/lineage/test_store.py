@@ -150,7 +150,7 @@ def test_verify_names_the_file_that_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["local", "memory://tests-store"])
 def test_reuse_walks_and_deletion_on_any_root(tmp_path: Path, root: str) -> None:
-    store = Store(str(tmp_path) if root == "local" else root)
+    store = Store(str(tmp_path) if root == "local" else root, scratch_folder=str(tmp_path / "scratch"))
     words, count = words_node("a", "b"), Node(("count",), "p", COUNT, Words(()), {"words": words_node("a", "b")})
     for node in ancestors_first([count]):
         assert not build(store, node).reused

@@ -1,0 +1,174 @@
+"""Jobs: a stage as a process of its own, and writers in several processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lineage.jobs import Job, read_job, run_job, run_subprocess, write_job
+from lineage.manifest import MANIFEST_NAME
+from lineage.mixture import freeze_mixture
+from lineage.plan import Node, Stage, ancestors_first, build, spec_of
+from lineage.store import Artifact, Store, Writer
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_PARTS = 12  # more than ten, so that names sorted as text would be out of order
+
+CONCATENATE = """
+import sys
+from pathlib import Path
+from lineage.jobs import read_job
+
+job = read_job(Path(sys.argv[1]))
+print("this goes to the log")
+if job.spec.config["text"] == "fail":
+    sys.exit(3)
+if job.spec.config["text"] != "nothing":
+    with job.store.writing(job.spec, job.code_fingerprint, job.run_id) as out:
+        parts = [part.files()[0].read_text() for part in (job.inputs["first"], *job.inputs["parts"], *job.inputs["none"])]
+        (out.folder / "all.txt").write_text(" ".join(parts))
+"""
+
+WRITE_WHEN_TOLD = """
+import sys
+from lineage.store import Store
+from lineage.spec import ArtifactSpec
+
+with Store(sys.argv[1]).writing(ArtifactSpec(("a",), None, "tests.race", "1", {})) as out:
+    (out.folder / "x.txt").write_text(sys.argv[2] * 100_000)
+    print("ready", flush=True)
+    sys.stdin.readline()
+print(out.artifact.data_version)
+"""
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a test stage writes."""
+
+    text: str
+
+
+def write_text(out: Writer, config: Text) -> None:
+    (out.folder / "part.txt").write_text(config.text)
+
+
+PART = Stage("tests.part", "1", write_text)
+
+
+def job_of(store: Store, text: str = "join") -> Job:
+    """A job with a single input, a tuple of twelve, and an empty one."""
+    parts = tuple(Node(("part",), str(i), PART, Text(f"part{i}")) for i in range(NUM_PARTS))
+    first = Node(("first",), None, PART, Text("first"))
+    node = Node(("joined",), None, Stage("tests.join", "1", job="concatenate"), Text(text), {"first": first, "parts": parts})
+    made = {n.name: build(store, n).artifact for n in ancestors_first([node])[:-1]}
+    inputs: dict[str, Artifact | tuple[Artifact, ...]] = {"first": made["first"], "none": ()}
+    inputs["parts"] = tuple(made[part.name] for part in parts)
+    return Job(store, spec_of(store, node), inputs, "code", "run-7")
+
+
+def launcher(folder: Path):
+    """Like `run_subprocess`, with the test's own module on the path."""
+    (folder / "concatenate.py").write_text(CONCATENATE)
+
+    def launch(command: Sequence[str], log_path: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+        with log_path.open("w") as log_file:
+            subprocess.run(
+                command, env=environment, cwd=ROOT, stdout=log_file, stderr=subprocess.STDOUT, check=True, timeout=60
+            )
+
+    return launch
+
+
+def test_a_job_commits_what_it_was_asked_for(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    job = job_of(store)
+    made = run_job("concatenate", job, launcher(tmp_path))
+    assert made.files()[0].read_text().split() == ["first", *(f"part{i}" for i in range(NUM_PARTS))]
+    assert made.spec == job.spec
+    assert (made.manifest.code_fingerprint, made.manifest.run_id) == ("code", "run-7")
+    assert "this goes to the log" in (store.scratch / "jobs" / job.spec.version / "log.txt").read_text()
+
+
+def test_a_job_file_gives_the_job_back(tmp_path: Path) -> None:
+    job = job_of(Store(str(tmp_path / "store"), workers=2))
+    write_job(job, tmp_path / "job.json")
+    again = read_job(tmp_path / "job.json")
+    assert again == job
+    assert again.spec.version == job.spec.version
+
+
+def test_a_job_that_ends_well_but_commits_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="joined: `python -m concatenate` ended well but committed nothing"):
+        run_job("concatenate", job_of(Store(str(tmp_path / "store")), "nothing"), launcher(tmp_path))
+
+
+def test_a_job_whose_input_is_gone_does_not_start(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    job = job_of(store)
+    write_job(job, tmp_path / "job.json")
+    gone = job.inputs["first"]
+    assert isinstance(gone, Artifact)
+    store.delete(gone)
+    with pytest.raises(ValueError, match=f"input {gone.spec.address} .* is gone; materialize it again"):
+        read_job(tmp_path / "job.json")
+
+
+def test_the_plain_launcher_reports_the_end_of_the_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import lineage; print('why it failed'); raise SystemExit(3)"]
+    with pytest.raises(RuntimeError, match=r"ended with status 3; the end of .*log\.txt:\nwhy it failed"):
+        run_subprocess(command, tmp_path / "log.txt")
+    run_subprocess([sys.executable, "-c", "import lineage"], tmp_path / "log.txt")
+
+
+def test_of_three_processes_one_commits_and_all_return_its_artifact(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITE_WHEN_TOLD, str(tmp_path), letter],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for letter in "abc"
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    answers = [writer.communicate(timeout=60) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0], answers
+    artifact = next(Store(str(tmp_path)).artifacts())
+    assert {out.strip() for out, _ in answers} == {artifact.data_version}
+    assert len(list(tmp_path.rglob(MANIFEST_NAME))) == 1
+    assert len(list(tmp_path.rglob("x.txt"))) == 1, "the losers' data is gone"
+    artifact.verify()
+
+
+def test_data_of_a_writer_that_died_before_its_manifest_goes(tmp_path: Path) -> None:
+    store, node = Store(str(tmp_path)), Node(("part",), None, PART, Text("x"))
+    orphan = tmp_path / spec_of(store, node).address / "data-deadbeef"
+    orphan.mkdir(parents=True)
+    (orphan / "part.txt").write_text("half")
+    assert store.find(spec_of(store, node)) is None
+    made = build(store, node).artifact
+    assert not orphan.exists()
+    made.verify()
+
+
+def test_a_reuse_says_when_the_code_has_changed_since(tmp_path: Path) -> None:
+    store, node = Store(str(tmp_path)), Node(("part",), None, PART, Text("x"))
+    build(store, node)
+    same = build(store, node)
+    assert (same.reused, same.drifted) == (True, False)
+    changed = Stage(PART.name, PART.version, freeze_mixture)  # same meaning, other code
+    drifted = build(store, Node(("part",), None, changed, Text("x")))
+    assert (drifted.reused, drifted.drifted) == (True, True)
+    bumped = build(store, Node(("part",), None, Stage(PART.name, "2", write_text), Text("x")))
+    assert (bumped.reused, bumped.drifted) == (False, False)

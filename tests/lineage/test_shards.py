@@ -1,0 +1,156 @@
+"""Shards: finished ones survive a kill, half-way ones leave nothing, workers and order change no byte."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lineage.digests import file_digest
+from lineage.manifest import MANIFEST_NAME
+from lineage.shards import SHARD_FOLDER, ShardFolder, map_shards
+from lineage.spec import ArtifactSpec
+from lineage.store import SCRATCH_FOLDER, Artifact, Store
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = ArtifactSpec(("tests", "shards"), None, "tests.shards", "1", {})
+NAMES = ("a", "b", "c", "d", "e")
+CODE = "a code fingerprint"
+
+
+def write_shard(folder: Path, name: str, log: str, kill_at: str) -> Mapping[str, int]:
+    """Two files a shard; the shard `kill_at` kills its own process, half written, unless it did so before."""
+    with Path(log).open("a") as stream:
+        stream.write(f"{name}\n")
+    (folder / "first").mkdir()
+    (folder / "first" / f"{name}.txt").write_text(name * 1000)
+    died = Path(f"{log}.died")
+    if name == kill_at and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "broken":
+        raise RuntimeError("the shard is broken")
+    (folder / f"{name}.bin").write_bytes(name.encode() * 77)
+    return {"letters": len(name)}
+
+
+def tasks_of(log: Path, names: tuple[str, ...] = NAMES, kill_at: str = "") -> dict[str, tuple[object, ...]]:
+    return {name: (name, str(log), kill_at) for name in names}
+
+
+def write(store: Store, log: Path, kill_at: str = "", code: str = CODE) -> Artifact:
+    with store.writing(SPEC, code) as out:
+        out.map_shards(write_shard, tasks_of(log, kill_at=kill_at))
+    return out.artifact
+
+
+def run_child(root: Path, log: Path, kill_at: str, workers: int) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys, pathlib, test_shards as t; "
+        "t.write(t.Store(sys.argv[1], int(sys.argv[4])), pathlib.Path(sys.argv[2]), sys.argv[3])"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    command = [sys.executable, "-c", code, str(root), str(log), kill_at, str(workers)]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def contents(artifact: Artifact) -> dict[str, bytes]:
+    folder = artifact.folder()
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_killed_process_redoes_only_what_it_had_not_finished(tmp_path: Path) -> None:
+    log, store = tmp_path / "log", Store(str(tmp_path / "killed"))
+    killed = run_child(tmp_path / "killed", log, "c", workers=1)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert log.read_text().split() == ["a", "b", "c"]
+    assert store.find(SPEC) is None and not list(tmp_path.rglob(MANIFEST_NAME))
+
+    resumed = write(store, log, kill_at="c")
+    assert log.read_text().split() == ["a", "b", "c", "c", "d", "e"]
+    undisturbed = write(Store(str(tmp_path / "whole")), tmp_path / "other-log")
+    assert contents(resumed) == contents(undisturbed)
+    assert len(contents(resumed)) == 2 * len(NAMES)
+    assert resumed.data_version == undisturbed.data_version
+    resumed.verify()
+
+
+def test_a_killed_worker_fails_the_stage_and_the_next_attempt_ends_it(tmp_path: Path) -> None:
+    log, store = tmp_path / "log", Store(str(tmp_path / "killed"))
+    failed = run_child(tmp_path / "killed", log, "c", workers=2)
+    assert failed.returncode == 1 and "BrokenProcessPool" in failed.stderr
+    assert store.find(SPEC) is None
+    resumed = write(store, log, kill_at="c")
+    assert contents(resumed) == contents(write(Store(str(tmp_path / "whole")), tmp_path / "other-log"))
+
+
+def test_leftovers_of_other_code_are_not_reused(tmp_path: Path) -> None:
+    log, store = tmp_path / "log", Store(str(tmp_path / "root"))
+    with pytest.raises(KeyError), store.writing(SPEC, CODE) as out:
+        out.map_shards(write_shard, tasks_of(log, ("a", "b")))
+        raise KeyError("stopped")
+    write(store, log, code="other code")
+    assert log.read_text().split() == ["a", "b", *NAMES]
+
+
+def test_one_and_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
+    one, two = (write(Store(str(tmp_path / str(n)), workers=n), tmp_path / f"log{n}") for n in (1, 2))
+    assert one.data_version == two.data_version
+    assert contents(one) == contents(two)
+
+
+def test_statistics_come_in_name_order_and_from_earlier_attempts_too(tmp_path: Path) -> None:
+    folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
+    map_shards(folder, write_shard, tasks_of(log, ("dd", "b")), workers=1, title="t")
+    found = map_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, title="t")
+    assert list(found.items()) == [(name, {"letters": len(name)}) for name in ("a", "b", "ccc", "dd")]
+    assert log.read_text().split() == ["b", "dd", "a", "ccc"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_shard_that_raises_leaves_finished_ones_and_nothing_of_itself(tmp_path: Path, workers: int) -> None:
+    folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
+    with pytest.raises(RuntimeError, match="the shard is broken"):
+        map_shards(folder, write_shard, tasks_of(log, ("a", "broken", "c")), workers=workers, title="t")
+    assert folder.finished("a") == {"letters": 1}
+    assert folder.finished("broken") is None
+    assert not (folder.root / "first" / "broken.txt").exists()
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated"])
+def test_a_finished_shard_that_lost_bytes_is_done_again(tmp_path: Path, damage: str) -> None:
+    folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
+    map_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, title="t")
+    path = folder.root / "first" / "a.txt"
+    digest = file_digest(path)
+    if damage == "deleted":
+        path.unlink()
+    else:
+        path.write_text("a")
+    map_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, title="t")
+    assert log.read_text().split() == ["a", "b", "a"]
+    assert file_digest(path) == digest
+
+
+def test_files_that_no_finished_shard_names_are_dropped(tmp_path: Path) -> None:
+    store, log = Store(str(tmp_path / "root")), tmp_path / "log"
+    with pytest.raises(KeyError), store.writing(SPEC, CODE) as out:
+        out.map_shards(write_shard, tasks_of(log, ("a",)))
+        (out.folder / "half.txt").write_text("half")
+        raise KeyError("killed")
+    with store.writing(SPEC, CODE) as out:
+        assert {p.name for p in out.folder.iterdir()} == {"first", "a.bin", SHARD_FOLDER}
+
+
+def test_records_and_scratch_files_are_not_in_the_artifact(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "root"))
+    with store.writing(SPEC) as out:
+        out.map_shards(write_shard, tasks_of(tmp_path / "log", ("a",)))
+        (out.folder / SCRATCH_FOLDER).mkdir()
+        (out.folder / SCRATCH_FOLDER / "words.tmp").write_text("x")
+        assert json.loads((out.folder / SHARD_FOLDER / "a.json").read_text())["files"] == {"a.bin": 77, "first/a.txt": 1000}
+    assert sorted(contents(out.artifact)) == ["a.bin", "first/a.txt"]

@@ -1,0 +1,123 @@
+"""Where artifacts lie: the same promises on a local folder and on an fsspec URL."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from lineage.spec import ArtifactSpec
+from lineage.storage import Storage
+from lineage.store import Store
+
+THREADS = 8
+SPEC = ArtifactSpec(("a",), None, "tests.plain", "1", {})
+
+
+@pytest.fixture(params=["local", "memory"])
+def storage(request, tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path / "root") if request.param == "local" else f"memory://{tmp_path.name}")
+
+
+def filled(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_create_never_replaces(storage: Storage) -> None:
+    assert storage.read_text("a/x.txt") is None
+    assert storage.create("a/x.txt", "first é\n")
+    assert not storage.create("a/x.txt", "second")
+    assert storage.read_text("a/x.txt") == "first é\n"
+
+
+def test_of_many_creators_one_wins_and_its_text_is_whole(tmp_path: Path) -> None:
+    storage, together = Storage(str(tmp_path)), Barrier(THREADS)
+
+    def attempt(number: int) -> bool:
+        together.wait()
+        return storage.create("a/x.txt", str(number) * 100_000)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        won = list(pool.map(attempt, range(THREADS)))
+    assert won.count(True) == 1
+    assert storage.read_text("a/x.txt") == str(won.index(True)) * 100_000
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x.txt"], "no scratch file stays"
+
+
+def test_what_is_published_is_found_fetched_and_deleted(storage: Storage, tmp_path: Path) -> None:
+    storage.publish(filled(tmp_path / "made", one="1", sub__two="22"), "k/v/data-1")
+    assert not (tmp_path / "made").exists()
+    storage.create("k/v/manifest.json", "{}")
+    storage.create("other/manifest.json", "{}")
+    assert list(storage.find("k", "manifest.json")) == ["k/v/manifest.json"]
+    assert list(storage.find("", "manifest.json")) == ["k/v/manifest.json", "other/manifest.json"]
+    assert list(storage.find("nothing", "manifest.json")) == []
+    assert storage.folders("k/v") == ["data-1"]
+    assert storage.folders("nothing") == []
+    target = tmp_path / "fetched" / "data-1"
+    storage.fetch("k/v/data-1", ["one", "sub/two"], target)
+    assert ((target / "one").read_text(), (target / "sub" / "two").read_text()) == ("1", "22")
+    storage.delete("k")
+    storage.delete("k")
+    assert list(storage.find("", "manifest.json")) == ["other/manifest.json"]
+
+
+def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(storage: Storage, tmp_path: Path) -> None:
+    storage.publish(filled(tmp_path / "made", one="1"), "k/v/data-1")
+    target = tmp_path / "fetched" / "data-1"
+    with pytest.raises(FileNotFoundError):
+        storage.fetch("k/v/data-1", ["one", "gone"], target)
+    assert not target.exists()
+    storage.fetch("k/v/data-1", ["one"], target)
+    assert (target / "one").read_text() == "1"
+
+
+def test_folders_of_work_are_no_artifacts(tmp_path: Path) -> None:
+    filled(tmp_path, **{".work__a__manifest.json": "{}"})
+    assert list(Storage(str(tmp_path)).find("", "manifest.json")) == []
+
+
+def test_two_may_delete_the_same_folder_at_the_same_time(tmp_path: Path) -> None:
+    storage, together = Storage(str(tmp_path)), Barrier(THREADS)
+    filled(tmp_path, **{f"k__{i % 20}__{i}": "x" for i in range(400)})
+
+    def delete(_: int) -> None:
+        together.wait()
+        storage.delete("k")
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(delete, range(THREADS)))
+    assert not (tmp_path / "k").exists()
+
+
+def test_a_local_path_of_a_remote_root_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory://x is not a local folder; fetch 'a/b' first"):
+        Storage("memory://x").local("a/b")
+
+
+def test_a_remote_artifact_is_fetched_once_and_its_bytes_are_checked(tmp_path: Path) -> None:
+    store = Store(f"memory://{tmp_path.name}", scratch_folder=str(tmp_path / "scratch"))
+    with store.writing(SPEC) as out:
+        filled(out.folder, sub__x="text")
+    folder = out.artifact.folder()
+    assert folder == out.artifact.folder()
+    out.artifact.verify()
+    assert [path.read_text() for path in out.artifact.files()] == ["text"]
+    (folder / "sub" / "x").write_text("tampered")
+    with pytest.raises(ValueError, match="file sub/x has digest"):
+        out.artifact.verify()
+
+
+def test_a_second_writer_of_a_remote_identity_is_discarded(tmp_path: Path) -> None:
+    store = Store(f"memory://{tmp_path.name}", scratch_folder=str(tmp_path / "scratch"))
+    with store.writing(SPEC) as first:
+        filled(first.folder, x="first")
+        with store.writing(SPEC) as second:
+            filled(second.folder, x="second")
+    assert first.artifact.data_version == second.artifact.data_version
+    assert store.storage.folders(SPEC.address) == [second.artifact.manifest.data_folder]
+    assert list((tmp_path / "scratch" / "writing").iterdir()) == [], "neither working folder stays"

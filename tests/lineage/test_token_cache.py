@@ -1,0 +1,150 @@
+"""The token cache: what goes in comes out, across shards, and files that disagree with the manifest are refused."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lineage.plan import Node, Stage, build
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_token_shard
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Documents of every shard, as their tokens."""
+
+    shards: tuple[tuple[tuple[int, ...], ...], ...]
+    dtype: str = "uint16"
+
+
+def document_id(index: int) -> str:
+    return f"{index + 1:032x}"
+
+
+def write_cache(out: Writer, config: Shards) -> None:
+    written, index = [], 0
+    for number, documents in enumerate(config.shards):
+        rows = [(document_id(index + i), np.array(tokens, np.int64)) for i, tokens in enumerate(documents)]
+        written.append(write_token_shard(out.folder, f"shard-{number:03d}", rows, config.dtype))
+        index += len(documents)
+    out.extra["tokens"] = tokens_extra("c", config.dtype, 1 << 16, "tokenizer-version", 1, None, written[::-1])
+
+
+CACHE = Stage("tests.token_cache", "1", write_cache)
+
+
+def write_nothing(out: Writer, config: Shards) -> None:
+    (out.folder / "note.txt").write_text("no tokens")
+
+
+NO_CACHE = Stage("tests.no_token_cache", "1", write_nothing)
+
+
+def cache_of(root: Path, shards: Shards, stage: Stage = CACHE) -> Artifact:
+    return build(Store(str(root)), Node(("cache",), None, stage, shards)).artifact
+
+
+documents = st.lists(st.integers(0, 65535), max_size=7).map(tuple)
+shards = st.builds(Shards, st.lists(st.lists(documents, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple))
+
+
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])
+
+
+@given(shards)
+@settings(max_examples=25, deadline=None)
+def test_what_goes_in_comes_out(tmp_path_factory: pytest.TempPathFactory, config: Shards) -> None:
+    cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), config))
+    everything = [tokens for shard in config.shards for tokens in shard]
+    flat = [token for tokens in everything for token in tokens]
+    assert (cache.num_tokens, cache.num_documents) == (len(flat), len(everything))
+    assert cache.document_ids() == [document_id(i) for i in range(len(everything))]
+    assert cache.read(0, len(flat)).tolist() == flat
+    spans = [cache.document_span(document_id(i)) for i in range(len(everything))]
+    assert [flat[span[0] : span[1]] for span in spans if span is not None] == [list(tokens) for tokens in everything]
+
+
+@given(shards, st.data())
+@settings(max_examples=25, deadline=None)
+def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
+    tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
+) -> None:
+    cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), config))
+    flat = [token for shard in config.shards for tokens in shard for token in tokens]
+    spans = [cache.document_span(document) for document in cache.document_ids()]
+    start = data.draw(st.integers(0, len(flat)))
+    stop = data.draw(st.integers(start, len(flat)))
+    assert cache.read(start, stop).tolist() == flat[start:stop]
+    found = cache.documents_between(start, stop)
+    assert found == [(document_id(i), *span) for i, span in enumerate(spans) if span and overlap(span, (start, stop))]
+
+
+def test_shards_count_as_one_array_in_name_order(tmp_path: Path) -> None:
+    cache = TokenCache.open(cache_of(tmp_path, Shards((((1, 2), (3,)), ((4, 5, 6),)))))
+    assert [shard.name for shard in cache.shards] == ["shard-000", "shard-001"]
+    assert cache.read(1, 5).tolist() == [2, 3, 4, 5]
+    assert cache.documents_between(2, 4) == [(document_id(1), 2, 3), (document_id(2), 3, 6)]
+
+
+def test_facts_of_the_manifest_reach_the_reader(tmp_path: Path) -> None:
+    cache = TokenCache.open(cache_of(tmp_path, Shards((((1,),),))))
+    assert (cache.component, cache.tokenizer, cache.vocab_size, cache.bos, cache.eos) == (
+        "c",
+        "tokenizer-version",
+        1 << 16,
+        1,
+        None,
+    )
+
+
+def test_an_unknown_document_has_no_span(tmp_path: Path) -> None:
+    assert TokenCache.open(cache_of(tmp_path, Shards((((1,),),)))).document_span("f" * 32) is None
+
+
+@pytest.mark.parametrize("span", [(-1, 2), (0, 4), (2, 1)])
+def test_a_span_outside_is_refused_by_value(tmp_path: Path, span: tuple[int, int]) -> None:
+    cache = TokenCache.open(cache_of(tmp_path, Shards((((1, 2, 3),),))))
+    with pytest.raises(ValueError, match=rf"span \[{span[0]}, {span[1]}\) is outside its 3 tokens"):
+        cache.read(*span)
+
+
+@pytest.mark.parametrize(("dtype", "highest"), [("uint16", 2**16 - 1), ("uint32", 2**32 - 1)])
+def test_the_highest_token_fits_and_the_next_is_refused_by_document(tmp_path: Path, dtype: str, highest: int) -> None:
+    cache = TokenCache.open(cache_of(tmp_path, Shards((((highest,),),), dtype)))
+    assert int(cache.read(0, 1)[0]) == highest
+    assert token_dtype(highest + 1) == dtype
+    with pytest.raises(ValueError, match=f"document {document_id(0)}: token {highest + 1} does not fit {dtype}"):
+        write_token_shard(tmp_path, "s", [(document_id(0), np.array([0, highest + 1]))], dtype)
+
+
+def test_negative_tokens_and_unknown_types_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"document {document_id(3)}: .* does not fit uint16"):
+        write_token_shard(tmp_path, "s", [(document_id(3), np.array([-1, 5]))], "uint16")
+    with pytest.raises(ValueError, match="token dtype 'int8' of shard s; allowed: uint16, uint32"):
+        write_token_shard(tmp_path, "s", [], "int8")
+
+
+@pytest.mark.parametrize(("suffix", "cut"), [("tokens", 2), ("ends", 8), ("ids", 16)])
+def test_a_file_cut_short_is_refused_with_its_shard(tmp_path: Path, suffix: str, cut: int) -> None:
+    artifact = cache_of(tmp_path, Shards((((1, 2), (3,)), ((4,),))))
+    path = artifact.folder() / FOLDER / f"shard-000.{suffix}"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(ValueError, match=r"shard-000.*manifest says 3 tokens.* 2 documents"):
+        TokenCache.open(artifact)
+
+
+def test_ends_that_stop_before_the_tokens_are_refused(tmp_path: Path) -> None:
+    artifact = cache_of(tmp_path, Shards((((1, 2), (3,)),)))
+    np.array([2, 2], "<i8").tofile(artifact.folder() / FOLDER / "shard-000.ends")
+    with pytest.raises(ValueError, match=r"document ends.*3"):
+        TokenCache.open(artifact)
+
+
+def test_an_artifact_without_tokens_is_no_cache(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cache is no token cache of format tokens/1; its manifest says None"):
+        TokenCache.open(cache_of(tmp_path, Shards(()), NO_CACHE))
