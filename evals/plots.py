@@ -2,44 +2,72 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.figure
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-INK = "#2b3a55"
-ACCENT = "#d1495b"
+HELDOUT, MEAN, GOLD = "#2b3a55", "#7286a8", "#b9772e"
+CHANCE = "#d1495b"
+INTERVAL = "#111111"
 
 
-def scores_png(scores: Sequence[Mapping], title: str, path: Path) -> None:
-    """Bits per byte (held-out domains and gold answers) on the left, accuracies with their chance levels on the right."""
-    bits = [s for s in scores if "bits_per_byte" in s["metric"]]
-    accuracy = [s for s in scores if s["metric"] == "accuracy_per_byte"]
-    chance = {s["task"]: s["value"] for s in scores if s["metric"] == "chance"}
-    panels = [p for p in ("bits", "accuracy") if (bits if p == "bits" else accuracy)] or ["bits"]
-    height = 1.0 + 0.3 * max(len(bits), len(accuracy), 2)
-    figure = matplotlib.figure.Figure(figsize=(4.6 * len(panels), height), layout="constrained")
-    for index, panel in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), index + 1)
-        if panel == "bits":
-            _bars(axes, bits, "bits per byte (lower is better)")
-        else:
-            _bars(axes, accuracy, "accuracy, per-byte likelihood")
-            for row, score in enumerate(reversed(accuracy)):
-                if score["task"] in chance:
-                    axes.plot([chance[score["task"]]] * 2, [row - 0.4, row + 0.4], color=ACCENT, linewidth=1.5)
-            axes.set_xlim(0, 1)
-            axes.set_title("red: chance", fontsize=8)
+def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Bits per byte (held-out domains and gold answers) on the left, accuracies with their chance levels on the right.
+
+    `scores` are those of `scores.json`; a side without a score is left out. Behind each task stands how many documents or
+    items it was measured on. Raises: ValueError when there is neither.
+    """
+    bits = [s for s in scores if s["metric"].endswith("bits_per_byte")]
+    accuracies = [s for s in scores if s["metric"] == "accuracy_per_byte"]
+    panels = [(draw, chosen) for draw, chosen in ((_bits, bits), (_accuracies, accuracies)) if chosen]
+    if not panels:
+        raise ValueError(
+            f"{title}: no score is in bits per byte or an accuracy; there are {sorted({s['metric'] for s in scores})}"
+        )
+    chance = {s["task"]: float(s["value"]) for s in scores if s["metric"] == "chance"}
+    height = 1.3 + 0.3 * max(len(bits), len(accuracies), 2)
+    figure = matplotlib.figure.Figure(figsize=(5.2 * len(panels), height), layout="constrained")
+    for index, (draw, chosen) in enumerate(panels):
+        draw(figure.add_subplot(1, len(panels), index + 1), chosen, chance)
     figure.suptitle(title, fontsize=9)
     figure.savefig(path, dpi=90)
 
 
-def _bars(axes: Axes, scores: Sequence[Mapping], label: str) -> None:
-    rows = list(reversed(scores))
-    values = [float(s["value"]) for s in rows]
-    errors = [[v - float(s["low"]) for v, s in zip(values, rows, strict=True)],
-              [float(s["high"]) - v for v, s in zip(values, rows, strict=True)]]  # fmt: skip
-    axes.barh(range(len(rows)), values, xerr=errors, color=INK, height=0.6, ecolor="#8a97ad", capsize=2)
-    axes.set_yticks(range(len(rows)), [s["task"] for s in rows], fontsize=8)
-    axes.set_xlabel(label, fontsize=8)
+def _bits(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
+    del chance  # a likelihood has none
+    colours = {"bits_per_byte": HELDOUT, "macro_bits_per_byte": MEAN, "gold_bits_per_byte": GOLD}
+    names = {"bits_per_byte": "held-out domain", "macro_bits_per_byte": "mean of domains", "gold_bits_per_byte": "gold answers"}
+    _bars(axes, scores, [colours[s["metric"]] for s in scores])
+    axes.set_xlabel("bits per byte, lower is better; line: 95 % interval", fontsize=8)
+    shown = [metric for metric in colours if any(s["metric"] == metric for s in scores)]
+    _legend(axes, [Patch(color=colours[metric], label=names[metric]) for metric in shown])
+
+
+def _accuracies(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
+    _bars(axes, scores, [GOLD] * len(scores))
+    for row, score in enumerate(scores):
+        if score["task"] in chance:
+            axes.plot([chance[score["task"]]] * 2, [row - 0.42, row + 0.42], color=CHANCE, linewidth=2)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("accuracy by likelihood per byte, share of items; line: 95 % interval", fontsize=8)
+    _legend(axes, [Line2D([], [], color=CHANCE, linewidth=2, label="chance")])
+
+
+def _bars(axes: Axes, scores: Sequence[Mapping[str, Any]], colours: Sequence[str]) -> None:
+    """One bar a score, the first on top, with its interval and its `n`."""
+    values = [float(s["value"]) for s in scores]
+    below = [value - float(s["low"]) for value, s in zip(values, scores, strict=True)]
+    above = [float(s["high"]) - value for value, s in zip(values, scores, strict=True)]
+    axes.barh(range(len(scores)), values, color=colours, height=0.62)
+    axes.errorbar(values, range(len(scores)), xerr=[below, above], fmt="none", ecolor=INTERVAL, elinewidth=1, capsize=2.5)
+    axes.set_yticks(range(len(scores)), [f"{s['task']} ({s['n']:,})" for s in scores], fontsize=8)
+    axes.set_ylim(len(scores) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(axes: Axes, handles: Sequence[Patch | Line2D]) -> None:
+    axes.legend(handles=handles, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)

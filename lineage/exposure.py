@@ -14,7 +14,7 @@ SCHEMA = {"component": pl.String, "id": pl.String, "step": pl.Int64, "sequence":
 
 
 def exposures(order: DataOrder, documents: Mapping[str, Sequence[str]], *, batch_size: int, num_steps: int) -> pl.DataFrame:
-    """One row for every (document, step, sequence) in the first `num_steps` steps; `documents` maps component to ids.
+    """One row for every read of a (document, sequence) in the first `num_steps` steps; `documents` maps component to ids.
 
     `sequence` is the component's sequence, `tokens` how many of the document's tokens lie in it. Step `t` reads the global
     sequences `[t * batch_size, (t + 1) * batch_size)`. A document that the cache does not hold has no rows.

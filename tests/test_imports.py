@@ -64,3 +64,9 @@ def test_private_dagster_stays_in_its_wrapper() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster._")
     ]
     assert private == ["resources/dagster_private.py"]
+
+
+def test_nothing_imports_the_tests() -> None:
+    names = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"tests", "pytest", "hypothesis"}
+    found = {package: sorted(names & set(targets)) for package, targets in graph().items()}
+    assert not any(found.values()), found

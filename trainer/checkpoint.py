@@ -101,13 +101,18 @@ def _filled(like: PyTree, arrays: Mapping[str, np.ndarray], where: str) -> PyTre
     if wanted != found:
         odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))[0]
         raise ValueError(f"{where}: array {odd} is {found.get(odd)} in the checkpoint, the run spec needs {wanted.get(odd)}")
-    dynamic, static = eqx.partition(like, eqx.is_array)
+    dynamic, static = eqx.partition(like, _is_array_or_shape)
     filled = jax.tree_util.tree_map_with_path(lambda path, _: jax.numpy.asarray(arrays[jax.tree_util.keystr(path)]), dynamic)
     return eqx.combine(filled, static)
 
 
+def _is_array_or_shape(leaf: object) -> bool:
+    """What a tree that is to be filled may hold: arrays, or only their shapes (`eqx.filter_eval_shape` makes no array)."""
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
 def _shapes(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array_or_shape))
     return {jax.tree_util.keystr(path): (tuple(leaf.shape), str(leaf.dtype)) for path, leaf in leaves}
 
 

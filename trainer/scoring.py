@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
+import jax
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from lineage.store import Artifact
 from trainer.checkpoint import read_model, read_spec
 from trainer.model import Llama, token_nll
-from trainer.train import initial_state
 
 SMALLEST_BUCKET = 32
 BATCH_TOKENS = 8192
@@ -34,9 +35,8 @@ class Scorer:
             if not 2 <= len(sequence) <= self.max_seq_len:
                 raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
         out: list[np.ndarray] = [np.zeros(0, np.float32)] * len(sequences)
-        score = eqx.filter_jit(lambda model, tokens: token_nll(model, tokens)[0])
         for rows, tokens in _padded_batches(sequences, self.max_seq_len):
-            nll = np.asarray(score(self.model, tokens))
+            nll = np.asarray(_batch_nll(self.model, tokens))
             for position, row in enumerate(rows):
                 out[row] = nll[position, : len(sequences[row]) - 1]
         return out
@@ -45,8 +45,15 @@ class Scorer:
 def load_scorer(checkpoint: Artifact) -> Scorer:
     """The scorer of a committed checkpoint."""
     spec = read_spec(checkpoint)
-    model = read_model(checkpoint, initial_state(spec).model)
+    shapes = eqx.filter_eval_shape(Llama.init, spec.model, key=jax.random.PRNGKey(spec.seed))
+    model = read_model(checkpoint, shapes)
     return Scorer(model, spec.model.max_seq_len, spec.model.vocab_size, checkpoint.manifest.extra["checkpoint"]["step"])
+
+
+@eqx.filter_jit
+def _batch_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
+    """One function for the whole process, so that a shape is compiled once and not once a task."""
+    return token_nll(model, tokens)[0]
 
 
 def _padded_batches(sequences: Sequence[np.ndarray], longest: int) -> Iterator[tuple[list[int], np.ndarray]]:

@@ -13,6 +13,7 @@ from unigram import START, byte_tokenizer
 
 from evals.evaluate import evaluate
 from evals.items import ITEMS_FILE, Item, write_items
+from evals.plots import scores_png
 from evals.prompts import prompt
 from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
 from lineage.digests import text_digest
@@ -233,3 +234,10 @@ def test_a_bad_task_names_its_field_and_what_is_allowed(fields, message):
 def test_a_config_needs_tasks_of_different_names(tasks):
     with pytest.raises(ValueError, match="at least one, each name once"):
         EvalConfig(tasks, seed=0)
+
+
+def test_scores_become_a_picture_and_other_numbers_do_not(evaluated, tmp_path):
+    scores_png(evaluated.manifest.extra["scores"], "title", tmp_path / "scores.png")
+    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="no score is in bits per byte or an accuracy; there are \\['chance'\\]"):
+        scores_png([s for s in evaluated.manifest.extra["scores"] if s["metric"] == "chance"], "t", tmp_path / "x.png")

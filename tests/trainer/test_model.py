@@ -76,6 +76,12 @@ def test_logits_are_those_of_the_slow_reference() -> None:
     np.testing.assert_allclose(logits, numpy_llama(model, TOKENS[0]), atol=2e-3, rtol=1e-3)
 
 
+def test_logits_at_init_are_the_references_to_four_decimals() -> None:
+    model = Llama.init(CONFIG, key=jax.random.PRNGKey(1))
+    for sequence, logits in zip(TOKENS, np.asarray(model(jnp.asarray(TOKENS))), strict=True):
+        np.testing.assert_allclose(logits, numpy_llama(model, sequence), atol=1e-4, rtol=0)
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     model = Llama.init(CONFIG, key=jax.random.PRNGKey(2))
 

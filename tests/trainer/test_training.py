@@ -1,6 +1,7 @@
 """Training as a job: what a kill costs, and what a checkpoint holds."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,9 +31,9 @@ RUN = RunSpec(
     schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
     batch_size=4,
     seq_len=16,
-    num_steps=3000,
+    num_steps=1500,
     seed=0,
-    save_every_steps=500,
+    save_every_steps=300,
 )
 
 
@@ -77,15 +78,15 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "trainer", str(job_file)], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL
     ) as run:
-        while run.poll() is None and store.find(spec_of(store, checkpoint(500))) is None:
+        while run.poll() is None and store.find(spec_of(store, checkpoint(300))) is None:
             time.sleep(0.01)
         run.send_signal(signal.SIGKILL)
-    assert store.find(spec_of(store, checkpoint(500))) is not None
+    assert store.find(spec_of(store, checkpoint(300))) is not None
     assert store.find(spec_of(store, final)) is None, "the run was over before it could be killed"
     resumed = build(store, final).artifact
     undisturbed = build(prepared(tmp_path / "whole", final), final).artifact
     assert resumed.data_version == undisturbed.data_version
-    assert [a.spec.partition for a in store.artifacts("runs")] == [step_partition(s) for s in range(500, 3001, 500)]
+    assert [a.spec.partition for a in store.artifacts("runs")] == [step_partition(s) for s in range(300, 1501, 300)]
 
 
 def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
@@ -119,3 +120,24 @@ def test_a_job_refuses_inputs_that_are_gone(tmp_path: Path) -> None:
     store.delete(mixture)
     with pytest.raises(ValueError, match="is gone; materialize it again"):
         read_job(tmp_path / "job.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0}, "run.batch_size is 0; it must be positive"),
+        ({"save_every_steps": -1}, "run.save_every_steps is -1; it must be positive"),
+        ({"seq_len": 17}, "run.seq_len is 17; it must be in 2..16"),
+        ({"num_steps": 4}, "schedule.warmup_steps is 5; it must be <= num_steps 4"),
+        ({"z_loss_weight": -0.5}, "run.z_loss_weight is -0.5; it must be at least 0"),
+    ],
+)
+def test_a_bad_run_config_names_field_value_and_what_is_allowed(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        replace(RUN, **change)
+
+
+@pytest.mark.parametrize("step", [0, RUN.num_steps + 1])
+def test_a_checkpoint_outside_its_run_is_refused(step: int) -> None:
+    with pytest.raises(ValueError, match=f"checkpoint step is {step}; run r takes 1 to {RUN.num_steps} steps"):
+        CheckpointConfig(RUN, step)

@@ -1,0 +1,110 @@
+"""Exposure: the steps that saw a document are those in which its tokens really were in the batch."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_order import SEQ_LEN, Docs, derive_id, mixture_of
+
+from lineage.exposure import SCHEMA, exposures
+from lineage.mixture import Phase
+from lineage.order import DataOrder
+
+EVEN = (Phase(0, {"a": 1.0, "b": 1.0}),)
+
+
+def order_of(root: Path, docs: list[Docs], phases: tuple[Phase, ...] = EVEN) -> DataOrder:
+    return DataOrder.open(mixture_of(root, docs, phases), SEQ_LEN)
+
+
+def ids_of(docs: list[Docs]) -> dict[str, list[str]]:
+    return {d.component: [derive_id(d.component, i) for i in range(len(d.lengths))] for d in docs}
+
+
+def scanned(order: DataOrder, batch_size: int, num_steps: int) -> list[tuple[str, str, int, int, int]]:
+    """Every exposure, by walking all batches forward; a sequence that a step reads twice exposes its documents twice."""
+    rows = []
+    for index in range(batch_size * num_steps):
+        component, sequence = order.sequence_at(index)
+        low, high = sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN
+        cache = order.caches[order.names.index(component)]
+        for document in cache.document_ids():
+            start, stop = cache.document_span(document) or (0, 0)
+            tokens = min(stop, high) - max(start, low)
+            if tokens > 0:
+                rows.append((component, document, index // batch_size, sequence, tokens))
+    return sorted(rows)
+
+
+lengths = st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda found: sum(found) >= SEQ_LEN).map(tuple)
+
+
+@given(lengths, lengths, st.integers(1, 7), st.integers(0, 12))
+@settings(max_examples=25, deadline=None)
+def test_exposures_are_those_of_a_forward_scan(
+    tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], batch_size: int, num_steps: int
+) -> None:
+    docs = [Docs("a", a), Docs("b", b)]
+    order = order_of(tmp_path_factory.mktemp("store"), docs)
+    found = exposures(order, ids_of(docs), batch_size=batch_size, num_steps=num_steps)
+    assert sorted(found.iter_rows()) == scanned(order, batch_size, num_steps)
+
+
+def test_the_tokens_of_a_step_add_up_to_the_batch(tmp_path: Path) -> None:
+    docs = [Docs("a", (20, 3, 33, 9, 15)), Docs("b", (41, 12))]
+    found = exposures(order_of(tmp_path, docs), ids_of(docs), batch_size=4, num_steps=12)
+    per_step = found.group_by("step").agg(pl.col("tokens").sum()).sort("step")
+    assert per_step["step"].to_list() == list(range(12))
+    assert set(per_step["tokens"]) == {4 * SEQ_LEN}
+
+
+def test_the_batch_of_a_step_holds_the_tokens_of_the_document(tmp_path: Path) -> None:
+    order = order_of(tmp_path, [Docs("a", (20, 30, 40))], (Phase(0, {"a": 1.0}),))
+    document = derive_id("a", 1)
+    start, stop = order.caches[0].document_span(document) or (0, 0)
+    wanted = set(order.caches[0].read(start, stop).tolist())
+    steps = exposures(order, {"a": [document]}, batch_size=3, num_steps=10)["step"].to_list()
+    for step in range(10):
+        assert bool(wanted & set(order.batch(step * 3, 3).ravel().tolist())) == (step in steps)
+    assert len(set(steps)) > 0
+
+
+def test_a_phase_without_a_component_exposes_none_of_it(tmp_path: Path) -> None:
+    docs = [Docs("a", (90,)), Docs("b", (80,))]
+    order = order_of(tmp_path, docs, (Phase(0, {"a": 1.0}), Phase(16, {"b": 1.0})))
+    found = exposures(order, ids_of(docs), batch_size=4, num_steps=8)
+    last = {row["component"]: (row["first"], row["last"]) for row in steps_of(found)}
+    assert last == {"a": (0, 3), "b": (4, 7)}
+
+
+def steps_of(found: pl.DataFrame) -> list[dict]:
+    step = pl.col("step")
+    return found.group_by("component").agg(step.min().alias("first"), step.max().alias("last")).to_dicts()
+
+
+def test_a_tail_that_fills_no_sequence_is_never_seen(tmp_path: Path) -> None:
+    docs = [Docs("a", (16, 0, 5))]  # two shards: tokens of documents 0 and 2, then of the empty 1
+    order = order_of(tmp_path, docs, (Phase(0, {"a": 1.0}),))
+    found = exposures(order, ids_of(docs), batch_size=2, num_steps=20)
+    assert set(found["id"]) == {derive_id("a", 0)}
+
+
+def test_no_steps_and_unknown_documents_give_no_rows_of_the_schema(tmp_path: Path) -> None:
+    order = order_of(tmp_path, [Docs("a", (50,)), Docs("b", (50,))])
+    for found in (
+        exposures(order, {"a": [derive_id("a", 0)]}, batch_size=4, num_steps=0),
+        exposures(order, {"a": ["f" * 32]}, batch_size=4, num_steps=5),
+        exposures(order, {}, batch_size=4, num_steps=5),
+    ):
+        assert found.height == 0
+        assert found.schema == pl.Schema(SCHEMA)
+
+
+def test_rows_come_sorted(tmp_path: Path) -> None:
+    docs = [Docs("b", (41, 12)), Docs("a", (20, 3, 33))]
+    found = exposures(order_of(tmp_path, docs), ids_of(docs), batch_size=4, num_steps=12)
+    assert found.equals(found.sort("component", "id", "step", "sequence"))
+    assert np.all(found["tokens"].to_numpy() > 0)
