@@ -1,0 +1,104 @@
+"""Scoring as one piece: what any unigram model must get, whatever the context and the order of the questions."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unigram import START, UnigramScorer, byte_tokenizer
+
+from evals.benchmarks import evaluate_benchmark
+from evals.intervals import wilson
+from evals.items import Item
+from evals.perplexity import document_nats, unigram_entropy_nats
+from evals.prompts import gold_answer
+from evals.scorer import score_continuations
+from evals.stage import TaskSpec
+
+TOKENIZER = byte_tokenizer()
+QUIZ = TaskSpec("quiz", "multiple_choice")
+DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=70), min_size=1, max_size=6)
+
+
+def question(number: int, choices: tuple[str, ...], gold: int) -> Item:
+    return Item("s", "quiz", f"{number:03d}", "Which?", choices[gold], "MIT", "d", choices=choices, answer_index=gold)
+
+
+def model_of(probabilities: np.ndarray, max_seq_len: int = 64) -> UnigramScorer:
+    return UnigramScorer(-np.log(probabilities / probabilities.sum()), max_seq_len)
+
+
+@settings(max_examples=25, deadline=None)
+@given(DOCUMENTS, st.integers(2, 20), st.integers(0, 1000))
+def test_documents_cost_the_sum_of_their_tokens_in_any_context(documents, max_seq_len, seed) -> None:
+    scorer = model_of(np.random.default_rng(seed).uniform(0.01, 1, 257), max_seq_len)
+    arrays = [np.array(document, np.int64) for document in documents]
+    wanted = [float(scorer.nats[array].sum()) for array in arrays]  # an empty document costs nothing
+    assert document_nats(scorer, arrays, START) == pytest.approx(wanted, rel=1e-5)
+    scored = np.concatenate([np.zeros(0, np.int64), *(window[1:] for window in scorer.seen)])
+    assert scored.tolist() == [token for document in documents for token in document]  # each once, in order
+
+
+@settings(max_examples=25, deadline=None)
+@given(DOCUMENTS.filter(any), st.integers(0, 1000))
+def test_no_unigram_model_beats_the_entropy_and_the_counts_reach_it(documents, seed) -> None:
+    arrays = [np.array(document, np.int64) for document in documents]
+    total = sum(array.size for array in arrays)
+    entropy = unigram_entropy_nats(arrays)
+    other = model_of(np.random.default_rng(seed).uniform(0.01, 1, 257))
+    assert document_nats(other, arrays, START).sum() / total >= entropy - 1e-5
+    counts = np.bincount(np.concatenate(arrays), minlength=257).astype(float)
+    best = model_of(np.maximum(counts, 1e-12))
+    assert document_nats(best, arrays, START).sum() / total == pytest.approx(entropy, abs=1e-5)
+
+
+def test_entropy_of_a_fair_coin_is_a_bit() -> None:
+    assert unigram_entropy_nats([np.array([0, 1]), np.array([1, 0])]) == pytest.approx(math.log(2))
+    assert unigram_entropy_nats([np.array([7, 7, 7])]) == 0
+
+
+def test_the_prompts_end_is_kept_and_equal_pairs_are_asked_once() -> None:
+    scorer = UnigramScorer(np.ones(257), max_seq_len=10)
+    pairs = [("0123456789", " ab"), ("x", " c"), ("0123456789", " ab")]
+    first, short, again = score_continuations(scorer, TOKENIZER, pairs, START)
+    assert [bytes(window[1:].tolist()) for window in scorer.seen] == [b"456789 ab", b"x c"]
+    assert first == again and first is not None and short is not None
+    assert (first.nats, first.num_bytes, first.truncated_tokens) == (3.0, 3, 4)
+    assert (short.nats, short.num_bytes, short.truncated_tokens) == (2.0, 2, 0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
+def test_a_model_that_likes_one_letter_is_right_where_that_letter_is(golds: list[int]) -> None:
+    probabilities = np.ones(257)
+    probabilities[ord("b")] = 50.0
+    items = [question(i, ("aa", "bb", "cc", "dd"), gold) for i, gold in enumerate(golds)]
+    scores, records = evaluate_benchmark(model_of(probabilities), TOKENIZER, START, QUIZ, items, "version", seed=0)
+    found = {score.metric: score for score in scores}
+    right = golds.count(1)
+    for metric in ("accuracy", "accuracy_per_byte"):
+        assert found[metric].value == right / len(golds)
+        assert (found[metric].low, found[metric].high) == wilson(right, len(golds))
+    assert found["chance"].value == 0.25
+    assert [record.correct for record in records] == [gold == 1 for gold in golds]
+    assert {json.loads(record.outputs)["choice"] for record in records} == {1}
+
+
+def test_a_uniform_model_needs_the_same_bits_for_every_answer() -> None:
+    items = [question(i, ("a", "bbb", "ccccc"), i) for i in range(3)]
+    scores, _ = evaluate_benchmark(model_of(np.ones(257)), TOKENIZER, START, QUIZ, items, "version", seed=0)
+    gold = next(score for score in scores if score.metric == "gold_bits_per_byte")
+    assert (gold.value, gold.low, gold.high) == pytest.approx([math.log2(257)] * 3, rel=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=5))
+def test_gsm8k_tags_and_final_line_are_no_part_of_the_gold_answer(sums: list[tuple[int, int]]) -> None:
+    tagged = [f"Then {a}+{b} = <<{a}+{b}={a + b}>>{a + b}." for a, b in sums]
+    plain = [f"Then {a}+{b} = {a + b}." for a, b in sums]
+    answer = str(sum(sums[-1]))
+    solution = "\n".join([*tagged, f"#### {answer}"])
+    item = Item("s", "gsm8k", "1", "How many?", answer, "MIT", "d", solution=solution)
+    assert gold_answer(item) == "\n".join(plain)
