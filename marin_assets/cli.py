@@ -6,6 +6,7 @@ each of them seconds that a shard of text does not (measured 2026-11-21: 6 s of 
 
 import datetime
 import logging
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -13,13 +14,18 @@ import typer
 from rich.console import Console
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An open language-model lab as one Dagster asset graph.")
+TOLD = ("datakit", "evals", "lineage", "marin_assets", "trainer")
+"""Packages whose progress the terminal shows; of libraries it shows warnings."""
 DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC unless told.")
 
 
 @app.callback()
 def set_up_logging() -> None:
     """An open language-model lab as one Dagster asset graph."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    for package in TOLD:
+        logging.getLogger(package).setLevel(logging.INFO)
+    warnings.filterwarnings("ignore", message=".*is currently in beta")  # of Dagster, named in docs/dependencies.md
 
 
 @app.command()

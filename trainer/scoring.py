@@ -36,7 +36,7 @@ class Scorer:
                 raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
         out: list[np.ndarray] = [np.zeros(0, np.float32)] * len(sequences)
         for rows, tokens in _padded_batches(sequences, self.max_seq_len):
-            nll = np.asarray(_batch_nll(self.model, tokens))
+            nll = np.asarray(_batch_nll(self.model, jnp.asarray(tokens)))
             for position, row in enumerate(rows):
                 out[row] = nll[position, : len(sequences[row]) - 1]
         return out
