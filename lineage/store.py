@@ -293,13 +293,17 @@ def _take_over(folder: Path, code_fingerprint: str) -> None:
 
 
 def _drop_unsharded_leftovers(folder: Path) -> None:
-    """Keep what finished shards wrote; a file that no shard record names was half-way and goes."""
+    """Keep what finished shards wrote; a file that no shard record names was half-way and goes, and folders left empty."""
     kept: set[Path] = set()
     for record in sorted((folder / SHARD_FOLDER).glob("*.json")):
         kept |= {folder / path for path in json.loads(record.read_text())["files"]}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in kept and SHARD_FOLDER not in path.parts:
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if SHARD_FOLDER in path.parts or path in kept:
+            continue
+        if path.is_file():
             path.unlink()
+        elif not any(path.iterdir()):
+            path.rmdir()
 
 
 def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str) -> Artifact:

@@ -36,6 +36,13 @@ echo "setup: environment from requirements.lock with $("$python" --version)" >&2
 rm -rf .venv
 "$python" -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
+# uv reads neither pip's configuration nor, unless told, the machine's certificates: a mirror with its own authority needs both.
+index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
 # --python always: an exported UV_PYTHON would otherwise make uv install into that interpreter (research/environment.md).
-.venv/bin/uv pip sync --quiet --require-hashes --python .venv/bin/python requirements.lock
+if ! .venv/bin/uv --system-certs pip sync --quiet --require-hashes ${index:+--default-index "$index"} \
+    --python .venv/bin/python requirements.lock; then
+    echo "setup: uv could not install (above); pip goes on, which takes two to three minutes" >&2
+    # --no-deps: the lock is complete, and pip 23 refuses extras in hash mode (research/environment.md, section 4).
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+fi
 printf '%s' "$digest" > "$stamp"

@@ -192,3 +192,21 @@ def test_a_parent_with_other_bytes_is_refused(tmp_path: Path) -> None:
     store.delete(store.parents(artifact)[0])
     with pytest.raises(ValueError, match="which is gone"):
         store.parents(artifact)
+
+
+def make_folders(out: Writer, config: Words) -> None:
+    (out.folder / ".scratch" / "index").mkdir(parents=True)
+    (out.folder / "found" / "empty").mkdir(parents=True)
+    if not Path(config.log).exists():
+        Path(config.log).touch()
+        raise OSError("the machine went away")
+    (out.folder / "found" / "a.txt").write_text("a")
+
+
+def test_folders_of_a_dead_attempt_are_gone_too(tmp_path: Path) -> None:
+    """Found by killing the contamination stage while it saved its index (2026-11-21)."""
+    node = Node(("tests", "folders"), None, Stage("tests.folders", "1", make_folders), Words((), str(tmp_path / "log")))
+    store = Store(str(tmp_path / "store"))
+    with pytest.raises(OSError, match="went away"):
+        build(store, node)
+    assert [path.name for path in build(store, node).artifact.files()] == ["a.txt"]

@@ -1,20 +1,17 @@
 """A small ferry on the vendored text and items: the real graph, engines and jobs, sized for a test."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from small_lines import DAY, small_ferry, small_line
 
 from marin_assets.definitions import build_defs
 from recipes.ferry import Ferry
-from recipes.lab import canary_line, default_line, smoke_ferry
-from recipes.lines import Line
-from recipes.runs import smoke
+from recipes.lab import default_line, smoke_ferry
 from resources.lab import Lab, LabResource
-
-DAY = "2026-11-20"
 
 
 @dataclass(frozen=True)
@@ -27,42 +24,6 @@ class Sailed:
     definitions: dg.Definitions
     instance: dg.DagsterInstance
     run: dg.DagsterRun
-
-
-def small_line(name: str) -> Line:
-    """Two steps' worth of a model over the text that the repository ships."""
-    spec = smoke()
-    run = replace(
-        spec,
-        name=name,
-        model=replace(
-            spec.model, vocab_size=1024, hidden_dim=32, intermediate_dim=64, num_layers=2, num_heads=2, num_kv_heads=1,
-            max_seq_len=128,
-        ),
-        schedule=replace(spec.schedule, warmup_steps=4),
-        seq_len=128,
-        batch_size=8,
-        num_steps=40,
-        save_every_steps=20,
-    )  # fmt: skip
-    return replace(
-        canary_line("cpu", None),
-        scope="small",
-        policy="small",
-        suite="small",
-        corpus="small",
-        tokenizer="bpe1k",
-        vocab_size=1024,
-        cache="small-bpe1k",
-        mixture="small",
-        run=run,
-        run_key=(),
-    )
-
-
-def small_ferry() -> Ferry:
-    line = replace(small_line("smoke"), prefix=("ferry",))
-    return Ferry(online=line, offline=line)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ import datetime
 
 import dagster as dg
 import pytest
-from small import DAY, Sailed, small_line
+from small import Sailed
+from small_lines import DAY, small_line
 
 from jobs import campaigns
 from lineage.plan import Node, Stage, ancestors_first, build, resolve

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 import polars as pl
-from small import DAY, Sailed, small_line
+from small import Sailed
+from small_lines import DAY, small_line
 
 from lineage.plan import build, resolve
 from lineage.store import Store
