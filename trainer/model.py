@@ -13,6 +13,7 @@ from haliax.nn.scan import Stacked
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from trainer.config import LlamaConfig
+from trainer.cross_entropy import mean_objective, row_nll
 
 
 class Axes(eqx.Module):
@@ -150,16 +151,22 @@ class Llama(eqx.Module):
             head=None if config.tie_embeddings else hax.random.normal(k_head, (a.vocab, a.embed)) * std,
         )
 
-    def __call__(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S V"]:
-        """Logits of the token after each position; position `s` depends on tokens `0..s` only."""
+    def hidden(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S D"]:
+        """What the head is multiplied with; position `s` depends on tokens `0..s` only."""
         named = hax.named(tokens, ("batch", "position"))
         position = named.resolve_axis("position")
         x = self.embedding.take("vocab", named)
         key_position = position.alias("key_position")
         mask = hax.arange(position).broadcast_axis(key_position) >= hax.arange(key_position)
-        x = self.norm(self.blocks.fold(x, mask))
-        head = self.embedding if self.head is None else self.head
-        return hax.dot(x, head, axis="embed").rearrange(("batch", "position", "vocab")).array
+        return self.norm(self.blocks.fold(x, mask)).rearrange(("batch", "position", "embed")).array
+
+    def head_weight(self) -> Float[Array, "V D"]:
+        """The output matrix: the embedding where the two are tied."""
+        return (self.embedding if self.head is None else self.head).rearrange(("vocab", "embed")).array
+
+    def __call__(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+        """Logits of the token after each position. Training and scoring never ask for them: `trainer.cross_entropy`."""
+        return jnp.einsum("bsd,vd->bsv", self.hidden(tokens), self.head_weight())
 
 
 def rotate(x: NamedArray, theta: float) -> NamedArray:
@@ -173,16 +180,17 @@ def rotate(x: NamedArray, theta: float) -> NamedArray:
     return hax.concatenate("head_dim", [first * cos - second * sin, second * cos + first * sin])
 
 
-def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> tuple[Float[Array, "B S1"], Float[Array, "B S1"]]:
-    """Nats of tokens 1..S-1 given their prefixes, and the log partition function at the same places."""
-    logits = model(tokens[:, :-1])
-    log_z = jax.nn.logsumexp(logits, axis=-1)
-    gold = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=-1)[..., 0]
-    return log_z - gold, log_z
+def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
+    """Nats of tokens 1..S-1 given their prefixes."""
+    nll, _ = row_nll(*_rows(model, tokens))
+    return nll.reshape(tokens.shape[0], -1)
 
 
 def loss_fn(model: Llama, tokens: Int[Array, "B S"], z_loss_weight: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(objective, mean next-token loss in nats); they differ by the z-loss, weight times the mean squared log Z."""
-    nll, log_z = token_nll(model, tokens)
-    loss = nll.mean()
-    return loss + z_loss_weight * jnp.square(log_z).mean(), loss
+    """(objective, mean next-token loss in nats); they differ by the z-loss. Only the objective has a gradient."""
+    return mean_objective(*_rows(model, tokens), z_loss_weight)
+
+
+def _rows(model: Llama, tokens: Int[Array, "B S"]) -> tuple[Float[Array, "N D"], Float[Array, "V D"], Int[Array, " N"]]:
+    x = model.hidden(tokens[:, :-1])
+    return x.reshape(-1, x.shape[-1]), model.head_weight(), tokens[:, 1:].reshape(-1)

@@ -54,7 +54,7 @@ def load_scorer(checkpoint: Artifact) -> Scorer:
 @eqx.filter_jit
 def _batch_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """One function for the whole process, so that a shape is compiled once and not once a task."""
-    return token_nll(model, tokens)[0]
+    return token_nll(model, tokens)
 
 
 def _padded_batches(sequences: Sequence[np.ndarray], longest: int) -> Iterator[tuple[list[int], np.ndarray]]:

@@ -1,0 +1,69 @@
+"""Row-tiled loss against the obvious one: full logits in float64, the gradient by jax."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.cross_entropy import TILE_ROWS, mean_objective, row_nll
+
+
+def inputs(num_rows: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    x = (scale * random.normal(size=(num_rows, 16))).astype(np.float32)
+    return x, random.normal(size=(33, 16)).astype(np.float32), random.integers(0, 33, num_rows).astype(np.int32)
+
+
+def obvious(x: np.ndarray, head: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(nll, log Z) of every row."""
+    logits = x.astype(np.float64) @ head.astype(np.float64).T
+    top = logits.max(axis=1)
+    log_z = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+    return log_z - logits[np.arange(len(targets)), targets], log_z
+
+
+def obvious_objective(x: jax.Array, head: jax.Array, targets: jax.Array, z_loss_weight: float) -> jax.Array:
+    logits = x @ head.T
+    log_z = jax.nn.logsumexp(logits, axis=1)
+    return (log_z - logits[jnp.arange(len(targets)), targets]).mean() + z_loss_weight * (log_z**2).mean()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from([1, 2, 255, TILE_ROWS, TILE_ROWS + 1, 2 * TILE_ROWS + 7]), st.integers(0, 99), st.sampled_from([1, 60]))
+def test_every_row_is_that_of_full_logits(num_rows: int, seed: int, scale: float) -> None:
+    x, head, targets = inputs(num_rows, seed, scale)
+    for found, wanted in zip(row_nll(x, head, targets), obvious(x, head, targets), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("z_loss_weight", [0.0, 1e-4, 0.3])
+@pytest.mark.parametrize("num_rows", [5, TILE_ROWS, TILE_ROWS + 3])
+def test_objective_and_gradient_are_those_of_full_logits(num_rows: int, z_loss_weight: float) -> None:
+    x, head, targets = inputs(num_rows, 3)
+    nll, log_z = obvious(x, head, targets)
+    (objective, loss), gradients = jax.value_and_grad(
+        lambda x, head: mean_objective(x, head, targets, z_loss_weight), argnums=(0, 1), has_aux=True
+    )(x, head)
+    assert float(loss) == pytest.approx(nll.mean(), rel=1e-5)
+    assert float(objective) == pytest.approx(nll.mean() + z_loss_weight * (log_z**2).mean(), rel=1e-5)
+    wanted = jax.grad(obvious_objective, argnums=(0, 1))(x, head, targets, z_loss_weight)
+    for found, reference in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_scales_with_what_comes_from_above() -> None:
+    x, head, targets = inputs(7, 1)
+    once = jax.grad(lambda x: mean_objective(x, head, targets, 0.1)[0])(x)
+    thrice = jax.grad(lambda x: 3 * mean_objective(x, head, targets, 0.1)[0])(x)
+    np.testing.assert_allclose(thrice, 3 * once, rtol=1e-6)
+
+
+def test_full_logits_are_never_made() -> None:
+    """No value of the compiled gradient has a row a token and a column a vocabulary entry."""
+    num_rows, vocab = 8 * TILE_ROWS, 33
+    x, head, targets = inputs(num_rows, 0)
+    lowered = jax.jit(jax.grad(lambda x: mean_objective(x, head, targets, 0.0)[0])).lower(x).as_text()
+    assert f"tensor<{num_rows}x{vocab}x" not in lowered
+    assert f"tensor<{TILE_ROWS}x{vocab}x" in lowered

@@ -1,0 +1,89 @@
+"""Next-token loss in row tiles: the logits of all tokens never exist at once, and the gradient is made on the way.
+
+Full logits are [N, V]: 67 MB in float32 for the ferry's batch, gigabytes for a real one, written and read several times. Here a
+tile of rows is multiplied with the head, reduced to its loss, and turned at once into its part of the gradient, because the
+gradient of a mean needs nothing from later rows: d logits = (softmax x (1 + 2 w log Z) - onehot) / N for the objective
+mean(nll) + w mean(log Z ** 2), z-loss as in PaLM (Chowdhery et al. 2022, section 5). Three products of the head's size instead
+of the four that recomputing the logits would take; the price is memory for the gradients of head and inputs between the passes.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+TILE_ROWS = 256
+"""Rows of a tile. 256 x 8,192 float32 logits are 8 MB, which stay in a CPU's last cache (benchmarks/cross_entropy.py)."""
+
+
+def row_nll(
+    x: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"]
+) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    """Nats of each row's target and the log partition function, tile by tile; not meant to be differentiated."""
+
+    def of_tile(tile: tuple[Array, Array]) -> tuple[Array, Array]:
+        log_z, gold, _ = _logits_of(tile[0], head, tile[1])
+        return log_z - gold, log_z
+
+    nll, log_z = jax.lax.map(of_tile, (_tiles(x), _tiles(targets)))
+    return nll.reshape(-1)[: x.shape[0]], log_z.reshape(-1)[: x.shape[0]]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def mean_objective(
+    x: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"], z_loss_weight: float
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(mean nll + z_loss_weight x mean squared log Z, mean nll) in nats. Only the first has a gradient."""
+    nll, log_z = row_nll(x, head, targets)
+    loss = nll.mean()
+    return loss + z_loss_weight * jnp.square(log_z).mean(), loss
+
+
+def _forward(x: Array, head: Array, targets: Array, z_loss_weight: float):
+    """The two means, and the gradients of the first with respect to `x` and `head` as residuals."""
+    num_rows = x.shape[0]
+    weights = jnp.full(num_rows, 1.0 / num_rows, jnp.float32)
+
+    def of_tile(carry: tuple[Array, Array, Array], tile: tuple[Array, Array, Array]):
+        sum_nll, sum_z, grad_head = carry
+        rows, gold_ids, weight = tile
+        log_z, gold, logits = _logits_of(rows, head, gold_ids)
+        soft = jnp.exp(logits - log_z[:, None]) * (weight * (1.0 + 2.0 * z_loss_weight * log_z))[:, None]
+        hit = jax.lax.broadcasted_iota(gold_ids.dtype, soft.shape, 1) == gold_ids[:, None]
+        grad_logits = (soft - jnp.where(hit, weight[:, None], 0.0)).astype(rows.dtype)
+        grad_rows = grad_logits @ head
+        grad_head = grad_head + jax.lax.dot_general(
+            grad_logits, rows, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32
+        )
+        return (sum_nll + weight @ (log_z - gold), sum_z + weight @ jnp.square(log_z), grad_head), grad_rows
+
+    start = (jnp.float32(0), jnp.float32(0), jnp.zeros(head.shape, jnp.float32))
+    tiles = (_tiles(x), _tiles(targets), _tiles(weights))
+    (loss, squared, grad_head), grad_rows = jax.lax.scan(of_tile, start, tiles)
+    grad_x = grad_rows.reshape(-1, x.shape[1])[:num_rows]
+    return (loss + z_loss_weight * squared, loss), (grad_x, grad_head.astype(head.dtype))
+
+
+def _backward(z_loss_weight: float, residuals: tuple[Array, Array], cotangents: tuple[Array, Array]):
+    grad_x, grad_head = residuals
+    scale = cotangents[0]
+    return scale.astype(grad_x.dtype) * grad_x, scale.astype(grad_head.dtype) * grad_head, None
+
+
+mean_objective.defvjp(_forward, _backward)
+
+
+def _logits_of(rows: Array, head: Array, gold_ids: Array) -> tuple[Array, Array, Array]:
+    """(log Z, logit of the target, logits) of a tile, in float32 whatever the parameters are."""
+    logits = jax.lax.dot_general(rows, head, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    gold = jnp.take_along_axis(logits, gold_ids[:, None], axis=1)[:, 0]
+    return jax.nn.logsumexp(logits, axis=1), gold, logits
+
+
+def _tiles(values: Array) -> Array:
+    """[N, ...] as [tiles, TILE_ROWS, ...], padded with zeros; one tile where there are fewer rows."""
+    rows = min(TILE_ROWS, values.shape[0])
+    padding = -values.shape[0] % rows
+    padded = jnp.pad(values, ((0, padding), *((0, 0) for _ in values.shape[1:])))
+    return padded.reshape(-1, rows, *values.shape[1:])
