@@ -3,17 +3,15 @@
 The same rows feed the terminal table, so the page and the prompt cannot disagree.
 """
 
-import base64
-import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from evals.plots import scores_png
+from evals.report_page import Table, audit_section, image, page, scores_table
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
 from trainer.plots import loss_curve_png
@@ -88,83 +86,57 @@ def write_report(out: Writer, config: ReportConfig, artifacts: tuple[Artifact, .
     scores = result.manifest.extra["scores"]
     metrics = pl.read_parquet(checkpoint.files("metrics.parquet")[0])
     loss_curve_png(metrics, out.folder / "loss.png", unigram_entropy=unigram_entropy(scores))
-    scores_png(scores, result.name, out.folder / "scores.png")
-    page = _page(out.spec.name, artifacts, scores, audit, out.folder)
-    (out.folder / "report.html").write_text(page)
+    step = checkpoint.manifest.extra["checkpoint"]["step"]
+    scores_png(scores, f"{result.name} at step {step:,}", out.folder / "scores.png")
+    sections = [
+        ("Stages", _stages_table(stage_rows(artifacts)).html()),
+        ("Loss", image(out.folder / "loss.png")),
+        ("Scores", image(out.folder / "scores.png") + scores_table(scores).html()),
+        ("Audit", audit_section(json.loads(audit.files("audit.json")[0].read_text()))),
+        ("Artifacts", _artifacts_table(artifacts).html()),
+    ]
+    (out.folder / "report.html").write_text(page(out.spec.name, _headlines(artifacts, by_stage), sections))
     out.extra["verdict"] = audit.manifest.extra["audit"]["verdict"]
 
 
-REPORT = Stage("evals.report", "1", write_report)
+REPORT = Stage("evals.report", "2", write_report)
+"""2: headline numbers, and the audit as tables."""
 
 
-def _page(title: str, artifacts: Sequence[Artifact], scores: Sequence[Mapping], audit: Artifact, pictures: Path) -> str:
-    verdict = audit.manifest.extra["audit"]["verdict"]
-    details = json.loads(audit.files("audit.json")[0].read_text())
-    sections = [
-        ("Stages", _table(_STAGE_COLUMNS, [_cells(row) for row in stage_rows(artifacts)])),
-        ("Loss", _image(pictures / "loss.png")),
-        ("Scores", _image(pictures / "scores.png") + _table(*_scores(scores))),
-        (f"Audit: {verdict}", f"<pre>{html.escape(json.dumps(details, indent=1, ensure_ascii=False))}</pre>"),
-        ("Artifacts", _table(("artifact", "data version", "seconds", "files"), [_line(a) for a in artifacts])),
+def _headlines(artifacts: Sequence[Artifact], by_stage: Mapping[str, Artifact]) -> dict[str, str]:
+    facts = by_stage["trainer.checkpoint"].manifest.extra["checkpoint"]
+    throughput = by_stage["trainer.checkpoint"].manifest.extra["throughput"]
+    scores = by_stage["evals.result"].manifest.extra["scores"]
+    heldout = {s["metric"]: s["value"] for s in scores if s["task"] == "heldout"}
+    return {
+        "tokens in the mixture": f"{by_stage['lineage.mixture'].manifest.statistics['tokens_out']:,}",
+        "training loss, nats a token": f"{facts['loss_nats']:.3f} at step {facts['step']:,}",
+        "held-out loss, nats a token": f"{heldout['loss_nats_per_token']:.3f}",
+        "held-out, macro bits per byte": f"{heldout['macro_bits_per_byte']:.3f}",
+        "tokens a second": f"{throughput['tokens_per_second']:,.0f}",
+        "audit": by_stage["evals.audit"].manifest.extra["audit"]["verdict"].replace("_", " "),
+        "seconds of work": f"{sum(a.manifest.resources.wall_seconds for a in artifacts):,.0f}",
+    }
+
+
+def _stages_table(rows: Sequence[StageRow]) -> Table:
+    numbers = ("artifacts", "rows in", "rows out", "MB out", "tokens out", "seconds", "peak MiB")
+    cells = [
+        (
+            row.stage,
+            str(row.num_artifacts),
+            *(f"{count:,}" if count else "" for count in (row.rows_in, row.rows_out)),
+            f"{row.bytes_out / 1e6:.1f}",
+            f"{row.tokens_out:,}" if row.tokens_out else "",
+            f"{row.seconds:.1f}",
+            f"{row.peak_mib:.0f}",
+            ", ".join(f"{reason} {count:,}" for reason, count in row.drops.items()),
+        )
+        for row in rows
     ]
-    body = "".join(f"<section><h2>{html.escape(name)}</h2>{content}</section>" for name, content in sections)
-    return _FRAME.format(title=html.escape(title), body=body)
+    return Table(("stage", *numbers, "drops by reason"), cells, frozenset(numbers))
 
 
-_STAGE_COLUMNS = (
-    "stage",
-    "artifacts",
-    "rows in",
-    "rows out",
-    "MB out",
-    "tokens out",
-    "drops by reason",
-    "seconds",
-    "peak MiB",
-)
-
-
-def _cells(row: StageRow) -> tuple[str, ...]:
-    drops = ", ".join(f"{reason} {count:,}" for reason, count in row.drops.items())
-    return (
-        row.stage,
-        str(row.num_artifacts),
-        f"{row.rows_in:,}",
-        f"{row.rows_out:,}",
-        f"{row.bytes_out / 1e6:.1f}",
-        f"{row.tokens_out:,}",
-        drops,
-        f"{row.seconds:.1f}",
-        f"{row.peak_mib:.0f}",
-    )
-
-
-def _scores(scores: Sequence[Mapping[str, Any]]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    rows = [(s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}") for s in scores]
-    return ("task", "metric", "value", "95 % interval", "n"), rows
-
-
-def _line(artifact: Artifact) -> tuple[str, ...]:
-    manifest = artifact.manifest
-    return artifact.name, artifact.data_version, f"{manifest.resources.wall_seconds:.1f}", str(len(manifest.files))
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def _image(path: Path) -> str:
-    return f'<img alt="{path.stem}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'
-
-
-_FRAME = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><style>
-body{{font:15px/1.5 system-ui,sans-serif;color:#1d2433;max-width:72rem;margin:2rem auto;padding:0 1rem}}
-h1{{font-size:1.4rem}} h2{{font-size:1.1rem;margin-top:2rem;border-bottom:1px solid #d8dde6}}
-table{{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}} td,th{{padding:.25rem .6rem;text-align:left;
-border-bottom:1px solid #eceff4;vertical-align:top}} .scroll{{overflow-x:auto}} img{{max-width:100%}}
-pre{{background:#f6f7f9;padding:1rem;overflow:auto;max-height:30rem;font-size:12px}}
-</style><h1>{title}</h1>{body}</html>
-"""
+def _artifacts_table(artifacts: Sequence[Artifact]) -> Table:
+    rows = [(a.name, a.data_version, f"{a.manifest.resources.wall_seconds:.1f}", str(len(a.manifest.files))) for a in artifacts]
+    return Table(("artifact", "data version", "seconds", "files"), rows, frozenset({"seconds", "files"}))
