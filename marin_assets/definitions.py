@@ -48,8 +48,8 @@ def build_defs(lab: LabResource, *, ferry: Ferry, line: Line) -> dg.Definitions:
         schedules=campaigns.schedules(sail, expiry),
         sensors=[
             checkpoint_sensor(line, evaluate, audit),
-            canary_after_ferry(sail, canary),
-            *pass_rate_sensors([sail, canary], rates),
+            canary_after_ferry(canary),
+            *pass_rate_sensors(rates),
         ],
         resources={"lab": lab},
     )

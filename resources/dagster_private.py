@@ -3,6 +3,7 @@
 Dagster is pinned to its minor version because of these.
 """
 
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-__all__ = ["UnresolvedAssetJobDefinition"]
+__all__ = ["SensorExecutionData", "UnresolvedAssetJobDefinition"]

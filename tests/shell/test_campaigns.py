@@ -14,6 +14,7 @@ from marin_assets.canary import loss_check, throughput_check
 from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
 from recipes.canary import CanaryBand
 from recipes.runs import checkpoint, eval_tasks, saved_steps
+from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
 
 BAND = CanaryBand(hardware="cpu", low_loss_nats=3.0, high_loss_nats=4.0, min_throughput_ratio=0.8)
@@ -42,6 +43,24 @@ def test_a_ferry_that_passed_starts_the_canary_of_its_day(sailed: Sailed) -> Non
     )
     request = sensor(context)
     assert request.partition_key == DAY
+
+
+def test_sensors_see_a_ferry_that_the_command_line_sailed(sailed: Sailed) -> None:
+    """Such a run has no code location, the sensor has one: the daemon with `make ui` open and `make ferry` beside it."""
+    repository = sailed.definitions.get_repository_def()
+    sensors = [sailed.definitions.get_sensor_def(name) for name in ("canary_cpu_after_ferry", "pass_rate_after_success")]
+
+    def tick(sensor: dg.SensorDefinition, cursor: str | None) -> SensorExecutionData:
+        with dg.build_sensor_context(
+            instance=sailed.instance, cursor=cursor, repository_def=repository, repository_name="elsewhere"
+        ) as context:
+            return sensor.evaluate_tick(context)
+
+    cursors = [tick(sensor, None).cursor for sensor in sensors]
+    sailed.definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=sailed.instance)
+    canary, rates = (tick(sensor, cursor).run_requests for sensor, cursor in zip(sensors, cursors, strict=True))
+    assert [request.partition_key for request in canary] == [DAY]
+    assert len(rates) == 1
 
 
 def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sailed: Sailed) -> None:
