@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     spec = smoke()
     model = Llama.init(spec.model, key=jax.random.PRNGKey(0))
-    tokens = np.random.default_rng(0).integers(0, spec.model.vocab_size, (spec.batch_size, spec.seq_len)).astype(np.int32)
+    tokens = np.random.default_rng(0).integers(0, spec.model.vocab_size, (spec.batches.size(0), spec.seq_len)).astype(np.int32)
     dynamic, static = eqx.partition(model, eqx.is_inexact_array)
     sides = {}
     for name, loss in (("tiled", loss_fn), ("full", full_logits_loss)):

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evals.audit_evidence import HELDOUT, ITEM_KEY, STANDING_TIERS, TIERS, gather_matches, item_statuses, strength
+from lineage.batches import BatchSchedule
 from lineage.exposure import exposures
 from lineage.order import DataOrder
 from lineage.plan import Stage
@@ -88,8 +89,9 @@ def audit(
     matches = gather_matches(mixture, order, suites, contamination, corpora)
     statuses = item_statuses(suites, contamination, matches)
     after = matches.filter(pl.col("trained"))
-    seen = exposures(order, _ids_by_component(after), batch_size=facts["batch_size"], num_steps=facts["step"])
-    verified = witness(order, seen, facts["batch_size"], config.verified_exposures)
+    batches = BatchSchedule.from_record(facts["batch_size"])
+    seen = exposures(order, _ids_by_component(after), batches=batches, num_steps=facts["step"])
+    verified = witness(order, seen, batches, config.verified_exposures)
     strongest = after.sort(strength()).unique([*ITEM_KEY, "component", "id"], keep="first", maintain_order=True)
     exposed = strongest.select(*ITEM_KEY, "component", "id", "tier").join(seen, on=["component", "id"])
     table = _item_table(statuses, matches, after, exposed)
@@ -122,7 +124,7 @@ def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
     return found
 
 
-def witness(order: DataOrder, seen: pl.DataFrame, batch_size: int, count: int) -> int:
+def witness(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count: int) -> int:
     """Read the batches of up to `count` reported exposures forward, and say how many.
 
     Raises: RuntimeError when a batch does not hold the document's tokens.
@@ -135,7 +137,7 @@ def witness(order: DataOrder, seen: pl.DataFrame, batch_size: int, count: int) -
         start = max(span[0], sequence * order.seq_len)
         wanted = cache.read(start, start + tokens).astype(np.int64)
         offset = start - sequence * order.seq_len
-        batch = order.batch(step * batch_size, batch_size)
+        batch = order.batch(batches.first(step), batches.size(step))
         if not any(np.array_equal(row[offset : offset + tokens], wanted) for row in batch):
             raise RuntimeError(
                 f"the audit says step {step} read document {document_id} of {component}, but its batch does not hold it: "

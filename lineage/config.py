@@ -1,6 +1,9 @@
 """Configs cross two borders as JSON: into identities, and into jobs. Both ways are here, and both are strict.
 
 Inside, a config is a frozen dataclass whose `__post_init__` refuses bad values by name. Outside it is plain JSON.
+
+Sum types are unions of dataclasses told apart by a tag: a field `kind: Literal["lion"] = "lion"`. One member may do without,
+the one that was there before there was a choice; whatever has no `kind` is that one.
 """
 
 import dataclasses
@@ -9,11 +12,15 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+TAG = "kind"
+
 
 def to_jsonable(value: object, where: str = "config") -> Any:
     """Turn nested frozen dataclasses, tuples and mappings into plain JSON values.
 
-    A dataclass field marked `metadata={"identity": False}` (a path, a worker count) is left out.
+    A dataclass field marked `metadata={"identity": False}` (a path, a worker count) is left out. So is one marked
+    `metadata={"added_later": True}` while it holds its default: it came after artifacts existed, which keep their identity and
+    their address that way; the default must mean what the code did before.
 
     Raises: TypeError naming the place of a value that has no stable JSON form.
     """
@@ -24,6 +31,7 @@ def to_jsonable(value: object, where: str = "config") -> Any:
             field.name: to_jsonable(getattr(value, field.name), f"{where}.{field.name}")
             for field in dataclasses.fields(value)
             if field.metadata.get("identity", True)
+            and not (field.metadata.get("added_later") and getattr(value, field.name) == field.default)
         }
     if isinstance(value, Mapping):
         return {str(key): to_jsonable(item, f"{where}.{key}") for key, item in value.items()}
@@ -89,14 +97,13 @@ def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
 
 
 def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
-    """The first member that fits; dataclass members are told apart by their field names."""
+    """The dataclass that the tag names, or the first member that fits."""
     if value is None and type(None) in kinds:
         return None
-    candidates = [kind for kind in kinds if kind is not type(None)]
-    if len(candidates) > 1 and isinstance(value, dict):
-        for kind in candidates:
-            if dataclasses.is_dataclass(kind) and set(value) <= {f.name for f in dataclasses.fields(kind)}:
-                return _decode(kind, value, where)
+    candidates = _flattened(kinds)
+    records = [kind for kind in candidates if dataclasses.is_dataclass(kind)]
+    if len(records) > 1 and isinstance(value, dict):
+        return _decode(_tagged(records, value, where), value, where)
     failures = []
     for kind in candidates:
         try:
@@ -104,3 +111,32 @@ def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
         except ValueError as error:
             failures.append(str(error))
     raise ValueError("; or ".join(failures))
+
+
+def _tagged(records: list[Any], value: Mapping, where: str) -> Any:
+    by_tag = {_tag(kind): kind for kind in records}
+    if len(by_tag) < len(records):
+        names = ", ".join(kind.__name__ for kind in records)
+        raise TypeError(f"{where}: of {names} two have the same {TAG!r} or none; JSON could not tell them apart")
+    if value.get(TAG) not in by_tag:
+        allowed = [f"{tag!r} ({kind.__name__})" if tag else f"no {TAG} ({kind.__name__})" for tag, kind in by_tag.items()]
+        raise ValueError(f"{where}.{TAG} is {value.get(TAG)!r}; allowed: {', '.join(allowed)}")
+    return by_tag[value.get(TAG)]
+
+
+def _tag(kind: Any) -> str | None:
+    """The tag of a member of a sum type: the one value of its `kind`, None where it has no such field."""
+    hint = typing.get_type_hints(kind).get(TAG)
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Literal else None
+
+
+def _flattened(kinds: tuple[Any, ...]) -> list[Any]:
+    """Members of a union without None, those of unions behind aliases among them."""
+    flat: list[Any] = []
+    for kind in kinds:
+        resolved = kind.__value__ if isinstance(kind, typing.TypeAliasType) else kind
+        if typing.get_origin(resolved) in (types.UnionType, typing.Union):
+            flat += _flattened(typing.get_args(resolved))
+        elif resolved is not type(None):
+            flat.append(resolved)
+    return flat

@@ -11,7 +11,9 @@ from lineage.plan import Node
 from recipes.data import contamination, corpora, mixture, suite, tokenizer
 from recipes.lines import Line
 from recipes.suites import suite_config
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.config import LlamaConfig, RunSpec
+from trainer.optimizers.config import AdamWConfig
+from trainer.schedules import WarmupStableDecay
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 HELDOUT_TASK = "heldout"

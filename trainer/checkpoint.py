@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -30,21 +31,27 @@ METRICS_SCHEMA = {
     "tokens_seen": pl.Int64,
 }
 RECENT_STEPS = 20
+type Weights = Literal["raw", "ema"]
 
 
 @dataclass(frozen=True)
 class TrainState:
-    """Model, optimizer state and steps taken."""
+    """Model, optimizer state, steps taken, and what only some specs ask for: the memory of `skip_bad_steps`, the average."""
 
     model: PyTree
     optimizer: PyTree
     step: int
+    skip: PyTree | None = None
+    ema: PyTree | None = None
 
 
 def write_checkpoint(out: Writer, spec: RunSpec, state: TrainState, metrics: pl.DataFrame, throughput: Mapping) -> None:
     """Fill an artifact with a state and the metrics that led to it."""
     save_file(_arrays(state.model), out.folder / "model.safetensors")
     save_file(_arrays(state.optimizer), out.folder / "optimizer.safetensors")
+    for name, tree in (("skip", state.skip), ("ema", state.ema)):
+        if tree is not None:
+            save_file(_arrays(tree), out.folder / f"{name}.safetensors")
     record = {
         "format": FORMAT,
         "step": state.step,
@@ -57,15 +64,15 @@ def write_checkpoint(out: Writer, spec: RunSpec, state: TrainState, metrics: pl.
     out.extra["checkpoint"] = {
         "format": FORMAT,
         "step": state.step,
-        "batch_size": spec.batch_size,
+        "batch_size": spec.batches.to_record(),
         "seq_len": spec.seq_len,
-        "tokens_seen": state.step * spec.batch_tokens,
-        "loss_nats": float(np.mean(metrics["loss_nats"].tail(RECENT_STEPS).to_numpy())),
+        "tokens_seen": spec.tokens_before(state.step),
+        "loss_nats": _recent_loss(metrics),
         "vocab_size": spec.model.vocab_size,
         "parameters": spec.model.num_parameters,
     }
     out.extra["throughput"] = dict(throughput)
-    out.record(tokens_in=state.step * spec.batch_tokens)
+    out.record(tokens_in=spec.tokens_before(state.step))
 
 
 def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, pl.DataFrame]:
@@ -76,18 +83,36 @@ def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, p
         model=_filled(like.model, load_file(folder / "model.safetensors"), artifact.name),
         optimizer=_filled(like.optimizer, load_file(folder / "optimizer.safetensors"), artifact.name),
         step=state["step"],
+        skip=_restored(like.skip, artifact, "skip"),
+        ema=_restored(like.ema, artifact, "ema"),
     )
     return restored, pl.read_parquet(folder / "metrics.parquet")
 
 
-def read_model(artifact: Artifact, like: PyTree) -> PyTree:
-    """The model alone."""
-    return _filled(like, load_file(artifact.folder() / "model.safetensors"), artifact.name)
+def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:
+    """The model alone, with its raw weights or their average. Raises: ValueError where no average was kept."""
+    path = artifact.folder() / ("model.safetensors" if weights == "raw" else "ema.safetensors")
+    if not path.exists():
+        raise ValueError(f"{artifact.name} has no {path.name}; its run spec sets no ema, so weights must be 'raw'")
+    return _filled(like, load_file(path), artifact.name)
 
 
 def read_spec(artifact: Artifact) -> RunSpec:
     """The run spec that a checkpoint was trained by."""
     return from_jsonable(RunSpec, json.loads((artifact.folder() / "spec.json").read_text()), where="spec.json")
+
+
+def _recent_loss(metrics: pl.DataFrame) -> float:
+    """Mean loss of the last steps; those whose loss is not finite (skipped, by a spec that allows it) are left out."""
+    losses = metrics["loss_nats"].tail(RECENT_STEPS).to_numpy()
+    finite = losses[np.isfinite(losses)]
+    if not finite.size:
+        raise FloatingPointError(f"none of the last {losses.size} losses is finite; the last checkpoint stands")
+    return float(np.mean(finite))
+
+
+def _restored(like: PyTree | None, artifact: Artifact, name: str) -> PyTree | None:
+    return None if like is None else _filled(like, load_file(artifact.folder() / f"{name}.safetensors"), artifact.name)
 
 
 def _arrays(tree: PyTree) -> dict[str, np.ndarray]:

@@ -3,16 +3,12 @@
 Hardware, paths and launchers are not here, so the same spec on another machine is the same run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-
-def _require(condition: bool, field: str, value: object, allowed: str) -> None:
-    if not condition:
-        raise ValueError(f"{field} is {value!r}; it must be {allowed}")
-
-
-def _require_multiple(field: str, value: int, of: int) -> None:
-    _require(value % of == 0, field, value, f"a multiple of {of}")
+from lineage.batches import BatchSchedule, BatchSize
+from trainer.checks import require, require_multiple
+from trainer.optimizers.config import ClipUpdateNormConfig, EmaConfig, OptimizerConfig, SkipBadStepsConfig
+from trainer.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,11 @@ class LlamaConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for field in ("vocab_size", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "max_seq_len"):
-            _require(getattr(self, field) > 0, f"model.{field}", getattr(self, field), "positive")
-        _require_multiple("model.hidden_dim", self.hidden_dim, self.num_heads)
-        _require_multiple("model.num_heads", self.num_heads, self.num_kv_heads)
-        _require(self.head_dim % 2 == 0, "model head_dim", self.head_dim, "even, for rotary embeddings")
+        for name in ("vocab_size", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "max_seq_len"):
+            require(getattr(self, name) > 0, f"model.{name}", getattr(self, name), "positive")
+        require_multiple("model.hidden_dim", self.hidden_dim, self.num_heads)
+        require_multiple("model.num_heads", self.num_heads, self.num_kv_heads)
+        require(self.head_dim % 2 == 0, "model head_dim", self.head_dim, "even, for rotary embeddings")
 
     @property
     def head_dim(self) -> int:
@@ -61,66 +57,48 @@ class LlamaConfig:
 
 
 @dataclass(frozen=True)
-class AdamWConfig:
-    """AdamW after clipping by global norm; no decay on norms and embeddings."""
-
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-    max_grad_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "in [0, 1)")
-        _require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "in [0, 1)")
-        _require(self.eps > 0, "optimizer.eps", self.eps, "positive")
-        _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "at least 0")
-        _require(self.max_grad_norm > 0, "optimizer.max_grad_norm", self.max_grad_norm, "positive")
-
-
-@dataclass(frozen=True)
-class WarmupStableDecay:
-    """Linear warm-up, a plateau, then a linear decay over the last `decay_frac` of the steps to `min_lr_ratio` of the peak."""
-
-    peak_learning_rate: float
-    warmup_steps: int
-    decay_frac: float
-    min_lr_ratio: float = 0.1
-
-    def __post_init__(self) -> None:
-        _require(self.peak_learning_rate > 0, "schedule.peak_learning_rate", self.peak_learning_rate, "positive")
-        _require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
-        _require(0 <= self.decay_frac <= 1, "schedule.decay_frac", self.decay_frac, "in [0, 1]")
-        _require(0 <= self.min_lr_ratio <= 1, "schedule.min_lr_ratio", self.min_lr_ratio, "in [0, 1]")
-
-
-@dataclass(frozen=True)
 class RunSpec:
-    """One run. Step `t` (from 0) reads global sequences `[t * batch_size, (t + 1) * batch_size)` of its mixture."""
+    """One run. Step `t` (from 0) reads global sequences `[first(t), first(t) + size(t))` of its mixture (`batches`)."""
 
     name: str
     model: LlamaConfig
-    optimizer: AdamWConfig
-    schedule: WarmupStableDecay
-    batch_size: int
+    optimizer: OptimizerConfig
+    schedule: Schedule
+    batch_size: BatchSize
+    """Sequences a step: a number, or phases by step."""
     seq_len: int
     num_steps: int
     seed: int
     save_every_steps: int
     z_loss_weight: float = 0.0
+    microbatch_size: int | None = field(default=None, metadata={"added_later": True})
+    """Sequences in one forward and backward pass; None: the whole batch. Rounding depends on it, so it is identity."""
+    clip_update_norm: ClipUpdateNormConfig | None = field(default=None, metadata={"added_later": True})
+    skip_bad_steps: SkipBadStepsConfig | None = field(default=None, metadata={"added_later": True})
+    ema: EmaConfig | None = field(default=None, metadata={"added_later": True})
 
     def __post_init__(self) -> None:
-        for field in ("batch_size", "num_steps", "save_every_steps"):
-            _require(getattr(self, field) > 0, f"run.{field}", getattr(self, field), "positive")
-        _require(1 < self.seq_len <= self.model.max_seq_len, "run.seq_len", self.seq_len, f"in 2..{self.model.max_seq_len}")
-        _require(
-            self.schedule.warmup_steps <= self.num_steps,
-            "schedule.warmup_steps",
-            self.schedule.warmup_steps,
-            f"<= num_steps {self.num_steps}",
-        )
-        _require(self.z_loss_weight >= 0, "run.z_loss_weight", self.z_loss_weight, "at least 0")
+        for name in ("num_steps", "save_every_steps"):
+            require(getattr(self, name) > 0, f"run.{name}", getattr(self, name), "positive")
+        require(1 < self.seq_len <= self.model.max_seq_len, "run.seq_len", self.seq_len, f"in 2..{self.model.max_seq_len}")
+        for phase in self.batches.phases:
+            self._check_microbatch(phase.batch_size)
+        self.schedule.check_length(self.num_steps)
+        require(self.z_loss_weight >= 0, "run.z_loss_weight", self.z_loss_weight, "at least 0")
+
+    def _check_microbatch(self, batch_size: int) -> None:
+        size = self.microbatch_size
+        if size is not None:
+            fits = size > 0 and batch_size % size == 0
+            require(fits, "run.microbatch_size", size, f"a positive divisor of batch_size {batch_size}, or None")
 
     @property
-    def batch_tokens(self) -> int:
-        return self.batch_size * self.seq_len
+    def batches(self) -> BatchSchedule:
+        return BatchSchedule.of(self.batch_size)
+
+    def tokens_before(self, step: int) -> int:
+        """Tokens that the steps before a step read."""
+        return self.batches.first(step) * self.seq_len
+
+    def step_tokens(self, step: int) -> int:
+        return self.batches.size(step) * self.seq_len

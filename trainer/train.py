@@ -8,17 +8,14 @@ import logging
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import polars as pl
-from jaxtyping import PyTree
 
 from lineage.config import from_jsonable
 from lineage.jobs import Job
@@ -28,9 +25,9 @@ from lineage.spec import ArtifactSpec
 from lineage.store import Artifact
 from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, write_checkpoint
 from trainer.config import RunSpec
-from trainer.model import Llama, loss_fn
-from trainer.optimizer import all_finite, build_optimizer, keep_if, learning_rate
+from trainer.model import Llama
 from trainer.stage import CheckpointConfig, step_partition
+from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state
 
 log = logging.getLogger("trainer")
 
@@ -53,11 +50,10 @@ def train(job: Job) -> Artifact:
         )
     _announce(spec, config.step)
     state, metrics = _start(job, config)
-    optimizer = build_optimizer(spec, state.model)
     meter = Throughput(spec)
     with measuring() as cost:
         for target in _save_points(spec, state.step, config.step):
-            state, rows = _run_to(target, spec, optimizer, order, state, meter)
+            state, rows = _run_to(target, spec, order, state, meter)
             metrics = pl.concat([metrics, rows])
             target_spec = checkpoint_spec(job.spec, target)
             with job.store.writing(target_spec, job.code_fingerprint, job.run_id, cost) as out:
@@ -82,8 +78,8 @@ def checkpoint_spec(final: ArtifactSpec, step: int) -> ArtifactSpec:
 def initial_state(spec: RunSpec) -> TrainState:
     """Fresh parameters and optimizer state, a function of the spec alone."""
     model = Llama.init(spec.model, key=jax.random.PRNGKey(spec.seed))
-    optimizer = build_optimizer(spec, model)
-    return TrainState(model, optimizer.init(eqx.filter(model, eqx.is_inexact_array)), 0)
+    fresh = initial_step_state(spec, model)
+    return TrainState(model, fresh.optimizer, 0, fresh.skip, fresh.ema)
 
 
 def _start(job: Job, config: CheckpointConfig) -> tuple[TrainState, pl.DataFrame]:
@@ -102,21 +98,16 @@ def _save_points(spec: RunSpec, after: int, last: int) -> list[int]:
 
 
 def _run_to(
-    target: int,
-    spec: RunSpec,
-    optimizer: optax.GradientTransformation,
-    order: DataOrder,
-    state: TrainState,
-    meter: "Throughput",
+    target: int, spec: RunSpec, order: DataOrder, state: TrainState, meter: "Throughput"
 ) -> tuple[TrainState, pl.DataFrame]:
     """Train from `state.step` to `target`; the new state and one row of metrics a step."""
     dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
-    step_fn = compiled_step(spec, optimizer, static)
-    optimizer_state = state.optimizer
-    waiting: deque[tuple[int, tuple[jax.Array, ...]]] = deque()
+    step_fn = compiled_step(spec, state.model)
+    current = StepState(dynamic, state.optimizer, state.skip, state.ema)
+    waiting: deque[tuple[int, StepMetrics]] = deque()
     rows: list[tuple] = []
     for step, tokens in _batches(order, spec, state.step, target):
-        dynamic, optimizer_state, read = step_fn(dynamic, optimizer_state, tokens, step)
+        current, read = step_fn(current, tokens, step)
         waiting.append((step, read))
         if len(waiting) > READ_BEHIND:
             rows.append(_row(spec, *waiting.popleft()))
@@ -124,36 +115,18 @@ def _run_to(
     while waiting:
         rows.append(_row(spec, *waiting.popleft()))
         meter.tick(rows[-1])
-    return TrainState(eqx.combine(dynamic, static), optimizer_state, target), pl.DataFrame(
-        rows, schema=METRICS_SCHEMA, orient="row"
-    )
-
-
-def compiled_step(spec: RunSpec, optimizer: optax.GradientTransformation, static: PyTree) -> Callable:
-    """One training step, its state donated: (parameters, optimizer state, tokens, step) -> (the same two, metrics)."""
-
-    def step_fn(dynamic: PyTree, optimizer_state: PyTree, tokens: jax.Array, step: jax.Array):
-        def objective(parameters: PyTree) -> tuple[jax.Array, jax.Array]:
-            return loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight)
-
-        (_, loss), gradients = jax.value_and_grad(objective, has_aux=True)(dynamic)
-        rate = learning_rate(spec.schedule, spec.num_steps, step)
-        updates, new_state = optimizer.update(gradients, optimizer_state, dynamic)
-        moved = eqx.apply_updates(dynamic, jax.tree.map(lambda update: -rate * update, updates))
-        good = jnp.isfinite(loss) & all_finite(gradients)
-        read = (loss, rate, optax.tree.norm(gradients), ~good)
-        return keep_if(good, moved, dynamic), keep_if(good, new_state, optimizer_state), read
-
-    return jax.jit(step_fn, donate_argnums=(0, 1))
+    trained = TrainState(eqx.combine(current.parameters, static), current.optimizer, target, current.skip, current.ema)
+    return trained, pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
 
 
 def _batches(order: DataOrder, spec: RunSpec, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
     """Batches in order, a few read ahead by a thread."""
+    batches = spec.batches
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         ahead: deque = deque()
         for step in range(start, stop + PREFETCH_BATCHES):
             if step < stop:
-                ahead.append((step, pool.submit(order.batch, step * spec.batch_size, spec.batch_size)))
+                ahead.append((step, pool.submit(order.batch, batches.first(step), batches.size(step))))
             if len(ahead) > PREFETCH_BATCHES or step >= stop:
                 if not ahead:
                     return
@@ -161,25 +134,39 @@ def _batches(order: DataOrder, spec: RunSpec, start: int, stop: int) -> Iterator
                 yield ready, future.result()
 
 
-def _row(spec: RunSpec, step: int, read: tuple[jax.Array, ...]) -> tuple:
-    """One row of metrics; reading the loss waits for the step if it still runs. Raises FloatingPointError on a bad loss."""
-    loss, rate, norm, skipped = (float(value) for value in read)
-    if not np.isfinite(loss):
+def _row(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
+    """One row of metrics; reading the loss waits for the step if it still runs.
+
+    Raises: FloatingPointError on a bad loss, with `skip_bad_steps` only after too many bad steps in a row.
+    """
+    loss, rate, norm, skipped, in_a_row = (float(value) for value in read)
+    if spec.skip_bad_steps is None:
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"run {spec.name}: the loss of step {step} is {loss}; its update was left out, the last checkpoint stands. "
+                "Lower schedule.peak_learning_rate or optimizer.max_grad_norm, or set skip_bad_steps"
+            )
+    elif in_a_row > spec.skip_bad_steps.max_in_a_row:
         raise FloatingPointError(
-            f"run {spec.name}: the loss of step {step} is {loss}; its update was left out, the last checkpoint stands. "
-            "Lower schedule.peak_learning_rate or optimizer.max_grad_norm"
+            f"run {spec.name}: {in_a_row:.0f} steps in a row were skipped up to step {step} (loss {loss}, gradient norm "
+            f"{norm}); skip_bad_steps.max_in_a_row allows {spec.skip_bad_steps.max_in_a_row}. The last checkpoint stands; "
+            "lower schedule.peak_learning_rate or optimizer.max_grad_norm"
         )
-    return step + 1, loss, rate, norm, bool(skipped), (step + 1) * spec.batch_tokens
+    elif skipped:
+        log.warning("%s: skipped step %d (loss %.4f, gradient norm %.4f)", spec.name, step, loss, norm)
+    return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1)
 
 
 @dataclass
 class Throughput:
-    """Step times of this process, compile time kept apart, and a line on the terminal every few seconds."""
+    """Step times and tokens of this process, compile time kept apart, and a line on the terminal every few seconds."""
 
     spec: RunSpec
     last: float = field(default_factory=time.perf_counter)
     spoken: float = 0.0
     seconds: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """Tokens of the step that took `seconds` of the same index."""
     first_seconds: float | None = None
 
     def tick(self, row: tuple) -> None:
@@ -188,6 +175,7 @@ class Throughput:
             self.first_seconds = now - self.last
         else:
             self.seconds.append(now - self.last)
+            self.tokens.append(self.spec.step_tokens(row[0] - 1))
         self.last = now
         step, loss, rate = row[0], row[1], row[2]
         if now - self.spoken > REPORT_SECONDS or step == self.spec.num_steps:
@@ -195,27 +183,34 @@ class Throughput:
             left = (self.spec.num_steps - step) * self.step_seconds()
             log.info(
                 "step %5d/%d  loss %.4f  lr %.2e  %7.0f tokens/s  %4.0f s left",
-                step, self.spec.num_steps, loss, rate, self.spec.batch_tokens / max(self.step_seconds(), 1e-9), left,
+                step, self.spec.num_steps, loss, rate, self.tokens_per_second(100), left,
             )  # fmt: skip
 
     def step_seconds(self) -> float:
         return statistics.fmean(self.seconds[-100:]) if self.seconds else self.first_seconds or 0.0
 
+    def tokens_per_second(self, recent: int | None = None) -> float:
+        """Of the last `recent` steps, or of all; of the first, with its compilation, while there is no other."""
+        count = len(self.seconds) if recent is None else min(recent, len(self.seconds))
+        if not count:
+            return self.spec.step_tokens(0) / self.first_seconds if self.first_seconds else 0.0
+        return sum(self.tokens[-count:]) / max(sum(self.seconds[-count:]), 1e-9)
+
     def summary(self) -> dict[str, float]:
         mean = statistics.fmean(self.seconds) if self.seconds else self.first_seconds or 0.0
-        flops = self.spec.model.training_flops_per_token(self.spec.seq_len) * self.spec.batch_tokens
+        speed = self.tokens_per_second()
         return {
-            "tokens_per_second": round(self.spec.batch_tokens / mean, 1) if mean else 0.0,
+            "tokens_per_second": round(speed, 1),
             "step_seconds_mean": round(mean, 5),
             "compile_seconds": round(self.first_seconds or 0.0, 3),
-            "gflops_per_second": round(flops / mean / 1e9, 2) if mean else 0.0,
+            "gflops_per_second": round(self.spec.model.training_flops_per_token(self.spec.seq_len) * speed / 1e9, 2),
         }
 
 
 def _announce(spec: RunSpec, last: int) -> None:
     device = jax.devices()[0]
     log.info(
-        "%s: %s parameters, %s tokens a step to step %d, %.1f MFLOP a token, on %d x %s (%s)",
-        spec.name, f"{spec.model.num_parameters:,}", f"{spec.batch_tokens:,}", last,
+        "%s: %s parameters, %s tokens a step at first, to step %d, %.1f MFLOP a token, on %d x %s (%s)",
+        spec.name, f"{spec.model.num_parameters:,}", f"{spec.step_tokens(0):,}", last,
         spec.model.training_flops_per_token(spec.seq_len) / 1e6, jax.device_count(), device.device_kind, device.platform,
     )  # fmt: skip

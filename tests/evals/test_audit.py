@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals.audit import AUDIT, AuditConfig, witness
+from lineage.batches import BatchSchedule
 from lineage.digests import text_digest
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder
@@ -300,10 +301,10 @@ def test_the_second_witness_refuses_a_step_that_did_not_read_the_document(tmp_pa
     order = order_of(made)
     columns = ["component", "id", "step", "sequence", "tokens"]
     seen = pl.read_parquet(made.files("exposures.parquet")[0]).filter(pl.col("component") == "web").select(columns)
-    assert witness(order, seen, BATCH_SIZE, 5) == 5
+    assert witness(order, seen, BatchSchedule.of(BATCH_SIZE), 5) == 5
     unread = next(at for at in range(100) if 7 not in order.batch(at * BATCH_SIZE, BATCH_SIZE))
     with pytest.raises(RuntimeError, match=f"step {unread} read document {WEB.docs[1].id} of web"):
-        witness(order, seen.with_columns(step=pl.lit(unread, pl.Int64)), BATCH_SIZE, 5)
+        witness(order, seen.with_columns(step=pl.lit(unread, pl.Int64)), BatchSchedule.of(BATCH_SIZE), 5)
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from lineage.jobs import Job
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 from trainer.checkpoint import METRICS_SCHEMA, write_checkpoint
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.config import LlamaConfig, RunSpec
+from trainer.optimizers.config import AdamWConfig
+from trainer.schedules import WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.train import initial_state
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_order import SEQ_LEN, Docs, derive_id, mixture_of
 
+from lineage.batches import BatchSchedule
 from lineage.exposure import SCHEMA, exposures
 from lineage.mixture import Phase
 from lineage.order import DataOrder
@@ -49,13 +50,13 @@ def test_exposures_are_those_of_a_forward_scan(
 ) -> None:
     docs = [Docs("a", a), Docs("b", b)]
     order = order_of(tmp_path_factory.mktemp("store"), docs)
-    found = exposures(order, ids_of(docs), batch_size=batch_size, num_steps=num_steps)
+    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(batch_size), num_steps=num_steps)
     assert sorted(found.iter_rows()) == scanned(order, batch_size, num_steps)
 
 
 def test_the_tokens_of_a_step_add_up_to_the_batch(tmp_path: Path) -> None:
     docs = [Docs("a", (20, 3, 33, 9, 15)), Docs("b", (41, 12))]
-    found = exposures(order_of(tmp_path, docs), ids_of(docs), batch_size=4, num_steps=12)
+    found = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
     per_step = found.group_by("step").agg(pl.col("tokens").sum()).sort("step")
     assert per_step["step"].to_list() == list(range(12))
     assert set(per_step["tokens"]) == {4 * SEQ_LEN}
@@ -66,7 +67,7 @@ def test_the_batch_of_a_step_holds_the_tokens_of_the_document(tmp_path: Path) ->
     document = derive_id("a", 1)
     start, stop = order.caches[0].document_span(document) or (0, 0)
     wanted = set(order.caches[0].read(start, stop).tolist())
-    steps = exposures(order, {"a": [document]}, batch_size=3, num_steps=10)["step"].to_list()
+    steps = exposures(order, {"a": [document]}, batches=BatchSchedule.of(3), num_steps=10)["step"].to_list()
     for step in range(10):
         assert bool(wanted & set(order.batch(step * 3, 3).ravel().tolist())) == (step in steps)
     assert len(set(steps)) > 0
@@ -75,7 +76,7 @@ def test_the_batch_of_a_step_holds_the_tokens_of_the_document(tmp_path: Path) ->
 def test_a_phase_without_a_component_exposes_none_of_it(tmp_path: Path) -> None:
     docs = [Docs("a", (90,)), Docs("b", (80,))]
     order = order_of(tmp_path, docs, (Phase(0, {"a": 1.0}), Phase(16, {"b": 1.0})))
-    found = exposures(order, ids_of(docs), batch_size=4, num_steps=8)
+    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(4), num_steps=8)
     last = {row["component"]: (row["first"], row["last"]) for row in steps_of(found)}
     assert last == {"a": (0, 3), "b": (4, 7)}
 
@@ -88,16 +89,16 @@ def steps_of(found: pl.DataFrame) -> list[dict]:
 def test_a_tail_that_fills_no_sequence_is_never_seen(tmp_path: Path) -> None:
     docs = [Docs("a", (16, 0, 5))]  # two shards: tokens of documents 0 and 2, then of the empty 1
     order = order_of(tmp_path, docs, (Phase(0, {"a": 1.0}),))
-    found = exposures(order, ids_of(docs), batch_size=2, num_steps=20)
+    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(2), num_steps=20)
     assert set(found["id"]) == {derive_id("a", 0)}
 
 
 def test_no_steps_and_unknown_documents_give_no_rows_of_the_schema(tmp_path: Path) -> None:
     order = order_of(tmp_path, [Docs("a", (50,)), Docs("b", (50,))])
     for found in (
-        exposures(order, {"a": [derive_id("a", 0)]}, batch_size=4, num_steps=0),
-        exposures(order, {"a": ["f" * 32]}, batch_size=4, num_steps=5),
-        exposures(order, {}, batch_size=4, num_steps=5),
+        exposures(order, {"a": [derive_id("a", 0)]}, batches=BatchSchedule.of(4), num_steps=0),
+        exposures(order, {"a": ["f" * 32]}, batches=BatchSchedule.of(4), num_steps=5),
+        exposures(order, {}, batches=BatchSchedule.of(4), num_steps=5),
     ):
         assert found.height == 0
         assert found.schema == pl.Schema(SCHEMA)
@@ -105,6 +106,6 @@ def test_no_steps_and_unknown_documents_give_no_rows_of_the_schema(tmp_path: Pat
 
 def test_rows_come_sorted(tmp_path: Path) -> None:
     docs = [Docs("b", (41, 12)), Docs("a", (20, 3, 33))]
-    found = exposures(order_of(tmp_path, docs), ids_of(docs), batch_size=4, num_steps=12)
+    found = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
     assert found.equals(found.sort("component", "id", "step", "sequence"))
     assert np.all(found["tokens"].to_numpy() > 0)

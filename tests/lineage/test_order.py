@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lineage.batches import BatchSchedule
 from lineage.exposure import exposures
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder, apportion
@@ -150,7 +151,7 @@ def test_exposures_are_those_of_a_brute_force_scan(tmp_path: Path) -> None:
         for document, start, stop in cache.documents_between(sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN):
             tokens = min(stop, (sequence + 1) * SEQ_LEN) - max(start, sequence * SEQ_LEN)
             wanted.add((component, document, index // batch_size, sequence, tokens))
-    assert set(exposures(order, ids, batch_size=batch_size, num_steps=num_steps).iter_rows()) == wanted
+    assert set(exposures(order, ids, batches=BatchSchedule.of(batch_size), num_steps=num_steps).iter_rows()) == wanted
 
 
 def test_a_cache_gives_its_documents_back(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.config import LlamaConfig, RunSpec
 from trainer.model import Llama, loss_fn
-from trainer.optimizer import build_optimizer, decay_mask, learning_rate
-from trainer.train import compiled_step, initial_state
+from trainer.optimizers.config import DECAYED, AdamWConfig
+from trainer.optimizers.groups import decay_mask
+from trainer.schedules import WarmupStableDecay, learning_rate
+from trainer.step import compiled_step, initial_step_state
 
 CONFIG = LlamaConfig(
     vocab_size=64, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
@@ -115,37 +117,29 @@ def test_the_parameter_formula_counts_the_leaves() -> None:
         assert sum(leaf.size for leaf in leaves) == config.num_parameters
 
 
-def run_steps(tokens: np.ndarray, count: int) -> tuple[list[float], object, object]:
-    state = initial_state(SPEC)
-    dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
-    step_fn = compiled_step(SPEC, build_optimizer(SPEC, state.model), static)
-    optimizer_state, losses = state.optimizer, []
-    for step in range(count):
-        dynamic, optimizer_state, (loss, *_) = step_fn(dynamic, optimizer_state, tokens, step)
-        losses.append(float(loss))
-    return losses, dynamic, optimizer_state
-
-
 def test_one_batch_can_be_learned_by_heart() -> None:
-    losses = run_steps(TOKENS, 60)[0]
+    model = Llama.init(CONFIG, key=jax.random.PRNGKey(0))
+    state, step_fn, losses = initial_step_state(SPEC, model), compiled_step(SPEC, model), []
+    for step in range(60):
+        state, metrics = step_fn(state, jnp.asarray(TOKENS), step)
+        losses.append(float(metrics.loss))
     assert losses[-1] < 0.5 < losses[0]
 
 
 def test_a_step_that_is_not_finite_changes_no_bit() -> None:
-    state = initial_state(SPEC)
-    poisoned = eqx.tree_at(lambda m: m.norm.weight.array, state.model, state.model.norm.weight.array.at[0].set(jnp.nan))
-    dynamic, static = eqx.partition(poisoned, eqx.is_inexact_array)
-    before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves((dynamic, state.optimizer))]
-    step_fn = compiled_step(SPEC, build_optimizer(SPEC, state.model), static)
-    dynamic, optimizer_state, (loss, _, _, skipped) = step_fn(dynamic, state.optimizer, TOKENS, 0)
-    after = [np.asarray(leaf) for leaf in jax.tree.leaves((dynamic, optimizer_state))]
-    assert bool(skipped) and not np.isfinite(float(loss))
+    model = Llama.init(CONFIG, key=jax.random.PRNGKey(0))
+    poisoned = eqx.tree_at(lambda m: m.norm.weight.array, model, model.norm.weight.array.at[0].set(jnp.nan))
+    state = initial_step_state(SPEC, poisoned)
+    before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(state)]
+    state, metrics = compiled_step(SPEC, model)(state, jnp.asarray(TOKENS), 0)
+    after = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+    assert bool(metrics.skipped) and not np.isfinite(float(metrics.loss))
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)
 
 
 def test_decay_spares_norms_and_the_embedding() -> None:
-    flags = jax.tree_util.tree_leaves_with_path(decay_mask(Llama.init(CONFIG, key=jax.random.PRNGKey(0))))
+    flags = jax.tree_util.tree_leaves_with_path(decay_mask(Llama.init(CONFIG, key=jax.random.PRNGKey(0)), DECAYED))
     decayed = {jax.tree_util.keystr(path) for path, flag in flags if flag}
     assert len(decayed) == 7
     assert not any("norm" in name or "embedding" in name for name in decayed)

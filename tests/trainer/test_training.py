@@ -17,7 +17,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.config import LlamaConfig, RunSpec
+from trainer.optimizers.config import AdamWConfig
+from trainer.schedules import WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 

@@ -1,0 +1,90 @@
+"""Batch sizes by step, and the sequences a step reads: one pure function and its inverse.
+
+Step `t` (from 0) reads the global sequences `[first(t), first(t) + size(t))` of the data order, where `first(t)` is the sum of
+the sizes before it. Both ways are closed forms over the phases, so a resume, an audit and a loader need no state.
+"""
+
+import bisect
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lineage.config import from_jsonable, to_jsonable
+
+
+@dataclass(frozen=True)
+class BatchPhase:
+    """Sequences a step, from a step on."""
+
+    start_step: int
+    batch_size: int
+
+
+type BatchSize = int | tuple[BatchPhase, ...]
+"""One size for all steps, or phases by step."""
+
+
+@dataclass(frozen=True)
+class BatchSchedule:
+    """Sizes by step; `BatchSchedule.of` makes one from a plain size or from phases."""
+
+    phases: tuple[BatchPhase, ...]
+
+    def __post_init__(self) -> None:
+        if not self.phases or self.phases[0].start_step != 0:
+            raise ValueError(f"run.batch_size has phases {self.phases!r}; the first must start at step 0")
+        for phase in self.phases:
+            if phase.batch_size < 1:
+                since = f" from step {phase.start_step}" if phase.start_step else ""
+                raise ValueError(f"run.batch_size is {phase.batch_size}{since}; it must be positive")
+        for before, after in pairwise(self.phases):
+            if after.start_step <= before.start_step:
+                raise ValueError(
+                    f"run.batch_size has a phase that starts at step {after.start_step} after one at {before.start_step}; "
+                    "starts must ascend"
+                )
+
+    @staticmethod
+    def of(batch_size: BatchSize) -> "BatchSchedule":
+        phases = (BatchPhase(0, batch_size),) if isinstance(batch_size, int) else batch_size
+        return BatchSchedule(phases)
+
+    @staticmethod
+    def from_record(record: object) -> "BatchSchedule":
+        """From the `batch_size` of a checkpoint's manifest: a number, or a list of phases."""
+        if isinstance(record, int):
+            return BatchSchedule.of(record)
+        return BatchSchedule(from_jsonable(tuple[BatchPhase, ...], record, where="batch_size"))
+
+    def to_record(self) -> object:
+        """What `from_record` reads: a number where there is one size."""
+        return self.phases[0].batch_size if len(self.phases) == 1 else to_jsonable(self.phases)
+
+    def size(self, step: int) -> int:
+        """Sequences that a step reads. Raises: ValueError for a negative step."""
+        return self.phases[self._phase_at(step)].batch_size
+
+    def first(self, step: int) -> int:
+        """Global index of the first sequence of a step: how many sequences the steps before it read.
+
+        >>> BatchSchedule((BatchPhase(0, 4), BatchPhase(10, 8))).first(12)
+        56
+        """
+        which = self._phase_at(step)
+        whole = sum((after.start_step - before.start_step) * before.batch_size for before, after in self._pairs(which))
+        return whole + (step - self.phases[which].start_step) * self.phases[which].batch_size
+
+    def step_of(self, sequence: int) -> int:
+        """The step that reads a global sequence: the inverse of `first` and `size`. Raises: ValueError below 0."""
+        if sequence < 0:
+            raise ValueError(f"global sequence index {sequence} is negative")
+        firsts = [self.first(phase.start_step) for phase in self.phases]
+        which = bisect.bisect_right(firsts, sequence) - 1
+        return self.phases[which].start_step + (sequence - firsts[which]) // self.phases[which].batch_size
+
+    def _phase_at(self, step: int) -> int:
+        if step < 0:
+            raise ValueError(f"step {step} is negative; steps count from 0")
+        return bisect.bisect_right(self.phases, step, key=lambda phase: phase.start_step) - 1
+
+    def _pairs(self, which: int):
+        return pairwise(self.phases[: which + 1])

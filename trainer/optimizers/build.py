@@ -1,0 +1,99 @@
+"""From a spec to one transformation, and the two things a step does around it: select, and average."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, PyTree
+
+from trainer.config import RunSpec
+from trainer.optimizers.adam import adam, decay_with_rate, nadam, on_sphere
+from trainer.optimizers.config import (
+    AdamCConfig,
+    AdamHConfig,
+    AdamWConfig,
+    CautiousConfig,
+    ElementwiseConfig,
+    LionConfig,
+    MuonConfig,
+    NAdamWConfig,
+    OptimizerConfig,
+)
+from trainer.optimizers.groups import decay_mask, groups
+from trainer.optimizers.muon import muon
+from trainer.optimizers.rolling import clip_update_norm
+from trainer.optimizers.sign import cautious, lion
+
+
+def build_optimizer(spec: RunSpec, model: PyTree) -> optax.GradientTransformationExtraArgs:
+    """Clip by global norm, the rule, weight decay, clip of the update's norm: `update(gradients, state, parameters, rate=...)`.
+
+    Its result is the direction; parameters move by minus the rate times it.
+    """
+    config = spec.optimizer
+    limit = config.rule.max_grad_norm if isinstance(config, CautiousConfig) else config.max_grad_norm
+    clip = optax.identity() if limit is None else optax.clip_by_global_norm(limit)
+    parts = [clip, *_rule(config, model, spec.schedule.peak_learning_rate)]
+    if spec.clip_update_norm is not None:
+        parts.append(clip_update_norm(spec.clip_update_norm))
+    return optax.with_extra_args_support(optax.chain(*parts))
+
+
+def _rule(config: OptimizerConfig, model: PyTree, peak_rate: float) -> list[optax.GradientTransformation]:
+    """The parts of a rule. AdamW's are two, as they always were: their places are names in the checkpoints that exist."""
+    match config:
+        case CautiousConfig(rule=rule):
+            return [cautious(_elementwise(rule)), _decay(rule, model, peak_rate)]
+        case AdamHConfig():
+            plain = optax.chain(adam(config), optax.scale(config.adam_lr_ratio))
+            sphere = optax.chain(adam(config), on_sphere())
+            return [_by_group(model, {"matrix": sphere, "head": sphere, "embedding": plain, "norm": plain})]
+        case MuonConfig():
+            decay = optax.add_decayed_weights(config.weight_decay, mask=decay_mask(model, config.decay_groups))
+            rest = adam(config)
+            ratio = optax.scale(config.adam_lr_ratio)
+            same = optax.identity()
+            return [
+                _by_group(model, {"matrix": muon(config), "head": rest, "embedding": rest, "norm": rest}),
+                decay,
+                _by_group(model, {"matrix": same, "head": ratio, "embedding": ratio, "norm": ratio}),
+            ]
+        case _:
+            return [_elementwise(config), _decay(config, model, peak_rate)]
+
+
+def _elementwise(config: ElementwiseConfig) -> optax.GradientTransformation:
+    match config:
+        case NAdamWConfig():
+            return nadam(config)
+        case LionConfig():
+            return lion(config)
+        case AdamWConfig() | AdamCConfig():
+            return adam(config)
+
+
+def _decay(config: ElementwiseConfig, model: PyTree, peak_rate: float) -> optax.GradientTransformation:
+    mask = decay_mask(model, config.decay_groups)
+    if isinstance(config, AdamCConfig):
+        return decay_with_rate(config.weight_decay, peak_rate, mask)
+    return optax.add_decayed_weights(config.weight_decay, mask=mask)
+
+
+def _by_group(model: PyTree, rules: dict[str, optax.GradientTransformation]) -> optax.GradientTransformation:
+    """Every group under its rule; groups that the model lacks (a tied head) are left out.
+
+    The labels go behind a function, because a tree of labels that is a model can be called, and optax would.
+    """
+    labels = groups(model)
+    present = set(jax.tree.leaves(labels))
+    return optax.partition({group: rule for group, rule in rules.items() if group in present}, lambda _: labels)
+
+
+def keep_if(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    """`new` where the condition holds, `old` bit for bit where not (a select: multiplying by zero would keep a NaN)."""
+    return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+
+
+def averaged(average: PyTree, parameters: PyTree, beta: float) -> PyTree:
+    """beta average + (1 - beta) parameters: an exponential moving average that begins at the initial parameters, without bias
+    correction (Polyak & Juditsky 1992 average uniformly; this form as in Levanter's `optim/model_averaging.py`)."""
+    return jax.tree.map(lambda a, p: beta * a + (1 - beta) * p, average, parameters)

@@ -1,0 +1,169 @@
+"""Learning rates by step: configs, and one pure function that a compiled step can call.
+
+`WarmupStableDecay` is the lab's default and has no `kind` in JSON, because it was there first. `CycleSchedule` is everything
+else: constant, linear, cosine and inverse square root are one cycle without a plateau (`decay_steps=None`), WSD one with a
+plateau, WSD-S several (Wen et al. 2024, arXiv 2410.05192); `rewarmup_steps` climbs again at the start of every later cycle.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from trainer.checks import require
+
+type Decay = Literal["constant", "linear", "cosine", "inverse_sqrt"]
+
+
+@dataclass(frozen=True)
+class WarmupStableDecay:
+    """Linear warm-up, a plateau, then a linear decay over the last `decay_frac` of the steps to `min_lr_ratio` of the peak."""
+
+    peak_learning_rate: float
+    warmup_steps: int
+    decay_frac: float
+    min_lr_ratio: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+        require(0 <= self.decay_frac <= 1, "schedule.decay_frac", self.decay_frac, "in [0, 1]")
+
+    def check_length(self, num_steps: int) -> None:
+        """Raises: ValueError for a run that ends inside the warm-up."""
+        require(self.warmup_steps <= num_steps, "schedule.warmup_steps", self.warmup_steps, f"<= num_steps {num_steps}")
+
+
+@dataclass(frozen=True)
+class CycleSchedule:
+    """Cycles of warm-up, plateau and decay.
+
+    A cycle over steps [start, end) climbs for `warmup_steps` (later cycles: `rewarmup_steps`) from where the cycle before it
+    ended (the first: from 0) to the peak, stays there, and decays over its last `decay_steps`.
+    """
+
+    peak_learning_rate: float
+    warmup_steps: int = 0
+    decay: Decay = "cosine"
+    decay_steps: int | None = None
+    """None: everything after the warm-up."""
+    cycles: int | tuple[int, ...] = 1
+    """How many of equal length (to a step), or the steps at which they end. A schedule of ends does not depend on the run's
+    length, so a run can be extended by adding an end."""
+    rewarmup_steps: int = 0
+    min_lr_ratio: float = 0.1
+    timescale: float = 10_000.0
+    """Steps over which `inverse_sqrt` decays to 1 / sqrt(2)."""
+    kind: Literal["cycles"] = "cycles"
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+        require(self.rewarmup_steps >= 0, "schedule.rewarmup_steps", self.rewarmup_steps, "at least 0")
+        require(self.timescale > 0, "schedule.timescale", self.timescale, "positive")
+        if self.decay_steps is not None:
+            require(self.decay_steps >= 0, "schedule.decay_steps", self.decay_steps, "at least 0, or None")
+        if isinstance(self.cycles, int):
+            require(self.cycles > 0, "schedule.cycles", self.cycles, "positive")
+        else:
+            ascending = all(before < after for before, after in pairwise((0, *self.cycles)))
+            require(bool(self.cycles) and ascending, "schedule.cycles", self.cycles, "ends that ascend from above 0")
+
+    def ends(self, num_steps: int) -> tuple[int, ...]:
+        """Step after the last of every cycle.
+
+        >>> CycleSchedule(1.0, cycles=3).ends(10), CycleSchedule(1.0, cycles=(4, 9)).ends(7)
+        ((3, 7, 10), (4, 9))
+        """
+        if isinstance(self.cycles, int):
+            return tuple(round(number * num_steps / self.cycles) for number in range(1, self.cycles + 1))
+        return self.cycles
+
+    def check_length(self, num_steps: int) -> None:
+        """Raises: ValueError for cycles that end before the run does, or are too short for their warm-up and decay."""
+        ends = self.ends(num_steps)
+        require(ends[-1] >= num_steps, "schedule.cycles", self.cycles, f"ends of which the last is >= num_steps {num_steps}")
+        for number, (start, end) in enumerate(pairwise((0, *ends))):
+            climb = self.rewarmup_steps if number else self.warmup_steps
+            name = "schedule.rewarmup_steps" if number else "schedule.warmup_steps"
+            require(climb <= end - start, name, climb, f"<= {end - start}, the steps of the cycle that ends at {end}")
+            left = end - start - climb
+            require((self.decay_steps or 0) <= left, "schedule.decay_steps", self.decay_steps,
+                    f"<= {left}, what warm-up leaves of the cycle that ends at {end}")  # fmt: skip
+
+
+type Schedule = WarmupStableDecay | CycleSchedule
+
+
+def learning_rate(schedule: Schedule, num_steps: int, step) -> Float[Array, ""]:
+    r"""Learning rate of step `step` (from 0, traced or not). The end of a decay is reached at the step after its last.
+
+    >>> s = WarmupStableDecay(peak_learning_rate=1.0, warmup_steps=10, decay_frac=0.2, min_lr_ratio=0.0)
+    >>> [round(float(learning_rate(s, 100, t)), 3) for t in (0, 4, 9, 50, 79, 90, 99)]
+    [0.1, 0.5, 1.0, 1.0, 1.0, 0.5, 0.05]
+    """
+    if isinstance(schedule, CycleSchedule):
+        return _cycle_rate(schedule, num_steps, step)
+    decay_steps = max(1, round(schedule.decay_frac * num_steps))
+    warm = jnp.minimum((step + 1) / max(1, schedule.warmup_steps), 1.0)
+    left = jnp.minimum((num_steps - step) / decay_steps, 1.0) if schedule.decay_frac > 0 else 1.0
+    return schedule.peak_learning_rate * warm * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left)
+
+
+class _Cycles(NamedTuple):
+    """The cycles of a schedule as arrays [cycles], each value a number of steps but the last, a share of the peak."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    climbs: np.ndarray
+    decays: np.ndarray
+    from_shares: np.ndarray
+    """Where the climb begins."""
+
+
+def _cycle_rate(schedule: CycleSchedule, num_steps: int, step) -> Float[Array, ""]:
+    cycles = _cycles(schedule, num_steps)
+    which = jnp.clip(jnp.searchsorted(cycles.ends, step, side="right"), 0, len(cycles.ends) - 1)
+    start, end, climb, decay, from_share = (jnp.asarray(values)[which] for values in cycles)
+    climbed = jnp.minimum((step - start + 1) / jnp.maximum(climb, 1), 1.0)
+    warm = jnp.where(climb > 0, from_share + (1 - from_share) * climbed, 1.0)
+    into_decay = jnp.clip(step - (end - decay), 0, decay)
+    return schedule.peak_learning_rate * jnp.where(into_decay > 0, _decayed(schedule, into_decay, decay), warm)
+
+
+def _cycles(schedule: CycleSchedule, num_steps: int) -> _Cycles:
+    ends = np.array(schedule.ends(num_steps), np.int32)
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int32)
+    climbs = np.full(len(ends), schedule.rewarmup_steps, np.int32)
+    climbs[0] = schedule.warmup_steps
+    room = ends - starts - climbs
+    decays = room if schedule.decay_steps is None else np.full_like(room, schedule.decay_steps)
+    reached = [float(_decayed(schedule, decay, decay)) if decay > 0 else 1.0 for decay in decays.tolist()]
+    return _Cycles(starts, ends, climbs, decays, np.array([0.0, *reached[:-1]], np.float32))
+
+
+def _decayed(schedule: CycleSchedule, into_decay, decay_steps) -> Float[Array, ""]:
+    """Share of the peak after `into_decay` of `decay_steps` steps, x of the way:
+
+    linear 1 - x; cosine (1 + cos(pi x)) / 2 (Loshchilov & Hutter 2016, arXiv 1608.03983), both between 1 and `min_lr_ratio`;
+    inverse square root sqrt(T / (T + steps)) with T the timescale, but at least `min_lr_ratio` (Vaswani et al. 2017, shifted).
+    """
+    floor = schedule.min_lr_ratio
+    x = into_decay / jnp.maximum(decay_steps, 1)
+    match schedule.decay:
+        case "constant":
+            return jnp.ones_like(x)
+        case "linear":
+            return floor + (1 - floor) * (1 - x)
+        case "cosine":
+            return floor + (1 - floor) * 0.5 * (1 + jnp.cos(math.pi * x))
+        case "inverse_sqrt":
+            return jnp.maximum(floor, jnp.sqrt(schedule.timescale / (schedule.timescale + into_decay)))
+
+
+def _check_common(schedule: Schedule) -> None:
+    require(schedule.peak_learning_rate > 0, "schedule.peak_learning_rate", schedule.peak_learning_rate, "positive")
+    require(schedule.warmup_steps >= 0, "schedule.warmup_steps", schedule.warmup_steps, "at least 0")
+    require(0 <= schedule.min_lr_ratio <= 1, "schedule.min_lr_ratio", schedule.min_lr_ratio, "in [0, 1]")

@@ -1,0 +1,111 @@
+"""One training step, compiled: gradients (accumulated over microbatches), the rule, and the guard around both."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from trainer.config import RunSpec
+from trainer.model import Llama, loss_fn
+from trainer.optimizers.build import averaged, build_optimizer, keep_if
+from trainer.optimizers.rolling import SkipState, empty_skip_state, judge
+from trainer.schedules import learning_rate
+
+
+class StepState(NamedTuple):
+    """What a step changes. The last two are None unless the spec asks for them."""
+
+    parameters: PyTree
+    optimizer: PyTree
+    skip: SkipState | None = None
+    ema: PyTree | None = None
+
+
+class StepMetrics(NamedTuple):
+    """Scalars of a step, on the device until somebody reads them."""
+
+    loss: Array
+    """Mean nats a token, before the step."""
+    learning_rate: Array
+    grad_norm: Array
+    """Global norm before the clip."""
+    skipped: Bool[Array, ""]
+    skipped_in_a_row: Array
+
+
+def initial_step_state(spec: RunSpec, model: Llama) -> StepState:
+    """The state before the first step, a function of spec and model."""
+    parameters = eqx.filter(model, eqx.is_inexact_array)
+    return StepState(
+        parameters,
+        build_optimizer(spec, model).init(parameters),
+        None if spec.skip_bad_steps is None else empty_skip_state(spec.skip_bad_steps),
+        None if spec.ema is None else jax.tree.map(jnp.copy, parameters),  # a copy: a step gives away both buffers
+    )
+
+
+def compiled_step(spec: RunSpec, model: Llama) -> Callable[[StepState, Array | np.ndarray, int], tuple[StepState, StepMetrics]]:
+    """A function (state, tokens [batch, sequence], step) -> (state, metrics) that gives away the state it is called with.
+
+    A bad step leaves parameters, optimizer state and average as they are, bit for bit. Bad is a loss or a gradient norm that is
+    not finite, and what `skip_bad_steps` judges so. That is enough: a finite norm means finite squares of every element, so
+    no moment and no direction of the rules can leave the finite numbers.
+    """
+    static = eqx.partition(model, eqx.is_inexact_array)[1]
+    optimizer = build_optimizer(spec, model)
+
+    def objective(parameters: PyTree, tokens: jax.Array) -> tuple[Array, tuple[Array, Array]]:
+        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight)
+        return value, (loss, jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)))
+
+    def step_fn(state: StepState, tokens: jax.Array, step: jax.Array) -> tuple[StepState, StepMetrics]:
+        parts = tokens[None] if spec.microbatch_size is None else tokens.reshape(-1, spec.microbatch_size, tokens.shape[1])
+        gradients, loss = accumulated_gradients(objective, state.parameters, parts)
+        rate = learning_rate(spec.schedule, spec.num_steps, step)
+        norm = optax.tree.norm(gradients)
+        directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
+        moved = eqx.apply_updates(state.parameters, jax.tree.map(lambda direction: -rate * direction, directions))
+        good, skip = jnp.isfinite(loss) & jnp.isfinite(norm), None
+        if spec.skip_bad_steps is not None and state.skip is not None:
+            good, skip = judge(spec.skip_bad_steps, state.skip, loss, norm)
+        parameters = keep_if(good, moved, state.parameters)
+        ema = None
+        if spec.ema is not None:
+            ema = keep_if(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
+        in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
+        new = StepState(parameters, keep_if(good, optimizer_state, state.optimizer), skip, ema)
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row)
+
+    return jax.jit(step_fn, donate_argnums=0)
+
+
+def accumulated_gradients[B](
+    objective: Callable[[PyTree, B], tuple[Array, tuple[Array, Array]]], parameters: PyTree, parts: B
+) -> tuple[PyTree, Float[Array, ""]]:
+    """(gradient of the objective, mean loss) over microbatches [parts, ...], each weighted by its tokens.
+
+    `objective(parameters, part)` returns (mean over the part's tokens, (mean loss, number of tokens)). The result is
+    sum(w_i g_i) / sum(w_i), which is the whole batch's gradient however ragged the parts' masks are; a mean of means
+    (Levanter issue 842) is not. A part without tokens counts for nothing, even where its mean is 0 / 0.
+    """
+    value_and_gradient = jax.value_and_grad(objective, has_aux=True)
+    first = jax.tree.map(lambda part: part[0], parts)
+    if jax.tree.leaves(parts)[0].shape[0] == 1:
+        (_, (loss, _)), gradients = value_and_gradient(parameters, first)
+        return gradients, loss
+
+    def add(total: tuple[PyTree, Array, Array], part: B) -> tuple[tuple[PyTree, Array, Array], None]:
+        (_, (loss, weight)), gradients = value_and_gradient(parameters, part)
+        gradient_sum, loss_sum, weight_sum = total
+        weighted = jax.tree.map(lambda s, g: s + jnp.where(weight > 0, weight * g, 0.0), gradient_sum, gradients)
+        return (weighted, loss_sum + jnp.where(weight > 0, weight * loss, 0.0), weight_sum + weight), None
+
+    zero = jnp.float32(0)
+    start = (jax.tree.map(jnp.zeros_like, parameters), zero, zero)
+    (gradient_sum, loss_sum, weight_sum), _ = jax.lax.scan(add, start, parts)
+    return jax.tree.map(lambda total: total / weight_sum, gradient_sum), loss_sum / weight_sum
