@@ -127,7 +127,8 @@ def _tagged(records: list[Any], value: Mapping, where: str) -> Any:
 def _tag(kind: Any) -> str | None:
     """The tag of a member of a sum type: the one value of its `kind`, None where it has no such field."""
     hint = typing.get_type_hints(kind).get(TAG)
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Literal else None
+    values = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+    return values[0] if len(values) == 1 else None
 
 
 def _flattened(kinds: tuple[Any, ...]) -> list[Any]:

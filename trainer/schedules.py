@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from trainer.checks import require
 
@@ -115,18 +115,18 @@ def learning_rate(schedule: Schedule, num_steps: int, step) -> Float[Array, ""]:
 class _Cycles(NamedTuple):
     """The cycles of a schedule as arrays [cycles], each value a number of steps but the last, a share of the peak."""
 
-    starts: np.ndarray
-    ends: np.ndarray
-    climbs: np.ndarray
-    decays: np.ndarray
-    from_shares: np.ndarray
+    starts: Int[Array, " cycles"]
+    ends: Int[Array, " cycles"]
+    climbs: Int[Array, " cycles"]
+    decays: Int[Array, " cycles"]
+    from_shares: Float[Array, " cycles"]
     """Where the climb begins."""
 
 
 def _cycle_rate(schedule: CycleSchedule, num_steps: int, step) -> Float[Array, ""]:
     cycles = _cycles(schedule, num_steps)
-    which = jnp.clip(jnp.searchsorted(cycles.ends, step, side="right"), 0, len(cycles.ends) - 1)
-    start, end, climb, decay, from_share = (jnp.asarray(values)[which] for values in cycles)
+    which = jnp.clip(jnp.searchsorted(cycles.ends, step, side="right"), 0, cycles.ends.size - 1)
+    start, end, climb, decay, from_share = (values[which] for values in cycles)
     climbed = jnp.minimum((step - start + 1) / jnp.maximum(climb, 1), 1.0)
     warm = jnp.where(climb > 0, from_share + (1 - from_share) * climbed, 1.0)
     into_decay = jnp.clip(step - (end - decay), 0, decay)
@@ -140,8 +140,9 @@ def _cycles(schedule: CycleSchedule, num_steps: int) -> _Cycles:
     climbs[0] = schedule.warmup_steps
     room = ends - starts - climbs
     decays = room if schedule.decay_steps is None else np.full_like(room, schedule.decay_steps)
-    reached = [float(_decayed(schedule, decay, decay)) if decay > 0 else 1.0 for decay in decays.tolist()]
-    return _Cycles(starts, ends, climbs, decays, np.array([0.0, *reached[:-1]], np.float32))
+    reached = jnp.where(decays > 0, _decayed(schedule, jnp.asarray(decays), decays), 1.0)
+    from_shares = jnp.concatenate([jnp.zeros(1), reached[:-1]])
+    return _Cycles(jnp.asarray(starts), jnp.asarray(ends), jnp.asarray(climbs), jnp.asarray(decays), from_shares)
 
 
 def _decayed(schedule: CycleSchedule, into_decay, decay_steps) -> Float[Array, ""]:

@@ -54,6 +54,65 @@ def test_errors_name_the_field_the_value_and_what_is_allowed(change: dict, messa
         from_jsonable(Tree, {"name": "n", "leaves": [], **change})
 
 
+@dataclass(frozen=True)
+class First:
+    """The member that was there before there was a choice."""
+
+    size: int
+    later: int | None = field(default=None, metadata={"added_later": True})
+
+
+@dataclass(frozen=True)
+class Second:
+    """A member with the fields of the first, and a tag."""
+
+    size: int
+    kind: Literal["second"] = "second"
+
+
+@dataclass(frozen=True)
+class Third:
+    """A member of an alias inside the union."""
+
+    size: int
+    kind: Literal["third"] = "third"
+
+
+type Inner = Second | Third
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config with a sum type."""
+
+    member: First | Inner | None
+
+
+@dataclass(frozen=True)
+class Muddle:
+    """A sum type that JSON cannot tell apart."""
+
+    member: First | Leaf
+
+
+@pytest.mark.parametrize("member", [First(1), First(1, 2), Second(1), Third(1), None])
+def test_members_of_a_sum_type_are_told_apart_by_their_tag(member: object) -> None:
+    written = to_jsonable(Choice(member))
+    assert from_jsonable(Choice, written) == Choice(member)
+
+
+def test_a_field_that_came_later_is_written_only_where_it_says_something() -> None:
+    assert to_jsonable(First(1)) == {"size": 1}
+    assert to_jsonable(First(1, 2)) == {"size": 1, "later": 2}
+
+
+def test_a_tag_that_is_unknown_or_missing_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"member.kind is 'x'; allowed: no kind \(First\), 'second' \(Second\), 'third'"):
+        from_jsonable(Choice, {"member": {"kind": "x", "size": 1}})
+    with pytest.raises(TypeError, match="of First, Leaf two have the same 'kind' or none"):
+        from_jsonable(Muddle, {"member": {"size": 1}})
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(ValueError, match="lacks the field 'leaves'"):
         from_jsonable(Tree, {"name": "n"})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_order import SEQ_LEN, Docs, derive_id, mixture_of
 
-from lineage.batches import BatchSchedule
+from lineage.batches import BatchPhase, BatchSchedule
 from lineage.exposure import SCHEMA, exposures
 from lineage.mixture import Phase
 from lineage.order import DataOrder
@@ -25,10 +25,10 @@ def ids_of(docs: list[Docs]) -> dict[str, list[str]]:
     return {d.component: [derive_id(d.component, i) for i in range(len(d.lengths))] for d in docs}
 
 
-def scanned(order: DataOrder, batch_size: int, num_steps: int) -> list[tuple[str, str, int, int, int]]:
+def scanned(order: DataOrder, sizes: list[int]) -> list[tuple[str, str, int, int, int]]:
     """Every exposure, by walking all batches forward; a sequence that a step reads twice exposes its documents twice."""
     rows = []
-    for index in range(batch_size * num_steps):
+    for index, step in enumerate(step for step, size in enumerate(sizes) for _ in range(size)):
         component, sequence = order.sequence_at(index)
         low, high = sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN
         cache = order.caches[order.names.index(component)]
@@ -36,22 +36,23 @@ def scanned(order: DataOrder, batch_size: int, num_steps: int) -> list[tuple[str
             start, stop = cache.document_span(document) or (0, 0)
             tokens = min(stop, high) - max(start, low)
             if tokens > 0:
-                rows.append((component, document, index // batch_size, sequence, tokens))
+                rows.append((component, document, step, sequence, tokens))
     return sorted(rows)
 
 
 lengths = st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda found: sum(found) >= SEQ_LEN).map(tuple)
 
 
-@given(lengths, lengths, st.integers(1, 7), st.integers(0, 12))
+@given(lengths, lengths, st.integers(1, 7), st.integers(1, 7), st.integers(0, 12))
 @settings(max_examples=25, deadline=None)
 def test_exposures_are_those_of_a_forward_scan(
-    tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], batch_size: int, num_steps: int
+    tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], size: int, later: int, num_steps: int
 ) -> None:
     docs = [Docs("a", a), Docs("b", b)]
     order = order_of(tmp_path_factory.mktemp("store"), docs)
-    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(batch_size), num_steps=num_steps)
-    assert sorted(found.iter_rows()) == scanned(order, batch_size, num_steps)
+    batches = BatchSchedule((BatchPhase(0, size), BatchPhase(4, later)))
+    found = exposures(order, ids_of(docs), batches=batches, num_steps=num_steps)
+    assert sorted(found.iter_rows()) == scanned(order, [size if step < 4 else later for step in range(num_steps)])
 
 
 def test_the_tokens_of_a_step_add_up_to_the_batch(tmp_path: Path) -> None:

@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from lineage.batches import BatchPhase, BatchSchedule
 from lineage.jobs import Job, read_job, write_job
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from trainer.optimizers.config import AdamWConfig, ClipUpdateNormConfig, EmaConfig, MuonConfig, SkipBadStepsConfig
+from trainer.schedules import CycleSchedule, WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
@@ -106,6 +108,42 @@ def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
     with pytest.raises(ValueError, match="2 to 16 can be scored"):
         scorer.token_nll([np.zeros(17, np.int32)])
+
+
+def test_a_run_with_all_that_a_spec_can_ask_for_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    rich = replace(
+        RUN,
+        optimizer=MuonConfig(),
+        schedule=CycleSchedule(2e-2, 5, "linear", 10, cycles=(40, 80), rewarmup_steps=3),
+        batch_size=(BatchPhase(0, 4), BatchPhase(30, 8), BatchPhase(50, 2)),
+        microbatch_size=2,
+        clip_update_norm=ClipUpdateNormConfig(8),
+        skip_bad_steps=SkipBadStepsConfig(8, num_std=2.0),
+        ema=EmaConfig(0.9),
+        num_steps=80,
+        save_every_steps=37,
+    )
+    store = prepared(tmp_path / "in parts", checkpoint(80, rich))
+    first, final = (build(store, checkpoint(step, rich)).artifact for step in (37, 80))
+    whole = build(prepared(tmp_path / "whole", checkpoint(80, rich)), checkpoint(80, rich)).artifact
+    assert final.data_version == whole.data_version
+    assert first.manifest.extra["checkpoint"]["tokens_seen"] == (30 * 4 + 7 * 8) * 16
+    facts = final.manifest.extra["checkpoint"]
+    assert facts["tokens_seen"] == (30 * 4 + 20 * 8 + 30 * 2) * 16
+    assert BatchSchedule.from_record(facts["batch_size"]) == rich.batches
+    metrics = pl.read_parquet(final.folder() / "metrics.parquet")
+    assert metrics["tokens_seen"].to_list() == [rich.tokens_before(step) for step in range(1, 81)]
+    assert metrics["skipped"].any() and not metrics["skipped"].all()
+    raw, average = load_scorer(final).model, load_scorer(final, "ema").model
+    assert not np.array_equal(raw.embedding.array, average.embedding.array)
+    np.testing.assert_allclose(raw.embedding.array, average.embedding.array, atol=0.2)
+
+
+def test_weights_that_were_not_kept_are_refused(tmp_path: Path) -> None:
+    short = replace(RUN, num_steps=5, save_every_steps=5)
+    artifact = build(prepared(tmp_path, checkpoint(5, short)), checkpoint(5, short)).artifact
+    with pytest.raises(ValueError, match=r"has no ema\.safetensors; its run spec sets no ema"):
+        load_scorer(artifact, "ema")
 
 
 def test_another_vocabulary_than_the_caches_stops_before_work(tmp_path: Path) -> None:

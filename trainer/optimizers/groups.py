@@ -23,7 +23,7 @@ RESIDUAL = "embed"
 def group_of(name: str) -> Group:
     """The group of a parameter by its path in the model, as `jax.tree_util.keystr` writes it.
 
-    >>> [group_of(n) for n in (".embedding.array", ".blocks.stacked.mlp.w_up.array", ".norm.weight.array", ".head.array")]
+    >>> [group_of(n) for n in (".embedding[0]", ".blocks.stacked.mlp.w_up[0]", ".norm.weight[0]", ".head[0]")]
     ['embedding', 'matrix', 'norm', 'head']
     """
     if "norm" in name:

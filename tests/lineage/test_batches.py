@@ -1,0 +1,66 @@
+"""Batch schedules: the closed forms are those of counting step by step."""
+
+import re
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.batches import BatchPhase, BatchSchedule
+
+
+@st.composite
+def schedules(draw) -> BatchSchedule:
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+    gaps = draw(st.lists(st.integers(1, 12), min_size=len(sizes) - 1, max_size=len(sizes) - 1))
+    starts = [0, *accumulate(gaps)]
+    return BatchSchedule(tuple(BatchPhase(start, size) for start, size in zip(starts, sizes, strict=True)))
+
+
+@given(schedules(), st.integers(0, 80))
+def test_steps_read_one_after_the_other_and_every_sequence_once(schedule: BatchSchedule, num_steps: int) -> None:
+    read = []
+    for step in range(num_steps):
+        size = next(phase.batch_size for phase in reversed(schedule.phases) if phase.start_step <= step)
+        assert schedule.size(step) == size
+        assert schedule.first(step) == len(read)
+        read += [step] * size
+    assert schedule.first(num_steps) == len(read)
+    assert [schedule.step_of(sequence) for sequence in range(len(read))] == read
+
+
+@given(schedules(), st.integers(0, 10**12))
+def test_the_inverse_holds_far_out(schedule: BatchSchedule, step: int) -> None:
+    first, size = schedule.first(step), schedule.size(step)
+    assert [schedule.step_of(s) for s in (first, first + size - 1, first + size)] == [step, step, step + 1]
+
+
+@given(schedules())
+def test_a_schedule_survives_its_record(schedule: BatchSchedule) -> None:
+    assert BatchSchedule.from_record(schedule.to_record()) == schedule
+
+
+def test_one_size_is_written_as_a_number() -> None:
+    assert BatchSchedule.of(8).to_record() == 8
+
+
+@pytest.mark.parametrize(
+    ("phases", "message"),
+    [
+        ((), "run.batch_size has phases (); the first must start at step 0"),
+        (((1, 4),), "run.batch_size has phases (BatchPhase(start_step=1, batch_size=4),); the first must start at step 0"),
+        (((0, 0),), "run.batch_size is 0; it must be positive"),
+        (((0, 4), (3, 8), (3, 2)), "run.batch_size has a phase that starts at step 3 after one at 3; starts must ascend"),
+    ],
+)
+def test_bad_phases_are_named(phases: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        BatchSchedule(tuple(BatchPhase(*phase) for phase in phases))
+
+
+def test_nothing_comes_before_the_first_step() -> None:
+    with pytest.raises(ValueError, match="step -1 is negative"):
+        BatchSchedule.of(4).size(-1)
+    with pytest.raises(ValueError, match="global sequence index -1 is negative"):
+        BatchSchedule.of(4).step_of(-1)
