@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import requests
@@ -27,22 +28,39 @@ class RegistryUnreachableError(ConnectionError):
     """No server answered; the caller may go on without what it wanted, and must say so."""
 
 
-def download(url: str, target: Path, *, sha256: str, what: str, certificates: str | None = None) -> None:
+@dataclass
+class _Partial:
+    """A file as far as it came. `validator` is the ETag of what it is a part of, where no hash will tell at the end."""
+
+    path: Path
+    hashed: bool
+    validator: str | None = None
+
+    def resume_headers(self) -> dict[str, str]:
+        """What asks for the rest; nothing when the file must start anew, because nobody could tell whose bytes it has."""
+        have = self.path.stat().st_size if self.path.exists() else 0
+        if not have or not (self.hashed or self.validator):
+            return {}
+        return {"Range": f"bytes={have}-"} | ({"If-Range": self.validator} if self.validator else {})
+
+
+def download(url: str, target: Path, *, sha256: str | None, what: str, certificates: str | None = None) -> None:
     """Fetch `url` into `target`.
 
     A `.partial` file beside the target keeps what came so far, also across kills; a second process that wants the same file
     waits for the first. Servers that answer 429 or 5xx are asked again, after their Retry-After, `ATTEMPTS` times in all.
+    With `sha256` None only the length is checked, and a file is resumed only in this call, while its strong ETag is the same.
     Raises: ValueError for a wrong hash (the partial file is deleted) or a refusal such as 404; RegistryUnreachableError when
     the server does not answer.
     """
     with _locked(target) as partial:
         if target.exists():  # another process finished it while this one waited
             return
-        _fetch_patiently(url, partial, what, certificates)
+        _fetch_patiently(url, _Partial(partial, hashed=sha256 is not None), what, certificates)
         _accept(partial, target, sha256, what)
 
 
-def _fetch_patiently(url: str, partial: Path, what: str, certificates: str | None) -> None:
+def _fetch_patiently(url: str, partial: _Partial, what: str, certificates: str | None) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _fetch_rest(url, partial, what, certificates)
@@ -81,9 +99,8 @@ def _locked(target: Path) -> Iterator[Path]:
         os.close(folder)
 
 
-def _accept(partial: Path, target: Path, sha256: str, what: str) -> None:
-    found = file_sha256(partial)
-    if found != sha256:
+def _accept(partial: Path, target: Path, sha256: str | None, what: str) -> None:
+    if sha256 is not None and (found := file_sha256(partial)) != sha256:
         partial.unlink()
         raise ValueError(f"{what}: the file that was fetched has sha256 {found}, its pin says {sha256}; it was deleted")
     with partial.open("rb") as stream:
@@ -91,28 +108,35 @@ def _accept(partial: Path, target: Path, sha256: str, what: str) -> None:
     partial.replace(target)
 
 
-def _fetch_rest(url: str, partial: Path, what: str, certificates: str | None) -> None:
+def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None) -> None:
     """Append what is missing; a server without ranges sends everything, and the file starts anew."""
-    have = partial.stat().st_size if partial.exists() else 0
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    resume = partial.resume_headers()
+    have = partial.path.stat().st_size if resume else 0
+    headers = {"Accept-Encoding": "identity"} | resume
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, verify=certificates) as response:
-        if response.status_code == 416:  # nothing is missing, or the partial is longer than the file: the hash will tell
+        if response.status_code == 416 and partial.hashed:  # nothing is missing, or the partial is too long: the hash will tell
             return
         response.raise_for_status()
         resumed = response.status_code == 206
         told = response.headers.get("Content-Range", f"bytes {have}-")
         if resumed and not told.startswith(f"bytes {have}-"):
-            partial.unlink()  # these bytes belong elsewhere; the next attempt asks for the whole file
+            partial.path.unlink()  # these bytes belong elsewhere; the next attempt asks for the whole file
             raise requests.ConnectionError(f"bytes from {have} were asked for, {told!r} came")
         if resumed:
             log.info("%s: resuming at byte %d", what, have)
         total = int(response.headers.get("Content-Length", 0)) + (have if resumed else 0)
-        with partial.open("ab" if resumed else "wb") as stream, _bar() as bar:
+        if not (partial.hashed or "Content-Length" in response.headers or "Transfer-Encoding" in response.headers):
+            raise ValueError(
+                f"{what}: the server tells no length and there is no hash, so a cut file would pass; give its sha256"
+            )
+        etag = response.headers.get("ETag", "")
+        partial.validator = etag if etag and not etag.startswith("W/") else None
+        with partial.path.open("ab" if resumed else "wb") as stream, _bar() as bar:
             task = bar.add_task(what, total=total or None, completed=have if resumed else 0)
             for chunk in response.iter_content(CHUNK_BYTES):
                 stream.write(chunk)
                 bar.advance(task, len(chunk))
-    size = partial.stat().st_size
+    size = partial.path.stat().st_size
     if total and size < total:
         raise requests.ConnectionError(f"the connection ended after {size} of {total} bytes")
 

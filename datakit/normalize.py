@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 
 from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, write_parquet, write_sorted_parts
 from datakit.raw import FILES
-from datakit.readers import Record, Unreadable, read_file
+from datakit.readers import read_file
+from datakit.record import Record, Unreadable
 from datakit.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
-from datakit.sources import Domain, Format
+from datakit.sources import Domain, Format, Records
 from lineage.digests import text_digest
 from lineage.plan import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
@@ -35,7 +36,7 @@ class NormalizeConfig:
     """How a source's files are read and its texts cleaned."""
 
     source: str
-    format: Format
+    format: Format | Records
     domain: Domain
     max_whitespace_run_chars: int = 128
     target_part_bytes: int = TARGET_PART_BYTES

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from datakit.pypi import ensure_downloaded
+from datakit.remote import fetch_remote
 from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
 from lineage.config import to_jsonable
 from lineage.digests import file_digest, identity_digest
@@ -38,8 +39,10 @@ def fetch_raw(out: Writer, source: Source) -> None:
         if found != loader.listing:
             raise ValueError(f"the files of {loader.globs} changed: their listing is {found}, the source says {loader.listing}")
         count = _copy(((path.relative_to(REPOSITORY).as_posix(), path) for path in repository_paths(loader.globs)), target)
-    else:
+    elif isinstance(loader, InstalledPython):
         count = _installed(loader, target)
+    else:
+        count = fetch_remote(out, source, loader, FILES)
     if not count:
         raise ValueError(f"source {source.name}: {loader!r} names no file; check its globs or this Python's installation")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())

@@ -11,39 +11,29 @@ import lzma
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from datakit.html_text import html_to_text
-from datakit.sources import Format
+from datakit.record import Record, Unreadable
+from datakit.record_files import read_records
+from datakit.sources import Format, Records
+from datakit.web_archives import read_warc
 
 PARAGRAPHS_PER_DOCUMENT = 20
 MIN_DOCSTRING_CHARS = 400
 
 
-@dataclass(frozen=True)
-class Record:
-    """One would-be document. `text` None: the file has a place for it and nothing there."""
-
-    source_id: str
-    text: str | None
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A place where a text should be and cannot be had: a drop with its reason, never an exception."""
-
-    source_id: str
-    reason: Literal["invalid_utf8", "unparsable", "not_text"]
-
-
 type Reader = Callable[[str, bytes], Iterator[Record | Unreadable]]
 
 
-def read_file(format: Format, name: str, path: Path) -> Iterator[Record | Unreadable]:
+def read_file(format: Format | Records, name: str, path: Path) -> Iterator[Record | Unreadable]:
     """Records of one raw file; `name` is its path below the artifact's `files/`."""
-    yield from READERS[format](name, path.read_bytes())
+    if isinstance(format, Records):
+        yield from read_records(format, name, path)
+    elif format == "warc":
+        yield from read_warc(name, path)
+    else:
+        yield from READERS[format](name, path.read_bytes())
 
 
 def _decoding(read: Callable[[str, str], Iterator[Record | Unreadable]]) -> Reader:
@@ -191,6 +181,7 @@ def _metadata(name: str, text: str) -> Iterator[Record | Unreadable]:
 
 READERS: Mapping[Format, Reader] = {
     "text": _whole_file(lambda text: text),
+    "markdown": _whole_file(lambda text: text),
     "python": _whole_file(lambda text: text),
     "html": _whole_file(html_to_text),
     "wiki_json": _decoding(_wiki_json),

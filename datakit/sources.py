@@ -1,21 +1,46 @@
 """What a source is: where its files come from, how they are read, whose they are.
 
-One frozen `Source` a dataset; the catalogue is `recipes/sources.py`. Everything here is identity: another pin, glob or Python
-build is another raw artifact.
+One frozen `Source` a dataset; the catalogue is `recipes/sources.py`. Everything here is identity unless its field says so:
+another pin, glob or Python build is another raw artifact.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "benchmark"]
 DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "benchmark")
 
 type Format = Literal[
-    "text", "python", "html", "wiki_json", "bible_python", "docstrings", "topics_python", "metadata", "xz_text", "none"
+    "text",
+    "markdown",
+    "python",
+    "html",
+    "wiki_json",
+    "bible_python",
+    "docstrings",
+    "topics_python",
+    "metadata",
+    "xz_text",
+    "warc",
+    "none",
 ]
 """How files become records; `datakit.readers` has one reader a format. `none`: files that are no documents (benchmarks)."""
 
 type InstalledContent = Literal["stdlib_code", "stdlib_html", "topics", "package_metadata"]
+
+
+HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Unverified:
+    """A value that nobody here has checked at its origin. Loaders refuse an unverified pin; permissive lines, a licence."""
+
+    claim: str
+    """What is believed; empty when nothing is."""
+
+    why: str
+    """Who said it, or why it cannot be known here."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +52,7 @@ class WheelPin:
     sha256: str
 
     def __post_init__(self) -> None:
-        if len(self.sha256) != 64 or set(self.sha256) - set("0123456789abcdef"):
-            raise ValueError(f"pin {self.package}=={self.version}: sha256 {self.sha256!r} is not 64 hex digits")
+        _check_sha256(self.sha256, f"pin {self.package}=={self.version}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,106 @@ class RepositoryFiles:
     listing: str
 
 
-type Loader = PypiFiles | InstalledPython | RepositoryFiles
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a hub repository: 7 to 40 hex digits. The hub must answer with a commit that begins so, or the load stops."""
+
+    sha: str
+
+    def __post_init__(self) -> None:
+        if not 7 <= len(self.sha) <= 40 or set(self.sha) - HEX:
+            raise ValueError(f"commit {self.sha!r} is not 7 to 40 hex digits; a branch or tag moves and is no pin")
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """Files of a dataset repository of the Hugging Face hub at one commit."""
+
+    repository: str
+    revision: Commit | Unverified
+    globs: tuple[str, ...]
+    """Globs over paths in the repository; `*` crosses folders. A glob without `*` names one file."""
+
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HttpFile:
+    """One file by address and content. `name` is its path below the artifact's `files/`."""
+
+    url: str
+    name: str
+    sha256: str | Unverified
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sha256, str):
+            _check_sha256(self.sha256, f"file {self.url}")
+
+
+@dataclass(frozen=True)
+class HttpFiles:
+    """A few files over HTTP(S), each by its sha256."""
+
+    files: tuple[HttpFile, ...]
+
+
+@dataclass(frozen=True)
+class HttpListing:
+    """Files over HTTP(S) that a pinned list names, one path a line (plain or .gz), as Common Crawl publishes them.
+
+    The list is pinned by content; its files carry no hash, so what came is recorded and makes the data version.
+    """
+
+    listing: HttpFile
+    base_url: str
+    globs: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """Files below a folder or any fsspec URL (gs://, s3://, file://), by glob from it."""
+
+    url: str
+    globs: tuple[str, ...]
+    listing: str | Unverified
+    """Digest of the names and sizes (`datakit.remote.folder_listing`). Contents make the data version."""
+
+    exclude: tuple[str, ...] = ()
+
+
+type Loader = PypiFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Keeps the records whose field has one of these values."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EndsWith:
+    """Keeps the records whose field ends with one of these."""
+
+    field: str
+    suffixes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Files of records, and where in a record its text is. A field may be nested: `metadata.path`."""
+
+    container: Literal["jsonl", "parquet", "arrow"]
+    """`jsonl`: one JSON object a line, plain, gzip or zstd by its first bytes. `arrow`: IPC file or stream."""
+
+    text: str = "text"
+    id: str | None = "id"
+    """None: records are named by their place in the file, as they are when the field is empty."""
+
+    only: tuple[OneOf | EndsWith, ...] = ()
+    """Records that fail one of these are dropped as `not_selected`, and counted."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +188,30 @@ class Source:
     """One dataset of the catalogue."""
 
     name: str
-    loader: PypiFiles | InstalledPython | RepositoryFiles
-    format: Format
+    loader: Loader
+    format: Format | Records
     domain: Domain
-    licence: str
+    licence: str | Unverified
+    """An SPDX identifier where there is one; `recipes.licences` says which count as permissive."""
+
     terms: str
     mixture_weight: float
     """Declared weight in the default mixtures: rough millions of bytes, small domains doubled."""
 
     trainable: bool = True
+    rough_tokens_billion: float | None = field(default=None, metadata={"identity": False})
+    """For people who plan; None where nobody has said."""
+
+    card: str = field(default="", metadata={"identity": False})
+    """Where the origin describes the dataset; ours is `docs/data/<name>.md` or the table in `docs/data/catalogue.md`."""
 
     def __post_init__(self) -> None:
         if self.domain not in DOMAINS:
             raise ValueError(f"source {self.name}: domain is {self.domain!r}; allowed: {', '.join(DOMAINS)}")
         if self.trainable and self.format == "none":
             raise ValueError(f"source {self.name}: format 'none' holds no documents, so trainable must be False")
+
+
+def _check_sha256(sha256: str, what: str) -> None:
+    if len(sha256) != 64 or set(sha256) - HEX:
+        raise ValueError(f"{what}: sha256 {sha256!r} is not 64 hex digits")

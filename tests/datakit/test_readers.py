@@ -5,7 +5,8 @@ import lzma
 
 import pytest
 
-from datakit.readers import READERS, Record, Unreadable
+from datakit.readers import READERS
+from datakit.record import Record, Unreadable
 from datakit.sources import Format
 
 NOT_UTF8 = b"\xff\xfe broken"

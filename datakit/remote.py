@@ -1,0 +1,124 @@
+"""Files from elsewhere, for `datakit.raw`: the hub, HTTP(S), any fsspec URL.
+
+A loader is first resolved to the exact files it means (refusing an unverified pin before anything is asked), then every file is
+a shard of the artifact: a killed stage fetches only what is missing, and a large file goes on where it was.
+"""
+
+import gzip
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urljoin
+
+import fsspec
+
+from datakit.download import download
+from datakit.file_choice import choose
+from datakit.sources import Commit, FolderFiles, HttpFile, HttpFiles, HttpListing, HubFiles, Source, Unverified
+from lineage.digests import identity_digest
+from lineage.store import Writer
+
+type RemoteLoader = HubFiles | HttpFiles | HttpListing | FolderFiles
+
+
+def fetch_remote(out: Writer, source: Source, loader: RemoteLoader, files: str) -> int:
+    """Fetch every file of a loader below `files`; how many there are. Raises what its resolving and its downloads raise."""
+    what, downloads = f"source {source.name}", out.store.downloads
+    if isinstance(loader, HubFiles):
+        from datakit import hub  # httpx and its kin cost every process that reads the catalogue .4 s
+
+        listed = hub.hub_listing(loader, verified(loader.revision, what, "revision"), trainable=source.trainable)
+        out.extra["commit"] = listed[0].commit
+        out.map_shards(_fetch_hub, {_shard(f.path): (f, downloads, files) for f in listed})
+        return len(listed)
+    if isinstance(loader, FolderFiles):
+        found = folder_listing(loader, trainable=source.trainable, what=what)
+        pinned = verified(loader.listing, what, f"listing (this one is {listing_digest(found)})")
+        if listing_digest(found) != pinned:
+            raise ValueError(
+                f"{what}: the files of {loader.url} changed: their listing is {listing_digest(found)}, not {pinned}"
+            )
+        out.map_shards(_fetch_folder, {_shard(name): (loader.url, name, size, files) for name, size in found.items()})
+        return len(found)
+    http = loader.files if isinstance(loader, HttpFiles) else _listed(loader, source, downloads)
+    if isinstance(loader, HttpFiles):
+        for file in http:
+            verified(file.sha256, what, f"sha256 of {file.url}")
+        if len(choose((f.name for f in http), tuple(f.name for f in http), (), trainable=False, what=what)) < len(http):
+            raise ValueError(f"{what}: two of its files have the same name")
+    out.map_shards(_fetch_http, {_shard(file.name): (file, downloads, files) for file in http})
+    return len(http)
+
+
+def verified[T: (str, Commit)](pin: T | Unverified, what: str, field: str) -> T:
+    """The pin, if somebody has checked it. Raises ValueError saying how to pin it."""
+    if isinstance(pin, Unverified):
+        claim = f" (said to be {pin.claim!r})" if pin.claim else ""
+        raise ValueError(
+            f"{what}: its {field} is unverified{claim}: {pin.why}. Look it up at the origin and put it into the source's "
+            "entry; docs/recipes/add_a_source.md says how. Nothing was fetched"
+        )
+    return pin
+
+
+def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> dict[str, int]:
+    """Name below the folder -> size in bytes, of the files that the globs name, in name order."""
+    system, root = fsspec.core.url_to_fs(loader.url)
+    sizes = {path.removeprefix(root).lstrip("/"): entry["size"] for path, entry in system.find(root, detail=True).items()}
+    chosen = choose(sizes, loader.globs, loader.exclude, trainable=trainable, what=f"{what}, folder {loader.url}")
+    return {name: sizes[name] for name in chosen}
+
+
+def listing_digest(sizes: Mapping[str, int]) -> str:
+    """Digest of names and sizes: what a `FolderFiles` is pinned by."""
+    return identity_digest([[name, sizes[name]] for name in sorted(sizes)])
+
+
+def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpFile, ...]:
+    """The files that a pinned list names and the globs choose. They have no hashes of their own."""
+    what = f"source {source.name}"
+    sha256 = verified(loader.listing.sha256, what, f"sha256 of {loader.listing.url}")
+    path = downloads / sha256 / Path(loader.listing.name).name
+    download(loader.listing.url, path, sha256=sha256, what=f"{what}, its list of files")
+    content = path.read_bytes()
+    lines = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode().split()
+    chosen = choose(lines, loader.globs, loader.exclude, trainable=source.trainable, what=what)
+    none = Unverified("", "the list of files gives no hashes")
+    return tuple(HttpFile(urljoin(loader.base_url, name), name, none) for name in chosen)
+
+
+def _fetch_hub(folder: Path, file: object, downloads: Path, files: str) -> Mapping[str, int]:
+    from datakit import hub  # as above
+
+    assert isinstance(file, hub.HubFile)
+    return hub.fetch_hub_file(folder / files, file, downloads)
+
+
+def _fetch_http(folder: Path, file: HttpFile, downloads: Path, files: str) -> Mapping[str, int]:
+    sha256 = file.sha256 if isinstance(file.sha256, str) else None
+    cached = downloads / (sha256 or f"url-{_shard(file.url)}") / Path(file.name).name
+    download(file.url, cached, sha256=sha256, what=file.name)
+    return _keep(cached, folder / files / file.name)
+
+
+def _fetch_folder(folder: Path, url: str, name: str, size: int, files: str) -> Mapping[str, int]:
+    system, root = fsspec.core.url_to_fs(url)
+    target = folder / files / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    system.get_file(f"{root.rstrip('/')}/{name}", str(target))
+    if (found := target.stat().st_size) != size:
+        raise ValueError(f"{url}: file {name} has {found} bytes, its listing says {size}; it changed, or the copy was cut")
+    return {"bytes": size}
+
+
+def _keep(cached: Path, target: Path) -> Mapping[str, int]:
+    """Move a download into the artifact: the artifact is the copy that stays, a corpus does not fit twice."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(cached, target)
+    return {"bytes": target.stat().st_size}
+
+
+def _shard(name: str) -> str:
+    """A file name for a shard, whatever the path: its digest."""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:24]
