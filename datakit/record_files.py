@@ -57,6 +57,8 @@ def value(row: Mapping[str, Any], field: str) -> Any:
 
 def _passes(rule: OneOf | EndsWith, row: Mapping[str, Any]) -> bool:
     found = value(row, rule.field)
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]  # Common Pile keeps a file's one extension in a list
     if isinstance(rule, OneOf):
         return found in rule.values
     return isinstance(found, str) and found.endswith(rule.suffixes)

@@ -82,7 +82,8 @@ def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpF
     path = downloads / sha256 / Path(loader.listing.name).name
     download(loader.listing.url, path, sha256=sha256, what=f"{what}, its list of files")
     content = path.read_bytes()
-    lines = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode().split()
+    listed = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode().split()
+    lines = [line.removeprefix(loader.base_url) for line in listed]
     chosen = choose(lines, loader.globs, loader.exclude, trainable=source.trainable, what=what)
     none = Unverified("", "the list of files gives no hashes")
     return tuple(HttpFile(urljoin(loader.base_url, name), name, none) for name in chosen)

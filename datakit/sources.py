@@ -126,7 +126,7 @@ class HttpFiles:
 
 @dataclass(frozen=True)
 class HttpListing:
-    """Files over HTTP(S) that a pinned list names, one path a line (plain or .gz), as Common Crawl publishes them.
+    """Files over HTTP(S) that a pinned list names, one a line (plain or .gz), by path or by address below `base_url`.
 
     The list is pinned by content; its files carry no hash, so what came is recorded and makes the data version.
     """

@@ -68,6 +68,15 @@ def lineage(folder: Annotated[Path, typer.Argument(help="Folder of an artifact, 
 
 
 @app.command()
+def sources() -> None:
+    """Print the source catalogue as a Markdown table: pins, licences, and what of them is unverified."""
+    from recipes.catalogue_table import markdown
+    from recipes.sources import catalogue
+
+    typer.echo(markdown(catalogue()), nl=False)
+
+
+@app.command()
 def status() -> None:
     """Show the latest ferries and canaries, and how many passed."""
     from marin_assets import summary

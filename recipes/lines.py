@@ -7,9 +7,10 @@ has the day as its one partition (DESIGN, section 2).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from datakit.sources import Source
+from recipes.licences import permissive_only
 from recipes.sources import catalogue
 from trainer.config import RunSpec
 
@@ -42,6 +43,9 @@ class Line:
     run_day: str | None = None
     """Day partition of the run's nodes when it is not that of the data."""
 
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Sources that a choice over the line left out, and why; set by `permissive`."""
+
     def source_place(self, *key: str, source: str) -> Place:
         """Place of a node that each source has one of."""
         if self.day is None:
@@ -56,6 +60,25 @@ class Line:
         """Place of a node of the run: its own partition (a step), or the day where the line has one."""
         base = self.run_key or (*self.prefix, "runs", self.run.name)
         return (*base, *key), self.run_day or self.day or partition
+
+
+def permissive(line: Line) -> Line:
+    """The line over its permissively licensed sources alone, under names of its own; the others are logged and in `left_out`.
+
+    Raises: ValueError when no source is left, or one is not in the catalogue.
+    """
+    choice = permissive_only(line.sources, {name: source_config(name) for name in line.sources})
+    return replace(
+        line,
+        sources=choice.kept,
+        left_out=tuple(choice.left_out.items()),
+        run=replace(line.run, name=f"{line.run.name}-permissive"),
+        scope=f"{line.scope}-permissive",
+        corpus=f"{line.corpus}-permissive",
+        tokenizer=f"{line.tokenizer}-permissive",
+        cache=f"{line.cache}-permissive",
+        mixture=f"{line.mixture}-permissive",
+    )
 
 
 def source_config(name: str) -> Source:

@@ -1,16 +1,22 @@
-"""The source catalogue: every dataset that this machine can have, pinned, with its licence.
+"""The source catalogue: every dataset that the lab knows, with its pin and licence, or the word that they are unverified.
 
-Adding a source is adding an entry here (docs/recipes/add_a_source.md). Weights are rough megabytes of text, with the small
-domains doubled; they are declared, not tuned.
+Adding a source is adding an entry here or in a `sources_*` module (docs/recipes/add_a_source.md). Those of this module need at
+most a package registry; the others, which the reference runs were trained on, need the hub or the web, and no default line has
+them. Weights are rough megabytes of text, with the small domains of this module doubled; they are declared, not tuned.
 """
 
 import platform
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from types import MappingProxyType
 
 from datakit.raw import installed_listing, repository_listing
 from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, WheelPin
+from recipes.sources_dolma import dolma_sources, dolmino_sources
+from recipes.sources_math_code import code_sources, math_sources
+from recipes.sources_text import abstract_sources, instruction_sources, markdown_sources, perplexity_sources
+from recipes.sources_web import web_sources
 
 PSF = "PSF-2.0"
 PROSE_GLOBS = ("data/prose/*.xz",)
@@ -20,8 +26,27 @@ ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
 @cache
 def catalogue() -> Mapping[str, Source]:
     """Every source by name. Read once a process: the listing of the installed Python takes half a second."""
-    sources = (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources())
-    return MappingProxyType({source.name: source for source in sources})
+    sources = (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources(), *remote_sources())
+    by_name = {source.name: source for source in sources}
+    if len(by_name) < len(sources):
+        names = sorted(source.name for source in sources)
+        raise ValueError(f"the catalogue has two sources of one name: {[a for a, b in pairwise(names) if a == b]}")
+    return MappingProxyType(by_name)
+
+
+def remote_sources() -> tuple[Source, ...]:
+    """Datasets of the hub and the web."""
+    return (
+        *web_sources(),
+        *dolma_sources(),
+        *dolmino_sources(),
+        *code_sources(),
+        *math_sources(),
+        *markdown_sources(),
+        *abstract_sources(),
+        *instruction_sources(),
+        *perplexity_sources(),
+    )
 
 
 def installed_sources() -> tuple[Source, ...]:

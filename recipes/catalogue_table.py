@@ -1,0 +1,88 @@
+"""The catalogue as a Markdown table: `./marin sources` prints it, and `docs/data/catalogue.md` is it.
+
+Only what is the same on every machine: the listing of the installed Python is not in it.
+"""
+
+from collections.abc import Mapping
+
+from datakit.sources import (
+    Commit,
+    FolderFiles,
+    Format,
+    HttpFiles,
+    HttpListing,
+    HubFiles,
+    InstalledPython,
+    Loader,
+    PypiFiles,
+    Records,
+    RepositoryFiles,
+    Source,
+    Unverified,
+)
+
+HEADER = """# The source catalogue
+
+Written by `./marin sources`; the entries are in `recipes/sources.py` and `recipes/sources_*.py`. "unverified" is what nobody
+here has checked at the origin: such a pin is refused by the loaders, such a licence by permissive-only lines.
+
+| source | domain | from | pin | format | licence | tokens, rough | card |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def markdown(sources: Mapping[str, Source]) -> str:
+    """The page, a row a source, in name order."""
+    rows = (_row(sources[name]) for name in sorted(sources))
+    return HEADER + "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in rows)
+
+
+def _row(source: Source) -> tuple[str, ...]:
+    place, pin = _origin(source.loader)
+    tokens = source.rough_tokens_billion
+    return (
+        source.name + ("" if source.trainable else " (never trained on)"),
+        source.domain,
+        place,
+        pin,
+        _format(source.format),
+        _verified(source.licence),
+        "" if tokens is None else f"{tokens:g} B",
+        source.card,
+    )
+
+
+def _origin(loader: Loader) -> tuple[str, str]:
+    """Where from, and by what it is pinned."""
+    match loader:
+        case PypiFiles(pin, _):
+            return f"pypi: {pin.package} {pin.version}", f"sha256 {pin.sha256[:12]}"
+        case InstalledPython(content, _, _):
+            return f"the running Python: {content}", "listing of this machine"
+        case RepositoryFiles(globs, _):
+            return f"this repository: {_globs(globs)}", "listing"
+        case HubFiles(repository, revision, globs, _):
+            pin = f"commit {revision.sha}" if isinstance(revision, Commit) else _verified(revision)
+            return f"hub: {repository}: {_globs(globs)}", pin
+        case HttpFiles(files):
+            return ", ".join(file.url for file in files), ", ".join(_verified(file.sha256) for file in files)
+        case HttpListing(listing, _, globs, _):
+            return f"{listing.url}: {_globs(globs)}", _verified(listing.sha256)
+        case FolderFiles(url, globs, listing, _):
+            return f"{url}: {_globs(globs)}", _verified(listing)
+
+
+def _globs(globs: tuple[str, ...]) -> str:
+    return ", ".join(f"`{glob}`" for glob in globs)
+
+
+def _format(format: Format | Records) -> str:
+    if not isinstance(format, Records):
+        return format
+    return f"{format.container}, text in `{format.text}`" + (", id in " + f"`{format.id}`" if format.id else "")
+
+
+def _verified(value: str | Unverified) -> str:
+    if not isinstance(value, Unverified):
+        return value
+    return f"unverified: {value.claim}" if value.claim else "unverified"
