@@ -6,10 +6,11 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import requests
 from rich.console import Console
@@ -21,6 +22,8 @@ CHUNK_BYTES = 1 << 18
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30
 MAX_WAIT_SECONDS = 20.0
+type Headers = Mapping[str, str]
+NO_HEADERS: Headers = MappingProxyType({})
 RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
 
 
@@ -44,7 +47,9 @@ class _Partial:
         return {"Range": f"bytes={have}-"} | ({"If-Range": self.validator} if self.validator else {})
 
 
-def download(url: str, target: Path, *, sha256: str | None, what: str, certificates: str | None = None) -> None:
+def download(
+    url: str, target: Path, *, sha256: str | None, what: str, certificates: str | None = None, headers: Headers = NO_HEADERS
+) -> None:
     """Fetch `url` into `target`.
 
     A `.partial` file beside the target keeps what came so far, also across kills; a second process that wants the same file
@@ -56,14 +61,14 @@ def download(url: str, target: Path, *, sha256: str | None, what: str, certifica
     with _locked(target) as partial:
         if target.exists():  # another process finished it while this one waited
             return
-        _fetch_patiently(url, _Partial(partial, hashed=sha256 is not None), what, certificates)
+        _fetch_patiently(url, _Partial(partial, hashed=sha256 is not None), what, certificates, headers)
         _accept(partial, target, sha256, what)
 
 
-def _fetch_patiently(url: str, partial: _Partial, what: str, certificates: str | None) -> None:
+def _fetch_patiently(url: str, partial: _Partial, what: str, certificates: str | None, headers: Headers) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            _fetch_rest(url, partial, what, certificates)
+            _fetch_rest(url, partial, what, certificates, headers)
             return
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             failure, wait = error, min(2.0**attempt * 0.125, MAX_WAIT_SECONDS)
@@ -108,11 +113,11 @@ def _accept(partial: Path, target: Path, sha256: str | None, what: str) -> None:
     partial.replace(target)
 
 
-def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None) -> None:
+def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None, more_headers: Headers) -> None:
     """Append what is missing; a server without ranges sends everything, and the file starts anew."""
     resume = partial.resume_headers()
     have = partial.path.stat().st_size if resume else 0
-    headers = {"Accept-Encoding": "identity"} | resume
+    headers = {**more_headers, "Accept-Encoding": "identity", **resume}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, verify=certificates) as response:
         if response.status_code == 416 and partial.hashed:  # nothing is missing, or the partial is too long: the hash will tell
             return

@@ -1,30 +1,29 @@
-"""Datasets of the Hugging Face hub, by `huggingface_hub`: its endpoint (HF_ENDPOINT), token (HF_TOKEN), resume and retries.
+"""Datasets of the Hugging Face hub: `huggingface_hub` for its endpoint (HF_ENDPOINT), token (HF_TOKEN), addresses and listings.
 
-What it does not do is done here: the commit that answers must be the pinned one, and every file's bytes must have the digest
-that the commit's tree gives them (sha256 for large files, git's blob id for small ones).
+The commit that answers must be the pinned one, and every file's bytes must have the digest that the commit's tree gives them
+(sha256 for large files, git's blob id for small ones). The bytes come by `datakit.download`: `hf_hub_download` 2.4 starts a
+file anew after a kill (its temporary name is random) and checks no hash. Given up for that: Xet's transfer of chunks.
 """
 
 import hashlib
-import logging
 import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+import httpx2
+from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import build_hf_headers
 
-from datakit.download import RegistryUnreachableError
+from datakit.download import RegistryUnreachableError, download
 from datakit.file_choice import choose
 from datakit.sources import Commit, HubFiles
 
-log = logging.getLogger(__name__)
-
 DATASET = "dataset"
-READ_BYTES = 1 << 22
+SHA256_CHARS = 64
 
 
 @dataclass(frozen=True)
@@ -54,41 +53,31 @@ def hub_listing(loader: HubFiles, revision: Commit, *, trainable: bool) -> list[
         files = {item.path: item for item in tree if isinstance(item, RepoFile)}
     except HfHubHTTPError as error:
         raise refusal(what, error) from error
-    except httpx.TransportError as error:
+    except httpx2.TransportError as error:
         raise RegistryUnreachableError(f"{what}: {api.endpoint} does not answer ({error})") from error
     chosen = choose(files, loader.globs, loader.exclude, trainable=trainable, what=f"{what} at {commit[:12]}")
     return [_hub_file(loader.repository, commit, files[name]) for name in chosen]
 
 
 def fetch_hub_file(folder: Path, file: HubFile, downloads: Path) -> Mapping[str, int]:
-    """One file into `folder`, by way of `downloads`, where a killed download goes on."""
-    cache, what = downloads / "hub" / file.repository.replace("/", "--") / file.commit, f"{file.repository}: {file.path}"
-    try:
-        HfApi().hf_hub_download(file.repository, file.path, repo_type=DATASET, revision=file.commit, local_dir=cache)
-    except LocalEntryNotFoundError as error:
-        raise RegistryUnreachableError(f"{what}: the hub does not answer ({error})") from error
-    except HfHubHTTPError as error:
-        raise refusal(what, error) from error
-    except httpx.TransportError as error:
-        raise RegistryUnreachableError(f"{what}: the connection was lost, and retrying did not help ({error})") from error
-    fetched = cache / file.path
-    if (found := hub_digest(fetched, file.digest)) != file.digest:
+    """One file into `folder`, by way of `downloads`, where a killed download goes on. Raises what `download` raises."""
+    what, is_large = f"{file.repository}: {file.path}", len(file.digest) == SHA256_CHARS
+    url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.commit, endpoint=HfApi().endpoint)
+    fetched = downloads / "hub" / file.digest / Path(file.path).name
+    download(url, fetched, sha256=file.digest if is_large else None, what=what, headers=build_hf_headers())
+    if not is_large and (found := git_blob_id(fetched)) != file.digest:
         fetched.unlink()
-        raise ValueError(f"{what}: the fetched file has digest {found}, its commit says {file.digest}; it was deleted")
+        raise ValueError(f"{what}: the fetched file has git blob id {found}, its commit says {file.digest}; it was deleted")
     target = folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(fetched, target)
     return {"bytes": file.size}
 
 
-def hub_digest(path: Path, like: str) -> str:
-    """sha256 of a file, or its git blob id, whichever has the length of `like`."""
-    git_prefix = b"blob %d\0" % path.stat().st_size
-    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(git_prefix, usedforsecurity=False)
-    with path.open("rb") as stream:
-        while piece := stream.read(READ_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+def git_blob_id(path: Path) -> str:
+    """What git calls a file's content: sha1 of `blob <size>`, a null byte and the bytes. Small files only."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def common_folder(globs: tuple[str, ...]) -> str:

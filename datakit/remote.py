@@ -26,7 +26,7 @@ def fetch_remote(out: Writer, source: Source, loader: RemoteLoader, files: str) 
     """Fetch every file of a loader below `files`; how many there are. Raises what its resolving and its downloads raise."""
     what, downloads = f"source {source.name}", out.store.downloads
     if isinstance(loader, HubFiles):
-        from datakit import hub  # httpx and its kin cost every process that reads the catalogue .4 s
+        from datakit import hub  # httpx2 and its kin cost every process that reads the catalogue .4 s
 
         listed = hub.hub_listing(loader, verified(loader.revision, what, "revision"), trainable=source.trainable)
         out.extra["commit"] = listed[0].commit

@@ -1,22 +1,18 @@
 """Downloads against real servers on loopback: resumed, hash-checked, patient, honest about silence."""
 
 import hashlib
-import http.server
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from http_site import Site, serving
 
 from datakit import download as download_module
 from datakit.download import CHUNK_BYTES, RegistryUnreachableError, download
@@ -26,76 +22,6 @@ from datakit.sources import WheelPin
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-@dataclass
-class Site:
-    """Paths and what they answer; `ranges` and `visits` say what was asked."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    cut_first_at: int | None = None
-    failures: list[int] = field(default_factory=list)
-    redirects: dict[str, str] = field(default_factory=dict)
-    chunk_seconds: float = 0.0
-    wrong_ranges: int = 0
-    """How many answers to a Range hold other bytes than were asked for, and say so."""
-    ranges: list[str | None] = field(default_factory=list)
-    visits: int = 0
-
-
-@contextmanager
-def serving(site: Site) -> Iterator[str]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            site.visits += 1
-            if site.failures:
-                self._empty(site.failures.pop(0), {"Retry-After": "0"})
-            elif self.path in site.redirects:
-                self._empty(302, {"Location": site.redirects[self.path]})
-            elif self.path not in site.files:
-                self._empty(404, {})
-            else:
-                self._file(site.files[self.path])
-
-        def _empty(self, status: int, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in (headers | {"Content-Length": "0"}).items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        def _file(self, content: bytes) -> None:
-            asked = self.headers.get("Range")
-            site.ranges.append(asked)
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-            if asked and site.wrong_ranges:
-                site.wrong_ranges, start = site.wrong_ranges - 1, start + 5
-            self.send_response(206 if asked else 200)
-            if asked:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-            self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
-            self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            end, site.cut_first_at = site.cut_first_at or len(content), None
-            for at in range(start, end, 1 << 16):
-                self.wfile.write(content[at : min(at + (1 << 16), end)])
-                if site.chunk_seconds:
-                    time.sleep(site.chunk_seconds)
-            if end < len(content):
-                self.close_connection = True
-
-        def log_message(self, *arguments: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_a_cut_connection_is_resumed_at_the_missing_byte(tmp_path: Path) -> None:
@@ -229,3 +155,31 @@ def test_a_pin_is_fetched_from_the_index_that_pip_is_set_up_for(tmp_path: Path, 
     assert path.read_bytes() == content
     with pytest.raises(RegistryUnreachableError):  # the server is gone now
         ensure_downloaded(WheelPin("tinytext", "1.0", "3" * 64), tmp_path / "downloads")
+
+
+def test_a_file_without_a_hash_is_resumed_while_its_etag_is_the_same(tmp_path: Path) -> None:
+    site = Site({"/f": CONTENT}, cut_first_at=1_000_000, etag='"one"')
+    with serving(site) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=None, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert [ranged is not None for ranged in site.ranges] == [False, True]
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
+def test_a_file_without_a_hash_or_etag_starts_anew(etag: str | None, tmp_path: Path) -> None:
+    """Nobody could tell whether the rest is of the same file; nor whose bytes an older partial holds."""
+    (tmp_path / "f.partial").write_bytes(b"?" * 1000)
+    site = Site({"/f": CONTENT}, cut_first_at=1_000_000, etag=etag)
+    with serving(site) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=None, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert site.ranges == [None, None]
+
+
+def test_a_file_of_unknown_length_and_hash_is_refused(tmp_path: Path) -> None:
+    site = Site({"/f": CONTENT}, tells_length=False)
+    with serving(site) as base:
+        with pytest.raises(ValueError, match="a cut file would pass; give its sha256"):
+            download(f"{base}/f", tmp_path / "f", sha256=None, what="f")
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT

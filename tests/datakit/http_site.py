@@ -1,0 +1,88 @@
+"""A web site on loopback that can be cut, slow, busy, moved, or wrong about ranges."""
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Site:
+    """Paths and what they answer; `ranges` and `visits` say what was asked."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    cut_first_at: int | None = None
+    failures: list[int] = field(default_factory=list)
+    retry_after: str = "0"
+    redirects: dict[str, str] = field(default_factory=dict)
+    chunk_seconds: float = 0.0
+    wrong_ranges: int = 0
+    """How many answers to a Range hold other bytes than were asked for, and say so."""
+    etag: str | None = None
+    tells_length: bool = True
+    ranges: list[str | None] = field(default_factory=list)
+    visits: int = 0
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            site.visits += 1
+            if site.failures:
+                self._empty(site.failures.pop(0), {"Retry-After": site.retry_after})
+            elif self.path in site.redirects:
+                self._empty(302, {"Location": site.redirects[self.path]})
+            elif self.path not in site.files:
+                self._empty(404, {})
+            else:
+                self._file(site.files[self.path])
+
+        def _empty(self, status: int, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in (headers | {"Content-Length": "0"}).items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def _file(self, content: bytes) -> None:
+            asked = self.headers.get("Range")
+            site.ranges.append(asked)
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+            if asked and self.headers.get("If-Range", site.etag) != site.etag:
+                asked, start = None, 0  # the file is another one now: all of it
+            if asked and site.wrong_ranges:
+                site.wrong_ranges, start = site.wrong_ranges - 1, start + 5
+            self.send_response(206 if asked else 200)
+            if asked:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
+            if site.etag:
+                self.send_header("ETag", site.etag)
+            if site.tells_length:
+                self.send_header("Content-Length", str(len(content) - start))
+            else:
+                self.close_connection = True
+            self.end_headers()
+            end, site.cut_first_at = site.cut_first_at or len(content), None
+            for at in range(start, end, 1 << 16):
+                self.wfile.write(content[at : min(at + (1 << 16), end)])
+                if site.chunk_seconds:
+                    time.sleep(site.chunk_seconds)
+            if end < len(content):
+                self.close_connection = True
+
+        def log_message(self, *arguments: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

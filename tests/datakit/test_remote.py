@@ -1,0 +1,133 @@
+"""HTTP and folder loaders: exactly the files that are pinned, every one of them whole, or a refusal that says what to do."""
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import fsspec
+import pytest
+from http_site import Site, serving
+
+from datakit.raw import RAW
+from datakit.remote import folder_listing, listing_digest
+from datakit.sources import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
+from lineage.plan import Node, build
+from lineage.store import Artifact, Store
+
+CONTENT = bytes(range(256)) * 4096
+UNKNOWN = Unverified("", "nobody has looked")
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def fetched(root: Path, loader: Loader, *, trainable: bool = True, workers: int = 1) -> Artifact:
+    source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0, trainable)
+    return build(Store(str(root), workers=workers), Node(("raw",), "s", RAW, source)).artifact
+
+
+def contents(artifact: Artifact) -> dict[str, bytes]:
+    folder = artifact.folder() / "files"
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in artifact.files()}
+
+
+def http_files(base: str, files: Mapping[str, bytes]) -> HttpFiles:
+    return HttpFiles(tuple(HttpFile(f"{base}/{name}", name, sha256(content)) for name, content in files.items()))
+
+
+def test_files_come_by_their_hashes_from_a_server_that_cuts_waits_and_moves(tmp_path: Path) -> None:
+    files = {"a/big.bin": CONTENT, "a/small.jsonl": b"{}\n", "moved.jsonl": b"[]\n"}
+    site = Site(
+        {"/a/big.bin": CONTENT, "/a/small.jsonl": b"{}\n", "/elsewhere": b"[]\n"},
+        cut_first_at=500_000,
+        failures=[503, 429],
+        redirects={"/moved.jsonl": "/elsewhere"},
+        chunk_seconds=0.001,
+    )
+    with serving(site) as base:
+        artifact = fetched(tmp_path / "one", http_files(base, files))
+        assert contents(artifact) == files
+        again = fetched(tmp_path / "two", http_files(base, files), workers=2)
+    assert again.data_version == artifact.data_version
+
+
+def test_after_a_wrong_hash_only_that_file_is_fetched_again(tmp_path: Path) -> None:
+    files = {name: name.encode() for name in ("a", "b", "c")}
+    site = Site({f"/{name}": content for name, content in files.items()} | {"/b": b"?"})
+    with serving(site) as base:
+        with pytest.raises(ValueError, match=f"its pin says {sha256(b'b')}"):
+            fetched(tmp_path, http_files(base, files))
+        site.files["/b"] = b"b"
+        artifact = fetched(tmp_path, http_files(base, files))
+    assert contents(artifact) == files
+    assert site.visits == len(files) + 1
+
+
+def test_an_unverified_hash_is_refused_before_the_server_is_asked(tmp_path: Path) -> None:
+    site = Site({"/a": b"a", "/list": b"a\n"})
+    with serving(site) as base:
+        with pytest.raises(ValueError, match=r"source s: its sha256 of \S+/a is unverified: nobody has looked. Look it up"):
+            fetched(tmp_path, HttpFiles((HttpFile(f"{base}/a", "a", UNKNOWN),)))
+        with pytest.raises(ValueError, match=r"its sha256 of \S+/list is unverified"):
+            fetched(tmp_path, HttpListing(HttpFile(f"{base}/list", "list", UNKNOWN), base, ("*",)))
+    assert not site.visits
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = HttpFile("http://127.0.0.1:1/a", "a", "0" * 64)
+    with pytest.raises(ValueError, match="two of its files have the same name"):
+        fetched(tmp_path, HttpFiles((file, file)))
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_pinned_list_names_the_files(compressed: bool, tmp_path: Path) -> None:
+    """By path, as Common Crawl does, or by address, as Dolma does."""
+    files = {"crawl/quality=high/1.jsonl": b"1", "crawl/quality=high/2.jsonl": b"2", "crawl/quality=low/3.jsonl": b"3"}
+    site = Site({f"/{name}": content for name, content in files.items()}, etag='"same"')
+    with serving(site) as base:
+        lines = "\n".join([*list(files)[:2], f"{base}/{list(files)[2]}"]).encode()
+        listed = gzip.compress(lines) if compressed else lines
+        site.files["/paths"] = listed
+        listing = HttpFile(f"{base}/paths", "paths", sha256(listed))
+        high = fetched(tmp_path / "high", HttpListing(listing, f"{base}/", ("*/quality=high/*",)))
+        low = fetched(tmp_path / "low", HttpListing(listing, f"{base}/", ("*/quality=low/*",)))
+    assert contents(high) == dict(list(files.items())[:2])
+    assert contents(low) == dict(list(files.items())[2:])
+
+
+def folder(root: Path) -> Path:
+    (root / "deep").mkdir(parents=True)
+    (root / "a.jsonl").write_text("a")
+    (root / "deep" / "b.jsonl").write_text("bb")
+    (root / "test.jsonl").write_text("c")
+    return root
+
+
+def test_a_folder_is_pinned_by_its_listing(tmp_path: Path) -> None:
+    root = folder(tmp_path / "texts")
+    unpinned = FolderFiles(str(root), ("*.jsonl",), UNKNOWN, ("test*",))
+    listing = listing_digest(folder_listing(unpinned, trainable=True, what="s"))
+    assert listing == listing_digest({"deep/b.jsonl": 2, "a.jsonl": 1})
+    with pytest.raises(ValueError, match=rf"its listing \(this one is {listing}\) is unverified"):
+        fetched(tmp_path / "store", unpinned)
+    pinned = FolderFiles(str(root), ("*.jsonl",), listing, ("test*",))
+    assert contents(fetched(tmp_path / "store", pinned)) == {"a.jsonl": b"a", "deep/b.jsonl": b"bb"}
+    (root / "new.jsonl").write_text("d")
+    with pytest.raises(ValueError, match=f"changed: their listing is .* not {listing}"):
+        fetched(tmp_path / "other", pinned)
+
+
+def test_any_fsspec_address_is_a_folder(tmp_path: Path) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe({"/bucket/texts/a.jsonl": b"a", "/bucket/texts/deep/b.jsonl": b"bb", "/bucket/other/c.jsonl": b"c"})
+    loader = FolderFiles("memory://bucket/texts", ("*.jsonl",), listing_digest({"a.jsonl": 1, "deep/b.jsonl": 2}))
+    assert contents(fetched(tmp_path, loader)) == {"a.jsonl": b"a", "deep/b.jsonl": b"bb"}
+
+
+def test_a_validation_file_in_a_training_folder_is_refused(tmp_path: Path) -> None:
+    root = folder(tmp_path / "texts")
+    loader = FolderFiles(str(root), ("*.jsonl",), "0" * 32)
+    with pytest.raises(ValueError, match=r"test or validation split \(test\.jsonl\)"):
+        fetched(tmp_path / "store", loader)
