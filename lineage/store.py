@@ -244,6 +244,19 @@ class Store:
                 pending += children.get(current.spec.address, [])
 
 
+def open_folder(folder: Path) -> Artifact:
+    """The artifact whose manifest lies in a local folder. Raises: ValueError where there is none, or it was moved."""
+    path = folder.resolve()
+    if not (path / MANIFEST_NAME).is_file():
+        raise ValueError(f"{folder} holds no {MANIFEST_NAME}; give the folder of an artifact, as the UI shows it")
+    spec = from_json((path / MANIFEST_NAME).read_text(), str(path)).spec
+    root = path.parents[len(spec.address.split("/")) - 1]
+    artifact = Store(str(root)).open(spec.address)
+    if artifact is None or path != root / spec.address:
+        raise ValueError(f"{folder} was moved: its manifest says {spec.address} below the store's root")
+    return artifact
+
+
 @contextmanager
 def _working_folder(scratch: Path, version: str, code_fingerprint: str) -> Iterator[Path]:
     """The folder an attempt works in: the one a killed attempt of the same code left, unless a living writer holds it."""

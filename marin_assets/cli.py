@@ -77,6 +77,18 @@ def sources() -> None:
 
 
 @app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(help="Folder of a checkpoint, as the UI shows it.")],
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 8000,
+) -> None:
+    """Serve a checkpoint over OpenAI's API on loopback (`python -m evals.serve --help` has every option)."""
+    from evals.serve.__main__ import serve as run_server
+    from evals.serve.engine import EngineSettings
+
+    run_server(folder, port, None, None, EngineSettings())
+
+
+@app.command()
 def status() -> None:
     """Show the latest ferries and canaries, and how many passed."""
     from marin_assets import summary

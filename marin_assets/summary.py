@@ -12,9 +12,8 @@ from rich.table import Table
 
 from datakit.roster import registry_reachable
 from evals.report import StageRow, stage_rows, unigram_entropy
-from lineage.manifest import MANIFEST_NAME
 from lineage.plan import MissingArtifactError, Node, ancestors_first, build, resolve
-from lineage.store import Artifact, Store
+from lineage.store import Artifact, Store, open_folder
 from marin_assets.definitions import build_defs, families
 from marin_assets.operations import Outcome, outcomes
 from recipes import ferry as recipe
@@ -231,16 +230,8 @@ def print_status(console: Console) -> None:
 
 def print_lineage(folder: Path, console: Console) -> None:
     """Everything an artifact was made from, nearest first, from manifests alone (no Dagster)."""
-    path = (folder if folder.is_absolute() else REPOSITORY / folder).resolve()
-    manifest = json.loads((path / MANIFEST_NAME).read_text())
-    root = path
-    for _ in (*manifest["key"], "partition", "version"):
-        root = root.parent
-    store = Store(str(root))
-    artifact = store.open(path.relative_to(root).as_posix())
-    if artifact is None:
-        raise ValueError(f"{path} holds no artifact; give the folder that holds {MANIFEST_NAME}")
-    for ancestor in store.walk_up(artifact):
+    artifact = open_folder(folder if folder.is_absolute() else REPOSITORY / folder)
+    for ancestor in artifact.store.walk_up(artifact):
         spec = ancestor.spec
         console.print(f"{ancestor.name:<60} {ancestor.data_version}  {spec.stage}@{spec.stage_version}", soft_wrap=True)
         for ref in spec.inputs:

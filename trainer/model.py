@@ -75,9 +75,18 @@ class Attention(eqx.Module):
         )
 
     def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
-        q = rotate(hax.dot(x, self.w_q, axis="embed"), self.rope_theta)
-        k = rotate(hax.dot(x, self.w_k, axis="embed"), self.rope_theta).rename({"position": "key_position"})
+        positions = hax.arange(x.resolve_axis("position"))
+        return self.attend(x, *self.keys_values(x, positions), positions, mask)
+
+    def keys_values(self, x: NamedArray, positions: NamedArray) -> tuple[NamedArray, NamedArray]:
+        """Rotated keys and values of every position, over `key_position`; all that later positions need of these."""
+        k = rotate(hax.dot(x, self.w_k, axis="embed"), self.rope_theta, positions).rename({"position": "key_position"})
         v = hax.dot(x, self.w_v, axis="embed").rename({"position": "key_position"})
+        return k, v
+
+    def attend(self, x: NamedArray, k: NamedArray, v: NamedArray, positions: NamedArray, mask: NamedArray) -> NamedArray:
+        """What the queries of `x` read from keys and values where `mask` is true."""
+        q = rotate(hax.dot(x, self.w_q, axis="embed"), self.rope_theta, positions)
         scale = q.resolve_axis("head_dim").size ** -0.5
         scores = hax.dot(q * scale, k, axis="head_dim")
         weights = hax.nn.softmax(hax.where(mask, scores, -1e9), axis="key_position")
@@ -169,12 +178,12 @@ class Llama(eqx.Module):
         return jnp.einsum("bsd,vd->bsv", self.hidden(tokens), self.head_weight())
 
 
-def rotate(x: NamedArray, theta: float) -> NamedArray:
+def rotate(x: NamedArray, theta: float, positions: NamedArray) -> NamedArray:
     """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers)."""
-    head_dim, position = x.resolve_axis("head_dim"), x.resolve_axis("position")
+    head_dim = x.resolve_axis("head_dim")
     half = head_dim.resize(head_dim.size // 2)
     frequencies = hax.named(theta ** (-jnp.arange(half.size) / half.size), half)
-    angles = hax.arange(position).astype(jnp.float32).broadcast_axis(half) * frequencies
+    angles = positions.astype(jnp.float32).broadcast_axis(half) * frequencies
     cos, sin = hax.cos(angles), hax.sin(angles)
     first, second = x["head_dim", : half.size], x["head_dim", half.size :]
     return hax.concatenate("head_dim", [first * cos - second * sin, second * cos + first * sin])

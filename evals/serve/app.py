@@ -1,0 +1,199 @@
+"""The HTTP routes. Handlers run in the event loop; what may take long (parsing, tokenizing) runs in worker threads."""
+
+import asyncio
+import datetime
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evals.serve.answers import Choice, Kind, answer, usage
+from evals.serve.asks import chat_ask, completion_asks
+from evals.serve.engine import Engine, EngineSettings
+from evals.serve.metrics import Metrics
+from evals.serve.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    RequestError,
+    Sampled,
+    TokenizeRequest,
+    parse,
+)
+from evals.serve.scheduler import Deliver, QueueFullError, Scheduler, StoppedError
+from evals.serve.sequence import Ask, Delta, Sequence
+from evals.serve.served import Served
+from evals.serve.streams import events_of, gather, while_connected
+from evals.serve.text import token_text
+
+MOST_BODY_BYTES = 4 << 20
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the handlers share."""
+
+    served: Served
+    scheduler: Scheduler
+    metrics: Metrics
+
+    async def models(self, request: Request) -> Response:
+        created = int(datetime.datetime.fromisoformat(self.served.created).timestamp())
+        card = {"id": self.served.name, "object": "model", "created": created, "owned_by": "marin-lab"}
+        return JSONResponse({"object": "list", "data": [{**card, "max_model_len": self.served.config.max_seq_len}]})
+
+    async def health(self, request: Request) -> Response:
+        if self.scheduler.alive:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "stopped", "reason": repr(self.scheduler.fault)}, 503)
+
+    async def show_metrics(self, request: Request) -> Response:
+        return Response(self.metrics.text(), headers={"content-type": PROMETHEUS_TEXT})
+
+    async def tokenizer_info(self, request: Request) -> Response:
+        start = token_text(self.served.tokenizer, self.served.start_token)
+        return JSONResponse({"bos_token": start, "eos_token": start})
+
+    async def tokenize(self, request: Request) -> Response:
+        asked = await run_in_threadpool(parse, TokenizeRequest, await _body(request))
+        encoded = await run_in_threadpool(self.served.tokenizer.encode, asked.prompt, add_special_tokens=False)
+        ids = [self.served.start_token] * asked.add_special_tokens + encoded.ids
+        return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": self.served.config.max_seq_len})
+
+    async def detokenize(self, request: Request) -> Response:
+        asked = await run_in_threadpool(parse, DetokenizeRequest, await _body(request))
+        size = self.served.config.vocab_size
+        wrong = [token for token in asked.tokens if not 0 <= token < size]
+        if wrong:
+            raise RequestError(400, f"tokens holds {wrong[0]}; 0 to {size - 1} are allowed", "tokens")
+        return JSONResponse({"prompt": self.served.tokenizer.decode(asked.tokens, skip_special_tokens=False)})
+
+    async def completions(self, request: Request) -> Response:
+        asked = await run_in_threadpool(parse, CompletionRequest, await _body(request))
+        return await self._answer(request, "completion", asked, await run_in_threadpool(completion_asks, asked, self.served))
+
+    async def chat(self, request: Request) -> Response:
+        asked = await run_in_threadpool(parse, ChatRequest, await _body(request))
+        return await self._answer(request, "chat", asked, [await run_in_threadpool(chat_ask, asked, self.served)])
+
+    async def _answer(self, request: Request, kind: Kind, asked: Sampled, asks: list[Ask]) -> Response:
+        options = asked.stream_options
+        if options is not None and not asked.stream:
+            raise RequestError(400, "stream_options is given; it is allowed with stream: true only", "stream_options")
+        head = {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.served.name}
+        choices = [Choice(kind, i, ask, self.served.tokenizer) for i, ask in enumerate(asks)]
+        deltas = self._deltas(asks)
+        if asked.stream:
+            events = events_of(kind, head, choices, deltas, options is not None and options.include_usage)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        if not await while_connected(request, gather(choices, deltas)):
+            return Response(status_code=499)  # nginx's code for a client that went away; nobody reads it
+        whole = answer(kind, head, [choice.whole() for choice in choices], stream=False)
+        return JSONResponse({**whole, "usage": usage(choices)})
+
+    def _deltas(self, asks: list[Ask]) -> AsyncIterator[tuple[int, Delta]]:
+        """Submit now (a full queue is an answer of its own), and hand out what comes."""
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Delta | BaseException]]()
+
+        def deliver(index: int) -> Deliver:
+            def from_scheduler(delta: Delta | BaseException) -> None:
+                loop.call_soon_threadsafe(queue.put_nowait, (index, delta))
+
+            return from_scheduler
+
+        try:
+            sequences = self.scheduler.submit(asks, deliver)
+        except QueueFullError as full:
+            raise RequestError(429, f"{full}; try again later", code="queue_full") from full
+        except StoppedError as stopped:
+            raise RequestError(503, str(stopped)) from stopped
+        return self._drain(sequences, queue)
+
+    async def _drain(
+        self, sequences: list[Sequence], queue: "asyncio.Queue[tuple[int, Delta | BaseException]]"
+    ) -> AsyncIterator[tuple[int, Delta]]:
+        unfinished = len(sequences)
+        try:
+            while unfinished:
+                index, delta = await queue.get()
+                if isinstance(delta, BaseException):
+                    raise RequestError(503, str(delta)) from delta
+                unfinished -= delta.finish is not None
+                yield index, delta
+        finally:
+            if unfinished:
+                self.scheduler.cancel(sequences)
+
+
+def build_app(served: Served, settings: EngineSettings, max_waiting: int = 1024) -> Starlette:
+    """The server as an ASGI application; its scheduler's thread lives as long as the application's lifespan."""
+    metrics = Metrics()
+    scheduler = Scheduler(Engine(served.model, served.config, settings), served.tokenizer, metrics, max_waiting)
+    server = Server(served, scheduler, metrics)
+    routes = [
+        Route("/v1/models", server.models),
+        Route("/v1/completions", server.completions, methods=["POST"]),
+        Route("/v1/chat/completions", server.chat, methods=["POST"]),
+        Route("/tokenizer_info", server.tokenizer_info),
+        Route("/tokenize", server.tokenize, methods=["POST"]),
+        Route("/detokenize", server.detokenize, methods=["POST"]),
+        Route("/metrics", server.show_metrics),
+        Route("/health", server.health),
+    ]
+    paths = [route.path for route in routes]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        scheduler.start()
+        yield
+        await run_in_threadpool(scheduler.stop)
+
+    async def refuse_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = f"{request.method} {request.url.path} is {error.status_code}, {error.detail}; allowed: {', '.join(paths)}"
+        return JSONResponse(RequestError(error.status_code, message).body(), error.status_code, headers=error.headers)
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={RequestError: _refuse, HTTPException: refuse_http})
+    app.add_middleware(_Counting, metrics=metrics, paths=frozenset(paths))
+    return app
+
+
+class _Counting:
+    """Counts answers by path and status."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: frozenset[str]) -> None:
+        self.app, self.metrics, self.paths = app, metrics, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                path = scope["path"] if scope["path"] in self.paths else "other"
+                self.metrics.answers.labels(path, message["status"]).inc()
+            await send(message)
+
+        await self.app(scope, receive, counted)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return JSONResponse(error.body(), error.status)
+
+
+async def _body(request: Request) -> bytes:
+    """The body, refused as soon as it is too long."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BODY_BYTES:
+            raise RequestError(413, f"the body has more than {MOST_BODY_BYTES} bytes; no more are allowed")
+    return bytes(body)

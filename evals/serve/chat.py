@@ -1,0 +1,77 @@
+"""Chat templates: the Jinja text that a tokenizer may bring, in Hugging Face's form.
+
+A checkpoint that was not trained on conversations has none, and the server says so instead of inventing one.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from evals.serve.protocol import Message, RequestError
+
+TEMPLATE_FILE = "chat_template.jinja"
+CONFIG_FILE = "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template, what it may name, and the token that ends a turn (the model's own end token otherwise)."""
+
+    source: str
+    bos_token: str = ""
+    eos_token: str = ""
+
+    def render(self, messages: list[Message], tokenizer: Tokenizer) -> list[int]:
+        """Token ids of a conversation up to where the assistant speaks.
+
+        Special tokens are read from the template's text only: a message that holds one's characters is refused, as it would
+        end its turn and speak as somebody else. Raises: RequestError, 400.
+        """
+        specials = [added.content for added in tokenizer.get_added_tokens_decoder().values() if added.special]
+        for index, message in enumerate(messages):
+            for special in specials:
+                if special in message.content or special in message.role:
+                    raise RequestError(400, f"messages.{index} holds {special!r}; no special token is allowed", "messages")
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        given = [message.model_dump() for message in messages]
+        try:
+            text = environment.from_string(self.source).render(
+                messages=given,
+                add_generation_prompt=True,
+                bos_token=self.bos_token,
+                eos_token=self.eos_token,
+                raise_exception=_raise,
+            )
+        except TemplateError as error:
+            raise RequestError(400, f"messages do not fit the chat template: {error}", "messages") from error
+        return reading_specials(tokenizer).encode(text, add_special_tokens=False).ids
+
+
+def find_chat_template(folder: Path) -> ChatTemplate | None:
+    """The template beside a `tokenizer.json`: `chat_template.jinja`, or an entry of `tokenizer_config.json`."""
+    file, config_file = folder / TEMPLATE_FILE, folder / CONFIG_FILE
+    config = json.loads(config_file.read_text()) if config_file.is_file() else {}
+    source = file.read_text() if file.is_file() else config.get("chat_template")
+    if source is None:
+        return None
+    return ChatTemplate(source, _token(config.get("bos_token")), _token(config.get("eos_token")))
+
+
+def reading_specials(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that reads special tokens out of text."""
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.encode_special_tokens = False
+    return copy
+
+
+def _token(entry: str | dict | None) -> str:
+    return entry["content"] if isinstance(entry, dict) else entry or ""
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)

@@ -1,0 +1,59 @@
+"""Prompt blocks that were computed before: few-shot prompts of a task share all but their last lines.
+
+A block is `block_tokens` tokens of a prompt behind a given beginning; its key is a digest of everything up to its end, so
+equal keys mean equal keys and values. Blocks of different cache lengths are kept apart: the same tokens summed over a longer
+cache differ in the last bit, and an answer must not depend on who asked before.
+"""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import jax
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Block:
+    """Keys and values `[L, 1, P, K, H]` of P prompt tokens, and what the head is multiplied with, `[P, D]`."""
+
+    keys: jax.Array
+    values: jax.Array
+    hidden: jax.Array
+
+    @property
+    def num_bytes(self) -> int:
+        return self.keys.nbytes + self.values.nbytes + self.hidden.nbytes
+
+
+@dataclass
+class PrefixCache:
+    """Blocks by key, the least recently used dropped beyond `max_bytes` (0 keeps none)."""
+
+    max_bytes: int
+    num_bytes: int = 0
+    blocks: OrderedDict[bytes, Block] = field(default_factory=OrderedDict)
+
+    def get(self, key: bytes) -> Block | None:
+        if key in self.blocks:
+            self.blocks.move_to_end(key)
+        return self.blocks.get(key)
+
+    def put(self, key: bytes, block: Block) -> None:
+        if key in self.blocks or block.num_bytes > self.max_bytes:
+            return
+        self.blocks[key] = block
+        self.num_bytes += block.num_bytes
+        while self.num_bytes > self.max_bytes:
+            _, oldest = self.blocks.popitem(last=False)
+            self.num_bytes -= oldest.num_bytes
+
+
+def block_keys(tokens: np.ndarray, block_tokens: int, cache_length: int) -> list[bytes]:
+    """A key for every full block of a prompt, each a digest of the one before and of its own tokens."""
+    keys, last = [], cache_length.to_bytes(8, "little")
+    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+        piece = np.asarray(tokens[start : start + block_tokens], np.int64).tobytes()
+        last = hashlib.blake2b(last + piece, digest_size=16).digest()
+        keys.append(last)
+    return keys

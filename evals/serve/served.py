@@ -1,0 +1,62 @@
+"""What is served: the model of a checkpoint's folder, with the tokenizer that its data was tokenized with."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+from tokenizers import Tokenizer
+
+from evals.evaluate import open_tokenizer
+from evals.serve.chat import ChatTemplate, find_chat_template
+from lineage.store import Artifact
+from trainer.checkpoint import read_model, read_spec
+from trainer.config import LlamaConfig
+from trainer.model import Llama
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model and all that is needed to talk to it. `start_token` opens and ends documents."""
+
+    name: str
+    created: str
+    model: Llama
+    config: LlamaConfig
+    tokenizer: Tokenizer
+    start_token: int
+    end_tokens: frozenset[int]
+    chat_template: ChatTemplate | None
+
+
+def tokenizer_of(checkpoint: Artifact) -> Artifact:
+    """The tokenizer of a checkpoint's token caches, by lineage. Raises: ValueError where the lineage names none, or several."""
+    found: dict[str, Artifact] = {}
+    for cache in checkpoint.store.parents(checkpoint.input("mixture")):
+        tokenizer = cache.input("tokenizer")
+        found[tokenizer.data_version] = tokenizer
+    if len(found) != 1:
+        raise ValueError(f"{checkpoint.name} was trained on caches of {len(found)} tokenizers; name its own with --tokenizer")
+    return next(iter(found.values()))
+
+
+def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: str | None = None) -> Served:
+    """Load a checkpoint. Raises: ValueError for an artifact that is none, or a tokenizer of another vocabulary."""
+    if "checkpoint" not in checkpoint.manifest.extra:
+        raise ValueError(f"{checkpoint.name} was made by {checkpoint.spec.stage}; give the folder of a checkpoint")
+    chosen = tokenizer or tokenizer_of(checkpoint)
+    config = read_spec(checkpoint).model
+    opened, start = open_tokenizer(chosen)
+    if opened.get_vocab_size() != config.vocab_size:
+        raise ValueError(f"{chosen.name} has {opened.get_vocab_size()} tokens, the checkpoint's model {config.vocab_size}")
+    template = find_chat_template(chosen.folder())
+    turn_end = opened.token_to_id(template.eos_token) if template is not None and template.eos_token else None
+    return Served(
+        name=name or checkpoint.name,
+        created=checkpoint.manifest.created,
+        model=read_model(checkpoint, eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))),
+        config=config,
+        tokenizer=opened,
+        start_token=start,
+        end_tokens=frozenset({start} if turn_end is None else {start, turn_end}),
+        chat_template=template,
+    )

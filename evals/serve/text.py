@@ -1,0 +1,73 @@
+"""Tokens into text as they come: characters split over tokens, and stop strings split over tokens.
+
+A token is bytes; a character may need several. Text is let out when its last character is whole, so the pieces join to the
+text of all the tokens at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tokenizers import Tokenizer
+
+HALF_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass
+class TextStream:
+    """The text of tokens given one by one; tokens that only we may say (the end of a document) have none."""
+
+    tokenizer: Tokenizer
+    pending: list[int] = field(default_factory=list)
+
+    def push(self, token: int) -> str:
+        """What can be read now: nothing while the newest character is not whole."""
+        self.pending.append(token)
+        text = self.tokenizer.decode(self.pending)
+        if text.endswith(HALF_CHARACTER):
+            return ""
+        self.pending.clear()
+        return text
+
+    def flush(self) -> str:
+        """The rest, with U+FFFD for bytes that make no character."""
+        text = self.tokenizer.decode(self.pending)
+        self.pending.clear()
+        return text
+
+
+@dataclass
+class StopScanner:
+    """Lets text through up to the first stop string, holding back an end that may be the beginning of one."""
+
+    stops: Sequence[str]
+    held: str = ""
+    stopped: bool = False
+
+    def push(self, piece: str) -> str:
+        """What is certain to be before any stop string; nothing once one was seen."""
+        if self.stopped:
+            return ""
+        text = self.held + piece
+        found = [(at + len(stop), at) for stop in self.stops if (at := text.find(stop)) >= 0]
+        if found:  # the one that was complete first, however the text was cut into tokens
+            self.stopped, self.held = True, ""
+            return text[: min(found)[1]]
+        keep = max((_overlap(text, stop) for stop in self.stops), default=0)
+        self.held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """What was held back, when no more text comes."""
+        text, self.held = self.held, ""
+        return text
+
+
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    """A token as the API names it: its text, or `token_id:N` where it is no whole characters alone (as vLLM writes it)."""
+    text = tokenizer.decode([token], skip_special_tokens=False)
+    return f"token_id:{token}" if HALF_CHARACTER in text else text
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that `stop` begins with, short of all of it."""
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

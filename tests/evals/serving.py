@@ -1,0 +1,147 @@
+"""A server on loopback for tests: a small byte model trained for real, or an untrained one, behind uvicorn in a thread."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from unigram import START, byte_tokenizer
+
+from evals.serve.__main__ import LOOPBACK
+from evals.serve.app import build_app
+from evals.serve.engine import EngineSettings
+from evals.serve.served import Served
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.plan import Node, Stage, build
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+
+TEXT = "The café in the square opens at nine. “Naïve,” said the old man, and the young man said: no, the square is closed. "
+RUN = RunSpec(
+    name="served",
+    model=LlamaConfig(
+        vocab_size=257, hidden_dim=32, intermediate_dim=64, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=120
+    ),
+    optimizer=AdamWConfig(),
+    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=10, decay_frac=0.2),
+    batch_size=8,
+    seq_len=64,
+    num_steps=150,
+    seed=0,
+    save_every_steps=150,
+)
+SETTINGS = EngineSettings(rows=4, block_tokens=16, prefix_bytes=1 << 22)
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Special tokens in the place of bytes that no text has, and the chat template."""
+
+    chat_template: str | None = None
+
+
+def write_tokenizer(out: Writer, config: Specials) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(out.folder / "tokenizer.json"))
+    if config.chat_template is not None:
+        facts = {"chat_template": config.chat_template, "eos_token": {"content": "<|endoftext|>"}}
+        (out.folder / "tokenizer_config.json").write_text(json.dumps(facts))
+    out.extra["tokenizer"] = {"vocab_size": 257, "eos": START}
+
+
+def write_cache(out: Writer, config: dict, tokenizer: Artifact) -> None:
+    documents = [(f"{i:032x}", np.array([*(TEXT * (1 + i % 4)).encode(), START])) for i in range(60)]
+    shard = write_token_shard(out.folder, "s", documents, "uint16")
+    out.extra["tokens"] = tokens_extra("text", "uint16", 257, tokenizer.data_version, None, START, [shard])
+
+
+def tokenizer_node(chat_template: str | None = None) -> Node:
+    return Node(("tokenizer",), None, Stage("tests.tokenizer", "1", write_tokenizer), Specials(chat_template))
+
+
+def trained(root: Path) -> Artifact:
+    """The checkpoint of a run of 150 steps, with the lineage of a real one."""
+    store = Store(str(root))
+    tokenizer = tokenizer_node()
+    cache = Node(("cache",), None, Stage("tests.cache", "1", write_cache), {}, {"tokenizer": tokenizer})
+    mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
+    place = ("runs", RUN.name, "checkpoint"), step_partition(RUN.num_steps)
+    node = Node(*place, CHECKPOINT, CheckpointConfig(RUN, RUN.num_steps), {"mixture": mixture})
+    for part in (tokenizer, cache, mixture, node):
+        artifact = build(store, part).artifact
+    return artifact
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def events(self) -> list[Any]:
+        """The events of a stream; the last is the string `[DONE]`."""
+        lines = [line.removeprefix("data: ") for line in self.text.split("\n\n") if line]
+        return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+@dataclass(frozen=True)
+class Client:
+    port: int
+    model: str
+
+    def get(self, path: str) -> Answer:
+        return self.send(urllib.request.Request(self.url(path)))
+
+    def post(self, path: str, body: bytes | dict) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.send(urllib.request.Request(self.url(path), data, {"content-type": "application/json"}))
+
+    def complete(self, prompt: Any, **fields: Any) -> Any:
+        """The answer to a completion request, greedy unless told."""
+        answer = self.post("/v1/completions", {"model": self.model, "prompt": prompt, "temperature": 0} | fields)
+        assert answer.status == 200, answer.text
+        return answer.events if fields.get("stream") else answer.json
+
+    def send(self, request: urllib.request.Request) -> Answer:
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                return Answer(response.status, dict(response.headers), response.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, dict(error.headers), error.read().decode())
+
+    def url(self, path: str) -> str:
+        return f"http://{LOOPBACK}:{self.port}{path}"
+
+
+@contextmanager
+def serving(served: Served, settings: EngineSettings = SETTINGS, max_waiting: int = 1024) -> Iterator[Client]:
+    """A real server on a free port, stopped at the end."""
+    app = build_app(served, settings, max_waiting)
+    server = uvicorn.Server(uvicorn.Config(app, host=LOOPBACK, port=0, log_level="warning", timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server ended while it started"
+            time.sleep(0.01)
+        yield Client(server.servers[0].sockets[0].getsockname()[1], served.name)
+    finally:
+        server.should_exit = True
+        thread.join()

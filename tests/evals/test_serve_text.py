@@ -1,0 +1,181 @@
+"""Tokens into text, stop strings, sampling and the form of requests: each against the obvious slow way."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from unigram import byte_tokenizer
+
+from evals.serve.protocol import ChatRequest, CompletionRequest, RequestError, parse
+from evals.serve.sampling import Sampling, likeliest, next_token
+from evals.serve.text import StopScanner, TextStream, token_text
+
+TOKENIZER = byte_tokenizer()
+
+
+@settings(deadline=None)
+@given(st.one_of(st.text().map(str.encode), st.binary()))
+@example("é“".encode() + b"\xff\xe2\x80a\xf0\x9f")
+def test_the_pieces_of_a_text_join_to_the_text_of_all_its_tokens(raw: bytes) -> None:
+    stream = TextStream(TOKENIZER)
+    pieces = [*map(stream.push, raw), stream.flush()]
+    assert "".join(pieces) == TOKENIZER.decode(list(raw)) == raw.decode(errors="replace")
+
+
+def test_a_character_comes_out_whole() -> None:
+    stream = TextStream(TOKENIZER)
+    assert [stream.push(byte) for byte in "né“".encode()] == ["n", "", "é", "", "", "“"]
+
+
+def before_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
+    """Grow the text by a character until a stop string ends it; the longest of those goes."""
+    for end in range(1, len(text) + 1):
+        ending = [stop for stop in stops if text[:end].endswith(stop)]
+        if ending:
+            return text[: end - max(map(len, ending))], True
+    return text, False
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.text("abc", max_size=4), max_size=8),
+    st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
+)
+def test_a_text_ends_before_its_first_stop_string_however_it_comes(pieces: list[str], stops: list[str]) -> None:
+    scanner = StopScanner(stops)
+    out = [scanner.push(piece) for piece in pieces]
+    for i, _ in enumerate(out):  # what is let out is never taken back
+        assert before_first_stop("".join(pieces), stops)[0].startswith("".join(out[: i + 1]))
+    out.append(scanner.flush())
+    assert ("".join(out), scanner.stopped) == before_first_stop("".join(pieces), stops)
+
+
+def test_half_a_character_is_named_by_its_id() -> None:
+    assert [token_text(TOKENIZER, byte) for byte in b"a\xc3"] == ["a", "token_id:195"]
+
+
+log_prob_lists = st.lists(st.integers(-8, 0), min_size=1, max_size=12).map(
+    lambda logits: np.array(logits, np.float32) - np.float32(math.log(sum(map(math.exp, logits))))
+)
+
+
+@settings(deadline=None)
+@given(log_prob_lists, st.floats(0.05, 1), st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 2**62))
+def test_a_sampled_token_is_in_the_nucleus(log_probs, top_p, temperature, seed) -> None:
+    weights = np.exp(log_probs.astype(float) / temperature)
+    weights /= weights.sum()
+    order = sorted(range(len(weights)), key=lambda token: (-weights[token], token))
+    mass = np.cumsum(weights[order])
+    assume(not np.isclose(mass, top_p).any())
+    nucleus = order[: int((mass < top_p).sum()) + 1]
+    rng = np.random.default_rng(seed)
+    drawn = {next_token(log_probs, Sampling(temperature, top_p), rng) for _ in range(30)}
+    assert drawn <= set(nucleus)
+    assert next_token(log_probs, Sampling(0, top_p), rng) == order[0]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(temperature=0.5), [16 / 22, 4 / 22, 1 / 22, 1 / 22]),
+        (Sampling(top_p=0.6), [2 / 3, 1 / 3, 0, 0]),
+    ],
+)
+def test_tokens_come_as_often_as_they_are_likely(sampling: Sampling, expected: list[float]) -> None:
+    log_probs, rng, number = np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32)), np.random.default_rng(0), 20_000
+    counts = np.bincount([next_token(log_probs, sampling, rng) for _ in range(number)], minlength=4)
+    np.testing.assert_allclose(counts / number, expected, atol=4 * math.sqrt(0.25 / number))
+
+
+@settings(deadline=None)
+@given(log_prob_lists, st.integers(0, 15))
+def test_the_likeliest_are_the_first_of_all_sorted(log_probs, count) -> None:
+    ordered = sorted(range(len(log_probs)), key=lambda token: (-log_probs[token], token))
+    assert likeliest(log_probs, count) == [(token, float(log_probs[token])) for token in ordered[:count]]
+
+
+GOOD = {"model": "m", "prompt": "a"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"promt": 3}, "field 'promt' (value 3) is not known; allowed: model, temperature"),
+        ({"stream_options": {"usage": 1}}, "field 'stream_options.usage' (value 1) is not known; allowed: include_usage"),
+        ({"temperature": -1}, "temperature is -1; Input should be greater than or equal to 0"),
+        ({"temperature": math.nan}, "temperature is nan; Input should be a finite number"),
+        ({"temperature": "hot"}, "temperature is 'hot'; Input should be a valid number"),
+        ({"top_p": 0}, "top_p is 0; Input should be greater than 0"),
+        ({"top_p": True}, "top_p is True; Input should be a valid number"),
+        ({"max_tokens": -1}, "max_tokens is -1; Input should be greater than or equal to 0"),
+        ({"max_tokens": 1.5}, "max_tokens is 1.5; Input should be a valid integer"),
+        ({"logprobs": 21}, "logprobs is 21; Input should be less than or equal to 20"),
+        ({"seed": 2**63}, "seed is 9223372036854775808; Input should be less than"),
+        ({"echo": "yes"}, "echo is 'yes'; Input should be a valid boolean"),
+        ({"n": 2}, "n is 2; the server does not do this; allowed: 1, None"),
+        ({"n": True}, "n is True; the server does not do this; allowed: 1, None"),
+        ({"presence_penalty": 0.5}, "presence_penalty is 0.5; the server does not do this; allowed: 0, None"),
+        ({"logit_bias": {"5": 1}}, "logit_bias is {'5': 1}; the server does not do this; allowed: {}, None"),
+        ({"stop": ["a", ""]}, "stop is ['a', '']; null, a string, or a list of at most 16 strings is allowed, none empty"),
+        ({"stop": "\ud800"}, "no half of a surrogate pair"),
+        ({"prompt": "\udfff"}, "no half of a surrogate pair"),
+        ({"prompt": []}, "prompt is []; a string, a list of token ids"),
+        ({"prompt": [1, True]}, "prompt is [1, True]; a string, a list of token ids"),
+        ({"prompt": [1, "a"]}, "prompt is [1, 'a']; a string, a list of token ids"),
+        ({"prompt": [[1.0]]}, "prompt is [[1.0]]; a string, a list of token ids"),
+        ({"prompt": {"a": 1}}, "prompt is {'a': 1}; a string, a list of token ids"),
+        ({"prompt": ["a"] * 257}, "257 prompts; at most 256 are allowed"),
+        ({"model": None}, "model is None; Input should be a valid string"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_value_and_what_is_allowed(change: dict, message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse(CompletionRequest, json.dumps(GOOD | change).encode())
+    assert refused.value.status == 400
+    assert message in refused.value.message
+    assert refused.value.field == ".".join([next(iter(change)), *(["usage"] if "stream_options" in change else [])])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "the body is no JSON document"),
+        (b"\xff\xfe\xfa", "the body is no JSON document"),
+        (b"[" * 200_000, "the body is no JSON document"),
+        (b"[1, 2]", r"the body is [1, 2]; a JSON object is allowed"),
+        (b"{}", "field 'model' is missing"),
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(body: bytes, message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse(CompletionRequest, body)
+    assert refused.value.status == 400
+    assert message in refused.value.message
+
+
+def test_prompts_of_every_form_become_a_tuple_and_neutral_fields_pass() -> None:
+    neutral = {"n": 1, "best_of": None, "presence_penalty": 0.0, "logit_bias": {}, "suffix": "", "user": "u", "seed": None}
+    for prompt, expected in [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2]], ((1,), (2,)))]:
+        assert parse(CompletionRequest, json.dumps(GOOD | neutral | {"prompt": prompt}).encode()).prompt == expected
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], "messages is []; List should have at least 1 item"),
+        ([{"role": "user"}], "field 'messages.0.content' is missing"),
+        (
+            [{"role": "user", "content": "a", "name": "b"}],
+            "field 'messages.0.name' (value 'b') is not known; allowed: role, con",
+        ),
+        ([{"role": "user", "content": [1]}], "messages.0.content is [1]; a string is allowed"),
+    ],
+)
+def test_a_bad_conversation_is_named_by_its_place(messages: list, message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        parse(ChatRequest, json.dumps({"model": "m", "messages": messages}).encode())
+    assert message in refused.value.message
