@@ -54,7 +54,7 @@ RULES: tuple[OptimizerConfig, ...] = (
     CautiousConfig(LionConfig(max_grad_norm=None)),
 )
 INPUT_DIMS = {"w_q": 1, "w_k": 1, "w_v": 1, "w_o": 3, "w_gate": 1, "w_up": 1, "w_down": 1}
-"""How many leading dimensions of a weight of one layer are inputs: w_o reads from kv heads, their queries and head dimensions."""
+"""How many leading dimensions of a weight of one layer are inputs: w_o reads from kv heads, query groups, head dimensions."""
 
 
 @dataclass
