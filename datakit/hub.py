@@ -59,11 +59,11 @@ def hub_listing(loader: HubFiles, revision: Commit, *, trainable: bool) -> list[
     return [_hub_file(loader.repository, commit, files[name]) for name in chosen]
 
 
-def fetch_hub_file(folder: Path, file: HubFile, downloads: Path) -> Mapping[str, int]:
-    """One file into `folder`, by way of `downloads`, where a killed download goes on. Raises what `download` raises."""
+def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, int]:
+    """One file into `folder`, by way of `partial`, where a killed download goes on. Raises what `download` raises."""
     what, is_large = f"{file.repository}: {file.path}", len(file.digest) == SHA256_CHARS
     url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.commit, endpoint=HfApi().endpoint)
-    fetched = downloads / "hub" / file.digest / Path(file.path).name
+    fetched = partial / Path(file.path).name
     download(url, fetched, sha256=file.digest if is_large else None, what=what, headers=build_hf_headers())
     if not is_large and (found := git_blob_id(fetched)) != file.digest:
         fetched.unlink()

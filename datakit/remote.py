@@ -24,31 +24,25 @@ type RemoteLoader = HubFiles | HttpFiles | HttpListing | FolderFiles
 
 def fetch_remote(out: Writer, source: Source, loader: RemoteLoader, files: str) -> int:
     """Fetch every file of a loader below `files`; how many there are. Raises what its resolving and its downloads raise."""
-    what, downloads = f"source {source.name}", out.store.downloads
+    what = f"source {source.name}"
+    partial = out.store.downloads / "remote" / out.spec.version  # this artifact's own: two that fetch one file do not meet
     if isinstance(loader, HubFiles):
-        from datakit import hub  # httpx2 and its kin cost every process that reads the catalogue .4 s
+        from datakit import hub  # imported where it is used: it brings an HTTP client that the catalogue's readers do without
 
         listed = hub.hub_listing(loader, verified(loader.revision, what, "revision"), trainable=source.trainable)
         out.extra["commit"] = listed[0].commit
-        out.map_shards(_fetch_hub, {_shard(f.path): (f, downloads, files) for f in listed})
-        return len(listed)
-    if isinstance(loader, FolderFiles):
-        found = folder_listing(loader, trainable=source.trainable, what=what)
-        pinned = verified(loader.listing, what, f"listing (this one is {listing_digest(found)})")
-        if listing_digest(found) != pinned:
-            raise ValueError(
-                f"{what}: the files of {loader.url} changed: their listing is {listing_digest(found)}, not {pinned}"
-            )
-        out.map_shards(_fetch_folder, {_shard(name): (loader.url, name, size, files) for name, size in found.items()})
-        return len(found)
-    http = loader.files if isinstance(loader, HttpFiles) else _listed(loader, source, downloads)
-    if isinstance(loader, HttpFiles):
-        for file in http:
-            verified(file.sha256, what, f"sha256 of {file.url}")
-        if len(choose((f.name for f in http), tuple(f.name for f in http), (), trainable=False, what=what)) < len(http):
-            raise ValueError(f"{what}: two of its files have the same name")
-    out.map_shards(_fetch_http, {_shard(file.name): (file, downloads, files) for file in http})
-    return len(http)
+        function, tasks = _fetch_hub, {_shard(f.path): (f, partial / _shard(f.path), files) for f in listed}
+    elif isinstance(loader, FolderFiles):
+        sizes = _pinned_folder(loader, source, what)
+        function, tasks = _fetch_folder, {_shard(name): (loader.url, name, size, files) for name, size in sizes.items()}
+    else:
+        listing = isinstance(loader, HttpListing)
+        http = _listed(loader, source, out.store.downloads) if listing else _pinned_files(loader, what)
+        function, tasks = _fetch_http, {_shard(f.name): (f, partial / _shard(f.name), files) for f in http}
+    out.map_shards(function, tasks)
+    if partial.exists():
+        shutil.rmtree(partial)
+    return len(tasks)
 
 
 def verified[T: (str, Commit)](pin: T | Unverified, what: str, field: str) -> T:
@@ -60,6 +54,24 @@ def verified[T: (str, Commit)](pin: T | Unverified, what: str, field: str) -> T:
             "entry; docs/recipes/add_a_source.md says how. Nothing was fetched"
         )
     return pin
+
+
+def _pinned_files(loader: HttpFiles, what: str) -> tuple[HttpFile, ...]:
+    names = tuple(file.name for file in loader.files)
+    for file in loader.files:
+        verified(file.sha256, what, f"sha256 of {file.url}")
+    if len(choose(names, names, (), trainable=False, what=what)) < len(names):
+        raise ValueError(f"{what}: two of its files have the same name, of {', '.join(sorted(names))}")
+    return loader.files
+
+
+def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> dict[str, int]:
+    found = folder_listing(loader, trainable=source.trainable, what=what)
+    digest = listing_digest(found)
+    pinned = verified(loader.listing, what, f"listing (this one is {digest})")
+    if digest != pinned:
+        raise ValueError(f"{what}: the files of {loader.url} changed: their listing is {digest}, not {pinned}")
+    return found
 
 
 def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> dict[str, int]:
@@ -89,16 +101,16 @@ def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpF
     return tuple(HttpFile(urljoin(loader.base_url, name), name, none) for name in chosen)
 
 
-def _fetch_hub(folder: Path, file: object, downloads: Path, files: str) -> Mapping[str, int]:
+def _fetch_hub(folder: Path, file: object, partial: Path, files: str) -> Mapping[str, int]:
     from datakit import hub  # as above
 
     assert isinstance(file, hub.HubFile)
-    return hub.fetch_hub_file(folder / files, file, downloads)
+    return hub.fetch_hub_file(folder / files, file, partial)
 
 
-def _fetch_http(folder: Path, file: HttpFile, downloads: Path, files: str) -> Mapping[str, int]:
+def _fetch_http(folder: Path, file: HttpFile, partial: Path, files: str) -> Mapping[str, int]:
     sha256 = file.sha256 if isinstance(file.sha256, str) else None
-    cached = downloads / (sha256 or f"url-{_shard(file.url)}") / Path(file.name).name
+    cached = partial / Path(file.name).name
     download(file.url, cached, sha256=sha256, what=file.name)
     return _keep(cached, folder / files / file.name)
 

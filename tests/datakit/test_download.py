@@ -67,6 +67,14 @@ def test_busy_servers_are_asked_again_and_redirects_followed(tmp_path: Path) -> 
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
+def test_a_busy_server_says_how_long_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(download_module.time, "sleep", waits.append)
+    with serving(Site({"/f": CONTENT}, failures=[503, 429], retry_after="7")) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert waits == [7.0, 7.0]
+
+
 def test_a_refusal_is_an_error_at_once(tmp_path: Path) -> None:
     site = Site()
     with serving(site) as base, pytest.raises(ValueError, match="refuses 404"):

@@ -13,6 +13,7 @@ import pytest
 from hub_server import COMMIT, Hub, serving_hub
 from huggingface_hub import constants
 
+from datakit import download
 from datakit.download import RegistryUnreachableError
 from datakit.hub import common_folder
 from datakit.raw import RAW
@@ -196,3 +197,16 @@ def test_the_endpoint_variable_is_honoured(tmp_path: Path) -> None:
 )
 def test_only_the_folder_that_the_globs_share_is_listed(globs: tuple[str, ...], folder: str) -> None:
     assert common_folder(globs) == folder
+
+
+def test_a_killed_stage_goes_on_in_the_middle_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub goes away for good after a part of the file; the next attempt asks for the rest alone."""
+    loader = replace(LOADER, globs=("data/big.bin",))
+    with hub_on_loopback(small_hub(cut_first_at=1_000_000), monkeypatch) as hub:
+        monkeypatch.setattr(download, "ATTEMPTS", 1)
+        with pytest.raises(RegistryUnreachableError):
+            fetched(tmp_path, loader)
+        assert contents(fetched(tmp_path, loader)) == {"data/big.bin": LARGE}
+        ranges = [ranged for ranged in hub.gets("data/big.bin") if ranged is not None]
+    assert ranges and 500_000 < int(ranges[-1].removeprefix("bytes=").split("-")[0]) <= 1_000_000
+    assert not list((tmp_path / ".work/downloads/remote").iterdir())

@@ -131,3 +131,9 @@ def test_a_validation_file_in_a_training_folder_is_refused(tmp_path: Path) -> No
     loader = FolderFiles(str(root), ("*.jsonl",), "0" * 32)
     with pytest.raises(ValueError, match=r"test or validation split \(test\.jsonl\)"):
         fetched(tmp_path / "store", loader)
+
+
+def test_files_of_one_name_and_content_in_many_folders_all_come(tmp_path: Path) -> None:
+    files = {f"{number}/_SUCCESS": b"same" for number in range(8)}
+    with serving(Site({f"/{name}": content for name, content in files.items()})) as base:
+        assert contents(fetched(tmp_path, http_files(base, files), workers=4)) == files
