@@ -12,8 +12,27 @@ from trainer.schedules import Schedule
 
 
 @dataclass(frozen=True)
+class Llama3RopeScaling:
+    """Stretch the slow rotary frequencies for contexts beyond `original_max_seq_len` (`trainer.model.rope_frequencies`)."""
+
+    factor: float = 8.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_seq_len: int = 8192
+
+    def __post_init__(self) -> None:
+        require(self.factor >= 1, "model.rope_scaling.factor", self.factor, "at least 1")
+        require(self.low_freq_factor > 0, "model.rope_scaling.low_freq_factor", self.low_freq_factor, "positive")
+        above = self.high_freq_factor > self.low_freq_factor
+        require(
+            above, "model.rope_scaling.high_freq_factor", self.high_freq_factor, f"above {self.low_freq_factor}, the low one"
+        )
+        require(self.original_max_seq_len > 0, "model.rope_scaling.original_max_seq_len", self.original_max_seq_len, "positive")
+
+
+@dataclass(frozen=True)
 class LlamaConfig:
-    """A Llama: RMSNorm, rotary embeddings, grouped queries, SwiGLU, tied embeddings unless told."""
+    """A Llama: RMSNorm, rotary embeddings, grouped queries, SwiGLU, tied embeddings unless told; with `qk_norm` a Qwen3."""
 
     vocab_size: int
     hidden_dim: int
@@ -26,6 +45,11 @@ class LlamaConfig:
     norm_eps: float = 1e-5
     tie_embeddings: bool = True
     initializer_range: float = 0.02
+    qk_norm: bool = field(default=False, metadata={"added_later": True})
+    """Normalize queries and keys by head before they are rotated (Qwen3, arXiv 2505.09388)."""
+    rope_scaling: Llama3RopeScaling | None = field(default=None, metadata={"added_later": True})
+    sliding_window: int | None = field(default=None, metadata={"added_later": True})
+    """A position attends to itself and the `sliding_window - 1` before it; None: to all before it."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "max_seq_len"):
@@ -33,6 +57,8 @@ class LlamaConfig:
         require_multiple("model.hidden_dim", self.hidden_dim, self.num_heads)
         require_multiple("model.num_heads", self.num_heads, self.num_kv_heads)
         require(self.head_dim % 2 == 0, "model head_dim", self.head_dim, "even, for rotary embeddings")
+        window = self.sliding_window
+        require(window is None or window > 0, "model.sliding_window", window, "positive, or None")
 
     @property
     def head_dim(self) -> int:
@@ -43,16 +69,16 @@ class LlamaConfig:
         """Trainable parameters, the embedding counted once when it is tied."""
         d, kv = self.hidden_dim, self.num_kv_heads * self.head_dim
         attention = 2 * d * d + 2 * d * kv
-        layer = attention + 3 * d * self.intermediate_dim + 2 * d
+        layer = attention + 3 * d * self.intermediate_dim + 2 * d + (2 * self.head_dim if self.qk_norm else 0)
         embeddings = self.vocab_size * d * (1 if self.tie_embeddings else 2)
         return self.num_layers * layer + embeddings + d
 
     def training_flops_per_token(self, seq_len: int) -> float:
-        """Forward and backward, Levanter's definition: attention over the full span, output head counted, embedding not."""
+        """Forward and backward, Levanter's definition: attention over the full span (a sliding window's where
+        there is one), output head counted, embedding not."""
         d, kv = self.hidden_dim, self.num_kv_heads * self.head_dim
-        layer = (
-            2 * 3 * d * self.intermediate_dim + 2 * (2 * d * d + 2 * d * kv) + 4 * seq_len * d + 3 * seq_len * self.num_heads
-        )
+        span = seq_len if self.sliding_window is None else min(seq_len, self.sliding_window)
+        layer = 2 * 3 * d * self.intermediate_dim + 2 * (2 * d * d + 2 * d * kv) + 4 * span * d + 3 * span * self.num_heads
         return 3.0 * (self.num_layers * layer + 2 * d * self.vocab_size)
 
 

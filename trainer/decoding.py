@@ -40,7 +40,10 @@ def extend(
     named = hax.named(tokens, (row, "position"))
     axes = (layers, row, Axis("key_position", cache.keys.shape[2]), *_heads(model))
     positions = hax.named(starts[:, None] + jnp.arange(tokens.shape[1]), (row, "position"))
-    reach = positions.broadcast_axis(axes[2]) >= hax.arange(axes[2])
+    queries, kept = positions.broadcast_axis(axes[2]), hax.arange(axes[2])
+    reach = queries >= kept
+    if model.sliding_window is not None:
+        reach = reach & (queries - kept < model.sliding_window)
 
     def layer(x: NamedArray, block: Block, keys: NamedArray, values: NamedArray) -> tuple[NamedArray, tuple[NamedArray, ...]]:
         normed = block.attention_norm(x)

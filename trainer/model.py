@@ -12,7 +12,7 @@ from haliax import Axis, NamedArray
 from haliax.nn.scan import Stacked
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from trainer.config import LlamaConfig
+from trainer.config import Llama3RopeScaling, LlamaConfig
 from trainer.cross_entropy import mean_objective, row_nll
 
 
@@ -41,24 +41,27 @@ class Axes(eqx.Module):
 
 
 class RmsNorm(eqx.Module):
-    """Root-mean-square norm with a learned scale."""
+    """Root-mean-square norm with a learned scale, over the axis of its weight."""
 
     weight: NamedArray
     eps: float = eqx.field(static=True)
 
     def __call__(self, x: NamedArray) -> NamedArray:
-        variance = hax.mean(hax.square(x), axis="embed")
+        variance = hax.mean(hax.square(x), axis=self.weight.axes[-1].name)
         return x * hax.rsqrt(variance + self.eps) * self.weight
 
 
 class Attention(eqx.Module):
-    """Causal grouped-query attention with rotary embeddings."""
+    """Grouped-query attention with rotary embeddings, over what the mask allows."""
 
     w_q: NamedArray
     w_k: NamedArray
     w_v: NamedArray
     w_o: NamedArray
+    q_norm: RmsNorm | None
+    k_norm: RmsNorm | None
     rope_theta: float = eqx.field(static=True)
+    rope_scaling: Llama3RopeScaling | None = eqx.field(static=True)
 
     @staticmethod
     def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "Attention":
@@ -71,7 +74,10 @@ class Attention(eqx.Module):
             w_k=hax.random.normal(k_k, (a.embed, a.kv_heads, a.head_dim)) * std,
             w_v=hax.random.normal(k_v, (a.embed, a.kv_heads, a.head_dim)) * std,
             w_o=hax.random.normal(k_o, (a.kv_heads, a.group, a.head_dim, a.embed)) * out_std,
+            q_norm=RmsNorm(hax.ones(a.head_dim), config.norm_eps) if config.qk_norm else None,
+            k_norm=RmsNorm(hax.ones(a.head_dim), config.norm_eps) if config.qk_norm else None,
             rope_theta=config.rope_theta,
+            rope_scaling=config.rope_scaling,
         )
 
     def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
@@ -80,13 +86,17 @@ class Attention(eqx.Module):
 
     def keys_values(self, x: NamedArray, positions: NamedArray) -> tuple[NamedArray, NamedArray]:
         """Rotated keys and values of every position, over `key_position`; all that later positions need of these."""
-        k = rotate(hax.dot(x, self.w_k, axis="embed"), self.rope_theta, positions).rename({"position": "key_position"})
+        k = hax.dot(x, self.w_k, axis="embed")
+        k = k if self.k_norm is None else self.k_norm(k)
+        k = rotate(k, self.rope_theta, positions, self.rope_scaling).rename({"position": "key_position"})
         v = hax.dot(x, self.w_v, axis="embed").rename({"position": "key_position"})
         return k, v
 
     def attend(self, x: NamedArray, k: NamedArray, v: NamedArray, positions: NamedArray, mask: NamedArray) -> NamedArray:
         """What the queries of `x` read from keys and values where `mask` is true."""
-        q = rotate(hax.dot(x, self.w_q, axis="embed"), self.rope_theta, positions)
+        q = hax.dot(x, self.w_q, axis="embed")
+        q = q if self.q_norm is None else self.q_norm(q)
+        q = rotate(q, self.rope_theta, positions, self.rope_scaling)
         scale = q.resolve_axis("head_dim").size ** -0.5
         scores = hax.dot(q * scale, k, axis="head_dim")
         weights = hax.nn.softmax(hax.where(mask, scores, -1e9), axis="key_position")
@@ -147,6 +157,7 @@ class Llama(eqx.Module):
     blocks: Stacked[Block]
     norm: RmsNorm
     head: NamedArray | None
+    sliding_window: int | None = eqx.field(static=True)
 
     @staticmethod
     def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "Llama":
@@ -158,31 +169,63 @@ class Llama(eqx.Module):
             blocks=Stacked.init(a.layers, Block)(config, key=jax.random.split(k_blocks, config.num_layers)),
             norm=RmsNorm(hax.ones(a.embed), config.norm_eps),
             head=None if config.tie_embeddings else hax.random.normal(k_head, (a.vocab, a.embed)) * std,
+            sliding_window=config.sliding_window,
         )
 
-    def hidden(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S D"]:
-        """What the head is multiplied with; position `s` depends on tokens `0..s` only."""
+    def hidden(self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None) -> Float[Array, "B S D"]:
+        """What the head is multiplied with; position `s` depends on tokens `0..s` only, of its own segment where ids are given.
+
+        Positions do not begin again in a segment: rotary embeddings see only differences of positions.
+        """
         named = hax.named(tokens, ("batch", "position"))
         position = named.resolve_axis("position")
         x = self.embedding.take("vocab", named)
-        key_position = position.alias("key_position")
-        mask = hax.arange(position).broadcast_axis(key_position) >= hax.arange(key_position)
+        mask = attention_mask(position, self.sliding_window, segment_ids)
         return self.norm(self.blocks.fold(x, mask)).rearrange(("batch", "position", "embed")).array
 
     def head_weight(self) -> Float[Array, "V D"]:
         """The output matrix: the embedding where the two are tied."""
         return (self.embedding if self.head is None else self.head).rearrange(("vocab", "embed")).array
 
-    def __call__(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S V"]:
+    def __call__(self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None) -> Float[Array, "B S V"]:
         """Logits of the token after each position. Training and scoring never ask for them: `trainer.cross_entropy`."""
-        return jnp.einsum("bsd,vd->bsv", self.hidden(tokens), self.head_weight())
+        return jnp.einsum("bsd,vd->bsv", self.hidden(tokens, segment_ids), self.head_weight())
 
 
-def rotate(x: NamedArray, theta: float, positions: NamedArray) -> NamedArray:
+def attention_mask(position: Axis, sliding_window: int | None, segment_ids: Int[Array, "B S"] | None) -> NamedArray:
+    """True where a position may look: at itself and before, within the window, in its own segment."""
+    key_position = position.alias("key_position")
+    query, key = hax.arange(position).broadcast_axis(key_position), hax.arange(key_position)
+    mask = query >= key
+    if sliding_window is not None:
+        mask = mask & (query - key < sliding_window)
+    if segment_ids is not None:
+        segments = hax.named(segment_ids, ("batch", "position"))
+        mask = mask & (segments.broadcast_axis(key_position) == segments.rename({"position": "key_position"}))
+    return mask
+
+
+def rope_frequencies(half: int, theta: float, scaling: Llama3RopeScaling | None) -> Float[Array, " half"]:
+    """Radians a position of each pair: theta ** (-i / half), the slow ones stretched where a scaling is given.
+
+    With w the wavelength in positions and n = original_max_seq_len: f where w < n / high_freq_factor, f / factor where w > n /
+    low_freq_factor, and between them (1 - s) f / factor + s f with s = (n / w - low) / (high - low). Source: Llama 3.1
+    (arXiv 2407.21783; the formula is that of `rope_type: llama3` in transformers).
+    """
+    frequencies = theta ** (-jnp.arange(half) / half)
+    if scaling is None:
+        return frequencies
+    turns = scaling.original_max_seq_len * frequencies / (2 * jnp.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    smooth = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
+    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
+
+
+def rotate(x: NamedArray, theta: float, positions: NamedArray, scaling: Llama3RopeScaling | None = None) -> NamedArray:
     """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers)."""
     head_dim = x.resolve_axis("head_dim")
     half = head_dim.resize(head_dim.size // 2)
-    frequencies = hax.named(theta ** (-jnp.arange(half.size) / half.size), half)
+    frequencies = hax.named(rope_frequencies(half.size, theta, scaling), half)
     angles = positions.astype(jnp.float32).broadcast_axis(half) * frequencies
     cos, sin = hax.cos(angles), hax.sin(angles)
     first, second = x["head_dim", : half.size], x["head_dim", half.size :]

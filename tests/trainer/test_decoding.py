@@ -1,47 +1,77 @@
 """Decoding with a cache against the whole forward pass, which keeps nothing."""
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.config import LlamaConfig
+from trainer.config import Llama3RopeScaling, LlamaConfig
 from trainer.decoding import empty_cache, extend, log_probabilities
 from trainer.model import Llama
 
 ROWS, POSITIONS = 3, 32
-CONFIG = LlamaConfig(
+PLAIN = LlamaConfig(
     vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=3, num_heads=4, num_kv_heads=2, max_seq_len=POSITIONS,
     initializer_range=0.3,
 )  # fmt: skip
-MODEL = jax.jit(lambda key: Llama.init(CONFIG, key=key))(jax.random.PRNGKey(0))
-full_forward = jax.jit(lambda tokens: jax.nn.log_softmax(MODEL(tokens)))
-step = jax.jit(lambda cache, tokens, starts: extend(MODEL, cache, tokens, starts))
-to_log_probs = jax.jit(lambda hidden: log_probabilities(MODEL, hidden))
+CONFIGS = {
+    "plain": PLAIN,
+    "all options": replace(PLAIN, qk_norm=True, sliding_window=5, rope_scaling=Llama3RopeScaling(original_max_seq_len=8)),
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model, whole and step by step."""
+
+    config: LlamaConfig
+    full_forward: Callable
+    step: Callable
+    to_log_probs: Callable
+
+
+@functools.cache
+def compiled(name: str) -> Compiled:
+    config = CONFIGS[name]
+    model = eqx.filter_jit(lambda key: Llama.init(config, key=key))(jax.random.PRNGKey(0))
+    return Compiled(
+        config,
+        jax.jit(lambda tokens: jax.nn.log_softmax(model(tokens))),
+        jax.jit(lambda cache, tokens, starts: extend(model, cache, tokens, starts)),
+        jax.jit(lambda hidden: log_probabilities(model, hidden)),
+    )
+
 
 steps = st.lists(
     st.tuples(st.sampled_from([1, 4, 8]), st.tuples(*[st.integers(0, 8)] * ROWS)), min_size=1, max_size=12
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=30)
+@pytest.mark.parametrize("name", CONFIGS)
+@settings(deadline=None, max_examples=20)
 @given(steps, st.integers(0, 2**31))
-def test_however_a_row_is_cut_up_its_log_probabilities_are_those_of_the_whole(steps, seed) -> None:
+def test_however_a_row_is_cut_up_its_log_probabilities_are_those_of_the_whole(name, steps, seed) -> None:
     """Rows advance each by its own number of tokens, none included; what a step writes behind these is never seen."""
-    rng = np.random.default_rng(seed)
-    tokens = rng.integers(0, CONFIG.vocab_size, (ROWS, POSITIONS))
-    expected = np.asarray(full_forward(jnp.asarray(tokens)))
-    cache, starts = empty_cache(CONFIG, ROWS, POSITIONS), np.zeros(ROWS, int)
+    model, rng = compiled(name), np.random.default_rng(seed)
+    tokens = rng.integers(0, model.config.vocab_size, (ROWS, POSITIONS))
+    expected = np.asarray(model.full_forward(jnp.asarray(tokens)))
+    cache, starts = empty_cache(model.config, ROWS, POSITIONS), np.zeros(ROWS, int)
     for size, wanted in steps:
         if (starts + size > POSITIONS).any():
             continue
-        given_tokens = rng.integers(0, CONFIG.vocab_size, (ROWS, size))
+        given_tokens = rng.integers(0, model.config.vocab_size, (ROWS, size))
         taken = np.minimum(wanted, size)
         for row in range(ROWS):
             given_tokens[row, : taken[row]] = tokens[row, starts[row] : starts[row] + taken[row]]
-        cache, hidden = step(cache, jnp.asarray(given_tokens), jnp.asarray(starts))
-        found = np.asarray(to_log_probs(hidden.reshape(ROWS * size, -1))).reshape(ROWS, size, -1)
+        cache, hidden = model.step(cache, jnp.asarray(given_tokens), jnp.asarray(starts))
+        found = np.asarray(model.to_log_probs(hidden.reshape(ROWS * size, -1))).reshape(ROWS, size, -1)
         for row in range(ROWS):
             here = slice(starts[row], starts[row] + taken[row])
             np.testing.assert_allclose(found[row, : taken[row]], expected[row, here], atol=1e-4)
@@ -49,9 +79,10 @@ def test_however_a_row_is_cut_up_its_log_probabilities_are_those_of_the_whole(st
 
 
 def test_a_full_cache_ends_with_the_log_probabilities_of_the_whole() -> None:
-    tokens = np.random.default_rng(1).integers(0, CONFIG.vocab_size, (ROWS, POSITIONS))
-    cache = empty_cache(CONFIG, ROWS, POSITIONS)
+    model = compiled("plain")
+    tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (ROWS, POSITIONS))
+    cache = empty_cache(model.config, ROWS, POSITIONS)
     for start in range(0, POSITIONS, 8):
-        cache, hidden = step(cache, jnp.asarray(tokens[:, start : start + 8]), jnp.full(ROWS, start))
-    expected = np.asarray(full_forward(jnp.asarray(tokens)))[:, -1]
-    np.testing.assert_allclose(np.asarray(to_log_probs(hidden[:, -1])), expected, atol=1e-4)
+        cache, hidden = model.step(cache, jnp.asarray(tokens[:, start : start + 8]), jnp.full(ROWS, start))
+    expected = np.asarray(model.full_forward(jnp.asarray(tokens)))[:, -1]
+    np.testing.assert_allclose(np.asarray(model.to_log_probs(hidden[:, -1])), expected, atol=1e-4)

@@ -1,6 +1,7 @@
 """The model against a slow obvious reference, and the promises that any causal language model must keep."""
 
 import itertools
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.config import LlamaConfig, RunSpec
+from trainer.config import Llama3RopeScaling, LlamaConfig, RunSpec
 from trainer.model import Llama, loss_fn
 from trainer.optimizers.config import DECAYED, AdamWConfig
 from trainer.optimizers.groups import decay_mask
@@ -32,43 +33,68 @@ SPEC = RunSpec(
 TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
 
 
-def numpy_llama(model: Llama, tokens: np.ndarray) -> np.ndarray:
+def numpy_llama(
+    model: Llama, tokens: np.ndarray, config: LlamaConfig = CONFIG, segments: np.ndarray | None = None
+) -> np.ndarray:
     """Logits [sequence, vocabulary] of one sequence, position by position and head by head."""
     blocks = model.blocks.stacked
     embedding = np.asarray(model.embedding.array, np.float64)
     x = embedding[tokens]
-    length, group = len(tokens), CONFIG.num_heads // CONFIG.num_kv_heads
+    length, group = len(tokens), config.num_heads // config.num_kv_heads
+    segments = np.zeros(length) if segments is None else segments
+
+    def frequency(i: int, half: int) -> float:
+        f, scaling = config.rope_theta ** (-i / half), config.rope_scaling
+        if scaling is None:
+            return f
+        wavelength = 2 * np.pi / f
+        if wavelength < scaling.original_max_seq_len / scaling.high_freq_factor:
+            return f
+        if wavelength > scaling.original_max_seq_len / scaling.low_freq_factor:
+            return f / scaling.factor
+        s = (scaling.original_max_seq_len / wavelength - scaling.low_freq_factor) / (
+            scaling.high_freq_factor - scaling.low_freq_factor
+        )
+        return (1 - s) * f / scaling.factor + s * f
+
+    def seen(s: int) -> list[int]:
+        window = length if config.sliding_window is None else config.sliding_window
+        return [k for k in range(s + 1) if s - k < window and segments[k] == segments[s]]
+
+    def head_norm(v: np.ndarray, layer: int, name: str) -> np.ndarray:
+        return norm(v, at(layer, getattr(blocks.attention, name).weight)) if config.qk_norm else v
 
     def norm(v: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        return v / np.sqrt((v**2).mean(-1, keepdims=True) + CONFIG.norm_eps) * weight
+        return v / np.sqrt((v**2).mean(-1, keepdims=True) + config.norm_eps) * weight
 
     def rotate(v: np.ndarray, position: int) -> np.ndarray:
         half = v.size // 2
-        angle = position * CONFIG.rope_theta ** (-np.arange(half) / half)
+        angle = position * np.array([frequency(i, half) for i in range(half)])
         a, b = v[:half], v[half:]
         return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)])
 
     def at(layer: int, named) -> np.ndarray:
         return np.asarray(named.array, np.float64)[layer]
 
-    for layer in range(CONFIG.num_layers):
+    for layer in range(config.num_layers):
         h = norm(x, at(layer, blocks.attention_norm.weight))
         w_q, w_k, w_v, w_o = (at(layer, getattr(blocks.attention, name)) for name in ("w_q", "w_k", "w_v", "w_o"))
         out = np.zeros_like(x)
-        for kv in range(CONFIG.num_kv_heads):
-            keys = np.stack([rotate(h[s] @ w_k[:, kv], s) for s in range(length)])
+        for kv in range(config.num_kv_heads):
+            keys = np.stack([rotate(head_norm(h[s] @ w_k[:, kv], layer, "k_norm"), s) for s in range(length)])
             values = h @ w_v[:, kv]
             for g in range(group):
                 for s in range(length):
-                    query = rotate(h[s] @ w_q[:, kv, g], s) / np.sqrt(CONFIG.head_dim)
-                    scores = keys[: s + 1] @ query
+                    query = rotate(head_norm(h[s] @ w_q[:, kv, g], layer, "q_norm"), s) / np.sqrt(config.head_dim)
+                    scores = keys[seen(s)] @ query
                     weights = np.exp(scores - scores.max())
-                    out[s] += (weights / weights.sum()) @ values[: s + 1] @ w_o[kv, g]
+                    out[s] += (weights / weights.sum()) @ values[seen(s)] @ w_o[kv, g]
         x = x + out
         h = norm(x, at(layer, blocks.mlp_norm.weight))
         gate = h @ at(layer, blocks.mlp.w_gate)
         x = x + (gate / (1 + np.exp(-gate)) * (h @ at(layer, blocks.mlp.w_up))) @ at(layer, blocks.mlp.w_down)
-    return norm(x, np.asarray(model.norm.weight.array, np.float64)) @ embedding.T
+    head = embedding if model.head is None else np.asarray(model.head.array, np.float64)
+    return norm(x, np.asarray(model.norm.weight.array, np.float64)) @ head.T
 
 
 def test_logits_are_those_of_the_slow_reference() -> None:
@@ -76,6 +102,47 @@ def test_logits_are_those_of_the_slow_reference() -> None:
     model = eqx.tree_at(lambda m: m.embedding, model, model.embedding * 20.0)  # far from the origin, where mistakes show
     logits = np.asarray(model(jnp.asarray(TOKENS[:1])))[0]
     np.testing.assert_allclose(logits, numpy_llama(model, TOKENS[0]), atol=2e-3, rtol=1e-3)
+
+
+SCALING = Llama3RopeScaling(factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_seq_len=128)
+"""On CONFIG's wavelengths 6, 63, 628 and 6,283: the first stays, the second is between, the others are stretched."""
+VARIANTS = {
+    "qk norm": {"qk_norm": True},
+    "rope scaling": {"rope_scaling": SCALING},
+    "untied": {"tie_embeddings": False},
+    "sliding window": {"sliding_window": 5},
+    "window of one": {"sliding_window": 1},
+    "all": {"qk_norm": True, "rope_scaling": SCALING, "tie_embeddings": False, "sliding_window": 4},
+}
+
+
+def loud(model: Llama, key: int) -> Llama:
+    """The model with every weight far from its initial value, norms included, where mistakes show."""
+    leaves, structure = jax.tree.flatten(model)
+    keys = jax.random.split(jax.random.PRNGKey(key), len(leaves))
+    noisy = [leaf * 3 + 0.3 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
+    return structure.unflatten(noisy)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
+@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS.keys())
+def test_a_variants_logits_are_those_of_the_slow_reference(change: dict, packed: bool) -> None:
+    config = replace(CONFIG, **change)
+    model = loud(Llama.init(config, key=jax.random.PRNGKey(1)), 7)
+    segments = np.array([[0] * 3 + [1] * 6 + [2] * 7, [4] * 16]) if packed else None
+    logits = np.asarray(model(jnp.asarray(TOKENS[:2]), None if segments is None else jnp.asarray(segments)))
+    for row in range(2):
+        wanted = numpy_llama(model, TOKENS[row], config, None if segments is None else segments[row])
+        np.testing.assert_allclose(logits[row], wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
+    plain = np.asarray(loud(Llama.init(CONFIG, key=jax.random.PRNGKey(1)), 7)(jnp.asarray(TOKENS[:2])))
+    assert not np.allclose(logits, plain, atol=1e-2)
+
+
+def test_a_packed_document_is_read_as_if_it_were_alone() -> None:
+    model = loud(Llama.init(replace(CONFIG, sliding_window=6), key=jax.random.PRNGKey(1)), 9)
+    packed = model(jnp.asarray(TOKENS[:1]), jnp.asarray([[0] * 7 + [1] * 9]))
+    alone = model(jnp.asarray(TOKENS[:1, 7:]))
+    np.testing.assert_allclose(packed[:, 7:], alone, rtol=1e-3, atol=1e-3 * float(jnp.abs(alone).max()))
 
 
 def test_logits_at_init_are_the_references_to_four_decimals() -> None:
@@ -111,8 +178,8 @@ def test_the_future_does_not_change_the_past() -> None:
 
 
 def test_the_parameter_formula_counts_the_leaves() -> None:
-    for tied in (True, False):
-        config = LlamaConfig(**{**vars(CONFIG), "tie_embeddings": tied})
+    for change in ({}, *VARIANTS.values()):
+        config = replace(CONFIG, **change)
         leaves = jax.tree.leaves(eqx.filter(Llama.init(config, key=jax.random.PRNGKey(0)), eqx.is_inexact_array))
         assert sum(leaf.size for leaf in leaves) == config.num_parameters
 
@@ -160,6 +227,7 @@ def test_the_schedule_warms_up_holds_and_decays() -> None:
         ({"num_kv_heads": 3}, "model.num_heads is 4; it must be a multiple of 3"),
         ({"hidden_dim": 30}, "model.hidden_dim is 30; it must be a multiple of 4"),
         ({"num_layers": 0}, "model.num_layers is 0; it must be positive"),
+        ({"sliding_window": 0}, "model.sliding_window is 0; it must be positive, or None"),
     ],
 )
 def test_a_bad_model_config_names_field_value_and_what_is_allowed(change: dict, message: str) -> None:
