@@ -8,7 +8,7 @@ they are fsspec's exclusive create (`if_generation_match=0` on GCS) and uploads 
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,22 @@ class Storage:
             return False
         return True
 
+    def read_bytes(self, address: str) -> bytes | None:
+        """Bytes of a file, or None when there is none."""
+        try:
+            filesystem, path = fsspec.url_to_fs(self.uri(address))
+            return filesystem.cat_file(path)
+        except FileNotFoundError:
+            return None
+
+    def replace(self, address: str, data: bytes) -> None:
+        """Write a file whether it exists or not; a reader sees the old bytes or the new ones, whole (derived tables only)."""
+        if self.is_local:
+            _replace_local(self.local(address), data)
+            return
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        filesystem.pipe_file(path, data)
+
     def publish(self, folder: Path, address: str) -> None:
         """Move a finished local folder to `address`, which must not exist."""
         if self.is_local:
@@ -93,6 +109,23 @@ class Storage:
             if relative.rsplit("/", 1)[-1] == name and not relative.startswith(".work/"):
                 yield relative
 
+    def stamps(self, name: str) -> dict[str, str]:
+        """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.
+
+        Stamps are the size with the ETag, generation, modification or creation time, whichever the listing has; one listing,
+        no file is opened. Working folders are not looked at.
+        """
+        filesystem, path = fsspec.url_to_fs(self.root)
+        base = path.rstrip("/")
+        if not filesystem.exists(path):
+            return {}
+        found = {
+            entry[len(base) + 1 :]: _stamp(facts)
+            for entry, facts in filesystem.find(path, detail=True).items()
+            if entry.rsplit("/", 1)[-1] == name
+        }
+        return {address: found[address] for address in sorted(found) if not address.startswith(".work/")}
+
     def folders(self, address: str) -> list[str]:
         """Names of the folders directly below an address, sorted."""
         filesystem, path = fsspec.url_to_fs(self.uri(address))
@@ -126,6 +159,25 @@ def _create_local(path: Path, text: str) -> bool:
         scratch.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
+
+
+def _replace_local(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with scratch.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _stamp(facts: Mapping[str, object]) -> str:
+    told = [facts[key] for key in ("ETag", "etag", "generation", "mtime", "created") if facts.get(key) is not None]
+    return f"{facts['size']}:{told[0] if told else ''}"
 
 
 def sync_folder(folder: Path) -> None:

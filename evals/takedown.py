@@ -1,0 +1,234 @@
+"""Takedown: which artifacts hold a document (a source, a licence), and which training steps read it.
+
+A document is looked for in the bytes of every normalized set, corpus and token cache, so the answer needs no ancestor to be
+there still. A source or a licence is what raw artifacts say of themselves (`extra["source"]`), followed down; a normalized set
+whose raw artifact is gone is reported as unknown, and so is a checkpoint whose data order cannot be opened any more.
+The steps come from inverting the data order (`lineage.exposure`); `evals.takedown_plan` says what making each clean costs.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from lineage.edges import LineageTables, open_all
+from lineage.exposure import exposures
+from lineage.order import DataOrder
+from lineage.store import Artifact, Store
+from lineage.token_cache import TokenCache
+
+type Role = Literal["raw", "normalized", "suite", "corpus", "cache", "mixture", "checkpoint"]
+ROLES: dict[str, Role] = {
+    "datakit.raw": "raw",
+    "datakit.normalize": "normalized",
+    "evals.suite": "suite",
+    "datakit.corpus": "corpus",
+    "datakit.token_cache": "cache",
+    "lineage.mixture": "mixture",
+    "trainer.checkpoint": "checkpoint",
+}  # fmt: skip
+LINKS: tuple[tuple[Role, str, Role], ...] = (
+    ("normalized", "raw", "raw"),
+    ("suite", "raw", "raw"),
+    ("corpus", "normalized", "normalized"),
+    ("cache", "corpus", "corpus"),
+)
+"""Who holds the text of whom, under which input's name."""
+FOLDERS: dict[Role, tuple[str, ...]] = {
+    "normalized": ("documents/",),
+    "corpus": ("train/", "heldout/"),
+    "suite": ("items.parquet",),
+}
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is to be taken down: documents by id, or everything of a source or under a licence (one of the three)."""
+
+    documents: tuple[str, ...] = ()
+    source: str | None = None
+    licence: str | None = None
+    """Text within the licence, upper and lower case alike."""
+
+    def __post_init__(self) -> None:
+        given = [bool(self.documents), self.source is not None, self.licence is not None]
+        if sum(given) != 1:
+            raise ValueError(f"a takedown names documents, a source or a licence, one of them; this names {sum(given)}")
+        bad = [text for text in self.documents if not _ID.fullmatch(text)]
+        if bad:
+            raise ValueError(
+                f"document id {bad[0]!r} is not 32 hex digits in lower case, as the column `id` of documents has them"
+            )
+
+
+@dataclass(frozen=True)
+class Holder:
+    """An artifact that holds what was selected, or read it. `num_selected` of its `num_documents`, where it has documents."""
+
+    artifact: Artifact
+    role: Role
+    num_selected: int
+    num_documents: int
+    components: tuple[str, ...] = ()
+    """Of a mixture or checkpoint: the components that hold it."""
+    steps: tuple[int, ...] = ()
+    """Of a checkpoint: every step, from 0, whose batch held a token of it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing else is in it."""
+        return self.num_selected == self.num_documents
+
+    @property
+    def is_clean(self) -> bool:
+        """A checkpoint whose mixture holds it but which has not read it yet."""
+        return self.role == "checkpoint" and not self.steps
+
+
+@dataclass(frozen=True)
+class Found:
+    """`holders` inputs first; `unknown` says of whom nothing can be told, and why."""
+
+    selection: Selection
+    holders: tuple[Holder, ...]
+    unknown: tuple[tuple[str, str], ...] = field(default=())
+
+
+def find_holders(store: Store, tables: LineageTables, selection: Selection) -> Found:
+    """Everything in the store that holds or read the selection."""
+    artifacts = {role: open_all(store, _of_role(tables, role)) for role in ROLES.values()}
+    unknown: list[tuple[str, str]] = []
+    if selection.documents:
+        data = [h for role in ("normalized", "corpus", "cache") for h in _by_id(artifacts[role], role, selection.documents)]
+    else:
+        data = _by_source(artifacts, selection, unknown)
+    caches = {holder.artifact.spec.address: holder for holder in data if holder.role == "cache"}
+    mixtures = _mixtures(artifacts, caches, unknown)
+    checkpoints = _checkpoints(artifacts["checkpoint"], mixtures, selection, unknown)
+    return Found(selection, (*data, *mixtures.values(), *checkpoints), tuple(unknown))
+
+
+def _of_role(tables: LineageTables, role: Role) -> list[str]:
+    stages = [stage for stage, name in ROLES.items() if name == role]
+    return tables.artifacts.filter(pl.col("stage").is_in(stages)).sort("created", "address")["address"].to_list()
+
+
+def _by_id(artifacts: Sequence[Artifact], role: Role, documents: tuple[str, ...]) -> list[Holder]:
+    holders = []
+    for artifact in artifacts:
+        if role == "cache":
+            cache = TokenCache.open(artifact)
+            count = sum(cache.document_span(document) is not None for document in set(documents))
+            total = cache.num_documents
+        else:
+            count, total = _rows_with(artifact, role, documents)
+        if count:
+            holders.append(Holder(artifact, role, count, total))
+    return holders
+
+
+def _rows_with(artifact: Artifact, role: Role, documents: tuple[str, ...]) -> tuple[int, int]:
+    paths = [path for folder in FOLDERS[role] for path in artifact.files(".parquet", under=folder)]
+    wanted = pl.Series(sorted(set(documents)), dtype=pl.String).implode()
+    frame = pl.scan_parquet(paths).select(selected=pl.col("id").is_in(wanted).sum(), all=pl.len()).collect()
+    return int(frame["selected"][0]), int(frame["all"][0])
+
+
+def _by_source(artifacts: dict[Role, list[Artifact]], selection: Selection, unknown: list[tuple[str, str]]) -> list[Holder]:
+    """Raw artifacts that match and what was made of their files, link by link."""
+    held: dict[Role, list[Artifact]] = {"raw": [raw for raw in artifacts["raw"] if _matches(raw, selection)]}
+    for role, name, parent_role in LINKS:
+        here = {artifact.spec.address for artifact in artifacts[parent_role]}
+        wanted = {artifact.spec.address for artifact in held[parent_role]}
+        held[role] = []
+        for artifact in artifacts[role]:
+            parent = next(ref.address for ref in artifact.spec.inputs if ref.name == name)
+            if parent in wanted:
+                held[role].append(artifact)
+            elif parent not in here:
+                unknown.append((artifact.spec.address, f"the {parent_role} that it was made from is gone ({parent})"))
+    return [Holder(a, role, n, n) for role, found in held.items() for a in found for n in (_num_documents(a, role),)]
+
+
+def _matches(raw: Artifact, selection: Selection) -> bool:
+    facts = raw.manifest.extra["source"]
+    if selection.source is not None:
+        return facts["name"] == selection.source
+    return str(selection.licence).casefold() in str(facts["licence"]).casefold()
+
+
+def _num_documents(artifact: Artifact, role: Role) -> int:
+    """Documents (items of a suite, files of a raw artifact) that a manifest says are there."""
+    if role == "cache":
+        return int(artifact.manifest.extra["tokens"]["num_documents"])
+    if role == "raw":
+        return len(artifact.manifest.files)
+    return sum(entry.rows or 0 for entry in artifact.manifest.files if entry.path.startswith(FOLDERS[role]))
+
+
+def _mixtures(
+    artifacts: dict[Role, list[Artifact]], caches: dict[str, Holder], unknown: list[tuple[str, str]]
+) -> dict[str, Holder]:
+    """Mixtures that bind a cache which holds it, by address; a component that no phase weighs is bound all the same."""
+    every = {cache.spec.address: _num_documents(cache, "cache") for cache in artifacts["cache"]}
+    holders = {}
+    for mixture in artifacts["mixture"]:
+        components = mixture.manifest.extra["mixture"]["components"]
+        for component in components:
+            if component["cache"] not in every:
+                unknown.append((mixture.spec.address, f"its cache {component['cache']} is gone"))
+        held = {c["name"]: caches[c["cache"]] for c in components if c["cache"] in caches}
+        if held:
+            selected = sum(holder.num_selected for holder in held.values())
+            total = sum(every.get(c["cache"], 0) for c in components)
+            holders[mixture.spec.address] = Holder(mixture, "mixture", selected, total, tuple(held))
+    return holders
+
+
+def _checkpoints(
+    artifacts: Sequence[Artifact],
+    mixtures: dict[str, Holder],
+    selection: Selection,
+    unknown: list[tuple[str, str]],
+) -> list[Holder]:
+    holders: list[Holder] = []
+    read: dict[tuple[str, int, int], _Reads] = {}
+    for artifact in artifacts:
+        mixture = mixtures.get(next(ref.address for ref in artifact.spec.inputs if ref.name == "mixture"))
+        if mixture is None:
+            continue
+        run = artifact.spec.config["run"]
+        seq_len, batch_size, step = run["seq_len"], run["batch_size"], artifact.spec.config["step"]
+        place = (mixture.artifact.spec.address, seq_len, batch_size)
+        try:
+            if place not in read:
+                read[place] = _Reads(mixture, seq_len, batch_size, selection)
+        except ValueError as error:
+            unknown.append((artifact.spec.address, f"its data order cannot be opened: {error}"))
+            continue
+        steps = read[place].steps(step)
+        counts = (mixture.num_selected, mixture.num_documents)
+        holders.append(Holder(artifact, "checkpoint", *counts, mixture.components, steps))
+    return holders
+
+
+class _Reads:
+    """The data order of a mixture at one geometry, opened once for all checkpoints of it."""
+
+    def __init__(self, mixture: Holder, seq_len: int, batch_size: int, selection: Selection):
+        self.order = DataOrder.open(mixture.artifact, seq_len)
+        self.components, self.batch_size, self.documents = mixture.components, batch_size, selection.documents
+
+    def steps(self, num_steps: int) -> tuple[int, ...]:
+        """Steps under `num_steps` that read a selected document; without documents, any sequence of the components."""
+        if self.documents:
+            chosen = {component: sorted(set(self.documents)) for component in self.components}
+            seen = exposures(self.order, chosen, batch_size=self.batch_size, num_steps=num_steps)
+            return tuple(seen["step"].unique().sort().to_list())
+        wanted = [self.order.names.index(component) for component in self.components]
+        components, _ = self.order.locate(np.arange(num_steps * self.batch_size))
+        return tuple(np.unique(np.flatnonzero(np.isin(components, wanted)) // self.batch_size).tolist())

@@ -1,0 +1,162 @@
+"""The cheapest plan that makes each holder of a takedown clean, and the whole takedown, with bytes, seconds and FLOPs.
+
+Rules, cheapest first. An artifact that holds nothing else is deleted. A normalized set, corpus or cache is made again from the
+inputs it had, leaving the documents out. A mixture is frozen again over its clean caches. A checkpoint that has not read any of
+it stays; one that has is trained again from the latest saved step of its run that had not, on the clean mixture, or from step 0
+where none is. Seconds and bytes are what the manifests recorded; FLOPs are `LlamaConfig.training_flops_per_token`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from evals.takedown import Found, Holder
+from lineage.config import from_jsonable
+from lineage.edges import process_of
+from lineage.manifest import Manifest
+from trainer.config import LlamaConfig
+
+type Action = Literal["keep", "delete", "rebuild", "train"]
+NEEDS = {
+    "rebuild": "a list of documents to leave out, which the data stages do not take yet: until then drop the source from the line",
+    "train": "a run that starts from another run's checkpoint on another mixture, which the trainer cannot do yet",
+}
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One artifact and what happens to it. `wall_seconds` and `flops` are of the work, `num_bytes` of what it writes."""
+
+    address: str
+    name: str
+    stage: str
+    action: Action
+    start: str
+    """From where: which inputs, or which checkpoint."""
+    num_bytes: int = 0
+    wall_seconds: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in the order in which they can be done, inputs first."""
+
+    steps: tuple[PlanStep, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(step.num_bytes for step in self.steps)
+
+    @property
+    def wall_seconds(self) -> float:
+        return round(sum(step.wall_seconds for step in self.steps), 3)
+
+    @property
+    def flops(self) -> float:
+        return sum(step.flops for step in self.steps)
+
+
+@dataclass(frozen=True)
+class TakedownPlan:
+    """`each`: by address of a holder, what makes that one clean. `whole`: what makes all of them clean, shared work once."""
+
+    each: dict[str, Plan]
+    whole: Plan
+
+
+def plan_takedown(found: Found) -> TakedownPlan:
+    """The plans for everything that holds or read what is to be taken down."""
+    by_address = {holder.artifact.spec.address: holder for holder in found.holders}
+    each = {address: Plan(_steps(holder, found.holders)) for address, holder in by_address.items()}
+    wanted: dict[str, PlanStep] = {}
+    for holder in found.holders:
+        for step in each[holder.artifact.spec.address].steps:
+            wanted.setdefault(step.address, step)
+    return TakedownPlan(each, Plan(_shared_training(tuple(wanted.values()), by_address)))
+
+
+def training_flops(manifest: Manifest, from_step: int = 0) -> float:
+    """FLOPs of training a checkpoint's run from a step to its own. Raises ValueError for another kind of artifact."""
+    if manifest.spec.stage != "trainer.checkpoint":
+        raise ValueError(f"{manifest.spec.name} was made by {manifest.spec.stage}; only trainer.checkpoint has training FLOPs")
+    run = manifest.spec.config["run"]
+    model = from_jsonable(LlamaConfig, run["model"], f"{manifest.spec.name}.run.model")
+    tokens = (manifest.spec.config["step"] - from_step) * run["batch_size"] * run["seq_len"]
+    return model.training_flops_per_token(run["seq_len"]) * tokens
+
+
+def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
+    if holder.role == "checkpoint":
+        if holder.is_clean:
+            return (_step(holder, "keep", "it has read none of it"),)
+        mixture = _input(holder, holders, "mixture")
+        return (*_steps(mixture, holders), _training(holder, _clean_start(holder, holders)))
+    if holder.is_whole:
+        return (_step(holder, "delete", ""),)
+    if holder.role == "mixture":
+        bound = {ref.address for ref in holder.artifact.spec.inputs}
+        caches = [h for h in holders if h.artifact.spec.address in bound and h.role == "cache"]
+        below = tuple(step for cache in caches for step in _steps(cache, holders))
+        without = ", ".join(c.artifact.manifest.extra["tokens"]["component"] for c in caches if c.is_whole)
+        start = "its caches" + (f", without {without}" if without else "")
+        return (*below, _step(holder, "rebuild", start))
+    inputs = ", ".join(ref.name for ref in holder.artifact.spec.inputs)
+    return (_step(holder, "rebuild", f"the inputs it had ({inputs})"),)
+
+
+def _input(holder: Holder, holders: Sequence[Holder], name: str) -> Holder:
+    address = next(ref.address for ref in holder.artifact.spec.inputs if ref.name == name)
+    return next(h for h in holders if h.artifact.spec.address == address)
+
+
+def _clean_start(holder: Holder, holders: Sequence[Holder]) -> Holder | None:
+    """The latest checkpoint of the same run that had read none of it: saved after at most `steps[0]` steps."""
+    process = process_of(holder.artifact.manifest)
+    same_run = [h for h in holders if h.role == "checkpoint" and process_of(h.artifact.manifest) == process]
+    clean = [h for h in same_run if _step_of(h) <= holder.steps[0]]
+    return max(clean, key=_step_of, default=None)
+
+
+def _step_of(holder: Holder) -> int:
+    return int(holder.artifact.spec.config["step"])
+
+
+def _training(holder: Holder, start: Holder | None) -> PlanStep:
+    """Seconds in proportion to the steps that are trained again."""
+    manifest, last = holder.artifact.manifest, _step_of(holder)
+    first = 0 if start is None else _step_of(start)
+    where = "step 0" if start is None else f"step {first} ({start.artifact.spec.address})"
+    seconds = manifest.resources.wall_seconds * (last - first) / last
+    return _step(holder, "train", where, seconds=seconds, flops=training_flops(manifest, first))
+
+
+def _step(holder: Holder, action: Action, start: str, seconds: float | None = None, flops: float = 0.0) -> PlanStep:
+    manifest = holder.artifact.manifest
+    works = action in ("rebuild", "train")
+    return PlanStep(
+        address=manifest.spec.address,
+        name=manifest.spec.name,
+        stage=manifest.spec.stage,
+        action=action,
+        start=start,
+        num_bytes=sum(entry.bytes for entry in manifest.files) if works else 0,
+        wall_seconds=round(manifest.resources.wall_seconds if seconds is None else seconds, 3) if works else 0.0,
+        flops=flops,
+    )
+
+
+def _shared_training(steps: tuple[PlanStep, ...], holders: dict[str, Holder]) -> tuple[PlanStep, ...]:
+    """Checkpoints of one run come from one training: its longest counts seconds and FLOPs, the others their bytes."""
+    longest: dict[str, PlanStep] = {}
+    for step in steps:
+        if step.action == "train":
+            process = process_of(holders[step.address].artifact.manifest)
+            longest[process] = max(longest.get(process, step), step, key=lambda s: s.flops)
+    paid = {step.address for step in longest.values()}
+    return tuple(
+        step
+        if step.action != "train" or step.address in paid
+        else PlanStep(step.address, step.name, step.stage, step.action, "on the way of its run", step.num_bytes)
+        for step in steps
+    )

@@ -1,0 +1,225 @@
+"""Lineage as two Parquet tables: `artifacts`, a row a manifest, and `edges`, a row an input of one.
+
+    tables = lineage_tables(store)                    # reads only manifests that are new or changed since the last time
+    duckdb: select * from '<root>/.lineage/edges.parquet' where parent_name = 'datakit/normalized[kjv]'
+
+Manifests are the authority and these tables a cache of them, derived when somebody asks (docs/design/lineage_edges.md says why
+not at the commit). One listing tells which manifests came, changed or went; the rest is not opened again. `lineage.edges_check`
+compares tables and manifests in full and names what disagrees.
+"""
+
+import io
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from lineage.digests import identity_digest
+from lineage.manifest import MANIFEST_NAME, Manifest, from_json
+from lineage.store import Artifact, Store
+
+log = logging.getLogger(__name__)
+
+FOLDER = ".lineage"
+"""Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
+ARTIFACTS_FILE = f"{FOLDER}/artifacts.parquet"
+EDGES_FILE = f"{FOLDER}/edges.parquet"
+SNAPSHOT = b"marin.snapshot"
+"""Parquet metadata: what both files were written from. Files of two snapshots are not used together."""
+READERS = 16
+
+ARTIFACTS_SCHEMA = {
+    "address": pl.String,
+    "name": pl.String,
+    "stage": pl.String,
+    "stage_version": pl.String,
+    "code_fingerprint": pl.String,
+    "data_version": pl.String,
+    "created": pl.String,
+    "run_id": pl.String,
+    "wall_seconds": pl.Float64,
+    "cpu_seconds": pl.Float64,
+    "peak_rss_bytes": pl.Int64,
+    "num_files": pl.Int64,
+    "num_bytes": pl.Int64,
+    "process": pl.String,
+    "step": pl.Int64,
+    "stamp": pl.String,
+}
+"""`address` is the key. `process` is equal for artifacts that one run of a job saves along its way (a run's checkpoints: equal but
+for `step`, -1 for a stage without steps); their seconds are counted from the start of the job."""
+
+EDGES_SCHEMA = {
+    "child": pl.String,
+    "input": pl.String,
+    "parent": pl.String,
+    "parent_data_version": pl.String,
+    "child_name": pl.String,
+    "child_stage": pl.String,
+    "parent_name": pl.String,
+}
+"""`child` and `parent` are addresses; (child, input) is the key."""
+
+
+@dataclass(frozen=True)
+class LineageTables:
+    """`artifacts` (ARTIFACTS_SCHEMA) and `edges` (EDGES_SCHEMA), both sorted by key."""
+
+    artifacts: pl.DataFrame
+    edges: pl.DataFrame
+
+
+def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
+    """The tables of what the store holds now: what was saved, brought up to date, and saved again where it changed.
+
+    A root that may not be written to is read all the same, and a warning says so.
+    Raises: ValueError naming a manifest that was edited (see `lineage.manifest.from_json`).
+    """
+    kept = read_tables(store)
+    stamps = store.storage.stamps(MANIFEST_NAME)
+    known = {} if kept is None else dict(kept.artifacts.select("address", "stamp").iter_rows())
+    current = {address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()}
+    fresh = [address for address, stamp in current.items() if known.get(address) != stamp]
+    gone = known.keys() - current.keys()
+    if kept is not None and not fresh and not gone:
+        return kept
+    read = _read_manifests(store, fresh)
+    made = tables_of([(address, manifest, current[address]) for address, manifest in read.items()])
+    tables = made if kept is None else _merge(kept, made, gone | set(fresh))
+    log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, len(read), len(gone))
+    if save:
+        _save_if_allowed(store, tables)
+    return tables
+
+
+def read_tables(store: Store) -> LineageTables | None:
+    """The saved tables as they are, or None when there are none, or two writers left one file each."""
+    files = [store.storage.read_bytes(name) for name in (ARTIFACTS_FILE, EDGES_FILE)]
+    if files[0] is None or files[1] is None:
+        return None
+    snapshots = {(pq.read_schema(io.BytesIO(data)).metadata or {}).get(SNAPSHOT) for data in files if data is not None}
+    if len(snapshots) != 1:
+        log.warning("the lineage tables of %s come from two writers; they are made again from the manifests", store.root)
+        return None
+    return LineageTables(pl.read_parquet(io.BytesIO(files[0])), pl.read_parquet(io.BytesIO(files[1])))
+
+
+def save_tables(store: Store, tables: LineageTables) -> None:
+    """Write both files, each whole."""
+    snapshot = identity_digest([tables.artifacts["address"].to_list(), tables.artifacts["stamp"].to_list()])
+    for name, table in ((ARTIFACTS_FILE, tables.artifacts), (EDGES_FILE, tables.edges)):
+        arrow = table.to_arrow()
+        sink = io.BytesIO()
+        pq.write_table(arrow.replace_schema_metadata({SNAPSHOT: snapshot.encode()}), sink, compression="zstd")
+        store.storage.replace(name, sink.getvalue())
+
+
+def rebuild_tables(store: Store) -> LineageTables:
+    """The tables from manifests alone, whatever was saved before."""
+    for name in (ARTIFACTS_FILE, EDGES_FILE):
+        store.storage.delete(name)
+    return lineage_tables(store)
+
+
+def tables_of(found: list[tuple[str, Manifest, str]]) -> LineageTables:
+    """Tables of (address, manifest, stamp) triples."""
+    return _sorted(
+        pl.DataFrame([artifact_row(*triple) for triple in found], schema=ARTIFACTS_SCHEMA, orient="row"),
+        pl.DataFrame([row for a, m, _ in found for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row"),
+    )
+
+
+def artifact_row(address: str, manifest: Manifest, stamp: str) -> tuple[Any, ...]:
+    """One row of ARTIFACTS_SCHEMA."""
+    spec, use = manifest.spec, manifest.resources
+    return (
+        address,
+        spec.name,
+        spec.stage,
+        spec.stage_version,
+        manifest.code_fingerprint,
+        manifest.data_version,
+        manifest.created,
+        manifest.run_id,
+        use.wall_seconds,
+        use.cpu_seconds,
+        use.peak_rss_bytes,
+        len(manifest.files),
+        sum(entry.bytes for entry in manifest.files),
+        process_of(manifest),
+        int(spec.config.get("step", -1)),
+        stamp,
+    )
+
+
+def edge_rows(address: str, manifest: Manifest) -> list[tuple[str, ...]]:
+    """Rows of EDGES_SCHEMA, one an input."""
+    spec = manifest.spec
+    return [
+        (address, ref.name, ref.address, ref.data_version, spec.name, spec.stage, _input_name(ref.key, ref.partition))
+        for ref in spec.inputs
+    ]
+
+
+def process_of(manifest: Manifest) -> str:
+    """Equal for artifacts that differ in their config's `step` (and the partition named after it) alone."""
+    spec = manifest.spec
+    if "step" not in spec.config:
+        return spec.version
+    rest = {key: value for key, value in spec.config.items() if key != "step"}
+    return identity_digest([list(spec.key), spec.stage, spec.stage_version, rest, [ref.identity() for ref in spec.inputs]])
+
+
+def _input_name(key: tuple[str, ...], partition: str | None) -> str:
+    return "/".join(key) + (f"[{partition}]" if partition else "")
+
+
+def _read_manifests(store: Store, addresses: list[str]) -> dict[str, Manifest]:
+    """Manifests by address; one that is deleted while we read is left out."""
+
+    def read(address: str) -> Manifest | None:
+        where = f"{address}/{MANIFEST_NAME}"
+        text = store.storage.read_text(where)
+        return None if text is None else from_json(text, store.storage.uri(where))
+
+    if store.storage.is_local:  # parsing dominates, and threads do not speed it up
+        pairs = [(address, read(address)) for address in addresses]
+    else:
+        with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
+            pairs = list(zip(addresses, pool.map(read, addresses), strict=True))
+    return {address: manifest for address, manifest in pairs if manifest is not None}
+
+
+def _merge(kept: LineageTables, made: LineageTables, replaced: set[str]) -> LineageTables:
+    out = pl.Series(sorted(replaced), dtype=pl.String).implode()
+    return _sorted(
+        pl.concat([kept.artifacts.filter(~pl.col("address").is_in(out)), made.artifacts]),
+        pl.concat([kept.edges.filter(~pl.col("child").is_in(out)), made.edges]),
+    )
+
+
+def _sorted(artifacts: pl.DataFrame, edges: pl.DataFrame) -> LineageTables:
+    return LineageTables(artifacts.sort("address"), edges.sort("child", "input"))
+
+
+def _save_if_allowed(store: Store, tables: LineageTables) -> None:
+    try:
+        save_tables(store, tables)
+    except PermissionError as error:
+        log.warning(
+            "the lineage tables of %s cannot be saved (%s); the next query reads the manifests again", store.root, error
+        )
+
+
+def open_all(store: Store, addresses: list[str]) -> list[Artifact]:
+    """Artifacts of a walk, in its order. Raises ValueError naming one that is gone."""
+    found = []
+    for address in addresses:
+        artifact = store.open(address)
+        if artifact is None:
+            raise ValueError(f"{address} is in the lineage tables of {store.root} and not on storage any more; ask again")
+        found.append(artifact)
+    return found

@@ -1,0 +1,109 @@
+"""The consistency check of lineage: manifests against the saved tables, and manifests against each other.
+
+Every manifest is read again and nothing is mended. Each finding names the artifact (and the input) and says what to do.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lineage.edges import LineageTables, edge_rows, read_tables
+from lineage.manifest import MANIFEST_NAME, Manifest, content_version, from_json
+from lineage.store import Store
+
+type Kind = Literal[
+    "missing_edge", "forged_edge", "missing_artifact", "forged_artifact", "edited", "moved", "lost_input", "swapped_input"
+]
+MENDS: dict[Kind, str] = {
+    "missing_edge": "the manifest names this input, the table does not: rebuild the tables (`./marin lineage --rebuild`)",
+    "forged_edge": "the table names this input, the manifest does not: rebuild the tables (`./marin lineage --rebuild`)",
+    "missing_artifact": "committed, but not in the table: any lineage query adds it",
+    "forged_artifact": "the table says what no manifest says: rebuild the tables (`./marin lineage --rebuild`)",
+    "edited": "the manifest was changed after the commit: delete the artifact and materialize it again",
+    "moved": "the manifest belongs to another folder: it was copied or moved by hand; put it back",
+    "lost_input": "its input is gone: it can be used, not walked or reproduced; materialize the input again",
+    "swapped_input": "its input now has other bytes than it read: materialize it again",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One disagreement: what kind, the artifact's address, the input's name and address where one is meant, and details."""
+
+    kind: Kind
+    artifact: str
+    input: str = ""
+    parent: str = ""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        edge = f" input {self.input} <- {self.parent}" if self.input else ""
+        return f"{self.kind}: {self.artifact}{edge}{': ' + self.detail if self.detail else ''} ({MENDS[self.kind]})"
+
+
+def check_lineage(store: Store) -> list[Finding]:
+    """Everything that disagrees, in address order. Saved tables that are absent are no finding: they are a cache."""
+    manifests, findings = _read_all(store)
+    findings += _among_manifests(manifests)
+    tables = read_tables(store)
+    if tables is not None:
+        broken = {finding.artifact for finding in findings if finding.kind in ("edited", "moved")}
+        findings += _against_tables(manifests, tables, broken)
+    return sorted(findings, key=lambda f: (f.artifact, f.kind, f.input, f.parent))
+
+
+def _read_all(store: Store) -> tuple[dict[str, Manifest], list[Finding]]:
+    manifests: dict[str, Manifest] = {}
+    findings = []
+    for where in store.storage.stamps(MANIFEST_NAME):
+        address = where.rsplit("/", 1)[0]
+        text = store.storage.read_text(where)
+        if text is None:
+            continue
+        try:
+            manifest = from_json(text, where)
+        except (ValueError, KeyError, TypeError) as error:
+            findings.append(Finding("edited", address, detail=str(error)))
+            continue
+        if manifest.spec.address != address:
+            findings.append(Finding("moved", address, detail=f"it says that it is {manifest.spec.address}"))
+        elif content_version(manifest.files) != manifest.data_version:
+            wanted = content_version(manifest.files)
+            detail = f"its files give data version {wanted}, it says {manifest.data_version}"
+            findings.append(Finding("edited", address, detail=detail))
+        else:
+            manifests[address] = manifest
+    return manifests, findings
+
+
+def _among_manifests(manifests: dict[str, Manifest]) -> list[Finding]:
+    findings = []
+    for address, manifest in manifests.items():
+        for ref in manifest.spec.inputs:
+            parent = manifests.get(ref.address)
+            if parent is None:
+                findings.append(Finding("lost_input", address, ref.name, ref.address))
+            elif parent.data_version != ref.data_version:
+                detail = f"read {ref.data_version}, there is {parent.data_version}"
+                findings.append(Finding("swapped_input", address, ref.name, ref.address, detail))
+    return findings
+
+
+def _against_tables(manifests: dict[str, Manifest], tables: LineageTables, broken: set[str]) -> list[Finding]:
+    """Edges as (child, input, parent, parent's data version); those of artifacts that are not known are told with them."""
+    told = set(tables.artifacts["address"].to_list())
+    findings = [Finding("missing_artifact", address) for address in manifests.keys() - told]
+    findings += [Finding("forged_artifact", address) for address in told - manifests.keys() - broken]
+    rows = tables.artifacts.select("address", "stage", "stage_version", "data_version").iter_rows()
+    for address, *said in rows:
+        if address in manifests and said != _identity(manifests[address]):
+            detail = f"the table says {said}, the manifest {_identity(manifests[address])}"
+            findings.append(Finding("forged_artifact", address, detail=detail))
+    wanted = {row[:4] for address, manifest in manifests.items() if address in told for row in edge_rows(address, manifest)}
+    found = {row for row in tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows()}
+    found = {row for row in found if row[0] not in broken and (row[0] in manifests or row[0] not in told)}
+    findings += [Finding("missing_edge", c, i, p, version) for c, i, p, version in wanted - found]
+    return findings + [Finding("forged_edge", c, i, p, version) for c, i, p, version in found - wanted]
+
+
+def _identity(manifest: Manifest) -> list[str]:
+    return [manifest.spec.stage, manifest.spec.stage_version, manifest.data_version]

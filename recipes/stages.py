@@ -1,0 +1,51 @@
+"""Every stage that the lab has, by name, with the type of its config: how a manifest finds the code that made its artifact.
+
+A new stage gets a line here (tests/shell/test_provenance.py holds that none is forgotten).
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.corpus import CORPUS, CorpusConfig
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.minhash import MINHASH, MinHashConfig
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality import QUALITY, QualityConfig
+from datakit.raw import RAW
+from datakit.roster import ROSTER, RosterConfig
+from datakit.sources import Source
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokenizer import TOKENIZER, TokenizerConfig
+from evals.audit import AUDIT, AuditConfig
+from evals.report import REPORT, ReportConfig
+from evals.stage import EVAL_RESULT, EvalConfig
+from evals.suites import SUITE, SuiteConfig
+from lineage.mixture import MIXTURE, MixtureConfig
+from lineage.reproduce import KnownStage
+from trainer.stage import CHECKPOINT, CheckpointConfig
+
+
+@cache
+def stages() -> Mapping[str, KnownStage]:
+    """Stage name -> the stage and the type of its config."""
+    known = (
+        KnownStage(RAW, Source),
+        KnownStage(ROSTER, RosterConfig),
+        KnownStage(NORMALIZE, NormalizeConfig),
+        KnownStage(MINHASH, MinHashConfig),
+        KnownStage(DUPLICATES, DuplicatesConfig),
+        KnownStage(QUALITY, QualityConfig),
+        KnownStage(SUITE, SuiteConfig),
+        KnownStage(CONTAMINATION, ContaminationConfig),
+        KnownStage(CORPUS, CorpusConfig),
+        KnownStage(TOKENIZER, TokenizerConfig),
+        KnownStage(TOKEN_CACHE, TokenCacheConfig),
+        KnownStage(MIXTURE, MixtureConfig),
+        KnownStage(CHECKPOINT, CheckpointConfig),
+        KnownStage(EVAL_RESULT, EvalConfig),
+        KnownStage(AUDIT, AuditConfig),
+        KnownStage(REPORT, ReportConfig),
+    )
+    return MappingProxyType({entry.stage.name: entry for entry in known})
