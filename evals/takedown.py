@@ -42,6 +42,7 @@ FOLDERS: dict[Role, tuple[str, ...]] = {
     "corpus": ("train/", "heldout/"),
     "suite": ("items.parquet",),
 }
+"""Where the documents (items) of an artifact lie."""
 _ID = re.compile(r"[0-9a-f]{32}")
 
 

@@ -18,7 +18,7 @@ from trainer.config import LlamaConfig
 
 type Action = Literal["keep", "delete", "rebuild", "train"]
 NEEDS = {
-    "rebuild": "a list of documents to leave out, which the data stages do not take yet: until then drop the source from the line",
+    "rebuild": "a list of documents to leave out, which the data stages do not take yet: until then, drop the source",
     "train": "a run that starts from another run's checkpoint on another mixture, which the trainer cannot do yet",
 }
 
@@ -90,6 +90,8 @@ def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
     if holder.role == "checkpoint":
         if holder.is_clean:
             return (_step(holder, "keep", "it has read none of it"),)
+        if holder.is_whole:
+            return (_step(holder, "delete", "nothing else is left to train on"),)
         mixture = _input(holder, holders, "mixture")
         return (*_steps(mixture, holders), _training(holder, _clean_start(holder, holders)))
     if holder.is_whole:

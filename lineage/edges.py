@@ -49,8 +49,8 @@ ARTIFACTS_SCHEMA = {
     "step": pl.Int64,
     "stamp": pl.String,
 }
-"""`address` is the key. `process` is equal for artifacts that one run of a job saves along its way (a run's checkpoints: equal but
-for `step`, -1 for a stage without steps); their seconds are counted from the start of the job."""
+"""`address` is the key. `process` is equal for artifacts that one job saves along its way (a run's checkpoints: equal but for
+`step`, -1 for a stage without steps); their seconds are counted from the start of the job."""
 
 EDGES_SCHEMA = {
     "child": pl.String,
@@ -209,9 +209,7 @@ def _save_if_allowed(store: Store, tables: LineageTables) -> None:
     try:
         save_tables(store, tables)
     except PermissionError as error:
-        log.warning(
-            "the lineage tables of %s cannot be saved (%s); the next query reads the manifests again", store.root, error
-        )
+        log.warning("the lineage tables of %s cannot be saved (%s); every query reads the manifests anew", store.root, error)
 
 
 def open_all(store: Store, addresses: list[str]) -> list[Artifact]:

@@ -99,7 +99,7 @@ def _against_tables(manifests: dict[str, Manifest], tables: LineageTables, broke
             detail = f"the table says {said}, the manifest {_identity(manifests[address])}"
             findings.append(Finding("forged_artifact", address, detail=detail))
     wanted = {row[:4] for address, manifest in manifests.items() if address in told for row in edge_rows(address, manifest)}
-    found = {row for row in tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows()}
+    found = set(tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows())
     found = {row for row in found if row[0] not in broken and (row[0] in manifests or row[0] not in told)}
     findings += [Finding("missing_edge", c, i, p, version) for c, i, p, version in wanted - found]
     return findings + [Finding("forged_edge", c, i, p, version) for c, i, p, version in found - wanted]

@@ -7,7 +7,6 @@ each of them seconds that a shard of text does not (measured 2026-11-21: 6 s of 
 import datetime
 import logging
 import warnings
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +15,9 @@ from rich.console import Console
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An open language-model lab as one Dagster asset graph.")
 TOLD = ("datakit", "evals", "lineage", "marin_assets", "trainer")
 """Packages whose progress the terminal shows; of libraries it shows warnings."""
+ARTIFACT = "Folder, address or name of an artifact, e.g. 'ferry/runs/smoke/checkpoint[2026-11-21]'."
+ROOT = typer.Option(help="Root of one store, a folder or any fsspec URL; both of the lab's stores unless told.")
+AS_JSON = typer.Option("--json", help="Print JSON.")
 DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC unless told.")
 
 
@@ -60,11 +62,63 @@ def materialize(
 
 
 @app.command()
-def lineage(folder: Annotated[Path, typer.Argument(help="Folder of an artifact, as the UI shows it.")]) -> None:
-    """Print what an artifact was made from, up to the files fetched, from manifests alone."""
-    from marin_assets import summary
+def lineage(
+    artifact: Annotated[str | None, typer.Argument(help=ARTIFACT)] = None,
+    down: Annotated[bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")] = False,
+    graph: Annotated[str | None, typer.Option(help="Print a picture instead: mermaid or html (one file, no network).")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    check: Annotated[bool, typer.Option(help="Compare manifests and lineage tables, and name what disagrees.")] = False,
+    rebuild: Annotated[bool, typer.Option(help="Make the lineage tables again from the manifests alone.")] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show what an artifact was made from, or what was made from it, from manifests alone."""
+    from marin_assets import lineage_cli
 
-    summary.print_lineage(folder, Console())
+    if check or rebuild:
+        _exit(lineage_cli.check(root, rebuild=rebuild, as_json=as_json, console=Console()))
+    elif artifact is None:
+        raise typer.BadParameter("name an artifact, or give --check or --rebuild")
+    else:
+        shown = graph or ("json" if as_json else "text")
+        lineage_cli.show(artifact, root, direction="down" if down else "up", shown=shown, console=Console())
+
+
+@app.command()
+def affected(
+    stage: Annotated[str | None, typer.Option(help="Stage, e.g. datakit.token_cache.")] = None,
+    version: Annotated[str | None, typer.Option(help="Its version; any version unless told.")] = None,
+    artifact: Annotated[str | None, typer.Option(help=ARTIFACT)] = None,
+    document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits), for a takedown.")] = None,
+    source: Annotated[str | None, typer.Option(help="Name of a source, for a takedown.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Text of a licence, for a takedown.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show what a bad artifact, stage version, document, source or licence has reached, and what mending costs."""
+    from marin_assets import affected_cli
+
+    given = [name for name in (stage, artifact, document, source, licence) if name]
+    if len(given) != 1 or (version is not None and stage is None):
+        raise typer.BadParameter("give one of --stage (with --version), --artifact, --document, --source and --licence")
+    if stage or artifact:
+        affected_cli.print_affected(root, stage, version, artifact, as_json=as_json, console=Console())
+    else:
+        affected_cli.print_takedown(root, document or [], source, licence, as_json=as_json, console=Console())
+
+
+@app.command()
+def reproduce(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    into: Annotated[
+        str | None, typer.Option(help="An empty folder or URL to make it in; a new temporary folder unless told.")
+    ] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Make an artifact and all its ancestors again from manifests alone, and compare their bytes."""
+    from marin_assets import lineage_cli
+
+    _exit(lineage_cli.reproduce_into(artifact, root, into, as_json=as_json, console=Console()))
 
 
 @app.command()

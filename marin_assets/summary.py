@@ -4,7 +4,6 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import dagster as dg
 from rich.console import Console
@@ -13,13 +12,13 @@ from rich.table import Table
 from datakit.roster import registry_reachable
 from evals.report import StageRow, stage_rows, unigram_entropy
 from lineage.plan import MissingArtifactError, Node, ancestors_first, build, resolve
-from lineage.store import Artifact, Store, open_folder
+from lineage.store import Artifact, Store
 from marin_assets.definitions import build_defs, families
 from marin_assets.operations import Outcome, outcomes
 from recipes import ferry as recipe
 from recipes.lab import default_line, smoke_ferry
 from recipes.runs import checkpoint
-from resources.lab import REPOSITORY, Lab, LabResource, lab_from_environment
+from resources.lab import Lab, LabResource, lab_from_environment
 
 log = logging.getLogger(__name__)
 CAMPAIGNS = ("ferry", "canary_cpu")
@@ -226,13 +225,3 @@ def print_status(console: Console) -> None:
             finished = [o for o in history if o.status != "running"]
             passed = sum(o.status == "passed" for o in finished)
             console.print(status_table(history, f"{campaign}: {passed} of {len(finished)} finished runs passed"))
-
-
-def print_lineage(folder: Path, console: Console) -> None:
-    """Everything an artifact was made from, nearest first, from manifests alone (no Dagster)."""
-    artifact = open_folder(folder if folder.is_absolute() else REPOSITORY / folder)
-    for ancestor in artifact.store.walk_up(artifact):
-        spec = ancestor.spec
-        console.print(f"{ancestor.name:<60} {ancestor.data_version}  {spec.stage}@{spec.stage_version}", soft_wrap=True)
-        for ref in spec.inputs:
-            console.print(f"    <- {ref.address}", style="dim", soft_wrap=True)
