@@ -43,6 +43,8 @@ FOLDERS: dict[Role, tuple[str, ...]] = {
     "suite": ("items.parquet",),
 }
 """Where the documents (items) of an artifact lie."""
+BY_ID: tuple[Role, ...] = ("normalized", "corpus", "cache")
+"""Where a document's id is looked for."""
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -104,7 +106,8 @@ def find_holders(store: Store, tables: LineageTables, selection: Selection) -> F
     artifacts = {role: open_all(store, _of_role(tables, role)) for role in ROLES.values()}
     unknown: list[tuple[str, str]] = []
     if selection.documents:
-        data = [h for role in ("normalized", "corpus", "cache") for h in _by_id(artifacts[role], role, selection.documents)]
+        data = [h for role in BY_ID for h in _by_id(artifacts[role], role, selection.documents)]
+        data = _raw_of(data, artifacts["raw"]) + data
     else:
         data = _by_source(artifacts, selection, unknown)
     caches = {holder.artifact.spec.address: holder for holder in data if holder.role == "cache"}
@@ -130,6 +133,12 @@ def _by_id(artifacts: Sequence[Artifact], role: Role, documents: tuple[str, ...]
         if count:
             holders.append(Holder(artifact, role, count, total))
     return holders
+
+
+def _raw_of(data: Sequence[Holder], raw: Sequence[Artifact]) -> list[Holder]:
+    """The raw artifacts behind normalized sets: some file of theirs has the text; which one, the id does not say."""
+    behind = {ref.address for h in data if h.role == "normalized" for ref in h.artifact.spec.inputs if ref.name == "raw"}
+    return [Holder(a, "raw", 0, _num_documents(a, "raw")) for a in raw if a.spec.address in behind]
 
 
 def _rows_with(artifact: Artifact, role: Role, documents: tuple[str, ...]) -> tuple[int, int]:

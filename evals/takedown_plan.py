@@ -7,7 +7,7 @@ where none is. Seconds and bytes are what the manifests recorded; FLOPs are `Lla
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from evals.takedown import Found, Holder
@@ -16,11 +16,11 @@ from lineage.edges import process_of
 from lineage.manifest import Manifest
 from trainer.config import LlamaConfig
 
+MIXTURE_STAGE = "lineage.mixture"
 type Action = Literal["keep", "delete", "rebuild", "train"]
-NEEDS = {
-    "rebuild": "a list of documents to leave out, which the data stages do not take yet: until then, drop the source",
-    "train": "a run that starts from another run's checkpoint on another mixture, which the trainer cannot do yet",
-}
+
+
+RAW_KEPT = "files as fetched: what is made of it leaves the documents out; drop its source to be rid of it"
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class PlanStep:
     num_bytes: int = 0
     wall_seconds: float = 0.0
     flops: float = 0.0
+    first_step: int = 0
+    """Of training: the step from which it goes on."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,18 @@ def plan_takedown(found: Found) -> TakedownPlan:
     return TakedownPlan(each, Plan(_shared_training(tuple(wanted.values()), by_address)))
 
 
+def missing_features(plan: Plan) -> list[str]:
+    """What a plan needs that this checkout cannot do yet, in words."""
+    told = []
+    if any(step.action == "rebuild" and step.stage != MIXTURE_STAGE for step in plan.steps):
+        told.append(
+            "no data stage takes a list of documents to leave out yet: until one does, 'rebuild' means to drop the source"
+        )
+    if any(step.action == "train" and step.first_step for step in plan.steps):
+        told.append("the trainer cannot start from another run's checkpoint on another mixture yet: until it can, from step 0")
+    return told
+
+
 def training_flops(manifest: Manifest, from_step: int = 0) -> float:
     """FLOPs of training a checkpoint's run from a step to its own. Raises ValueError for another kind of artifact."""
     if manifest.spec.stage != "trainer.checkpoint":
@@ -96,6 +110,8 @@ def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
         return (*_steps(mixture, holders), _training(holder, _clean_start(holder, holders)))
     if holder.is_whole:
         return (_step(holder, "delete", ""),)
+    if holder.role == "raw":
+        return (_step(holder, "keep", RAW_KEPT),)
     if holder.role == "mixture":
         bound = {ref.address for ref in holder.artifact.spec.inputs}
         caches = [h for h in holders if h.artifact.spec.address in bound and h.role == "cache"]
@@ -130,10 +146,10 @@ def _training(holder: Holder, start: Holder | None) -> PlanStep:
     first = 0 if start is None else _step_of(start)
     where = "step 0" if start is None else f"step {first} ({start.artifact.spec.address})"
     seconds = manifest.resources.wall_seconds * (last - first) / last
-    return _step(holder, "train", where, seconds=seconds, flops=training_flops(manifest, first))
+    return replace(_step(holder, "train", where, seconds), flops=training_flops(manifest, first), first_step=first)
 
 
-def _step(holder: Holder, action: Action, start: str, seconds: float | None = None, flops: float = 0.0) -> PlanStep:
+def _step(holder: Holder, action: Action, start: str, seconds: float | None = None) -> PlanStep:
     manifest = holder.artifact.manifest
     works = action in ("rebuild", "train")
     return PlanStep(
@@ -144,7 +160,6 @@ def _step(holder: Holder, action: Action, start: str, seconds: float | None = No
         start=start,
         num_bytes=sum(entry.bytes for entry in manifest.files) if works else 0,
         wall_seconds=round(manifest.resources.wall_seconds if seconds is None else seconds, 3) if works else 0.0,
-        flops=flops,
     )
 
 
@@ -159,6 +174,6 @@ def _shared_training(steps: tuple[PlanStep, ...], holders: dict[str, Holder]) ->
     return tuple(
         step
         if step.action != "train" or step.address in paid
-        else PlanStep(step.address, step.name, step.stage, step.action, "on the way of its run", step.num_bytes)
+        else replace(step, start="on the way of its run", wall_seconds=0.0, flops=0.0)
         for step in steps
     )

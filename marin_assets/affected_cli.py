@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from evals.takedown import Found, Holder, Selection, find_holders
-from evals.takedown_plan import NEEDS, PlanStep, TakedownPlan, plan_takedown, training_flops
+from evals.takedown_plan import PlanStep, TakedownPlan, missing_features, plan_takedown, training_flops
 from lineage.affected import Affected, affected_by, artifacts_of_stage
 from lineage.edges import LineageTables, lineage_tables
 from lineage.locate import locate
@@ -18,6 +19,7 @@ from lineage.store import Store
 from marin_assets.lineage_cli import stores_of
 
 LISTED_STEPS = 12
+MAX_WIDTH = 400
 CHECKPOINT_STAGE = "trainer.checkpoint"
 
 
@@ -30,7 +32,7 @@ def print_affected(
         print(json.dumps([_affected_record(*result) for result in results], indent=1, ensure_ascii=False))
         return
     for store, found, flops in results:
-        console.print(_affected_table(store.root, found))
+        print_whole(_affected_table(store.root, found), console)
         cost = found.cost
         console.print(
             f"{cost.num_artifacts} artifacts; to make them again: {cost.wall_seconds:,.1f} s ({cost.cpu_seconds:,.1f} CPU s), "
@@ -81,7 +83,7 @@ def _affected_table(root: str, found: Affected) -> Table:
         table.add_column(name, no_wrap=True)
     for name in ("s", "MB"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table.add_column("bad", no_wrap=True)
     for row in found.rows.iter_rows(named=True):
         numbers = (f"{row['wall_seconds']:.1f}", f"{row['num_bytes'] / 1e6:.1f}")
         made = row["created"][:19].replace("T", " ")
@@ -111,8 +113,8 @@ def print_takedown(
 
 def _print_takedown(store: Store, found: Found, plan: TakedownPlan, below: Affected | None, console: Console) -> None:
     if found.holders:
-        console.print(_holders_table(store.root, found.holders, plan))
-        console.print(_plan_table(plan.whole.steps))
+        print_whole(_holders_table(store.root, found.holders, plan), console)
+        print_whole(_plan_table(plan.whole.steps), console)
         whole = plan.whole
         console.print(
             f"all of it: {whole.wall_seconds:,.1f} s, {whole.num_bytes / 1e6:,.1f} MB, {whole.flops:.3g} training FLOPs",
@@ -125,8 +127,8 @@ def _print_takedown(store: Store, found: Found, plan: TakedownPlan, below: Affec
             f"{cost.num_bytes / 1e6:,.1f} MB, {_flops(store, below):.3g} training FLOPs",
             soft_wrap=True,
         )
-        for action in sorted({step.action for step in whole.steps} & NEEDS.keys()):
-            console.print(f"[yellow]'{action}' needs {NEEDS[action]}[/]", soft_wrap=True)
+        for what in missing_features(whole):
+            console.print(f"[yellow]{what}[/]", soft_wrap=True)
     else:
         console.print(f"{store.root}: nothing holds it", soft_wrap=True, markup=False)
     for address, why in found.unknown:
@@ -205,6 +207,13 @@ def _takedown_record(store: Store, found: Found, plan: TakedownPlan, below: Affe
             "num_bytes": plan.whole.num_bytes,
             "training_flops": plan.whole.flops,
         },
+        "missing_features": missing_features(plan.whole),
         "below": None if below is None else below.addresses,
         "unknown": [{"address": address, "why": why} for address, why in found.unknown],
     }
+
+
+def print_whole(table: Table, console: Console) -> None:
+    """Print a table as wide as it is: names and addresses are there to be copied, and a pipe has no width."""
+    needed = Measurement.get(console, console.options.update(max_width=MAX_WIDTH), table).maximum
+    Console(file=console.file, width=max(needed, console.width)).print(table)

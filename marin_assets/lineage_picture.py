@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lineage.store import Artifact
 
-BOX_WIDTH, BOX_HEIGHT = 236, 40
-COLUMN, ROW, MARGIN = 300, 52, 24
+BOX_WIDTH, BOX_HEIGHT = 252, 40
+COLUMN, ROW, MARGIN = 310, 48, 24
 LABEL_CHARS = 36
 SWEEPS = 6
 FAMILIES = {"datakit": "#2f6f4f", "lineage": "#8a5a00", "trainer": "#8b2c4a", "evals": "#2b5c9e"}

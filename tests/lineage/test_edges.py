@@ -1,0 +1,211 @@
+"""Lineage tables: always what the manifests say, on any storage, and every lie in them is named."""
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+from random_lineage import Parents, dags, reached, write, write_dag
+
+from lineage.edges import EDGES_FILE, LineageTables, lineage_tables, read_tables, rebuild_tables, save_tables
+from lineage.edges_check import check_lineage
+from lineage.manifest import MANIFEST_NAME
+from lineage.store import Store
+from lineage.walk import LineageGraph
+
+
+def a_store(factory: pytest.TempPathFactory, kind: str) -> Store:
+    folder = factory.mktemp("store")
+    if kind == "local":
+        return Store(str(folder))
+    return Store(f"memory://{folder.name}-{folder.parent.name}", scratch_folder=str(folder))
+
+
+def slow_tables(store: Store) -> tuple[set[tuple], set[tuple]]:
+    """(address, data version) of every manifest and (child, input, parent, version) of every input, one by one."""
+    artifacts = list(store.artifacts())
+    return (
+        {(a.spec.address, a.data_version) for a in artifacts},
+        {(a.spec.address, ref.name, ref.address, ref.data_version) for a in artifacts for ref in a.spec.inputs},
+    )
+
+
+def rows(tables: LineageTables) -> tuple[set[tuple], set[tuple]]:
+    return (
+        set(tables.artifacts.select("address", "data_version").iter_rows()),
+        set(tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows()),
+    )
+
+
+@given(dags(), st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=12), st.sampled_from(["local", "memory"]))
+@settings(max_examples=25, deadline=None)
+def test_tables_follow_commits_and_deletions(
+    tmp_path_factory: pytest.TempPathFactory, parents: Parents, edits: list[tuple[bool, int]], kind: str
+) -> None:
+    """Deletions and second commits between queries: the tables brought up to date are those made from nothing."""
+    store = a_store(tmp_path_factory, kind)
+    made = write_dag(store, parents)
+    assert rows(lineage_tables(store)) == slow_tables(store)
+    for ask, number in edits:
+        target = made[number % len(made)]
+        if store.open(target.spec.address) is None:
+            write(store, number % len(made), [made[i] for i in parents[number % len(made)]])
+        else:
+            store.delete(target)
+        if ask:
+            assert rows(lineage_tables(store)) == slow_tables(store)
+    assert rows(lineage_tables(store)) == slow_tables(store)
+    kept = read_tables(store)
+    assert kept is not None
+    again = rebuild_tables(store)
+    assert_frame_equal(kept.artifacts, again.artifacts)
+    assert_frame_equal(kept.edges, again.edges)
+
+
+@given(dags(max_nodes=14), st.data())
+@settings(max_examples=25, deadline=None)
+def test_walks_are_those_of_following_every_pair(
+    tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
+) -> None:
+    store = a_store(tmp_path_factory, "local")
+    made = write_dag(store, parents)
+    number = {artifact.spec.address: i for i, artifact in enumerate(made)}
+    graph = LineageGraph(lineage_tables(store))
+    start = data.draw(st.integers(0, len(made) - 1))
+    address = made[start].spec.address
+    for direction, walk in (("up", store.walk_up), ("down", store.walk_down)):
+        found = [number[a] for a in graph.walk(address, direction)]
+        assert sorted(found) == sorted(reached(parents, start, direction))
+        assert sorted(found) == sorted(number[a.spec.address] for a in walk(made[start]))
+        assert found[0] == start
+    ordered = [number[a] for a in graph.oldest_first(graph.addresses)]
+    assert sorted(ordered) == sorted(number.values())
+    for position, node in enumerate(ordered):
+        assert set(parents[node]) <= set(ordered[:position])
+
+
+def test_polars_reads_the_edges_from_the_bucket_alone(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[], [0], [0, 1]])
+    lineage_tables(store)
+    edges = pl.read_parquet(tmp_path / EDGES_FILE)
+    children = edges.filter(pl.col("parent_name") == "tests/n0")["child_name"].unique().sort().to_list()
+    assert children == [made[1].name, made[2].name]
+
+
+def test_a_manifest_is_opened_once(tmp_path: Path) -> None:
+    """The second query trusts its listing: what it did not open again it cannot have read."""
+    store = Store(str(tmp_path))
+    (made,) = write_dag(store, [[]])
+    before = lineage_tables(store)
+    path = tmp_path / made.spec.address / MANIFEST_NAME
+    stat = path.stat()
+    path.write_text("x" * stat.st_size)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert_frame_equal(lineage_tables(store).artifacts, before.artifacts)
+
+
+def test_files_of_two_writers_are_not_used_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[], [0]])
+    lineage_tables(store)
+    old = (tmp_path / EDGES_FILE).read_bytes()
+    write(store, 2, made)
+    lineage_tables(store)
+    (tmp_path / EDGES_FILE).write_bytes(old)
+    assert read_tables(store) is None
+    assert "two writers" in caplog.text
+    assert rows(lineage_tables(store)) == slow_tables(store)
+
+
+# --- the consistency check ---------------------------------------------------------------------------------------------
+
+
+@given(dags().filter(any), st.data())
+@settings(max_examples=20, deadline=None)
+def test_every_missing_and_every_forged_edge_is_named(
+    tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
+) -> None:
+    store = a_store(tmp_path_factory, "local")
+    made = write_dag(store, parents)
+    tables = lineage_tables(store)
+    assert check_lineage(store) == []
+    pairs = tables.edges.select("child", "input", "parent").rows()
+    dropped = data.draw(st.sets(st.sampled_from(pairs)))
+    child, parent = data.draw(st.sampled_from(made)), data.draw(st.sampled_from(made))
+    lie = (child.spec.address, "inputs.9", parent.spec.address)
+    edges = tables.edges.filter([row not in dropped for row in pairs])
+    extra = {"parent_data_version": parent.data_version, "child_name": child.name, "child_stage": "", "parent_name": ""}
+    row = dict(zip(("child", "input", "parent"), lie, strict=True)) | extra
+    save_tables(store, LineageTables(tables.artifacts, pl.concat([edges, pl.DataFrame([row], schema=edges.schema)])))
+    found = {(f.kind, f.artifact, f.input, f.parent) for f in check_lineage(store)}
+    assert found == {("missing_edge", *row) for row in dropped} | {("forged_edge", *lie)}
+    rebuild_tables(store)
+    assert check_lineage(store) == []
+
+
+def kinds(store: Store) -> set[tuple[str, str]]:
+    return {(finding.kind, finding.artifact.rsplit("/", 2)[0]) for finding in check_lineage(store)}
+
+
+def edit(store: Store, address: str, **changes: object) -> None:
+    path = Path(store.root) / address / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_forged_row_of_the_artifacts_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    write_dag(store, [[], [0]])
+    tables = lineage_tables(store)
+    lie = pl.when(pl.col("name") == "tests/n1").then(pl.lit("0" * 32)).otherwise("data_version")
+    save_tables(store, LineageTables(tables.artifacts.with_columns(data_version=lie), tables.edges))
+    assert kinds(store) == {("forged_artifact", "tests/n1")}
+
+
+def test_what_came_and_went_since_the_tables_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[], []])
+    lineage_tables(store)
+    write(store, 2, [])
+    store.delete(made[0])
+    assert kinds(store) == {("missing_artifact", "tests/n2"), ("forged_artifact", "tests/n0")}
+
+
+def test_manifests_that_disagree_with_each_other_are_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[], [], [0], [1]])
+    store.delete(made[0])
+    files = [{"path": "number.txt", "bytes": 1, "rows": None, "digest": "0" * 32}]
+    edit(store, made[1].spec.address, files=files)  # its data version is no longer that of its files
+    assert kinds(store) == {("lost_input", "tests/n2"), ("edited", "tests/n1"), ("lost_input", "tests/n3")}
+
+
+def test_an_input_that_was_made_again_with_other_bytes_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[], [0]])
+    store.delete(made[0])
+    with store.writing(made[0].spec) as out:
+        (out.folder / "number.txt").write_text("other bytes")
+    assert kinds(store) == {("swapped_input", "tests/n1")}
+
+
+def test_a_manifest_edited_into_another_identity_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[], [0]])
+    edit(store, made[1].spec.address, config={"number": 7})
+    assert kinds(store) == {("edited", "tests/n1")}
+    with pytest.raises(ValueError, match="was edited"):
+        lineage_tables(store)
+
+
+def test_a_folder_that_was_moved_by_hand_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    (made,) = write_dag(store, [[]])
+    moved = tmp_path / made.spec.address.replace("n0", "n9")
+    moved.parent.mkdir(parents=True)
+    (tmp_path / made.spec.address).rename(moved)
+    assert kinds(store) == {("moved", "tests/n9")}
