@@ -46,6 +46,8 @@ def to_jsonable(value: object, where: str = "config") -> Any:
 def from_jsonable[T](kind: type[T], value: object, where: str = "config") -> T:
     """Rebuild a dataclass (nested ones, tuples, mappings and optionals included) from what `to_jsonable` made.
 
+    The way back is exact: `to_jsonable` of the result gives the same JSON text, so an identity survives it.
+
     Raises: ValueError naming the field, the value found and what is allowed.
     """
     return typing.cast(T, _decode(kind, value, where))
@@ -71,7 +73,7 @@ def _decode(kind: Any, value: object, where: str) -> Any:
             raise ValueError(f"{where} is {value!r}; allowed: {', '.join(map(repr, arguments))}")
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return value  # as a float it would be written `1.0`, which is another identity than the `1` that was declared
     if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise ValueError(f"{where} is {value!r}; it must be {getattr(kind, '__name__', kind)}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lineage.config import from_jsonable, to_jsonable
+from lineage.digests import canonical_json
 from lineage.jobs import Launcher
 from lineage.manifest import Manifest
 from lineage.plan import Node, NodeInput, Stage, build
@@ -119,7 +120,7 @@ def node_of(manifest: Manifest, registry: Registry, nodes: Mapping[str, Node]) -
     """The node that a manifest describes, over the nodes of its inputs (by address)."""
     spec, known = manifest.spec, registry[manifest.spec.stage]
     config = from_jsonable(known.config, dict(spec.config), spec.name)
-    if to_jsonable(config) != spec.config:
+    if canonical_json(to_jsonable(config)) != canonical_json(spec.config):
         raise ValueError(
             f"{spec.name}: its config does not survive {known.config.__name__} (a field was added since, or left out of the "
             f"identity); recorded {spec.config}, read back {to_jsonable(config)}: use the checkout that made it"

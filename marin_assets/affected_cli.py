@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import polars as pl
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -127,12 +128,20 @@ def _print_takedown(store: Store, found: Found, plan: TakedownPlan, below: Affec
             f"{cost.num_bytes / 1e6:,.1f} MB, {_flops(store, below):.3g} training FLOPs",
             soft_wrap=True,
         )
+        console.print(f"made from them and not searched for excerpts: {_others(found, below)}", soft_wrap=True)
         for what in missing_features(whole):
             console.print(f"[yellow]{what}[/]", soft_wrap=True)
     else:
         console.print(f"{store.root}: nothing holds it", soft_wrap=True, markup=False)
     for address, why in found.unknown:
         console.print(f"[yellow]unknown: {escape(address)}: {escape(why)}[/]", soft_wrap=True)
+
+
+def _others(found: Found, below: Affected) -> str:
+    """Stages of what was made from the holders without being one (an audit may quote a document, a tokenizer counted it)."""
+    holders = pl.Series([holder.artifact.spec.address for holder in found.holders]).implode()
+    counts = below.rows.filter(~pl.col("address").is_in(holders)).group_by("stage").len().sort("stage")
+    return ", ".join(f"{stage} x{count}" for stage, count in counts.iter_rows()) or "nothing"
 
 
 def _holders_table(root: str, holders: Iterable[Holder], plan: TakedownPlan) -> Table:

@@ -1,5 +1,6 @@
 """Configs as JSON: strict both ways."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.config import from_jsonable, to_jsonable
+from lineage.digests import canonical_json
 from lineage.fingerprint import code_fingerprint
 
 
@@ -31,13 +33,17 @@ class Tree:
     path: str = field(default="", metadata={"identity": False})
 
 
-leaves = st.builds(Leaf, st.dictionaries(st.text(), st.floats(allow_nan=False)), st.sampled_from(["a", "b"]))
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-1000, 1000)  # `low=50` is allowed where a float is
+leaves = st.builds(Leaf, st.dictionaries(st.text(), numbers), st.sampled_from(["a", "b"]))
 trees = st.builds(Tree, st.text(), st.lists(leaves).map(tuple), st.none() | st.integers(), st.booleans())
 
 
 @given(trees)
 def test_a_config_survives_json(tree: Tree) -> None:
-    assert from_jsonable(Tree, to_jsonable(tree)) == tree
+    """Value and text: `50` that came back as `50.0` is equal, and another identity."""
+    back = from_jsonable(Tree, json.loads(json.dumps(to_jsonable(tree))))
+    assert back == tree
+    assert canonical_json(to_jsonable(back)) == canonical_json(to_jsonable(tree))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,267 @@
+"""Takedowns on real stores: who holds a document is who has its bytes, and the steps are those whose batch had its tokens."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evals.takedown import Found, Selection, find_holders
+from evals.takedown_plan import missing_features, plan_takedown, training_flops
+from lineage.config import to_jsonable
+from lineage.digests import text_digest
+from lineage.edges import lineage_tables
+from lineage.mixture import MIXTURE, MixtureConfig, Phase, freeze_mixture
+from lineage.order import DataOrder
+from lineage.spec import ArtifactSpec
+from lineage.store import Artifact, Store
+from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.config import LlamaConfig
+
+SEQ_LEN, BATCH = 8, 3
+SAVED = (4, 8, 12)
+MODEL = LlamaConfig(64, 8, 16, 1, 2, 1, SEQ_LEN)
+
+
+@dataclass(frozen=True)
+class Component:
+    """One source: the length in tokens of each document, and which of them the corpus dropped or held out."""
+
+    name: str
+    lengths: tuple[int, ...]
+    dropped: frozenset[int] = frozenset()
+    heldout: frozenset[int] = frozenset()
+    licence: str = "CC0"
+    shared: int = 0
+    """Its first documents are, word for word, those of every other source."""
+
+    def ids(self) -> list[str]:
+        return [text_digest(f"{'shared' if i < self.shared else self.name} {i}") for i in range(len(self.lengths))]
+
+    def trained(self) -> list[int]:
+        return [i for i in range(len(self.lengths)) if i not in self.dropped | self.heldout]
+
+
+@dataclass(frozen=True)
+class World:
+    """A small lab: every component's artifacts, one mixture of all, three checkpoints of one run."""
+
+    store: Store
+    components: tuple[Component, ...]
+    checkpoints: tuple[Artifact, ...]
+    order: DataOrder
+
+    def found(self, **selection: object) -> Found:
+        return find_holders(self.store, lineage_tables(self.store), Selection(**selection))  # pyrefly: ignore
+
+
+def write(
+    store: Store, stage: str, key: str, name: str, files: dict[str, list[str]], extra: dict, **inputs: Artifact
+) -> Artifact:
+    refs = tuple(artifact.ref(label) for label, artifact in inputs.items())
+    with store.writing(ArtifactSpec((key,), name, stage, "1", {"source": name}, refs)) as out:
+        for path, ids in files.items():
+            (out.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            pl.DataFrame({"id": sorted(ids)}, schema={"id": pl.String}).write_parquet(out.folder / path)
+        out.extra.update(extra)
+    return out.artifact
+
+
+def cache_of(store: Store, component: Component) -> Artifact:
+    """Raw, normalized, corpus and token cache of a component; every document's tokens are its own number."""
+    ids, name = component.ids(), component.name
+    source = {"source": {"name": name, "licence": component.licence}}
+    raw = write(store, "datakit.raw", "raw", name, {"files/x.parquet": ids[:1]}, source)
+    normalized = write(store, "datakit.normalize", "normalized", name, {"documents/part-0.parquet": ids}, {}, raw=raw)
+    train = component.trained()
+    splits = {"train/part-0.parquet": [ids[i] for i in train], "heldout/part-0.parquet": [ids[i] for i in component.heldout]}
+    corpus = write(store, "datakit.corpus", "corpus", name, splits, {}, normalized=normalized)
+    spec = ArtifactSpec(("cache",), name, "datakit.token_cache", "1", {}, (corpus.ref("corpus"),))
+    with store.writing(spec) as out:
+        documents = [(ids[i], np.full(component.lengths[i], i)) for i in sorted(train, key=lambda i: ids[i])]
+        shards = [write_token_shard(out.folder, f"s{s}", documents[s::2], "uint16") for s in range(2)]
+        out.extra["tokens"] = tokens_extra(name, "uint16", 64, "tok", None, None, shards)
+    return out.artifact
+
+
+def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ...]) -> World:
+    store = Store(str(root))
+    caches = tuple(cache_of(store, component) for component in components)
+    config = MixtureConfig("m", phases, seed=3, block_size=6)
+    refs = tuple(cache.ref(f"caches.{i}") for i, cache in enumerate(caches))
+    with store.writing(ArtifactSpec(("mixture",), None, MIXTURE.name, "1", to_jsonable(config), refs)) as out:
+        freeze_mixture(out, config, caches)
+    run = {"name": "r", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCH}
+    saved = []
+    for step in SAVED:
+        ref = out.artifact.ref("mixture")
+        spec = ArtifactSpec(("checkpoint",), f"step-{step}", "trainer.checkpoint", "2", {"run": run, "step": step}, (ref,))
+        with store.writing(spec) as checkpoint:
+            (checkpoint.folder / "weights").write_bytes(bytes(step))
+        saved.append(checkpoint.artifact)
+    return World(store, components, tuple(saved), DataOrder.open(out.artifact, SEQ_LEN))
+
+
+def scanned(lab: World, documents: set[str], num_steps: int) -> set[int]:
+    """Steps whose batch holds a token of one of the documents, by reading every batch forward."""
+    steps = set()
+    for index in range(num_steps * BATCH):
+        component, sequence = lab.order.sequence_at(index)
+        cache = lab.order.caches[lab.order.names.index(component)]
+        between = cache.documents_between(sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN)
+        if documents & {document for document, _, _ in between}:
+            steps.add(index // BATCH)
+    return steps
+
+
+@st.composite
+def components(draw: st.DrawFn, name: str) -> Component:
+    lengths = tuple(draw(st.lists(st.integers(1, 40), min_size=2, max_size=7)))
+    away = draw(st.sets(st.integers(0, len(lengths) - 2), max_size=2))
+    heldout = frozenset(i for i in away if draw(st.booleans()))
+    lengths = (*lengths[:-1], lengths[-1] + SEQ_LEN)  # at least one sequence of each component
+    return Component(name, lengths, frozenset(away) - heldout, heldout, shared=draw(st.integers(0, 2)))
+
+
+PHASES = st.sampled_from(
+    [
+        (Phase(0, {"a": 1.0, "b": 1.0}),),
+        (Phase(0, {"a": 1.0}), Phase(12, {"a": 0.1, "b": 1.0})),
+        (Phase(0, {"b": 1.0}), Phase(24, {"a": 1.0})),
+    ]
+)
+
+
+@given(components("a"), components("b"), PHASES, st.data())
+@settings(max_examples=25, deadline=None)
+def test_holders_and_steps_are_those_of_reading_everything(
+    tmp_path_factory: pytest.TempPathFactory, a: Component, b: Component, phases: tuple[Phase, ...], data: st.DataObject
+) -> None:
+    lab = world(tmp_path_factory.mktemp("lab"), (a, b), phases)
+    chosen = data.draw(st.sets(st.sampled_from([*a.ids(), *b.ids()]), min_size=1, max_size=3))
+    found = lab.found(documents=tuple(sorted(chosen)))
+    counts = {
+        (h.role, h.artifact.spec.partition): h.num_selected
+        for h in found.holders
+        if h.role in ("normalized", "corpus", "cache")
+    }
+    wanted = {}
+    for component in (a, b):
+        ids = component.ids()
+        here = {
+            "normalized": chosen & set(ids),
+            "corpus": chosen & {ids[i] for i in range(len(ids)) if i not in component.dropped},
+            "cache": chosen & {ids[i] for i in component.trained()},
+        }
+        wanted |= {(role, component.name): len(held) for role, held in here.items() if held}
+    assert counts == wanted
+    in_caches = any(role == "cache" for role, _ in wanted)
+    assert [h.role for h in found.holders].count("mixture") == int(in_caches)
+    steps = {h.artifact.spec.config["step"]: set(h.steps) for h in found.holders if h.role == "checkpoint"}
+    assert steps == ({step: scanned(lab, chosen, step) for step in SAVED} if in_caches else {})
+    check_plans(lab, found, chosen)
+
+
+def check_plans(lab: World, found: Found, chosen: set[str]) -> None:
+    """Every plan starts clean, as late as it can, at the cost that the steps have."""
+    plans = plan_takedown(found)
+    per_step = MODEL.training_flops_per_token(SEQ_LEN) * BATCH * SEQ_LEN
+    flops = []
+    for holder in (h for h in found.holders if h.role == "checkpoint"):
+        last = holder.artifact.spec.config["step"]
+        step = plans.each[holder.artifact.spec.address].steps[-1]
+        seen = scanned(lab, chosen, last)
+        if not seen:
+            assert step.action == "keep"
+        elif holder.is_whole:
+            assert step.action == "delete"
+        else:
+            start = max((s for s in SAVED if s <= min(seen)), default=0)
+            assert (step.action, step.first_step) == ("train", start)
+            assert step.flops == pytest.approx((last - start) * per_step)
+            assert not scanned(lab, chosen, start)
+            flops.append(step.flops)
+    assert plans.whole.flops == pytest.approx(max(flops, default=0.0))
+    addresses = [step.address for step in plans.whole.steps]
+    assert sorted(set(addresses)) == sorted(addresses) == sorted(h.artifact.spec.address for h in found.holders)
+
+
+A = Component("a", (20, 30, 12), licence="PSF-2.0")
+B = Component("b", (25, 9, 31, 4), licence="public domain", shared=1)
+BOTH = (Phase(0, {"a": 1.0, "b": 1.0}),)
+
+
+@given(PHASES)
+@settings(max_examples=3, deadline=None)
+def test_a_source_is_all_of_its_documents(tmp_path_factory: pytest.TempPathFactory, phases: tuple[Phase, ...]) -> None:
+    """The component's steps by one pass over the order are those of asking for every document of it."""
+    lab = world(tmp_path_factory.mktemp("lab"), (A, B), phases)
+    found = lab.found(source="b")
+    assert {(h.role, h.artifact.spec.partition) for h in found.holders if h.role not in ("mixture", "checkpoint")} == {
+        (role, "b") for role in ("raw", "normalized", "corpus", "cache")
+    }
+    for holder in (h for h in found.holders if h.role == "checkpoint"):
+        assert set(holder.steps) == scanned(lab, set(B.ids()), holder.artifact.spec.config["step"])
+
+
+def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp_path: Path) -> None:
+    lab = world(tmp_path, (A, B), BOTH)
+    plan = plan_takedown(lab.found(source="b")).whole
+    actions = {(step.stage, step.action) for step in plan.steps}
+    deleted = {("datakit.raw", "delete"), ("datakit.normalize", "delete"), ("datakit.corpus", "delete")}
+    assert actions == deleted | {
+        ("datakit.token_cache", "delete"),
+        ("lineage.mixture", "rebuild"),
+        ("trainer.checkpoint", "train"),
+    }
+    mixture = next(step for step in plan.steps if step.stage == "lineage.mixture")
+    assert mixture.start == "its caches, without b"
+    assert missing_features(plan) == []
+
+
+def test_a_licence_is_found_by_a_part_of_its_text_in_any_case(tmp_path: Path) -> None:
+    lab = world(tmp_path, (A, B), BOTH)
+    found = {h.artifact.spec.partition for h in lab.found(licence="psf").holders if h.role == "cache"}
+    assert found == {"a"}
+    assert lab.found(licence="GPL").holders == ()
+
+
+def test_the_same_text_in_two_sources_is_found_in_both(tmp_path: Path) -> None:
+    lab = world(tmp_path, (replace(A, shared=1), B), BOTH)
+    found = lab.found(documents=(A.ids()[0] if A.shared else B.ids()[0],))
+    assert {h.artifact.spec.partition for h in found.holders if h.role == "cache"} == {"a", "b"}
+    assert next(h for h in found.holders if h.role == "mixture").components == ("a", "b")
+    assert missing_features(plan_takedown(found).whole)[0].startswith("no data stage takes a list")
+
+
+def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
+    """Without its raw artifact a normalized set has no licence; without a cache a checkpoint has no steps."""
+    lab = world(tmp_path, (A, B), BOTH)
+    by_key = {(a.spec.key[0], a.spec.partition): a for a in lab.store.artifacts()}
+    lab.store.delete(by_key["raw", "a"])
+    lab.store.delete(by_key["cache", "b"])
+    found = lab.found(licence="PSF")
+    told = " ".join(f"{address}: {why}" for address, why in found.unknown)
+    assert "normalized/a" in told and "raw that it was made from is gone" in told
+    assert "mixture" in told and "its cache cache/b" in told
+    document = lab.found(documents=(A.ids()[0],))
+    assert sum("data order cannot be opened" in why for _, why in document.unknown) == len(SAVED)
+    assert {h.role for h in document.holders} == {"normalized", "corpus", "cache", "mixture"}
+
+
+def test_a_selection_is_one_of_the_three(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="this names 2"):
+        Selection(documents=("0" * 32,), source="a")
+    with pytest.raises(ValueError, match="'xyz' is not 32"):
+        Selection(documents=("xyz",))
+
+
+def test_only_checkpoints_have_training_flops(tmp_path: Path) -> None:
+    lab = world(tmp_path, (A, B), BOTH)
+    assert training_flops(lab.checkpoints[1].manifest) == pytest.approx(2 * training_flops(lab.checkpoints[0].manifest))
+    mixture = next(a for a in lab.store.artifacts() if a.spec.stage == MIXTURE.name)
+    with pytest.raises(ValueError, match=r"only trainer\.checkpoint"):
+        training_flops(mixture.manifest)
