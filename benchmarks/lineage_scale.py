@@ -54,10 +54,10 @@ def timed[T](what: str, work: Callable[[], T]) -> T:
 
 def write_manifests(root: Path, count: int, inputs: int) -> str:
     """Manifests as the store would leave them; the address of the last."""
-    chance, layer, refs = random.Random(7), max(1, count // LAYERS), list[InputRef]()
+    chance, layer, refs, above = random.Random(7), max(1, count // LAYERS), list[InputRef](), list[InputRef]()
     for number in range(count):
-        start = number // layer * layer
-        above = refs[max(0, start - layer) : start]
+        if number % layer == 0:
+            above = refs[-layer:]
         chosen = chance.sample(above, min(inputs, len(above)))
         named = tuple(InputRef(f"inputs.{i}", r.key, r.partition, r.data_version, r.address) for i, r in enumerate(chosen))
         manifest = _manifest(number, named)

@@ -90,7 +90,7 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
     made = tables_of([(address, manifest, current[address]) for address, manifest in read.items()])
     tables = made if kept is None else _merge(kept, made, gone | set(fresh))
     log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, len(read), len(gone))
-    if save:
+    if save and (stamps or kept is not None):  # a root without anything is left as it is
         _save_if_allowed(store, tables)
     return tables
 

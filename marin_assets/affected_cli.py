@@ -115,7 +115,7 @@ def print_takedown(
 def _print_takedown(store: Store, found: Found, plan: TakedownPlan, below: Affected | None, console: Console) -> None:
     if found.holders:
         print_whole(_holders_table(store.root, found.holders, plan), console)
-        print_whole(_plan_table(plan.whole.steps), console)
+        print_whole(_plan_table(plan.whole.steps, found.holders), console)
         whole = plan.whole
         console.print(
             f"all of it: {whole.wall_seconds:,.1f} s, {whole.num_bytes / 1e6:,.1f} MB, {whole.flops:.3g} training FLOPs",
@@ -153,17 +153,21 @@ def _holders_table(root: str, holders: Iterable[Holder], plan: TakedownPlan) -> 
         table.add_column(name, justify="right", no_wrap=True)
     for holder in holders:
         own = plan.each[holder.artifact.spec.address]
-        step = holder.artifact.spec.config.get("step")
-        counts = f"{holder.num_selected:,} of {holder.num_documents:,}" if holder.num_documents else ""
+        counts = f"{holder.num_selected:,} of {holder.num_documents:,}"
         table.add_row(
-            escape(holder.artifact.name) + (f" step {step}" if step is not None else ""),
-            counts,
+            _name(holder),
+            counts if holder.num_selected else "in some file",
             _steps_text(holder),
             f"{own.wall_seconds:,.1f}",
             f"{own.num_bytes / 1e6:,.1f}",
             f"{own.flops:.3g}" if own.flops else "",
         )
     return table
+
+
+def _name(holder: Holder) -> str:
+    step = holder.artifact.spec.config.get("step")
+    return escape(holder.artifact.name) + (f" step {step}" if step is not None else "")
 
 
 def _steps_text(holder: Holder) -> str:
@@ -176,17 +180,18 @@ def _steps_text(holder: Holder) -> str:
     return f"{len(holder.steps):,}: {listed}" + (f", ... to {holder.steps[-1]:,}" if more > 0 else "")
 
 
-def _plan_table(steps: Iterable[PlanStep]) -> Table:
+def _plan_table(steps: Iterable[PlanStep], holders: Iterable[Holder]) -> Table:
     table = Table(title="cheapest plan for all of them", title_style="bold", header_style="bold", pad_edge=False)
     table.add_column("do", no_wrap=True)
     table.add_column("artifact")
     table.add_column("from")
     for name in ("s", "MB", "FLOPs"):
         table.add_column(name, justify="right", no_wrap=True)
+    names = {holder.artifact.spec.address: _name(holder) for holder in holders}
     for step in steps:
         flops = f"{step.flops:.3g}" if step.flops else ""
         numbers = (f"{step.wall_seconds:,.1f}", f"{step.num_bytes / 1e6:,.1f}", flops)
-        table.add_row(step.action, escape(step.name), escape(step.start), *numbers)
+        table.add_row(step.action, names[step.address], escape(step.start), *numbers)
     return table
 
 

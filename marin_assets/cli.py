@@ -7,6 +7,7 @@ each of them seconds that a shard of text does not (measured 2026-11-21: 6 s of 
 import datetime
 import logging
 import warnings
+from pathlib import Path
 from typing import Annotated
 
 import typer

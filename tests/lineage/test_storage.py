@@ -121,3 +121,25 @@ def test_a_second_writer_of_a_remote_identity_is_discarded(tmp_path: Path) -> No
     assert first.artifact.data_version == second.artifact.data_version
     assert store.storage.folders(SPEC.address) == [second.artifact.manifest.data_folder]
     assert list((tmp_path / "scratch" / "writing").iterdir()) == [], "neither working folder stays"
+
+
+def test_replace_writes_over_and_reads_back(storage: Storage) -> None:
+    assert storage.read_bytes("t/x.bin") is None
+    for data in (b"first", b"", b"second, longer"):
+        storage.replace("t/x.bin", data)
+        assert storage.read_bytes("t/x.bin") == data
+
+
+def test_stamps_name_every_file_and_change_with_its_bytes(storage: Storage) -> None:
+    assert storage.stamps("m.json") == {}
+    for address in ("a/1/m.json", "a/2/m.json", "b/m.json", "b.json", ".work/w/m.json"):
+        assert storage.create(address, "x")
+    before = storage.stamps("m.json")
+    assert list(before) == list(storage.find("", "m.json")) == ["a/1/m.json", "a/2/m.json", "b/m.json"]
+    assert storage.stamps("m.json") == before
+    storage.replace("a/2/m.json", b"y")
+    storage.delete("b/m.json")
+    after = storage.stamps("m.json")
+    assert after.keys() == {"a/1/m.json", "a/2/m.json"}
+    assert after["a/1/m.json"] == before["a/1/m.json"]
+    assert after["a/2/m.json"] != before["a/2/m.json"]

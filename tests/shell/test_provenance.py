@@ -2,6 +2,8 @@
 
 import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +169,18 @@ def test_a_difference_in_an_old_artifact_is_named(sailed: Sailed, tmp_path: Path
     assert first is not None
     assert (first.name, first.outcome) == (raw.name, "differs")
     assert f"{len(raw.files())} of {len(raw.files())} files" in first.detail
+
+
+def test_a_bucket_alone_is_asked_without_dagster(sailed: Sailed) -> None:
+    root, name = sailed.lab.ferry_store.root, final_checkpoint(sailed).name
+    program = (
+        "import sys\nfrom marin_assets.cli import app\n"
+        "for question in (['lineage', sys.argv[2]], ['affected', '--source', 'vendored_prose']):\n"
+        "    app([*question, '--root', sys.argv[1]], standalone_mode=False)\n"
+        "assert not any(name.split('.')[0] == 'dagster' for name in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, root, name], cwd=repository(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_question_without_a_subject_is_refused() -> None:
