@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from lineage.batches import BatchSchedule
 from lineage.edges import LineageTables, open_all
 from lineage.exposure import exposures
 from lineage.order import DataOrder
@@ -206,17 +207,17 @@ def _checkpoints(
     unknown: list[tuple[str, str]],
 ) -> list[Holder]:
     holders: list[Holder] = []
-    read: dict[tuple[str, int, int], _Reads] = {}
+    read: dict[tuple[str, int, BatchSchedule], _Reads] = {}
     for artifact in artifacts:
         mixture = mixtures.get(next(ref.address for ref in artifact.spec.inputs if ref.name == "mixture"))
         if mixture is None:
             continue
         run = artifact.spec.config["run"]
-        seq_len, batch_size, step = run["seq_len"], run["batch_size"], artifact.spec.config["step"]
-        place = (mixture.artifact.spec.address, seq_len, batch_size)
+        batches, step = BatchSchedule.from_record(run["batch_size"]), artifact.spec.config["step"]
+        place = (mixture.artifact.spec.address, run["seq_len"], batches)
         try:
             if place not in read:
-                read[place] = _Reads(mixture, seq_len, batch_size, selection)
+                read[place] = _Reads(mixture, run["seq_len"], batches, selection)
         except ValueError as error:
             unknown.append((artifact.spec.address, f"its data order cannot be opened: {error}"))
             continue
@@ -229,16 +230,18 @@ def _checkpoints(
 class _Reads:
     """The data order of a mixture at one geometry, opened once for all checkpoints of it."""
 
-    def __init__(self, mixture: Holder, seq_len: int, batch_size: int, selection: Selection):
+    def __init__(self, mixture: Holder, seq_len: int, batches: BatchSchedule, selection: Selection):
         self.order = DataOrder.open(mixture.artifact, seq_len)
-        self.components, self.batch_size, self.documents = mixture.components, batch_size, selection.documents
+        self.components, self.batches, self.documents = mixture.components, batches, selection.documents
 
     def steps(self, num_steps: int) -> tuple[int, ...]:
         """Steps under `num_steps` that read a selected document; without documents, any sequence of the components."""
         if self.documents:
             chosen = {component: sorted(set(self.documents)) for component in self.components}
-            seen = exposures(self.order, chosen, batch_size=self.batch_size, num_steps=num_steps)
+            seen = exposures(self.order, chosen, batches=self.batches, num_steps=num_steps)
             return tuple(seen["step"].unique().sort().to_list())
         wanted = [self.order.names.index(component) for component in self.components]
-        components, _ = self.order.locate(np.arange(num_steps * self.batch_size))
-        return tuple(np.unique(np.flatnonzero(np.isin(components, wanted)) // self.batch_size).tolist())
+        components, _ = self.order.locate(np.arange(self.batches.first(num_steps)))
+        firsts = np.array([self.batches.first(step) for step in range(num_steps)])
+        read = np.flatnonzero(np.isin(components, wanted))
+        return tuple(np.unique(np.searchsorted(firsts, read, side="right") - 1).tolist())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from evals.takedown import Found, Holder
+from lineage.batches import BatchSchedule
 from lineage.config import from_jsonable
 from lineage.edges import process_of
 from lineage.manifest import Manifest
@@ -96,8 +97,13 @@ def training_flops(manifest: Manifest, from_step: int = 0) -> float:
         raise ValueError(f"{manifest.spec.name} was made by {manifest.spec.stage}; only trainer.checkpoint has training FLOPs")
     run = manifest.spec.config["run"]
     model = from_jsonable(LlamaConfig, run["model"], f"{manifest.spec.name}.run.model")
-    tokens = (manifest.spec.config["step"] - from_step) * run["batch_size"] * run["seq_len"]
-    return model.training_flops_per_token(run["seq_len"]) * tokens
+    return model.training_flops_per_token(run["seq_len"]) * _tokens_since(manifest, from_step)
+
+
+def _tokens_since(manifest: Manifest, from_step: int) -> int:
+    run, last = manifest.spec.config["run"], manifest.spec.config["step"]
+    batches = BatchSchedule.from_record(run["batch_size"])
+    return (batches.first(last) - batches.first(from_step)) * run["seq_len"]
 
 
 def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
@@ -141,11 +147,11 @@ def _step_of(holder: Holder) -> int:
 
 
 def _training(holder: Holder, start: Holder | None) -> PlanStep:
-    """Seconds in proportion to the steps that are trained again."""
-    manifest, last = holder.artifact.manifest, _step_of(holder)
+    """Seconds in proportion to the tokens that are trained on again."""
+    manifest = holder.artifact.manifest
     first = 0 if start is None else _step_of(start)
     where = "step 0" if start is None else f"step {first} ({start.artifact.spec.address})"
-    seconds = manifest.resources.wall_seconds * (last - first) / last
+    seconds = manifest.resources.wall_seconds * _tokens_since(manifest, first) / _tokens_since(manifest, 0)
     return replace(_step(holder, "train", where, seconds), flops=training_flops(manifest, first), first_step=first)
 
 

@@ -3,7 +3,7 @@
 Inside, a config is a frozen dataclass whose `__post_init__` refuses bad values by name. Outside it is plain JSON.
 
 Sum types are unions of dataclasses told apart by a tag: a field `kind: Literal["lion"] = "lion"`. One member may do without,
-the one that was there before there was a choice; whatever has no `kind` is that one.
+the one that was there before there was a choice; whatever has no `kind` is that one. Without any tag, fields decide.
 """
 
 import dataclasses
@@ -86,12 +86,7 @@ def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
     unknown = sorted(set(value) - set(fields))
     if unknown:
         raise ValueError(f"{where} has no field {unknown[0]!r}; {kind.__name__} allows: {', '.join(sorted(fields))}")
-    required = {
-        name
-        for name, field in fields.items()
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
-    missing = sorted(required - set(value))
+    missing = sorted(_required(kind) - set(value))
     if missing:
         raise ValueError(f"{where} lacks the field {missing[0]!r} of {kind.__name__}")
     hints = typing.get_type_hints(kind)
@@ -117,6 +112,8 @@ def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
 
 def _tagged(records: list[Any], value: Mapping, where: str) -> Any:
     by_tag = {_tag(kind): kind for kind in records}
+    if by_tag.keys() == {None}:
+        return _by_fields(records, value, where)
     if len(by_tag) < len(records):
         names = ", ".join(kind.__name__ for kind in records)
         raise TypeError(f"{where}: of {names} two have the same {TAG!r} or none; JSON could not tell them apart")
@@ -124,6 +121,25 @@ def _tagged(records: list[Any], value: Mapping, where: str) -> Any:
         allowed = [f"{tag!r} ({kind.__name__})" if tag else f"no {TAG} ({kind.__name__})" for tag, kind in by_tag.items()]
         raise ValueError(f"{where}.{TAG} is {value.get(TAG)!r}; allowed: {', '.join(allowed)}")
     return by_tag[value.get(TAG)]
+
+
+def _by_fields(records: list[Any], value: Mapping, where: str) -> Any:
+    """The one member of a union without tags that has all the fields written, and all of whose required fields are written."""
+    fits = [kind for kind in records if _required(kind) <= set(value) <= {f.name for f in dataclasses.fields(kind)}]
+    names = ", ".join(kind.__name__ for kind in fits or records)
+    if len(fits) > 1:
+        raise TypeError(f"{where}: of {names} two have the same fields and no {TAG!r}; JSON could not tell them apart")
+    if not fits:
+        raise ValueError(f"{where} has the fields {', '.join(sorted(value))}, which are those of none of {names}")
+    return fits[0]
+
+
+def _required(kind: Any) -> set[str]:
+    return {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
 
 
 def _tag(kind: Any) -> str | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evals.takedown import Found, Selection, find_holders
 from evals.takedown_plan import missing_features, plan_takedown, training_flops
+from lineage.batches import BatchPhase, BatchSchedule
 from lineage.config import to_jsonable
 from lineage.digests import text_digest
 from lineage.edges import lineage_tables
@@ -21,7 +22,8 @@ from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig
 
-SEQ_LEN, BATCH = 8, 3
+SEQ_LEN = 8
+BATCHES = BatchSchedule((BatchPhase(0, 2), BatchPhase(5, 4)))
 SAVED = (4, 8, 12)
 MODEL = LlamaConfig(64, 8, 16, 1, 2, 1, SEQ_LEN)
 
@@ -94,7 +96,7 @@ def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ..
     refs = tuple(cache.ref(f"caches.{i}") for i, cache in enumerate(caches))
     with store.writing(ArtifactSpec(("mixture",), None, MIXTURE.name, "1", to_jsonable(config), refs)) as out:
         freeze_mixture(out, config, caches)
-    run = {"name": "r", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCH}
+    run = {"name": "r", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCHES.to_record()}
     saved = []
     for step in SAVED:
         ref = out.artifact.ref("mixture")
@@ -108,12 +110,12 @@ def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ..
 def scanned(lab: World, documents: set[str], num_steps: int) -> set[int]:
     """Steps whose batch holds a token of one of the documents, by reading every batch forward."""
     steps = set()
-    for index in range(num_steps * BATCH):
+    for index, step in enumerate(s for s in range(num_steps) for _ in range(BATCHES.size(s))):
         component, sequence = lab.order.sequence_at(index)
         cache = lab.order.caches[lab.order.names.index(component)]
         between = cache.documents_between(sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN)
         if documents & {document for document, _, _ in between}:
-            steps.add(index // BATCH)
+            steps.add(step)
     return steps
 
 
@@ -168,7 +170,7 @@ def test_holders_and_steps_are_those_of_reading_everything(
 def check_plans(lab: World, found: Found, chosen: set[str]) -> None:
     """Every plan starts clean, as late as it can, at the cost that the steps have."""
     plans = plan_takedown(found)
-    per_step = MODEL.training_flops_per_token(SEQ_LEN) * BATCH * SEQ_LEN
+    per_sequence = MODEL.training_flops_per_token(SEQ_LEN) * SEQ_LEN
     flops = []
     for holder in (h for h in found.holders if h.role == "checkpoint"):
         last = holder.artifact.spec.config["step"]
@@ -181,7 +183,7 @@ def check_plans(lab: World, found: Found, chosen: set[str]) -> None:
         else:
             start = max((s for s in SAVED if s <= min(seen)), default=0)
             assert (step.action, step.first_step) == ("train", start)
-            assert step.flops == pytest.approx((last - start) * per_step)
+            assert step.flops == pytest.approx(sum(BATCHES.size(s) for s in range(start, last)) * per_sequence)
             assert not scanned(lab, chosen, start)
             flops.append(step.flops)
     assert plans.whole.flops == pytest.approx(max(flops, default=0.0))
@@ -261,7 +263,8 @@ def test_a_selection_is_one_of_the_three(tmp_path: Path) -> None:
 
 def test_only_checkpoints_have_training_flops(tmp_path: Path) -> None:
     lab = world(tmp_path, (A, B), BOTH)
-    assert training_flops(lab.checkpoints[1].manifest) == pytest.approx(2 * training_flops(lab.checkpoints[0].manifest))
+    ratio = training_flops(lab.checkpoints[1].manifest) / training_flops(lab.checkpoints[0].manifest)
+    assert ratio == pytest.approx((5 * 2 + 3 * 4) / (4 * 2))
     mixture = next(a for a in lab.store.artifacts() if a.spec.stage == MIXTURE.name)
     with pytest.raises(ValueError, match=r"only trainer\.checkpoint"):
         training_flops(mixture.manifest)

@@ -95,10 +95,17 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Muddle:
-    """A sum type that JSON cannot tell apart."""
+class Twin:
+    """The fields of the first, and no tag either."""
 
-    member: First | Leaf
+    size: int
+
+
+@dataclass(frozen=True)
+class Muddle:
+    """A sum type that JSON cannot tell apart by tags; by fields it can tell a leaf from the other two."""
+
+    member: First | Twin | Leaf
 
 
 @pytest.mark.parametrize("member", [First(1), First(1, 2), Second(1), Third(1), None])
@@ -115,8 +122,15 @@ def test_a_field_that_came_later_is_written_only_where_it_says_something() -> No
 def test_a_tag_that_is_unknown_or_missing_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"member.kind is 'x'; allowed: no kind \(First\), 'second' \(Second\), 'third'"):
         from_jsonable(Choice, {"member": {"kind": "x", "size": 1}})
-    with pytest.raises(TypeError, match="of First, Leaf two have the same 'kind' or none"):
+    with pytest.raises(TypeError, match="of First, Twin two have the same fields and no 'kind'"):
         from_jsonable(Muddle, {"member": {"size": 1}})
+
+
+def test_members_without_tags_are_told_apart_by_their_fields() -> None:
+    for member in (Leaf({"x": 1.5}, "b"), First(1, 2)):
+        assert from_jsonable(Muddle, to_jsonable(Muddle(member))) == Muddle(member)
+    with pytest.raises(ValueError, match=r"member has the fields odd, which are those of none of First, Twin, Leaf"):
+        from_jsonable(Muddle, {"member": {"odd": 1}})
 
 
 def test_a_missing_field_is_named() -> None:
