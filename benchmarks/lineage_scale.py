@@ -46,9 +46,9 @@ def main() -> None:
 
 
 def timed[T](what: str, work: Callable[[], T]) -> T:
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     found = work()
-    print(f"{time.perf_counter() - started:8.2f} s  {what}", flush=True)
+    print(f"{time.perf_counter() - started:8.2f} s {time.process_time() - cpu:8.2f} CPU s  {what}", flush=True)
     return found
 
 
