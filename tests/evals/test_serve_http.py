@@ -1,8 +1,10 @@
 """A real server over a trained checkpoint: the API as clients see it, against the scorer that evaluations use."""
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,6 +196,27 @@ def test_more_prompts_than_may_wait_are_an_answer_of_their_own(served) -> None:
         answer = small.post("/v1/completions", {"model": small.model, "prompt": ["a"] * 3})
         assert answer.status == 429
         assert answer.json["error"]["message"] == "0 sequences wait and 3 came; at most 2 may; try again later"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) -> None:
+    """If the server went on for nobody, all would end at last and none be cancelled."""
+    body = {"model": served.name, "prompt": ["a"] * 200, "max_tokens": 100, "temperature": 1, "stream": stream}
+    data = json.dumps(body).encode()
+    with serving(served) as client:
+
+        def gauges() -> dict[str, float]:
+            lines = [line.split(" ") for line in client.get("/metrics").text.splitlines() if line.startswith("serve_")]
+            return {name: float(value) for name, value in lines}
+
+        with socket.create_connection(("127.0.0.1", client.port)) as leaving:
+            leaving.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(data) + data)
+            while not gauges()["serve_active_sequences"]:
+                pass
+        while (now := gauges())["serve_active_sequences"] or now["serve_waiting_sequences"]:
+            pass
+        assert now["serve_cancelled_sequences_total"] > 0
+        assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
 
 
 def test_the_server_says_what_it_serves_and_counts(client, served) -> None:
