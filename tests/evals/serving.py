@@ -23,7 +23,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
-from trainer.config import AdamWConfig, LlamaConfig, RunSpec, WarmupStableDecay
+from trainer.config import LlamaConfig, RunSpec
+from trainer.optimizers.config import AdamWConfig
+from trainer.schedules import WarmupStableDecay
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 TEXT = "The café in the square opens at nine. “Naïve,” said the old man, and the young man said: no, the square is closed. "
