@@ -16,7 +16,7 @@ from marin_assets.factory import Family, Invariant, LeftOut
 from partitions.axes import sources
 from recipes import data
 from recipes.lines import Line
-from recipes.sources import catalogue
+from recipes.sources import small_sources
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
 
@@ -120,22 +120,22 @@ WHOLE_LINE = (
         (FILES,),
     ),
 )
-_OVER_CATALOGUE = (data.raw, data.normalized, data.minhash, data.quality)
-"""Stages that do not depend on a corpus's choice of sources: canonical for everything in the catalogue."""
+_OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality)
+"""Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
 
 
 def canonical_families(line: Line) -> Iterator[Family]:
     """The data assets of a canonical line, one partition a source."""
-    every_source = sources(sorted(catalogue()))
+    every_source = sources(sorted({*(source.name for source in small_sources()), *line.sources}))
     of_line = sources(line.sources)
     for stage in PER_SOURCE:
-        over_catalogue = stage.node in _OVER_CATALOGUE
+        over_every_source = stage.node in _OVER_EVERY_SOURCE
         yield _family(
             stage,
             example=stage.node(line, line.sources[0]),
             node_at=_at_source(stage, line),
             store_of=lambda lab: lab.store,
-            partitions_def=every_source if over_catalogue else of_line,
+            partitions_def=every_source if over_every_source else of_line,
         )
     yield from whole_line_families(line)
 
@@ -150,7 +150,7 @@ def whole_line_families(line: Line) -> Iterator[Family]:
 def canonical_per_source(line: Line) -> Iterator[Family]:
     """The per-source assets of another canonical line that are its own (its policy, corpus and cache)."""
     for stage in PER_SOURCE:
-        if stage.node not in _OVER_CATALOGUE:
+        if stage.node not in _OVER_EVERY_SOURCE:
             example = stage.node(line, line.sources[0])
             yield _family(stage, example, _at_source(stage, line), lambda lab: lab.store, sources(line.sources))
 

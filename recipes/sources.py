@@ -26,7 +26,7 @@ ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
 @cache
 def catalogue() -> Mapping[str, Source]:
     """Every source by name. Read once a process: the listing of the installed Python takes half a second."""
-    sources = (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources(), *remote_sources())
+    sources = (*small_sources(), *remote_sources())
     by_name = {source.name: source for source in sources}
     if len(by_name) < len(sources):
         names = sorted(source.name for source in sources)
@@ -34,8 +34,13 @@ def catalogue() -> Mapping[str, Source]:
     return MappingProxyType(by_name)
 
 
+def small_sources() -> tuple[Source, ...]:
+    """What any machine with a package registry can hold: a partition of the graph each, whether or not a line names it."""
+    return (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources())
+
+
 def remote_sources() -> tuple[Source, ...]:
-    """Datasets of the hub and the web."""
+    """Datasets of the hub and the web, up to terabytes: a partition of the graph only once a line names them."""
     return (
         *web_sources(),
         *dolma_sources(),
