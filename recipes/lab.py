@@ -62,5 +62,9 @@ def canary_line(hardware: str, day: str | None) -> Line:
 
 
 def cpu_band() -> CanaryBand:
-    """Recorded on 2026-11-21; see `docs/log.md` for the runs behind it."""
-    return CanaryBand(hardware="cpu", low_loss_nats=1.0, high_loss_nats=9.0, min_throughput_ratio=0.7)
+    """Around 5.542 nats, the loss of the run of 2026-11-21 (`docs/log.md`).
+
+    The run is the same to the bit on the same machine; 6 % either way is room for other processors' rounding over 300 steps. It
+    rests on one recorded run: narrow it when there are more.
+    """
+    return CanaryBand(hardware="cpu", low_loss_nats=5.2, high_loss_nats=5.9, min_throughput_ratio=0.7)
