@@ -11,8 +11,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,19 @@ def _results(
         for name in track(pending, title, len(pending)):
             yield name, folder.run(name, function, tasks[name])
         return
+    others = active_children()
     with ProcessPoolExecutor(min(workers, len(pending)), mp_context=get_context("forkserver")) as pool:
         futures = {pool.submit(folder.run, name, function, tasks[name]): name for name in pending}
+        pool_workers = [process for process in active_children() if process not in others]
         try:
             for future in track(as_completed(futures), title, len(futures)):
                 yield futures[future], future.result()
+        except BrokenProcessPool:
+            # The pool has sent SIGTERM and waits for its workers' end. Workers of a background job ignore it: the job ignores
+            # SIGINT, and Dagster (1.13, _utils/interrupts.py) gives SIGTERM the same handler. Without this the stage hangs.
+            for process in pool_workers:
+                process.kill()
+            raise
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

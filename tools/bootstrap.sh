@@ -5,7 +5,7 @@ set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 stamp=.venv/.lock-digest
-digest=$(cksum < requirements.lock)
+digest=$(cat requirements.lock tools/bootstrap.sh | cksum)
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then
     exit 0
 fi
@@ -38,8 +38,9 @@ rm -rf .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 # uv reads neither pip's configuration nor, unless told, the machine's certificates: a mirror with its own authority needs both.
 index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
+# --compile-bytecode: where PYTHONDONTWRITEBYTECODE is set (containers) every process would compile JAX and Dagster anew, 3 to 5 s each.
 # --python always: an exported UV_PYTHON would otherwise make uv install into that interpreter (research/environment.md).
-if ! .venv/bin/uv --system-certs pip sync --quiet --require-hashes ${index:+--default-index "$index"} \
+if ! .venv/bin/uv --system-certs pip sync --quiet --compile-bytecode --require-hashes ${index:+--default-index "$index"} \
     --python .venv/bin/python requirements.lock; then
     echo "setup: uv could not install (above); pip goes on, which takes two to three minutes" >&2
     # --no-deps: the lock is complete, and pip 23 refuses extras in hash mode (research/environment.md, section 4).

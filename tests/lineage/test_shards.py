@@ -48,9 +48,9 @@ def write(store: Store, log: Path, kill_at: str = "", code: str = CODE) -> Artif
     return out.artifact
 
 
-def run_child(root: Path, log: Path, kill_at: str, workers: int) -> subprocess.CompletedProcess[str]:
+def run_child(root: Path, log: Path, kill_at: str, workers: int, sigterm: str = "SIG_DFL") -> subprocess.CompletedProcess[str]:
     code = (
-        "import sys, pathlib, test_shards as t; "
+        f"import signal, sys, pathlib, test_shards as t; signal.signal(signal.SIGTERM, signal.{sigterm}); "
         "t.write(t.Store(sys.argv[1], int(sys.argv[4])), pathlib.Path(sys.argv[2]), sys.argv[3])"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
@@ -79,9 +79,11 @@ def test_a_killed_process_redoes_only_what_it_had_not_finished(tmp_path: Path) -
     resumed.verify()
 
 
-def test_a_killed_worker_fails_the_stage_and_the_next_attempt_ends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sigterm", ["SIG_DFL", "SIG_IGN"])
+def test_a_killed_worker_fails_the_stage_and_the_next_attempt_ends_it(tmp_path: Path, sigterm: str) -> None:
+    """Also under `nohup make ferry &`, whose workers ignore SIGTERM."""
     log, store = tmp_path / "log", Store(str(tmp_path / "killed"))
-    failed = run_child(tmp_path / "killed", log, "c", workers=2)
+    failed = run_child(tmp_path / "killed", log, "c", 2, sigterm)
     assert failed.returncode == 1 and "BrokenProcessPool" in failed.stderr
     assert store.find(SPEC) is None
     resumed = write(store, log, kill_at="c")
