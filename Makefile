@@ -21,7 +21,7 @@ ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 	@.venv/bin/dagster dev -w workspace.yaml --host 127.0.0.1 --port 3000
 
 test: setup ## Run the tests (what .ci/run calls)
-	@$(PY) -m pytest -n 2 --dist loadgroup
+	@$(PY) -m pytest -n 2 --dist loadfile
 
 check: setup ## Format, lint, types, lock file, import directions, definitions, tests
 	@.venv/bin/ruff format --check .

@@ -49,7 +49,10 @@ def initial_step_state(spec: RunSpec, model: Llama) -> StepState:
     )
 
 
-def compiled_step(spec: RunSpec, model: Llama) -> Callable[[StepState, Array | np.ndarray, int], tuple[StepState, StepMetrics]]:
+type StepFunction = Callable[[StepState, Array | np.ndarray, int], tuple[StepState, StepMetrics]]
+
+
+def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
     """A function (state, tokens [batch, sequence], step) -> (state, metrics) that gives away the state it is called with.
 
     A bad step leaves parameters, optimizer state and average as they are, bit for bit. Bad is a loss or a gradient norm that is

@@ -27,7 +27,7 @@ from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, writ
 from trainer.config import RunSpec
 from trainer.model import Llama
 from trainer.stage import CheckpointConfig, step_partition
-from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state
+from trainer.step import StepFunction, StepMetrics, StepState, compiled_step, initial_step_state
 
 log = logging.getLogger("trainer")
 
@@ -51,9 +51,10 @@ def train(job: Job) -> Artifact:
     _announce(spec, config.step)
     state, metrics = _start(job, config)
     meter = Throughput(spec)
+    step_fn = compiled_step(spec, state.model)  # once: a new one at every save point would compile again
     with measuring() as cost:
         for target in _save_points(spec, state.step, config.step):
-            state, rows = _run_to(target, spec, order, state, meter)
+            state, rows = _run_to(target, spec, step_fn, order, state, meter)
             metrics = pl.concat([metrics, rows])
             target_spec = checkpoint_spec(job.spec, target)
             with job.store.writing(target_spec, job.code_fingerprint, job.run_id, cost) as out:
@@ -98,11 +99,10 @@ def _save_points(spec: RunSpec, after: int, last: int) -> list[int]:
 
 
 def _run_to(
-    target: int, spec: RunSpec, order: DataOrder, state: TrainState, meter: "Throughput"
+    target: int, spec: RunSpec, step_fn: StepFunction, order: DataOrder, state: TrainState, meter: "Throughput"
 ) -> tuple[TrainState, pl.DataFrame]:
     """Train from `state.step` to `target`; the new state and one row of metrics a step."""
     dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
-    step_fn = compiled_step(spec, state.model)
     current = StepState(dynamic, state.optimizer, state.skip, state.ema)
     waiting: deque[tuple[int, StepMetrics]] = deque()
     rows: list[tuple] = []
