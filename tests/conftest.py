@@ -1,5 +1,6 @@
-"""Which tests share a pytest worker: those of one file, and all of tests/shell, so that their ferry sails once."""
+"""What all tests share: how they are spread over pytest workers, and a cache of what their child processes compile."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,21 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compilations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """JAX jobs that tests start find what an earlier job of this worker compiled: a third of their time.
+
+    One folder a worker, because JAX writes an entry in place and another process may read half of it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compilations")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)  # also without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
+    """Tests of a file stay together, and all of tests/shell do, so that their ferry sails once."""
     from xdist.scheduler import LoadFileScheduling
 
     class OneFerry(LoadFileScheduling):
