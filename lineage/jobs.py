@@ -20,6 +20,9 @@ type Launcher = Callable[[Sequence[str], Path], None]
 """Runs a command to its end, its output copied to a log file; raises RuntimeError when it fails."""
 
 LOG_TAIL_LINES = 30
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""For the children of a launcher: XLA on CPU takes its temporary memory (236 MiB in the ferry's step) anew from the system at every
+step, 60,000 page faults of 4 KiB. With huge pages (glibc 2.35, others ignore it) steps are 1.06 to 1.25 times faster, same bits."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:
 def run_subprocess(command: Sequence[str], log_path: Path) -> None:
     """The plain launcher: a child process from the repository's root, output to stderr and to the log file."""
     root = Path(__file__).resolve().parent.parent
-    environment = {**os.environ, "PYTHONPATH": str(root)}
+    environment = {**HUGE_PAGES, **os.environ, "PYTHONPATH": str(root)}
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with (
         log_path.open("a") as log_file,
