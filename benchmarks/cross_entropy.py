@@ -1,6 +1,6 @@
 """What the row-tiled loss gains: one gradient of the ferry's model, against the same model with full logits.
 
-    .venv/bin/python benchmarks/cross_entropy.py --pairs 5
+    PYTHONPATH=. .venv/bin/python benchmarks/cross_entropy.py --pairs 5
 
 Both sides are compiled once, then timed in alternating order; temporary memory is XLA's own account of the compiled program.
 """

@@ -1,6 +1,6 @@
 """The ferry's stage times and peak memory, and the overhead of orchestration.
 
-    .venv/bin/python benchmarks/ferry.py --pairs 2
+    PYTHONPATH=. .venv/bin/python benchmarks/ferry.py --pairs 2
 
 Each pair runs the same day's ferry twice in fresh processes and fresh stores, once through Dagster (the job, in process,
 events in SQLite, checks, metadata, pictures) and once as plain function calls over the same nodes, in alternating order;

@@ -1,6 +1,6 @@
 """Lineage at scale: seconds for the tables and walks of a store with many artifacts and edges.
 
-    .venv/bin/python benchmarks/lineage_scale.py --artifacts 100000 --inputs 10
+    PYTHONPATH=. .venv/bin/python benchmarks/lineage_scale.py --artifacts 100000 --inputs 10
 
 Writes that many manifests (no data files) in layers of a tenth, every one with inputs drawn from the layer before. The bars
 (issue 6): ancestors of one checkpoint in 1 s, everything from manifests on a local store in 60 s. "first query" lists, reads

@@ -1,6 +1,6 @@
 """What continuous batching gains: tokens a second for 16 clients at once, against one client after the other.
 
-    .venv/bin/python benchmarks/serving.py CHECKPOINT_FOLDER --rounds 3
+    PYTHONPATH=. .venv/bin/python benchmarks/serving.py CHECKPOINT_FOLDER --rounds 3
 
 The real server on a free port, every shape compiled first, the sides in alternating order. The prompts differ from their
 first token on, so the prefix cache does not help. A lone client computes the empty rows of its lane too: part of the gain.

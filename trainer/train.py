@@ -5,6 +5,7 @@ device a few steps later, so the host never waits for the step it has just start
 """
 
 import logging
+import os
 import statistics
 import time
 from collections import deque
@@ -214,3 +215,4 @@ def _announce(spec: RunSpec, last: int) -> None:
         spec.name, f"{spec.model.num_parameters:,}", f"{spec.step_tokens(0):,}", last,
         spec.model.training_flops_per_token(spec.seq_len) / 1e6, jax.device_count(), device.device_kind, device.platform,
     )  # fmt: skip
+    log.info("%s: memory by GLIBC_TUNABLES %s", spec.name, os.environ.get("GLIBC_TUNABLES", "(not set)"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.jobs import Job, read_job, run_job, run_subprocess, write_job
+from lineage.jobs import HUGE_PAGES, Job, read_job, run_job, run_subprocess, write_job
 from lineage.manifest import MANIFEST_NAME
 from lineage.mixture import freeze_mixture
 from lineage.plan import Node, Stage, ancestors_first, build, spec_of
@@ -172,3 +172,14 @@ def test_a_reuse_says_when_the_code_has_changed_since(tmp_path: Path) -> None:
     assert (drifted.reused, drifted.drifted) == (True, True)
     bumped = build(store, Node(("part",), None, Stage(PART.name, "2", write_text), Text("x")))
     assert (bumped.reused, bumped.drifted) == (False, False)
+
+
+@pytest.mark.parametrize("chosen", [None, "glibc.malloc.arena_max=1"])
+def test_a_job_asks_for_huge_pages_unless_its_user_tuned_glibc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", chosen)
+    run_subprocess([sys.executable, "-c", "import os; print(os.environ['GLIBC_TUNABLES'])"], tmp_path / "log.txt")
+    assert (tmp_path / "log.txt").read_text() == f"{chosen or HUGE_PAGES['GLIBC_TUNABLES']}\n"
