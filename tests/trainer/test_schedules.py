@@ -80,7 +80,7 @@ def test_every_step_has_the_rate_of_its_place_in_its_cycle(drawn: tuple[CycleSch
 @given(schedules(), st.integers(10, 100))
 @settings(max_examples=10, deadline=None)
 def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], more: int) -> None:
-    """To rounding, not to the bit: XLA divides by one cycle's folded constants otherwise than by gathered ones (2.7e-7)."""
+    """To rounding, not to the bit: 2.7e-7 was seen, perhaps because XLA folds the constants of one cycle (not verified)."""
     schedule, num_steps = drawn
     ends = schedule.ends(num_steps)
     by_ends = CycleSchedule(**{**vars(schedule), "cycles": ends})

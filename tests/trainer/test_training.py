@@ -115,7 +115,7 @@ def test_a_run_with_all_that_a_spec_can_ask_for_goes_on_to_the_same_bits(tmp_pat
         RUN,
         optimizer=MuonConfig(),
         schedule=CycleSchedule(2e-2, 5, "linear", 10, cycles=(40, 80), rewarmup_steps=3),
-        batch_size=(BatchPhase(0, 4), BatchPhase(30, 8)),
+        batch_size=(BatchPhase(0, 4), BatchPhase(30, 8), BatchPhase(50, 2)),
         microbatch_size=2,
         clip_update_norm=ClipUpdateNormConfig(8),
         skip_bad_steps=SkipBadStepsConfig(8, num_std=2.0),
@@ -129,7 +129,7 @@ def test_a_run_with_all_that_a_spec_can_ask_for_goes_on_to_the_same_bits(tmp_pat
     assert final.data_version == whole.data_version
     assert first.manifest.extra["checkpoint"]["tokens_seen"] == (30 * 4 + 7 * 8) * 16
     facts = final.manifest.extra["checkpoint"]
-    assert facts["tokens_seen"] == (30 * 4 + 50 * 8) * 16
+    assert facts["tokens_seen"] == (30 * 4 + 20 * 8 + 30 * 2) * 16
     assert BatchSchedule.from_record(facts["batch_size"]) == rich.batches
     metrics = pl.read_parquet(final.folder() / "metrics.parquet")
     assert metrics["tokens_seen"].to_list() == [rich.tokens_before(step) for step in range(1, 81)]
