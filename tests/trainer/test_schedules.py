@@ -80,13 +80,13 @@ def test_every_step_has_the_rate_of_its_place_in_its_cycle(drawn: tuple[CycleSch
 @given(schedules(), st.integers(10, 100))
 @settings(max_examples=10, deadline=None)
 def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], more: int) -> None:
-    """To rounding, not to the bit: 2.7e-7 was seen, perhaps because XLA folds the constants of one cycle (not verified)."""
+    """To the bit, or the steps before the extension would not be the steps that were trained."""
     schedule, num_steps = drawn
     ends = schedule.ends(num_steps)
     by_ends = CycleSchedule(**{**vars(schedule), "cycles": ends})
     extended = CycleSchedule(**{**vars(schedule), "cycles": (*ends, ends[-1] + more)})
     found = rates(extended, ends[-1] + more)[:num_steps]
-    np.testing.assert_allclose(found, rates(by_ends, num_steps), rtol=2e-6, atol=1e-8 * schedule.peak_learning_rate)
+    np.testing.assert_array_equal(found, rates(by_ends, num_steps))
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20), st.floats(0, 1), st.floats(1e-5, 1))
