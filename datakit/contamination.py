@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from datakit.canonical_text import CANONICAL_TEXT_VERSION
 from datakit.contamination_canaries import run_canaries
-from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, index_items, read_suite_items
+from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, read_suite_items
+from datakit.contamination_index import index_folder
 from datakit.contamination_policy import STANDING_TIERS, TIERS, ContaminationConfig
 from datakit.contamination_scan import scan
 from datakit.documents import document_paths
@@ -51,21 +52,23 @@ _FOUND_SCHEMA = {
 }
 
 
-def mark_contamination(out: Writer, config: ContaminationConfig, normalized: Artifact, suites: tuple[Artifact, ...]) -> None:
+def mark_contamination(
+    out: Writer, config: ContaminationConfig, normalized: Artifact, suites: tuple[Artifact, ...], index: Artifact
+) -> None:
     """Write `marks/`, `matches.parquet` and `items.parquet` (docs/design/contracts.md), and the canaries' recall.
 
     `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is what `run_canaries` reports.
 
-    Raises: ValueError when the suites hold nothing to match; RuntimeError when planted canaries are not found.
+    Raises: ValueError when the suites hold nothing to match, or the index is not of this policy and these suites;
+    RuntimeError when planted canaries are not found.
     """
     items = read_suite_items(suites)
     channels = channel_table(items)
-    index = index_items(channels, config)
-    index_folder = out.folder / SCRATCH_FOLDER / "index"
-    index.save(index_folder)
+    folder = index_folder(index, config, suites)
+    item_index = ItemIndex.load(folder)
     parts = document_paths(normalized)
     tasks = {
-        f"{part.stem}-{number:05d}": (part, offset, length, index_folder, config)
+        f"{part.stem}-{number:05d}": (part, offset, length, folder, config)
         for part in parts
         for number, (offset, length) in enumerate(_slices(part))
     }
@@ -74,12 +77,12 @@ def mark_contamination(out: Writer, config: ContaminationConfig, normalized: Art
     matches = _named(found, items, channels)
     marks = _write_marks(out.folder / "marks", parts, matches)
     _write(out.folder / "matches.parquet", matches, MATCH_SCHEMA)
-    statuses = _item_statuses(items, channels, index, matches)
+    statuses = _item_statuses(items, channels, item_index, matches)
     _write(out.folder / "items.parquet", statuses, ITEM_STATUS_SCHEMA)
     clean_texts = _clean_texts(parts, marks, config.num_canaries)
     out.record(rows_in=len(marks), rows_out=len(marks), drops={})
     out.extra["contamination"] = _summary(config, marks, matches, statuses)
-    out.extra["canaries"] = run_canaries(items, channels, clean_texts, index, config)
+    out.extra["canaries"] = run_canaries(items, channels, clean_texts, item_index, config)
 
 
 CONTAMINATION = Stage("datakit.contamination", "1", mark_contamination)

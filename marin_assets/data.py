@@ -106,6 +106,13 @@ WHOLE_LINE = (
     ),
     DataStage(data.suite, "eval_suites", "Benchmark items by content.", frozenset({"parquet"}), (FILES,)),
     DataStage(
+        data.contamination_index,
+        "contamination",
+        "Grams of the items that the policy binds, weighed by how many items share them: sources are scanned with it.",
+        frozenset({"numpy"}),
+        (FILES,),
+    ),
+    DataStage(
         data.tokenizer,
         "tokenizers",
         "Byte-level BPE trained on the corpus.",

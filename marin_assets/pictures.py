@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib.figure
+import matplotlib.ticker
 import numpy as np
 
 INK = "#2b3a55"
@@ -28,10 +29,13 @@ def lengths_png(characters: np.ndarray, title: str, path: Path) -> None:
     figure = matplotlib.figure.Figure(figsize=(6, 2.6), layout="constrained")
     axes = figure.add_subplot()
     low, high = max(1, int(characters.min())), int(characters.max()) + 1
-    axes.hist(characters, bins=np.geomspace(low, max(high, low + 1), 40).tolist(), color=INK)
+    counts, edges = np.histogram(characters, bins=np.geomspace(low, max(high, low + 1), 40))
+    axes.stairs(counts, edges, fill=True, color=INK)
     median = float(np.median(characters))
     axes.axvline(median, color="#d1495b", linewidth=1, label=f"median {median:,.0f}")
     axes.set(xscale="log", xlabel="characters in a document", ylabel="documents", title=title)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=DPI)

@@ -8,6 +8,7 @@ duplicates of eight sources below each of eight corpora.
 from functools import cache
 
 from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.contamination_index import CONTAMINATION_INDEX
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
@@ -61,10 +62,17 @@ def suite(line: Line) -> Node:
 
 
 @cache
+def contamination_index(line: Line) -> Node:
+    """The items of the suites that the policy binds, indexed once for every source."""
+    place = line.place("contamination_index", line.policy)
+    return Node(*place, CONTAMINATION_INDEX, ContaminationConfig(), {"suites": (suite(line),)})
+
+
+@cache
 def contamination(line: Line, source: str) -> Node:
     """Marks of every document against the suites that the policy binds."""
     place = line.source_place("contamination", line.policy, source=source)
-    inputs = {"normalized": normalized(line, source), "suites": (suite(line),)}
+    inputs = {"normalized": normalized(line, source), "suites": (suite(line),), "index": contamination_index(line)}
     return Node(*place, CONTAMINATION, ContaminationConfig(), inputs)
 
 

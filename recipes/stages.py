@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 
 from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.contamination_index import CONTAMINATION_INDEX
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
@@ -38,6 +39,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(DUPLICATES, DuplicatesConfig),
         KnownStage(QUALITY, QualityConfig),
         KnownStage(SUITE, SuiteConfig),
+        KnownStage(CONTAMINATION_INDEX, ContaminationConfig),
         KnownStage(CONTAMINATION, ContaminationConfig),
         KnownStage(CORPUS, CorpusConfig),
         KnownStage(TOKENIZER, TokenizerConfig),

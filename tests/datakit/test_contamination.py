@@ -14,6 +14,7 @@ import datakit.contamination as contamination_stage
 from datakit.canonical_text import canonical_bytes
 from datakit.contamination import CONTAMINATION
 from datakit.contamination_channels import CHANNELS, ItemIndex, channel_table, index_items
+from datakit.contamination_index import CONTAMINATION_INDEX
 from datakit.contamination_policy import ContaminationConfig
 from datakit.contamination_scan import scan
 from datakit.documents import write_sorted_parts
@@ -257,10 +258,12 @@ def marked(store: Store, texts: list[str], questions: list[str] | None, config=N
         build(store, raw)
     else:
         suite = Node(("suite",), None, ITEMS, questions)
-    inputs = {"normalized": documents, "suites": (suite,)}
-    for node in (documents, suite):
+    config = config or ContaminationConfig()
+    index = Node(("index",), None, CONTAMINATION_INDEX, config, {"suites": (suite,)})
+    for node in (documents, suite, index):
         build(store, node)
-    return build(store, Node(("contamination",), "test", CONTAMINATION, config or ContaminationConfig(), inputs)).artifact
+    inputs = {"normalized": documents, "suites": (suite,), "index": index}
+    return build(store, Node(("contamination",), "test", CONTAMINATION, config, inputs)).artifact
 
 
 def test_the_stage_marks_the_planted_document_only(tmp_path):
@@ -315,6 +318,25 @@ def test_a_scan_that_cannot_find_its_canaries_fails(tmp_path, monkeypatch):
 def test_suites_with_nothing_to_match_are_refused(tmp_path):
     with pytest.raises(ValueError, match="none of the 1 benchmark items has a question long enough"):
         marked(Store(str(tmp_path)), clean_texts(2), ["Too short?"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "questions", "message"),
+    [
+        (ContaminationConfig(flag_coverage=0.4), [PROSE], r"index was built for .*'flag_coverage': 0.4.*the scan asks for"),
+        (ContaminationConfig(), [PROSE, "And one more?"], "index was not built from exactly suite"),
+    ],
+)
+def test_an_index_of_another_policy_or_other_items_is_refused(tmp_path, policy, questions, message):
+    store, config = Store(str(tmp_path)), ContaminationConfig()
+    documents = Node(("normalized",), "test", DOCUMENTS, {"texts": clean_texts(2), "part_bytes": 1 << 28})
+    suite, other = Node(("suite",), None, ITEMS, [PROSE]), Node(("other",), None, ITEMS, questions)
+    index = Node(("index",), None, CONTAMINATION_INDEX, policy, {"suites": (other,)})
+    for node in (documents, suite, other, index):
+        build(store, node)
+    inputs = {"normalized": documents, "suites": (suite,), "index": index}
+    with pytest.raises(ValueError, match=message):
+        build(store, Node(("contamination",), "test", CONTAMINATION, config, inputs))
 
 
 def test_an_index_survives_storage(tmp_path):
