@@ -5,6 +5,9 @@
 Each pair runs the same day's ferry twice in fresh processes and fresh stores, once through Dagster (the job, in process,
 events in SQLite, checks, metadata, pictures) and once as plain function calls over the same nodes, in alternating order;
 the download cache is shared and warm. The bar is 15 % more wall time at most.
+
+Most of a ferry is training in a child process, the same work on both sides, and on a shared machine its speed differs by
+a tenth and more from run to run. So the time between the stages is printed too: Dagster's cost lies there, and next to no noise.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from rich.console import Console
 
 from evals.report import stage_rows
 from lineage.plan import resolve
+from lineage.store import Artifact
 from marin_assets.summary import stage_table
 from recipes import ferry as recipe
 from recipes.lab import smoke_ferry
@@ -37,23 +41,40 @@ def main() -> None:
     console = Console(width=180)
     with tempfile.TemporaryDirectory(prefix="ferry-bench-") as scratch:
         _share_downloads(Path(scratch))
-        ratios = []
+        ratios, shares = [], []
         for pair in range(options.pairs):
             order = ("dagster", "direct") if pair % 2 == 0 else ("direct", "dagster")
             seconds = {kind: _timed(Path(scratch), f"{pair}-{kind}", kind, options.workers) for kind in order}
             ratios.append(seconds["dagster"] / seconds["direct"])
+            between = {
+                kind: seconds[kind] - _stage_seconds(Path(scratch) / f"{pair}-{kind}", options.workers) for kind in order
+            }
+            shares.append((between["dagster"] - between["direct"]) / seconds["direct"])
             console.print(
-                f"pair {pair}: through Dagster {seconds['dagster']:.1f} s, direct {seconds['direct']:.1f} s, "
-                f"ratio {ratios[-1]:.3f}"
+                f"pair {pair}: through Dagster {seconds['dagster']:.1f} s ({between['dagster']:.1f} s between stages), "
+                f"direct {seconds['direct']:.1f} s ({between['direct']:.1f} s), ratio {ratios[-1]:.3f}; "
+                f"between stages Dagster adds {shares[-1]:.3f} of the direct ferry"
             )
-        lab = Lab.at(f"{scratch}/0-direct", workers=options.workers)
-        line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, DAY)
-        artifacts = [resolve(lab.ferry_store, node) for node in recipe.nodes(line)]
+        artifacts = _artifacts(Path(scratch) / "0-direct", options.workers)
         console.print(stage_table(stage_rows(artifacts), title="stages (direct, first pair)"))
+    console.print(
+        f"between stages Dagster adds: median {statistics.median(shares):.3f}, {min(shares):.3f} to {max(shares):.3f}"
+    )
     console.print(
         f"orchestration overhead: median ratio {statistics.median(ratios):.3f}, "
         f"spread {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} pairs (bar 1.15)"
     )
+
+
+def _artifacts(root: Path, workers: int) -> list[Artifact]:
+    """What a ferry below `root` has made."""
+    lab = Lab.at(str(root), workers=workers)
+    line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, DAY)
+    return [resolve(lab.ferry_store, node) for node in recipe.nodes(line)]
+
+
+def _stage_seconds(root: Path, workers: int) -> float:
+    return sum(artifact.manifest.resources.wall_seconds for artifact in _artifacts(root, workers))
 
 
 def _share_downloads(scratch: Path) -> None:

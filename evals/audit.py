@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from evals.audit_evidence import HELDOUT, ITEM_KEY, STANDING_TIERS, TIERS, gather_matches, item_statuses, strength
 from lineage.batches import BatchSchedule
 from lineage.exposure import exposures
+from lineage.history import Leg, training_legs
 from lineage.order import DataOrder
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
@@ -35,16 +36,19 @@ ITEMS_SCHEMA = pa.schema(
         ("num_documents_before", pa.int64()),
         ("num_documents_after", pa.int64()),
         ("num_documents_heldout", pa.int64()),
+        ("first_leg", pa.int64()),
         ("first_step", pa.int64()),
         ("num_exposures", pa.int64()),
     ]
 )
-"""`status` is that of the marks (clean, matched, unknown); `first_step` is -1 where no step saw a matching document."""
+"""`status` is that of the marks (clean, matched, unknown). `first_leg` numbers the runs that led to the checkpoint, the oldest is
+0 (`lineage.history`); `first_step` is a step of that run. Both are -1 where no step saw a matching document."""
 EXPOSURES_SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
         ("task", pa.string()),
         ("item_id", pa.string()),
+        ("leg", pa.int64()),
         ("component", pa.string()),
         ("id", pa.string()),
         ("tier", pa.string()),
@@ -80,41 +84,61 @@ def audit(
 ) -> None:
     """Write `items.parquet` (a row an item), `exposures.parquet`, `audit.json`.
 
-    Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint that other data than
-    its mixture went into; RuntimeError when a reported exposure cannot be found in the batch of its step.
+    Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint whose data cannot be
+    followed (`training_legs`); RuntimeError when a reported exposure cannot be found in the batch of its step.
     """
-    facts = checkpoint.manifest.extra["checkpoint"]
-    mixture = _only_mixture(checkpoint)
-    order = DataOrder.open(mixture, facts["seq_len"])
-    matches = gather_matches(mixture, order, suites, contamination, corpora)
+    legs = training_legs(checkpoint)
+    read = [_read_leg(number, leg, suites, contamination, corpora, config) for number, leg in enumerate(legs)]
+    matches = pl.concat([found.matches for found in read])
     statuses = item_statuses(suites, contamination, matches)
     after = matches.filter(pl.col("trained"))
-    batches = BatchSchedule.from_record(facts["batch_size"])
-    seen = exposures(order, _ids_by_component(after), batches=batches, num_steps=facts["step"])
-    verified = witness(order, seen, batches, config.verified_exposures)
-    strongest = after.sort(strength()).unique([*ITEM_KEY, "component", "id"], keep="first", maintain_order=True)
-    exposed = strongest.select(*ITEM_KEY, "component", "id", "tier").join(seen, on=["component", "id"])
+    document = ["leg", "component", "id"]
+    strongest = after.sort(strength()).unique([*ITEM_KEY, *document], keep="first", maintain_order=True)
+    exposed = strongest.select(*ITEM_KEY, *document, "tier").join(pl.concat([found.seen for found in read]), on=document)
     table = _item_table(statuses, matches, after, exposed)
     columns = EXPOSURES_SCHEMA.names
     _write(out, "items.parquet", table.select(ITEMS_SCHEMA.names).sort(ITEM_KEY), ITEMS_SCHEMA)
     _write(out, "exposures.parquet", exposed.select(columns).sort(columns), EXPOSURES_SCHEMA)
-    summary = _summary(table, matches, exposed) | {"step": facts["step"], "verified_exposures": verified}
+    summary = _summary(table, matches, exposed) | {
+        "step": legs[-1].num_steps,
+        "verified_exposures": sum(found.num_verified for found in read),
+        "legs": [{"run": leg.checkpoint.name, "mixture": leg.mixture.name, "steps": leg.num_steps} for leg in legs],
+    }
     report = {**summary, "worst": _worst(after, exposed, corpora, config.worst_matches)}
     (out.folder / "audit.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     out.extra["audit"] = summary
     out.record(rows_in=statuses.height, rows_out=table.height)
 
 
-AUDIT = Stage("evals.audit", "2", audit)
-"""2: refuses evidence with holes, joins by lineage and not by name, counts held-out, says the verdict at the step."""
+AUDIT = Stage("evals.audit", "3", audit)
+"""2: refuses evidence with holes, joins by lineage and not by name, counts held-out, says the verdict at the step; 3: follows
+warm starts, leg by leg."""
 
 
-def _only_mixture(checkpoint: Artifact) -> Artifact:
-    """The mixture a checkpoint was trained on; an earlier checkpoint among its inputs has data that this audit would miss."""
-    names = [ref.name for ref in checkpoint.spec.inputs]
-    if names != ["mixture"]:
-        raise ValueError(f"{checkpoint.name} was made from {', '.join(names)}; the audit follows one mixture and nothing else")
-    return checkpoint.input("mixture")
+@dataclass(frozen=True)
+class _LegRead:
+    """What one leg has to do with the items: every match on the given corpora, and which steps saw those it trained on."""
+
+    matches: pl.DataFrame
+    seen: pl.DataFrame
+    num_verified: int
+
+
+def _read_leg(
+    number: int,
+    leg: Leg,
+    suites: tuple[Artifact, ...],
+    contamination: tuple[Artifact, ...],
+    corpora: tuple[Artifact, ...],
+    config: AuditConfig,
+) -> _LegRead:
+    order = DataOrder.open(leg.mixture, leg.seq_len)
+    matches = gather_matches(leg.mixture, order, suites, contamination, corpora)
+    ids = _ids_by_component(matches.filter(pl.col("trained")))
+    seen = exposures(order, ids, batches=leg.batches, num_steps=leg.num_steps)
+    verified = witness(order, seen, leg.batches, config.verified_exposures)
+    column = pl.lit(number, pl.Int64).alias("leg")
+    return _LegRead(matches.with_columns(column), seen.with_columns(column), verified)
 
 
 def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
@@ -157,7 +181,9 @@ def _item_table(statuses: pl.DataFrame, before: pl.DataFrame, after: pl.DataFram
 
     heldout = before.filter(pl.col("fate") == HELDOUT)
     steps = exposed.group_by(ITEM_KEY).agg(
-        first_step=pl.col("step").min(), num_exposures=pl.struct("component", "id", "step").n_unique().cast(pl.Int64)
+        first_leg=pl.col("leg").sort_by("leg", "step").first(),
+        first_step=pl.col("step").sort_by("leg", "step").first(),
+        num_exposures=pl.struct("leg", "component", "id", "step").n_unique().cast(pl.Int64),
     )
     return (
         statuses.join(by_item(before, "before"), on=ITEM_KEY, how="left")
@@ -167,7 +193,7 @@ def _item_table(statuses: pl.DataFrame, before: pl.DataFrame, after: pl.DataFram
         .with_columns(
             pl.col("tier_before", "tier_after").fill_null(""),
             pl.col("^num_.*$").fill_null(0),
-            pl.col("first_step").fill_null(-1),
+            pl.col("first_leg", "first_step").fill_null(-1),
         )
     )
 
@@ -181,7 +207,8 @@ def verdict(tiers: pl.Series) -> str:
 
 def _summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame) -> dict[str, object]:
     """`verdict` is on all that the mixture holds, `verdict_at_step` on what the steps up to the checkpoint's have read."""
-    documents = matches.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
+    last = matches.filter(pl.col("leg") == matches["leg"].max())  # every leg lists the same corpora
+    documents = last.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
     by_task = {
         str(task): {
             **_counts(rows),
@@ -218,10 +245,11 @@ def _worst(after: pl.DataFrame, exposed: pl.DataFrame, corpora: Sequence[Artifac
     texts = _texts(corpora, chosen["id"].unique())
     found = []
     for row in chosen.iter_rows(named=True):
-        steps = exposed.filter((pl.col("id") == row["id"]) & (pl.col("component") == row["component"]))["step"].unique().sort()
+        of_document = [pl.col(name) == row[name] for name in ("leg", "component", "id")]
+        steps = exposed.filter(*of_document)["step"].unique().sort()
         found.append(
             {
-                **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "component", "id", "longest_run")},
+                **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "leg", "component", "id", "longest_run")},
                 "score": round(row["score"], 4),
                 "text": texts[row["id"]][row["start"] : row["end"]][:EXCERPT_CHARS],
                 "steps": steps.head(LISTED_STEPS).to_list(),

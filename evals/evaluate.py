@@ -52,7 +52,7 @@ def evaluate(job: Job) -> Artifact:
             scores += done[0]
             records += done[1]
             log.info("%s: %s", task.name, ", ".join(f"{s.metric} {s.value:.4f}" for s in done[0]))
-        with job.store.writing(job.spec, job.code_fingerprint, job.run_id, cost) as out:
+        with job.writing(job.spec, cost) as out:
             _write(out, scores, records)
     return out.artifact
 

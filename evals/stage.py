@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from lineage.plan import Stage
 
-EVAL_RESULT = Stage("evals.result", "3", job="evals")
+EVAL_RESULT = Stage("evals.result", "3", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 """2: what cannot be scored is told apart; 3: the loss in row tiles, which rounds elsewhere."""
 LONGEST_CHARACTER_BYTES = 4
 """Of UTF-8: a cut of fewer bytes might hold no character at all."""

@@ -80,7 +80,9 @@ class Holder:
     components: tuple[str, ...] = ()
     """Of a mixture or checkpoint: the components that hold it."""
     steps: tuple[int, ...] = ()
-    """Of a checkpoint: every step, from 0, whose batch held a token of it."""
+    """Of a checkpoint: every step of its run, from 0, whose batch held a token of it."""
+    inherited: str | None = None
+    """Of a checkpoint: the address of the one it started from, where that one, or one before it, had read it."""
 
     @property
     def is_whole(self) -> bool:
@@ -90,7 +92,7 @@ class Holder:
     @property
     def is_clean(self) -> bool:
         """A checkpoint whose mixture holds it but which has not read it yet."""
-        return self.role == "checkpoint" and not self.steps
+        return self.role == "checkpoint" and not self.steps and self.inherited is None
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,17 @@ def _checkpoints(
     selection: Selection,
     unknown: list[tuple[str, str]],
 ) -> list[Holder]:
-    holders: list[Holder] = []
+    """Checkpoints, the oldest first, so that what one started from is judged before it."""
+    holders: dict[str, Holder] = {}
     read: dict[tuple[str, int, BatchSchedule], _Reads] = {}
     for artifact in artifacts:
-        mixture = mixtures.get(next(ref.address for ref in artifact.spec.inputs if ref.name == "mixture"))
+        inputs = {ref.name: ref.address for ref in artifact.spec.inputs}
+        mixture, start = mixtures.get(inputs["mixture"]), holders.get(inputs.get("start", ""))
+        inherited = start.artifact.spec.address if start is not None and not start.is_clean else None
         if mixture is None:
+            if start is not None and inherited is not None:
+                total = max(start.num_documents, 1)
+                holders[artifact.spec.address] = Holder(artifact, "checkpoint", 0, total, inherited=inherited)
             continue
         run = artifact.spec.config["run"]
         batches, step = BatchSchedule.from_record(run["batch_size"]), artifact.spec.config["step"]
@@ -223,8 +231,9 @@ def _checkpoints(
             continue
         steps = read[place].steps(step)
         counts = (mixture.num_selected, mixture.num_documents)
-        holders.append(Holder(artifact, "checkpoint", *counts, mixture.components, steps))
-    return holders
+        holder = Holder(artifact, "checkpoint", *counts, mixture.components, steps, inherited)
+        holders[artifact.spec.address] = holder
+    return list(holders.values())
 
 
 class _Reads:

@@ -3,7 +3,8 @@
 Rules, cheapest first. An artifact that holds nothing else is deleted. A normalized set, corpus or cache is made again from the
 inputs it had, leaving the documents out. A mixture is frozen again over its clean caches. A checkpoint that has not read any of
 it stays; one that has is trained again from the latest saved step of its run that had not, on the clean mixture, or from step 0
-where none is. Seconds and bytes are what the manifests recorded; FLOPs are `LlamaConfig.training_flops_per_token`.
+where none is. One that started warm from such a checkpoint is trained again from that one made clean. Seconds and bytes are
+what the manifests recorded; FLOPs are `LlamaConfig.training_flops_per_token`.
 """
 
 from collections.abc import Sequence
@@ -87,7 +88,10 @@ def missing_features(plan: Plan) -> list[str]:
             "no data stage takes a list of documents to leave out yet: until one does, 'rebuild' means to drop the source"
         )
     if any(step.action == "train" and step.first_step for step in plan.steps):
-        told.append("the trainer cannot start from another run's checkpoint on another mixture yet: until it can, from step 0")
+        told.append(
+            "a run cannot go on from another's step on another mixture yet (a warm start begins a schedule of its own): "
+            "until it can, from step 0"
+        )
     return told
 
 
@@ -112,8 +116,9 @@ def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
             return (_step(holder, "keep", "it has read none of it"),)
         if holder.is_whole:
             return (_step(holder, "delete", "nothing else is left to train on"),)
-        mixture = _input(holder, holders, "mixture")
-        return (*_steps(mixture, holders), _training(holder, _clean_start(holder, holders)))
+        below = [h for h in (_input(holder, holders, "start"), _input(holder, holders, "mixture")) if h is not None]
+        steps = tuple(step for h in below for step in _steps(h, holders))
+        return (*steps, _training(holder, None if holder.inherited else _clean_start(holder, holders)))
     if holder.is_whole:
         return (_step(holder, "delete", ""),)
     if holder.role == "raw":
@@ -129,9 +134,10 @@ def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
     return (_step(holder, "rebuild", f"the inputs it had ({inputs})"),)
 
 
-def _input(holder: Holder, holders: Sequence[Holder], name: str) -> Holder:
-    address = next(ref.address for ref in holder.artifact.spec.inputs if ref.name == name)
-    return next(h for h in holders if h.artifact.spec.address == address)
+def _input(holder: Holder, holders: Sequence[Holder], name: str) -> Holder | None:
+    """The holder that was given as an input, where there was one of that name and it holds or read the selection."""
+    addresses = {ref.address for ref in holder.artifact.spec.inputs if ref.name == name}
+    return next((h for h in holders if h.artifact.spec.address in addresses), None)
 
 
 def _clean_start(holder: Holder, holders: Sequence[Holder]) -> Holder | None:
@@ -151,6 +157,8 @@ def _training(holder: Holder, start: Holder | None) -> PlanStep:
     manifest = holder.artifact.manifest
     first = 0 if start is None else _step_of(start)
     where = "step 0" if start is None else f"step {first} ({start.artifact.spec.address})"
+    if holder.inherited is not None:
+        where = f"step 0, from {holder.inherited} made clean"
     seconds = manifest.resources.wall_seconds * _tokens_since(manifest, first) / _tokens_since(manifest, 0)
     return replace(_step(holder, "train", where, seconds), flops=training_flops(manifest, first), first_step=first)
 

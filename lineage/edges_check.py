@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lineage.edges import LineageTables, edge_rows, read_tables
-from lineage.manifest import MANIFEST_NAME, Manifest, content_version, from_json
+from lineage.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
 from lineage.store import Store
 
 type Kind = Literal[
@@ -60,18 +60,9 @@ def _read_all(store: Store) -> tuple[dict[str, Manifest], list[Finding]]:
         if text is None:
             continue
         try:
-            manifest = from_json(text, where)
-        except (ValueError, KeyError, TypeError) as error:
-            findings.append(Finding("edited", address, detail=str(error)))
-            continue
-        if manifest.spec.address != address:
-            findings.append(Finding("moved", address, detail=f"it says that it is {manifest.spec.address}"))
-        elif content_version(manifest.files) != manifest.data_version:
-            wanted = content_version(manifest.files)
-            detail = f"its files give data version {wanted}, it says {manifest.data_version}"
-            findings.append(Finding("edited", address, detail=detail))
-        else:
-            manifests[address] = manifest
+            manifests[address] = sound_manifest(text, address, where)
+        except UnsoundManifestError as error:
+            findings.append(Finding(error.kind, address, detail=str(error)))
     return manifests, findings
 
 

@@ -4,16 +4,21 @@ The job file names the store, the identity to make and the resolved inputs; the 
 whoever started it needs no message back: it looks in the store. Inputs are frozen here and checked again when read.
 """
 
+import datetime
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from lineage.gate import Needs, admit
+from lineage.measure import Meter
 from lineage.spec import ArtifactSpec, InputRef
-from lineage.store import Artifact, Store
+from lineage.store import Artifact, Store, Writer
 
 type Inputs = Mapping[str, Artifact | tuple[Artifact, ...]]
 type Launcher = Callable[[Sequence[str], Path], None]
@@ -35,6 +40,16 @@ class Job:
     inputs: Inputs
     code_fingerprint: str
     run_id: str
+    gate: Needs | None = None
+    """What its stage's gate asks for; None where no gate stands."""
+    waivers: tuple[Mapping[str, Any], ...] = ()
+    """What the gate took when the job was read."""
+
+    @contextmanager
+    def writing(self, spec: ArtifactSpec, meter: Meter) -> Iterator[Writer]:
+        """Write an artifact of this job (its own, or an earlier checkpoint of the same run)."""
+        with self.store.writing(spec, self.code_fingerprint, self.run_id, meter, self.waivers) as out:
+            yield out
 
 
 def write_job(job: Job, path: Path) -> None:
@@ -51,13 +66,17 @@ def write_job(job: Job, path: Path) -> None:
         "tuples": [name for name, value in job.inputs.items() if isinstance(value, tuple)],
         "code_fingerprint": job.code_fingerprint,
         "run_id": job.run_id,
+        "gate": job.gate,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1))
 
 
 def read_job(path: Path) -> Job:
-    """Open a job file and its inputs. Raises ValueError naming an input that is gone or has other bytes."""
+    """Open a job file and its inputs, at the gate once more.
+
+    Raises: ValueError naming an input that is gone or has other bytes; GateError naming every unfit ancestor.
+    """
     record = json.loads(path.read_text())
     if record["job"] != 1:
         raise ValueError(f"{path}: job format {record['job']} is not known; this checkout reads format 1")
@@ -83,7 +102,9 @@ def read_job(path: Path) -> Job:
             groups[group] = (*groups[group], artifact)
         else:
             inputs[ref.name] = artifact
-    return Job(store, spec, inputs | groups, record["code_fingerprint"], record["run_id"])
+    today = datetime.datetime.now(datetime.UTC).date()
+    waivers = () if record["gate"] is None else tuple(admit(store, spec.name, refs, record["gate"], today))
+    return Job(store, spec, inputs | groups, record["code_fingerprint"], record["run_id"], record["gate"], waivers)
 
 
 def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:

@@ -7,7 +7,7 @@ audit works from manifests alone (DESIGN, section 3).
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lineage.digests import identity_digest
 from lineage.spec import ArtifactSpec, InputRef
@@ -52,6 +52,14 @@ class Manifest:
     packages: Mapping[str, str]
 
 
+class UnsoundManifestError(ValueError):
+    """A manifest that does not say what was committed: `edited`, or `moved` from another folder."""
+
+    def __init__(self, kind: Literal["edited", "moved"], message: str):
+        super().__init__(message)
+        self.kind: Literal["edited", "moved"] = kind
+
+
 def content_version(files: tuple[FileEntry, ...]) -> str:
     """Content-addressed data version: digest of names, sizes and content digests, in name order."""
     return identity_digest([[f.path, f.bytes, f.digest] for f in sorted(files, key=lambda f: f.path)])
@@ -79,12 +87,17 @@ def to_json(manifest: Manifest) -> str:
         "run_id": manifest.run_id,
         "packages": manifest.packages,
     }
+    record["seal"] = identity_digest(json.loads(json.dumps(record)))  # of what a reader will have
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_json(text: str, where: str) -> Manifest:
-    """Read a manifest. Raises ValueError naming `where` for a newer schema or a version that its spec does not give."""
+    """Read a manifest. Raises ValueError naming `where` for a newer schema, or for a record that is not as it was sealed.
+
+    The seal (absent before 2026-11-21) is a digest of everything else in the record: it finds an edit, it is no signature.
+    """
     record = json.loads(text)
+    seal = record.pop("seal", None)
     if record["schema"] > SCHEMA:
         raise ValueError(f"{where}: manifest schema {record['schema']} is newer than {SCHEMA}; update this checkout")
     spec = ArtifactSpec(
@@ -97,6 +110,8 @@ def from_json(text: str, where: str) -> Manifest:
     )
     if spec.version != record["version"]:
         raise ValueError(f"{where}: version {record['version']} is not that of its spec ({spec.version}); it was edited")
+    if seal is not None and identity_digest(record) != seal:
+        raise ValueError(f"{where}: the record's digest is {identity_digest(record)}, its seal says {seal}; it was edited")
     return Manifest(
         spec=spec,
         data_version=record["data_version"],
@@ -110,3 +125,18 @@ def from_json(text: str, where: str) -> Manifest:
         run_id=record["run_id"],
         packages=record["packages"],
     )
+
+
+def sound_manifest(text: str, address: str, where: str) -> Manifest:
+    """Read the manifest at an address and hold it to itself and to its place. Raises: UnsoundManifestError."""
+    try:
+        manifest = from_json(text, where)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnsoundManifestError("edited", str(error)) from error
+    if manifest.spec.address != address:
+        raise UnsoundManifestError("moved", f"it says that it is {manifest.spec.address}")
+    wanted = content_version(manifest.files)
+    if wanted != manifest.data_version:
+        message = f"its files give data version {wanted}, it says {manifest.data_version}"
+        raise UnsoundManifestError("edited", message)
+    return manifest

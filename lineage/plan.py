@@ -6,14 +6,16 @@ database: a node whose current identity is not in the store is missing, whatever
 The Dagster shell builds one node an asset; the benchmarks and the tests build the same nodes with no Dagster at all.
 """
 
+import datetime
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lineage.config import to_jsonable
 from lineage.fingerprint import code_fingerprint
+from lineage.gate import Finding, GateError, Needs, admit
 from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
-from lineage.spec import ArtifactSpec
+from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.store import Artifact, Store
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ class Stage:
     version: str
     run: Callable[..., None] | None = None
     job: str | None = None
+    gate: Needs | None = None
+    """Not None: the launch gate stands before this stage (lineage/gate.py)."""
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.job is None):
@@ -94,7 +98,13 @@ def resolve(store: Store, node: Node) -> Artifact:
 
 
 def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id: str = "") -> Built:
-    """Make a node's artifact from inputs that exist, or find it made already."""
+    """Make a node's artifact from inputs that exist, or find it made already.
+
+    Raises: MissingArtifactError naming the first input that does not exist; GateError, of a gated stage, naming every ancestor
+    that is not fit to build on.
+    """
+    if node.stage.gate is not None:
+        _refuse_unresolved(store, node)
     inputs = _resolved_inputs(store, node, {})
     spec = _spec(node, inputs)
     fingerprint = node.stage.fingerprint()
@@ -103,18 +113,24 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
         drifted = found.manifest.code_fingerprint != fingerprint
         log.info("%s: reused, made %s%s", node.name, found.manifest.created, ", code drifted since" if drifted else "")
         return Built(found, reused=True, drifted=drifted)
+    waivers = [] if node.stage.gate is None else admit(store, spec.name, spec.inputs, node.stage.gate, today())
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     if node.stage.job is None:
         assert node.stage.run is not None  # a stage has exactly one of the two
-        with store.writing(spec, fingerprint, run_id) as out:
+        with store.writing(spec, fingerprint, run_id, waivers=waivers) as out:
             node.stage.run(out, node.config, **inputs)
         made = out.artifact
     else:
-        job = Job(store, spec, inputs, fingerprint, run_id)
+        job = Job(store, spec, inputs, fingerprint, run_id, node.stage.gate)
         made = run_job(node.stage.job, job, launcher or run_subprocess)
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
     return Built(made, reused=False, drifted=False)
+
+
+def today() -> datetime.date:
+    """Today's date in UTC, by which waivers expire."""
+    return datetime.datetime.now(datetime.UTC).date()
 
 
 def ancestors_first(nodes: Sequence[Node]) -> list[Node]:
@@ -130,6 +146,27 @@ def ancestors_first(nodes: Sequence[Node]) -> list[Node]:
     for node in nodes:
         visit(node)
     return list(ordered.values())
+
+
+def _refuse_unresolved(store: Store, node: Node) -> None:
+    """Raises: GateError naming every ancestor that is missing or stale; what lies behind one of them is not judged."""
+    memo: _Memo = {}
+    unresolved: set[tuple[tuple[str, ...], str | None]] = set()
+    findings = []
+    for ancestor in ancestors_first([node])[:-1]:
+        place = (ancestor.key, ancestor.partition)
+        if any((parent.key, parent.partition) in unresolved for parent in ancestor.parents()):
+            unresolved.add(place)
+            continue
+        try:
+            _resolve(store, ancestor, memo)
+        except MissingArtifactError as error:
+            unresolved.add(place)
+            older = store.latest(*place)
+            ref = InputRef("", *place, "" if older is None else older.data_version, partition_address(*place))
+            findings.append(Finding("missing" if older is None else "stale", ref, str(error)))
+    if findings:
+        raise GateError(node.name, findings)
 
 
 def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:

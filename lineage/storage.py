@@ -111,6 +111,14 @@ class Storage:
             if relative.rsplit("/", 1)[-1] == name and not relative.startswith(".work/"):
                 yield relative
 
+    def sizes(self, address: str) -> dict[str, int]:
+        """Bytes of every file below an address, by path relative to it; none where there is nothing."""
+        filesystem, path = fsspec.url_to_fs(self.uri(address))
+        base = path.rstrip("/")
+        if not filesystem.exists(path):
+            return {}
+        return {found[len(base) + 1 :]: facts["size"] for found, facts in filesystem.find(path, detail=True).items()}
+
     def stamps(self, name: str) -> dict[str, str]:
         """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.
 

@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,17 +188,25 @@ class Store:
 
     @contextmanager
     def writing(
-        self, spec: ArtifactSpec, code_fingerprint: str = "", run_id: str = "", meter: Meter | None = None
+        self,
+        spec: ArtifactSpec,
+        code_fingerprint: str = "",
+        run_id: str = "",
+        meter: Meter | None = None,
+        waivers: Sequence[Mapping[str, Any]] = (),
     ) -> Iterator[Writer]:
         """Write an artifact; its manifest appears on a clean exit, or nothing does.
 
-        A job that worked before it had something to write gives the `meter` that has run since it started.
+        A job that worked before it had something to write gives the `meter` that has run since it started. `waivers` that the
+        launch gate took are kept in the manifest.
 
         When another writer commits the same identity first, its artifact wins and ours is discarded.
         """
         with _working_folder(self.scratch, spec.version, code_fingerprint) as folder, measuring() as own_meter:
             out = Writer(self, spec, folder)
             yield out
+            if waivers:
+                out.extra["waivers"] = list(waivers)
             out.committed = _commit(out, (meter or own_meter).use(), code_fingerprint, run_id)
 
     def delete(self, artifact: Artifact) -> None:

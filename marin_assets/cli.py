@@ -108,6 +108,48 @@ def affected(
 
 
 @app.command()
+def gate(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Say whether an artifact is fit to build on: what is wrong with it or an ancestor, and what mends it."""
+    from marin_assets import gate_cli
+    from trainer.stage import CHECKPOINT
+
+    assert CHECKPOINT.gate is not None
+    _exit(gate_cli.print_gate(artifact, root, CHECKPOINT.gate, Console()))
+
+
+@app.command()
+def waive(
+    problem: Annotated[str, typer.Argument(help="failed, quarantined or unaudited.")],
+    artifact: Annotated[str, typer.Option(help="Pattern of names that are not as they should be: 'corpus/default[kjv]'.")],
+    who: Annotated[str, typer.Option(help="Who decides.")],
+    why: Annotated[str, typer.Option(help="Why it may be used still.")],
+    expires: Annotated[str, typer.Option(help="Last day it holds, YYYY-MM-DD (UTC).")],
+    target: Annotated[str, typer.Option(help="Pattern of names that may be built on it.")] = "*",
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Let work build on what a check or a person holds back, until a day; what it lets through records it."""
+    from marin_assets import gate_cli
+
+    gate_cli.record_waiver(root, gate_cli.waiver_of(problem, artifact, who, why, expires, target), Console())
+
+
+@app.command()
+def quarantine(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    why: Annotated[str, typer.Option(help="Why it must not be used, or may be used again.")],
+    lift: Annotated[bool, typer.Option("--lift", help="Put it back in use.")] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Take an artifact out of use: training, evaluation and serving refuse it and what was made from it."""
+    from marin_assets import gate_cli
+
+    gate_cli.set_quarantine(artifact, root, why, lift=lift, console=Console())
+
+
+@app.command()
 def reproduce(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
     into: Annotated[

@@ -50,6 +50,8 @@ def describe(built: Built) -> dict[str, dg.MetadataValue]:
     if drops:
         metadata["drops"] = counts_table(drops, "reason", "documents")
         metadata["drops_picture"] = picture(lambda path: drops_png(drops, artifact.name, path))
+    if "waivers" in manifest.extra:
+        metadata["waivers"] = records_table(manifest.extra["waivers"], ("problem", "artifact", "who", "why", "expires"))
     metadata |= _by_stage(artifact)
     metadata["artifact"] = dg.MetadataValue.path(artifact.uri)
     metadata["inputs"] = dg.MetadataValue.json([ref.identity() | {"address": ref.address} for ref in manifest.spec.inputs])

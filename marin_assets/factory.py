@@ -14,6 +14,7 @@ from lineage.config import to_jsonable
 from lineage.digests import identity_digest
 from lineage.plan import Built, Node, ancestors_first, build
 from lineage.store import Artifact, Store
+from lineage.verdicts import record_check
 from marin_assets.describe import describe
 from resources.lab import Lab
 
@@ -99,7 +100,7 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
             tags={"marin/version": built.artifact.spec.version},
-            check_results=[_checked(invariant, built.artifact) for invariant in family.invariants],
+            check_results=[checked(invariant, built.artifact, context.run.run_id) for invariant in family.invariants],
         )
 
     return materialize
@@ -156,8 +157,10 @@ def _said(built: Built) -> str:
     return f"{built.artifact.name}: reused, made {made.created}{drift}"
 
 
-def _checked(invariant: Invariant, artifact: Artifact) -> dg.AssetCheckResult:
+def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCheckResult:
+    """Check a promise, and leave the verdict beside the artifact: a blocking check holds back its own run and no other."""
     violations = list(invariant.violations(artifact))
+    record_check(artifact, invariant.name, violations, f"Dagster run {run_id}")
     return dg.AssetCheckResult(
         check_name=invariant.name,
         passed=not violations,

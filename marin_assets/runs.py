@@ -9,7 +9,7 @@ import dagster as dg
 from evals.stage import TaskSpec
 from lineage.plan import Node, build
 from marin_assets.describe import describe
-from marin_assets.factory import OWNER, Family, Invariant, dependencies, family_asset
+from marin_assets.factory import OWNER, Family, Invariant, checked, dependencies, family_asset
 from marin_assets.invariants import audit_violations, loss_violations, score_violations
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
@@ -57,15 +57,10 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
     )
     def training(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         built = build(lab.store, final, launcher=lab.launcher, run_id=context.run.run_id)
-        violations = loss_violations(built.artifact)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
-            check_results=[
-                dg.AssetCheckResult(
-                    check_name=LOSS.name, passed=not violations, description="; ".join(violations) or LOSS.promise
-                )
-            ],
+            check_results=[checked(LOSS, built.artifact, context.run.run_id)],
         )
 
     return training

@@ -43,8 +43,23 @@ class Line:
     run_day: str | None = None
     """Day partition of the run's nodes when it is not that of the data."""
 
+    after: "tuple[Line, int] | None" = None
+    """The line, and the step of its run, whose checkpoint this run starts from (`trainer.config.WarmStart`)."""
+
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a choice over the line left out, and why; set by `permissive`."""
+
+    def __post_init__(self) -> None:
+        if (self.after is None) != (self.run.start is None):
+            raise ValueError(
+                f"line of run {self.run.name}: after is {'not ' if self.after is None else ''}set, run.start is "
+                f"{self.run.start!r}; give both or neither"
+            )
+
+    @property
+    def history(self) -> "tuple[Line, ...]":
+        """The lines whose runs led to this one, the oldest first, this one last."""
+        return (self,) if self.after is None else (*self.after[0].history, self)
 
     def source_place(self, *key: str, source: str) -> Place:
         """Place of a node that each source has one of."""

@@ -65,7 +65,10 @@ def saved_steps(run: RunSpec) -> tuple[int, ...]:
 def checkpoint(line: Line, step: int) -> Node:
     """Arrays, optimizer state and metrics at a step."""
     place = line.run_place("checkpoint", partition=step_partition(step))
-    return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), {"mixture": mixture(line)})
+    inputs = {"mixture": mixture(line)}
+    if line.after is not None:
+        inputs["start"] = checkpoint(*line.after)
+    return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), inputs)
 
 
 def eval_tasks(line: Line) -> tuple[TaskSpec, ...]:
@@ -92,12 +95,15 @@ def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: s
 
 
 def audit(line: Line, step: int) -> Node:
-    """Which benchmark items the corpus held, before and after, and which steps up to this one saw them."""
+    """Which benchmark items the corpora held, before and after, and which steps up to this one saw them, earlier runs' too."""
+    of_every_run = [(each, source) for each in line.history for source in each.sources]
+    marks = {node.name: node for node in (contamination(each, source) for each, source in of_every_run)}
+    every_corpus = {node.name: node for each in line.history for node in corpora(each)}
     inputs = {
         "checkpoint": checkpoint(line, step),
         "suites": (suite(line),),
-        "contamination": tuple(contamination(line, source) for source in line.sources),
-        "corpora": corpora(line),
+        "contamination": tuple(marks.values()),
+        "corpora": tuple(every_corpus.values()),
     }
     place = line.run_place("contamination_audit", partition=step_partition(step))
     return Node(*place, AUDIT, AuditConfig(), inputs)

@@ -25,6 +25,8 @@ from evals.stage import EVAL_RESULT, EvalConfig
 from evals.suites import SUITE, SuiteConfig
 from lineage.mixture import MIXTURE, MixtureConfig
 from lineage.reproduce import KnownStage
+from lineage.waiver_stage import WAIVER
+from lineage.waivers import Waiver
 from trainer.stage import CHECKPOINT, CheckpointConfig
 
 
@@ -49,5 +51,6 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(EVAL_RESULT, EvalConfig),
         KnownStage(AUDIT, AuditConfig),
         KnownStage(REPORT, ReportConfig),
+        KnownStage(WAIVER, Waiver),
     )
     return MappingProxyType({entry.stage.name: entry for entry in known})

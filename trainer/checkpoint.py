@@ -5,6 +5,7 @@ resolved inputs, `metrics.parquet` every step so far. No file holds a time: two 
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.store import Artifact, Writer
-from trainer.config import RunSpec
+from trainer.config import RunSpec, WarmStart
 
 FORMAT = "checkpoint/1"
 METRICS_SCHEMA = {
@@ -45,8 +46,10 @@ class TrainState:
     ema: PyTree | None = None
 
 
-def write_checkpoint(out: Writer, spec: RunSpec, state: TrainState, metrics: pl.DataFrame, throughput: Mapping) -> None:
-    """Fill an artifact with a state and the metrics that led to it."""
+def write_checkpoint(
+    out: Writer, spec: RunSpec, state: TrainState, metrics: pl.DataFrame, throughput: Mapping, start: Artifact | None = None
+) -> None:
+    """Fill an artifact with a state and the metrics that led to it; `start` is the checkpoint its run began with."""
     save_file(_arrays(state.model), out.folder / "model.safetensors")
     save_file(_arrays(state.optimizer), out.folder / "optimizer.safetensors")
     for name, tree in (("skip", state.skip), ("ema", state.ema)):
@@ -71,6 +74,8 @@ def write_checkpoint(out: Writer, spec: RunSpec, state: TrainState, metrics: pl.
         "vocab_size": spec.model.vocab_size,
         "parameters": spec.model.num_parameters,
     }
+    if start is not None:
+        out.extra["checkpoint"]["start"] = _start_record(start)
     out.extra["throughput"] = dict(throughput)
     out.record(tokens_in=spec.tokens_before(state.step))
 
@@ -87,6 +92,24 @@ def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, p
         ema=_restored(like.ema, artifact, "ema"),
     )
     return restored, pl.read_parquet(folder / "metrics.parquet")
+
+
+def warm_start(start: Artifact, fresh: TrainState, config: WarmStart) -> TrainState:
+    """A fresh state with the parameters of another run's checkpoint, at step 0; an average begins at those parameters.
+
+    Raises: ValueError naming an array that differs and is not declared new, or a declared name that no array has.
+    """
+    folder = start.folder()
+    new = config.new_parameters
+    model = _filled(fresh.model, load_file(folder / "model.safetensors"), start.name, new)
+    optimizer = fresh.optimizer
+    if config.optimizer == "carried":
+        optimizer = _filled(fresh.optimizer, load_file(folder / "optimizer.safetensors"), start.name, new)
+    unknown = set(new) - {word for name in _shapes(fresh.model) for word in _words(name)}
+    if unknown:
+        raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
+    average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
+    return TrainState(model, optimizer, 0, fresh.skip, average)
 
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:
@@ -120,15 +143,39 @@ def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def _filled(like: PyTree, arrays: Mapping[str, np.ndarray], where: str) -> PyTree:
+def _start_record(start: Artifact) -> dict[str, object]:
+    """What a checkpoint's manifest says of the run before it, and of all before that."""
+    facts = start.manifest.extra["checkpoint"]
+    earlier = facts.get("start", {}).get("tokens_seen", 0)
+    return {
+        "name": start.name,
+        "address": start.spec.address,
+        "step": facts["step"],
+        "tokens_seen": facts["tokens_seen"] + earlier,
+    }
+
+
+def _filled(like: PyTree, arrays: Mapping[str, np.ndarray], where: str, new: tuple[str, ...] = ()) -> PyTree:
+    """`like` with its arrays replaced by name; those whose name has a word of `new`, and which `arrays` lacks, stay."""
     wanted = _shapes(like)
     found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
-    if wanted != found:
-        odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))[0]
-        raise ValueError(f"{where}: array {odd} is {found.get(odd)} in the checkpoint, the run spec needs {wanted.get(odd)}")
+    kept = {name for name in wanted.keys() - found.keys() if _words(name) & set(new)}
+    odd = sorted(name for name in (wanted.keys() | found.keys()) - kept if wanted.get(name) != found.get(name))
+    if odd:
+        raise ValueError(
+            f"{where}: array {odd[0]} is {found.get(odd[0])} in the checkpoint, the run spec needs {wanted.get(odd[0])}"
+        )
+
+    def fill(path: tuple, leaf: jax.Array) -> jax.Array:
+        name = jax.tree_util.keystr(path)
+        return leaf if name in kept else jax.numpy.asarray(arrays[name])
+
     dynamic, static = eqx.partition(like, _is_array_or_shape)
-    filled = jax.tree_util.tree_map_with_path(lambda path, _: jax.numpy.asarray(arrays[jax.tree_util.keystr(path)]), dynamic)
-    return eqx.combine(filled, static)
+    return eqx.combine(jax.tree_util.tree_map_with_path(fill, dynamic), static)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"\w+", name))
 
 
 def _is_array_or_shape(leaf: object) -> bool:

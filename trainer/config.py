@@ -3,7 +3,9 @@
 Hardware, paths and launchers are not here, so the same spec on another machine is the same run.
 """
 
+import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lineage.batches import BatchSchedule, BatchSize
 from trainer.checks import require, require_multiple
@@ -83,6 +85,25 @@ class LlamaConfig:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """Begin with the parameters of another run's checkpoint, the job's input `start`.
+
+    Steps, schedule and data order begin at 0 on this run's own mixture; what was trained before stays in the lineage, and the
+    audit follows it (`lineage.history`). Give the schedule a warm-up: fresh moments know nothing of the scale of gradients.
+    """
+
+    optimizer: Literal["fresh", "carried"] = "fresh"
+    """`carried` takes the moments (and their step count, for bias correction) along; the rule must be the same."""
+    new_parameters: tuple[str, ...] = ()
+    """Parameters that the checkpoint lacks, by their field's name, such as `q_norm` and `k_norm` (Llama to Qwen3): they begin
+    as a fresh model's, their moments at nought. Any other difference between the two models is an error."""
+
+    def __post_init__(self) -> None:
+        bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
+        require(not bad, "run.start.new_parameters", self.new_parameters, "names of fields, such as q_norm")
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """One run. Step `t` (from 0) reads global sequences `[first(t), first(t) + size(t))` of its mixture (`batches`)."""
 
@@ -102,6 +123,8 @@ class RunSpec:
     clip_update_norm: ClipUpdateNormConfig | None = field(default=None, metadata={"added_later": True})
     skip_bad_steps: SkipBadStepsConfig | None = field(default=None, metadata={"added_later": True})
     ema: EmaConfig | None = field(default=None, metadata={"added_later": True})
+    start: WarmStart | None = field(default=None, metadata={"added_later": True})
+    """None: fresh parameters, a function of the seed."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "save_every_steps"):

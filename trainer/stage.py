@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lineage.plan import Stage
 from trainer.config import RunSpec
 
-CHECKPOINT = Stage("trainer.checkpoint", "2", job="trainer")
+CHECKPOINT = Stage("trainer.checkpoint", "2", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
 """2: the loss in row tiles, which rounds elsewhere."""
 _STEP = re.compile(r"step-(\d{8})")
 

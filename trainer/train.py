@@ -24,7 +24,7 @@ from lineage.measure import measuring
 from lineage.order import DataOrder
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact
-from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, write_checkpoint
+from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, warm_start, write_checkpoint
 from trainer.config import RunSpec
 from trainer.model import Llama
 from trainer.stage import CheckpointConfig, step_partition
@@ -49,8 +49,9 @@ def train(job: Job) -> Artifact:
         raise ValueError(
             f"run {spec.name}: model.vocab_size is {spec.model.vocab_size}, the mixture's caches have {order.vocab_size}"
         )
+    start = _start_input(job, spec)
     _announce(spec, config.step)
-    state, metrics = _start(job, config)
+    state, metrics = _start(job, config, start)
     meter = Throughput(spec)
     step_fn = compiled_step(spec, state.model)  # once: a new one at every save point would compile again
     with measuring() as cost:
@@ -58,8 +59,8 @@ def train(job: Job) -> Artifact:
             state, rows = _run_to(target, spec, step_fn, order, state, meter)
             metrics = pl.concat([metrics, rows])
             target_spec = checkpoint_spec(job.spec, target)
-            with job.store.writing(target_spec, job.code_fingerprint, job.run_id, cost) as out:
-                write_checkpoint(out, spec, state, metrics, meter.summary())
+            with job.writing(target_spec, cost) as out:
+                write_checkpoint(out, spec, state, metrics, meter.summary(), start)
             log.info("saved step %d: %s", target, out.artifact.uri)
     final = job.store.find(job.spec)
     if final is None:
@@ -84,13 +85,28 @@ def initial_state(spec: RunSpec) -> TrainState:
     return TrainState(model, fresh.optimizer, 0, fresh.skip, fresh.ema)
 
 
-def _start(job: Job, config: CheckpointConfig) -> tuple[TrainState, pl.DataFrame]:
+def _start_input(job: Job, spec: RunSpec) -> Artifact | None:
+    """The checkpoint to start from. Raises: ValueError where the spec and the inputs disagree whether there is one."""
+    given = job.inputs.get("start")
+    if (given is None) != (spec.start is None):
+        said = "sets start" if spec.start is not None else "sets no start"
+        raise ValueError(f"run {spec.name} {said}, its inputs are {', '.join(job.inputs)}; give both or neither")
+    assert given is None or isinstance(given, Artifact)
+    return given
+
+
+def _start(job: Job, config: CheckpointConfig, start: Artifact | None) -> tuple[TrainState, pl.DataFrame]:
+    """The state of the last checkpoint of this run, else that of the run it starts from, else a fresh one."""
     state = initial_state(config.run)
     for step in sorted(_save_points(config.run, 0, config.step), reverse=True):
         found = job.store.find(checkpoint_spec(job.spec, step))
         if found is not None:
             log.info("resuming %s at step %d from %s", config.run.name, step, found.uri)
             return read_checkpoint(found, state)
+    if start is not None and config.run.start is not None:
+        state = warm_start(start, state, config.run.start)
+        new = ", ".join(config.run.start.new_parameters) or "nothing"
+        log.info("%s: warm start from %s, optimizer %s, new: %s", config.run.name, start.uri, config.run.start.optimizer, new)
     return state, pl.DataFrame(schema=METRICS_SCHEMA)
 
 

@@ -10,7 +10,9 @@ import uvicorn
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
 from evals.serve.served import open_served
-from lineage.store import open_folder
+from lineage.gate import inspect, waived
+from lineage.plan import today
+from lineage.store import Artifact, open_folder
 
 LOOPBACK = "127.0.0.1"
 """The only address: the server asks nobody who they are. From elsewhere, come through ssh or a proxy that does."""
@@ -19,7 +21,9 @@ log = logging.getLogger("evals.serve")
 
 def serve(folder: Path, port: int, tokenizer: Path | None, name: str | None, settings: EngineSettings) -> None:
     """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which."""
-    served = open_served(open_folder(folder), open_folder(tokenizer) if tokenizer else None, name)
+    checkpoint = open_folder(folder)
+    refuse_unfit(checkpoint)
+    served = open_served(checkpoint, open_folder(tokenizer) if tokenizer else None, name)
     with socket.create_server((LOOPBACK, port)) as listener:
         address = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         log.info(
@@ -28,6 +32,20 @@ def serve(folder: Path, port: int, tokenizer: Path | None, name: str | None, set
         )  # fmt: skip
         config = uvicorn.Config(build_app(served, settings), log_level="warning", timeout_graceful_shutdown=5)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def refuse_unfit(checkpoint: Artifact) -> None:
+    """The gate, for reading: a checkpoint on bad ancestors is not served. Ancestors that were not copied along are told.
+
+    Raises: GateError naming what is wrong and not waived.
+    """
+    findings = inspect(checkpoint.store, [checkpoint.ref("checkpoint")], {})
+    absent = [finding for finding in findings if finding.problem == "missing"]
+    if absent:
+        log.warning(
+            "%s: %d of its ancestors are not in %s and were not looked at", checkpoint.name, len(absent), checkpoint.store.root
+        )
+    waived(checkpoint.store, f"serving {checkpoint.name}", [f for f in findings if f not in absent], today())
 
 
 def main() -> None:

@@ -132,8 +132,13 @@ CACHE = Stage("tests.cache", "1", write_cache)
 CHECKPOINT = Stage("tests.checkpoint", "1", write_checkpoint)
 
 
-def audit_node(items: tuple[str, ...], sources: tuple[Source, ...], step: int, seed: int = 5, hole: str = "") -> Node:
-    """The whole fabricated line; `hole` names what is missing from the audit's inputs."""
+def audit_node(
+    items: tuple[str, ...], sources: tuple[Source, ...], step: int, seed: int = 5, hole: str = "", before: int = 0
+) -> Node:
+    """The whole fabricated line; `hole` names what is missing from the audit's inputs.
+
+    `before`: steps of an earlier run, on another mixture of the same caches, that the run started from.
+    """
     suite = Node(("suite",), None, SUITE, Items(items))
     normalized = [Node(("normalized",), s.name, NORMALIZED, s) for s in sources]
     marks = [
@@ -147,8 +152,12 @@ def audit_node(items: tuple[str, ...], sources: tuple[Source, ...], step: int, s
     caches = [Node(("cache",), s.name, CACHE, s, {"corpus": c}) for s, c in zip(sources, corpora, strict=True)]
     config = MixtureConfig("m", (Phase(0, {s.component: 1.0 for s in sources}),), seed=seed, block_size=8)
     mixture = Node(("mixture",), None, MIXTURE, config, {"caches": tuple(caches)})
-    before = {"start_from": Node(("before",), None, CHECKPOINT, Steps(1), {"mixture": mixture})}
-    first = before if hole == "an earlier checkpoint" else {}
+    first: dict[str, Node] = {}
+    if hole == "an earlier checkpoint":
+        first = {"start_from": Node(("before",), None, CHECKPOINT, Steps(1), {"mixture": mixture})}
+    if before:
+        earlier = Node(("mixture",), "before", MIXTURE, replace(config, seed=seed + 1), {"caches": tuple(caches)})
+        first = {"start": Node(("before",), None, CHECKPOINT, Steps(before), {"mixture": earlier})}
     other_suite = Node(("suite",), "new", SUITE, Items(items, text="the items were edited"))
     inputs = {
         "checkpoint": Node(("checkpoint",), None, CHECKPOINT, Steps(step), {"mixture": mixture, **first}),
@@ -244,6 +253,32 @@ def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths
         wanted |= {(doc.id, at): counts[doc.number] for doc in docs if doc.matches and counts[doc.number]}
     found = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("id", "step").agg(pl.col("tokens").sum())
     assert {(document, at): tokens for document, at, tokens in found.iter_rows()} == wanted
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(1, 15), st.integers(1, 15), st.integers(0, 1000))
+@settings(max_examples=8, deadline=None)
+def test_what_the_run_before_had_read_is_told_too(
+    tmp_path_factory, lengths: list[int], before: int, step: int, seed: int
+) -> None:
+    """Against the batches of both runs, read forward."""
+    docs = tuple(Doc(100 + i, SEQ_LEN + n, matches=(("math/0", "near"),) if i % 2 else ()) for i, n in enumerate(lengths))
+    source = Source("s", docs, component="s", statuses={"math/0": "matched"})
+    node = audit_node(ITEMS, (source, WEB), step=step, seed=seed, before=before)
+    made = run_audit(tmp_path_factory.mktemp("audit"), node)
+    checkpoint = made.input("checkpoint")
+    wanted = {}
+    for leg, (ended, steps) in enumerate(((checkpoint.input("start"), before), (checkpoint, step))):
+        order = DataOrder.open(ended.input("mixture"), SEQ_LEN)
+        for at in range(steps):
+            counts = Counter(order.batch(at * BATCH_SIZE, BATCH_SIZE).ravel().tolist())
+            wanted |= {(leg, doc.id, at): counts[doc.number] for doc in docs if doc.matches and counts[doc.number]}
+    found = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("leg", "id", "step").agg(pl.col("tokens").sum())
+    assert {(leg, document, at): tokens for leg, document, at, tokens in found.iter_rows()} == wanted
+    item = items_of(made)["math/0"]
+    first = min(((leg, at) for leg, _, at in wanted), default=(-1, -1))
+    assert (item["first_leg"], item["first_step"]) == first
+    assert item["num_exposures"] == len(wanted)
+    assert [leg["steps"] for leg in made.manifest.extra["audit"]["legs"]] == [before, step]
 
 
 def test_a_component_named_otherwise_than_its_source_is_not_missed(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""The history of a checkpoint as legs: each stretch of training on one mixture, back to fresh parameters.
+
+A run that starts warm from another run's checkpoint has read what that run had read. Whoever asks what a checkpoint has seen
+asks every leg.
+"""
+
+from dataclasses import dataclass
+
+from lineage.batches import BatchSchedule
+from lineage.store import Artifact
+
+MIXTURE, START = "mixture", "start"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Steps 0 to `num_steps` of one run: `checkpoint` ends it, here, whatever the run did afterwards."""
+
+    checkpoint: Artifact
+    mixture: Artifact
+    seq_len: int
+    batches: BatchSchedule
+    num_steps: int
+
+
+def training_legs(checkpoint: Artifact) -> list[Leg]:
+    """Every leg that led to a checkpoint, the oldest first.
+
+    Raises: ValueError for a checkpoint with inputs of another name, whose data nobody could follow; what `Store.parents` does.
+    """
+    legs: list[Leg] = []
+    current: Artifact | None = checkpoint
+    while current is not None:
+        names = {ref.name for ref in current.spec.inputs}
+        if MIXTURE not in names or names - {MIXTURE, START}:
+            raise ValueError(
+                f"{current.name} was made from {', '.join(sorted(names)) or 'nothing'}; what a checkpoint has read is followed "
+                f"through its inputs {MIXTURE!r} and {START!r} alone"
+            )
+        facts = current.manifest.extra["checkpoint"]
+        batches = BatchSchedule.from_record(facts["batch_size"])
+        legs.append(Leg(current, current.input(MIXTURE), facts["seq_len"], batches, facts["step"]))
+        current = current.input(START) if START in names else None
+    return legs[::-1]

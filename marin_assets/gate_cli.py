@@ -1,0 +1,58 @@
+"""What `marin gate`, `marin waive` and `marin quarantine` do; with `--root` Dagster is not imported."""
+
+import datetime
+import getpass
+
+from rich.console import Console
+from rich.table import Table
+
+from lineage.config import from_jsonable
+from lineage.gate import Needs, inspect
+from lineage.locate import locate
+from lineage.verdicts import quarantine
+from lineage.waiver_stage import waive
+from lineage.waivers import Waiver, recorded_waivers
+from marin_assets.lineage_cli import stores_of
+
+
+def print_gate(text: str, root: str | None, needs: Needs, console: Console) -> bool:
+    """Say what the gate holds against an artifact and its ancestors, and which waivers there are; whether it is fit."""
+    artifact = locate(stores_of(root), text)
+    findings = inspect(artifact.store, [artifact.ref("artifact")], needs)
+    for finding in findings:
+        console.print(f"[red]{finding.problem}[/] {finding.artifact}: {finding.detail}\n    {finding.mend}", soft_wrap=True)
+    if not findings:
+        console.print(f"{artifact.name} and all its ancestors are fit to build on")
+    table = Table("problem", "artifact", "target", "who", "why", "expires", title="waivers")
+    for _, waiver in recorded_waivers(artifact.store):
+        expired = datetime.date.fromisoformat(waiver.expires) < datetime.datetime.now(datetime.UTC).date()
+        table.add_row(
+            waiver.problem,
+            waiver.artifact,
+            waiver.target,
+            waiver.who,
+            waiver.why,
+            waiver.expires + (" (expired)" if expired else ""),
+        )
+    if table.row_count:
+        console.print(table)
+    return not findings
+
+
+def waiver_of(problem: str, artifact: str, who: str, why: str, expires: str, target: str) -> Waiver:
+    """A waiver from plain text. Raises: ValueError naming the field that is not allowed."""
+    fields = {"problem": problem, "artifact": artifact, "who": who, "why": why, "expires": expires, "target": target}
+    return from_jsonable(Waiver, fields, "waiver")
+
+
+def record_waiver(root: str | None, waiver: Waiver, console: Console) -> None:
+    """Record a waiver in the store under a root, or in the lab's canonical store."""
+    artifact = waive(stores_of(root)[0], waiver)
+    console.print(f"{artifact.name} holds until {waiver.expires} (UTC), at {artifact.uri}", soft_wrap=True)
+
+
+def set_quarantine(text: str, root: str | None, why: str, *, lift: bool, console: Console) -> None:
+    """Take an artifact out of use, or put it back."""
+    artifact = locate(stores_of(root), text)
+    quarantine(artifact, why, getpass.getuser(), standing=not lift)
+    console.print(f"{artifact.name} is {'back in use' if lift else 'quarantined'}: {why}", soft_wrap=True)

@@ -1,0 +1,325 @@
+"""The launch gate: every way an ancestor can be unfit is found, named and mended, and nothing passes but by a waiver."""
+
+import datetime
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_lineage import Parents, dags, reached, write_dag
+
+from lineage.gate import GateError, inspect
+from lineage.jobs import Job, read_job, write_job
+from lineage.manifest import MANIFEST_NAME, UnsoundManifestError, sound_manifest
+from lineage.plan import Node, Stage, build, resolve, spec_of
+from lineage.store import Artifact, Store, Writer
+from lineage.verdicts import quarantine, record_check, verdicts
+from lineage.waiver_stage import waive
+from lineage.waivers import Waiver
+
+NEEDS = {"tests.cache": "tests.marks"}
+FUTURE = (datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=30)).isoformat()
+PAST = (datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)).isoformat()
+
+
+@dataclass(frozen=True)
+class Text:
+    """`source`: a file whose text is written instead; no identity, so the same address can get other bytes."""
+
+    text: str = ""
+    source: str = field(default="", metadata={"identity": False})
+
+
+def write_text(out: Writer, config: Text, **inputs: Artifact) -> None:
+    (out.folder / "text.txt").write_text(Path(config.source).read_text() if config.source else config.text)
+    (out.folder / "more.txt").write_text("more")
+
+
+DOCUMENTS = Stage("tests.documents", "1", write_text)
+MARKS = Stage("tests.marks", "1", write_text)
+CACHE = Stage("tests.cache", "1", write_text)
+RUN = Stage("tests.run", "1", write_text, gate=NEEDS)
+
+
+@dataclass(frozen=True)
+class Line:
+    """documents -> marks -> cache -> run, the last one gated; `other` feeds the run beside the cache."""
+
+    documents: Node
+    marks: Node
+    cache: Node
+    other: Node
+    run: Node
+
+    def build_data(self, store: Store) -> None:
+        for node in (self.documents, self.marks, self.cache, self.other):
+            build(store, node)
+
+
+def line(text: str = "text", source: str = "", *, audited: bool = True) -> Line:
+    documents = Node(("documents",), "kjv", DOCUMENTS, Text(text, source))
+    marks = Node(("marks",), "kjv", MARKS, Text("marks"), {"documents": documents})
+    cache = Node(("cache",), "kjv", CACHE, Text("cache"), {"marks": marks} if audited else {"documents": documents})
+    other = Node(("other",), None, DOCUMENTS, Text("other"))
+    return Line(documents, marks, cache, other, Node(("run",), None, RUN, Text("run"), {"cache": cache, "other": other}))
+
+
+def manifest_path(artifact: Artifact) -> Path:
+    return artifact.folder().parent / MANIFEST_NAME
+
+
+def edit(artifact: Artifact, *, keep_seal: bool, **changes: object) -> None:
+    record = json.loads(manifest_path(artifact).read_text()) | changes
+    if not keep_seal:
+        del record["seal"]
+    manifest_path(artifact).write_text(json.dumps(record))
+
+
+def lose(artifact: Artifact) -> None:
+    artifact.store.delete(artifact)
+
+
+def cut_short(artifact: Artifact) -> None:
+    artifact.files("text.txt")[0].write_text("")
+
+
+def lose_a_file(artifact: Artifact) -> None:
+    artifact.files("more.txt")[0].unlink()
+
+
+def edit_statistics(artifact: Artifact) -> None:
+    edit(artifact, keep_seal=True, statistics={"rows_out": 7})
+
+
+def edit_data_version(artifact: Artifact) -> None:
+    edit(artifact, keep_seal=False, data_version="0" * 32)
+
+
+def put_elsewhere(artifact: Artifact) -> None:
+    """Another artifact's folder is copied over it."""
+    other = resolve(artifact.store, line().other)
+    shutil.rmtree(manifest_path(artifact).parent)
+    shutil.copytree(manifest_path(other).parent, manifest_path(artifact).parent)
+
+
+def fail_a_check(artifact: Artifact) -> None:
+    record_check(artifact, "rows_conserved", ["2 rows are lost"], "Dagster run 7")
+
+
+def distrust(artifact: Artifact) -> None:
+    quarantine(artifact, "scraped from the wrong site", "ada")
+
+
+BREAKS: Mapping[str, tuple[Callable[[Artifact], None], str, str]] = {
+    "a file is cut short": (
+        cut_short,
+        "incomplete",
+        r"1 of 2 files: text.txt has 0 bytes, its manifest says \d; copy the missing",
+    ),
+    "a file is lost": (lose_a_file, "incomplete", "1 of 2 files: more.txt is not there"),
+    "a check failed": (fail_a_check, "failed", r"rows_conserved: 2 rows are lost \(Dagster run 7"),
+    "somebody distrusts it": (distrust, "quarantined", r"scraped from the wrong site \(ada"),
+}
+"""What the plan alone cannot see: the artifact of the wanted identity is there."""
+MANIFEST_BREAKS: Mapping[str, tuple[Callable[[Artifact], None], str, str]] = {
+    "it is gone": (lose, "missing", r"there is no documents/kjv/\w+/manifest.json"),
+    "its statistics are edited": (edit_statistics, "edited", "it was edited"),
+    "its data version is edited": (edit_data_version, "edited", "its files give data version"),
+    "another lies in its place": (put_elsewhere, "moved", "it says that it is other/_/"),
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+@pytest.mark.parametrize("where", ["documents", "cache"])
+def test_a_run_on_an_unfit_ancestor_is_refused_by_name(what: str, where: str, tmp_path: Path) -> None:
+    tamper, problem, said = BREAKS[what]
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    tamper(resolve(store, getattr(given, where)))
+    with pytest.raises(
+        GateError, match=rf"run is refused, 1 of its ancestors.*\n  {problem}: {where}\[kjv\]: .*{said}"
+    ) as caught:
+        build(store, given.run)
+    assert [(finding.problem, finding.artifact) for finding in caught.value.findings] == [(problem, f"{where}[kjv]")]
+    assert store.latest(("run",), None) is None
+
+
+@pytest.mark.parametrize("what", MANIFEST_BREAKS)
+def test_a_broken_manifest_is_found_at_the_gate(what: str, tmp_path: Path) -> None:
+    tamper, problem, said = MANIFEST_BREAKS[what]
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    refs = spec_of(store, given.run).inputs
+    assert inspect(store, refs, NEEDS) == []
+    tamper(resolve(store, given.documents))
+    (finding,) = inspect(store, refs, {})
+    assert (finding.problem, finding.artifact) == (problem, "documents[kjv]")
+    assert re.search(said, finding.detail)
+    assert "`./marin materialize documents --partition kjv`" in finding.mend
+
+
+def test_every_missing_and_stale_ancestor_is_named_at_once(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line("old")
+    given.build_data(store)
+    lose(resolve(store, given.other))
+    with pytest.raises(GateError) as caught:
+        build(store, line("new").run)
+    assert [(f.problem, f.artifact) for f in caught.value.findings] == [("stale", "documents[kjv]"), ("missing", "other")]
+    assert "`./marin materialize documents --partition kjv`" in str(caught.value)
+    assert "`./marin materialize other`" in str(caught.value)
+
+
+def test_a_cache_swapped_under_a_waiting_job_is_refused(tmp_path: Path) -> None:
+    """Same identity, other bytes: what a preempted run must not resume on."""
+    words = tmp_path / "words"
+    words.write_text("before")
+    store, given = Store(str(tmp_path / "store")), line(source=str(words))
+    given.build_data(store)
+    refs = spec_of(store, given.run).inputs
+    lose(resolve(store, given.documents))
+    words.write_text("after")
+    build(store, given.documents)
+    (finding,) = inspect(store, refs, {})
+    assert (finding.problem, finding.artifact) == ("swapped", "documents[kjv]")
+
+
+def test_a_cache_that_was_never_audited_is_refused(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line(audited=False)
+    given.build_data(store)
+    with pytest.raises(GateError, match=r"unaudited: cache\[kjv\]: made by tests.cache with no tests.marks above it"):
+        build(store, given.run)
+
+
+def test_what_is_built_already_is_reused_whatever_became_of_its_inputs(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    build(store, given.run)
+    distrust(resolve(store, given.documents))
+    assert build(store, given.run).reused
+
+
+def waiver(**changes: str) -> Waiver:
+    fields = {"problem": "failed", "artifact": "documents[kjv]", "who": "ada", "why": "two rows of 10^9", "expires": FUTURE}
+    return Waiver(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_a_waiver_lets_through_what_it_names_and_is_recorded(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    fail_a_check(resolve(store, given.documents))
+    made = waive(store, waiver(artifact="documents*", target="run"))
+    (record,) = build(store, given.run).artifact.manifest.extra["waivers"]
+    assert record["address"] == made.spec.address
+    assert (record["who"], record["why"], record["expires"]) == ("ada", "two rows of 10^9", FUTURE)
+    assert record["let_through"] == ["failed: documents[kjv]"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"expires": PAST}, {"problem": "quarantined"}, {"artifact": "documents[k]"}, {"artifact": "marks*"}, {"target": "runs/*"}],
+    ids=str,
+)
+def test_a_waiver_lets_nothing_else_through(changes: dict[str, str], tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    fail_a_check(resolve(store, given.documents))
+    waive(store, waiver(**changes))
+    with pytest.raises(GateError, match=r"failed: documents\[kjv\]"):
+        build(store, given.run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"problem": "missing"}, "waiver problem is 'missing'; allowed: failed, quarantined, unaudited"),
+        ({"why": " "}, "waiver why is ' '; it must say something"),
+        ({"expires": "soon"}, "waiver expires is 'soon'; give a day, YYYY-MM-DD"),
+    ],
+)
+def test_a_bad_waiver_names_field_value_and_what_is_allowed(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        waiver(**changes)
+
+
+def test_a_job_meets_the_gate_again_when_it_starts(tmp_path: Path) -> None:
+    """Between launch and start may lie hours in a queue."""
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    spec = spec_of(store, given.run)
+    inputs = {"cache": resolve(store, given.cache), "other": resolve(store, given.other)}
+    write_job(Job(store, spec, inputs, "code", "", NEEDS), tmp_path / "job.json")
+    assert read_job(tmp_path / "job.json").waivers == ()
+    distrust(resolve(store, given.documents))
+    with pytest.raises(GateError, match=r"quarantined: documents\[kjv\]"):
+        read_job(tmp_path / "job.json")
+    waive(store, waiver(problem="quarantined"))
+    (record,) = read_job(tmp_path / "job.json").waivers
+    assert record["let_through"] == ["quarantined: documents[kjv]"]
+
+
+def test_a_check_that_passes_leaves_no_trace_and_lifts_its_own_failure(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    documents = resolve(store, given.documents)
+    record_check(documents, "rows_conserved", [], "run 1")
+    assert verdicts(store, documents.spec.address) == []
+    record_check(documents, "rows_conserved", ["2 rows are lost"], "run 2")
+    record_check(documents, "file_set", [], "run 2")
+    assert [v.standing for v in verdicts(store, documents.spec.address)] == [True]
+    record_check(documents, "rows_conserved", [], "run 3")
+    assert [(v.standing, v.who) for v in verdicts(store, documents.spec.address)] == [(False, "run 3")]
+    assert build(store, given.run).artifact.name == "run"
+
+
+def test_a_quarantine_is_lifted_and_told(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    distrust(resolve(store, given.cache))
+    quarantine(resolve(store, given.cache), "it was the right site", "grace", standing=False)
+    (verdict,) = verdicts(store, resolve(store, given.cache).spec.address)
+    assert (verdict.standing, verdict.who) == (False, "grace")
+    assert not build(store, given.run).reused
+
+
+@given(dags(), st.data())
+@settings(max_examples=25, deadline=None)
+def test_exactly_the_unfit_ancestors_are_found(parents: Parents, data: st.DataObject) -> None:
+    """Against plain reachability over the drawn pairs."""
+    start = data.draw(st.integers(0, len(parents) - 1))
+    unfit = data.draw(st.sets(st.integers(0, len(parents) - 1)))
+    with tempfile.TemporaryDirectory() as folder:
+        made = write_dag(Store(folder), parents)
+        for number in unfit:
+            data.draw(st.sampled_from([fail_a_check, distrust]))(made[number])
+        findings = inspect(made[start].store, [made[start].ref("x")], {})
+    found = sorted(finding.artifact for finding in findings)
+    assert found == sorted(made[number].name for number in unfit & reached(parents, start, "up"))
+
+
+def changed(value: object, data: st.DataObject) -> object:
+    """The same JSON with one leaf changed."""
+    if isinstance(value, dict) and value:
+        key = data.draw(st.sampled_from(sorted(value)))
+        return value | {key: changed(value[key], data)}
+    if isinstance(value, list) and value:
+        place = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:place], changed(value[place], data), *value[place + 1 :]]
+    return f"{value}x"
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_edit_of_a_manifest_is_found(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (made,) = write_dag(Store(folder), [[]])
+        text = manifest_path(made).read_text()
+        assert sound_manifest(text, made.spec.address, "here") == made.manifest
+        record = changed(json.loads(text), data)
+        with pytest.raises(UnsoundManifestError):
+            sound_manifest(json.dumps(record), made.spec.address, "here")

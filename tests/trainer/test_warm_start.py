@@ -1,0 +1,180 @@
+"""Warm starts: what is taken along is taken to the bit, what is new is declared, and the run resumes like any other."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file
+
+from lineage.history import training_legs
+from lineage.jobs import Job
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order import DataOrder
+from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.config import LlamaConfig, RunSpec, WarmStart
+from trainer.optimizers.config import AdamWConfig, EmaConfig, MuonConfig, OptimizerConfig
+from trainer.schedules import CycleSchedule, WarmupStableDecay
+from trainer.scoring import load_scorer
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.train import train
+
+SEQ_LEN = 16
+RUN = RunSpec(
+    name="first",
+    model=LlamaConfig(
+        vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=2, num_heads=2, num_kv_heads=1, max_seq_len=SEQ_LEN
+    ),
+    optimizer=AdamWConfig(),
+    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
+    batch_size=4,
+    seq_len=SEQ_LEN,
+    num_steps=30,
+    seed=0,
+    save_every_steps=20,
+)
+QK = ("q_norm", "k_norm")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A component of random documents with this many tokens in all."""
+
+    seed: int
+    num_tokens: int = 4000
+
+
+def write_text(out: Writer, config: Text) -> None:
+    tokens = np.cumsum(np.random.default_rng(config.seed).integers(1, 3, config.num_tokens)) % 50
+    shard = write_token_shard(out.folder, "s", [("0" * 32, tokens)], "uint16")
+    out.extra["tokens"] = tokens_extra("text", "uint16", 50, "tok", None, None, [shard])
+
+
+TEXT = Stage("tests.text", "1", write_text)
+
+
+def checkpoint(run: RunSpec, step: int, text: Text, start: Node | None = None) -> Node:
+    cache = Node(("cache",), f"{text.seed}-{text.num_tokens}", TEXT, text)
+    config = MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1)
+    mixture = Node(("mixture",), cache.partition, MIXTURE, config, {"caches": (cache,)})
+    inputs = {"mixture": mixture} | ({"start": start} if start is not None else {})
+    return Node(("runs", run.name, "checkpoint"), step_partition(step), CHECKPOINT, CheckpointConfig(run, step), inputs)
+
+
+def trained(store: Store, node: Node) -> Artifact:
+    """Train in this process: `build` would start one."""
+    for ancestor in ancestors_first([node])[:-1]:
+        if ancestor.stage is not CHECKPOINT:
+            build(store, ancestor)
+        elif store.find(spec_of(store, ancestor)) is None:
+            trained(store, ancestor)
+    inputs = {name: resolve(store, value) for name, value in node.inputs.items() if isinstance(value, Node)}
+    return train(Job(store, spec_of(store, node), inputs, "code", ""))
+
+
+def second(**changes: object) -> RunSpec:
+    return replace(RUN, **({"name": "second", "seed": 7, "start": WarmStart()} | changes))  # pyrefly: ignore
+
+
+def losses(artifact: Artifact) -> list[float]:
+    return pl.read_parquet(artifact.files("metrics.parquet")[0])["loss_nats"].to_list()
+
+
+def test_the_first_step_has_the_loss_of_the_model_it_started_from(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    start = checkpoint(RUN, 20, Text(0))
+    made = trained(store, checkpoint(second(), 30, Text(1), start))
+    batch = DataOrder.open(made.input("mixture"), SEQ_LEN).batch(0, 4)
+    nats = np.concatenate(load_scorer(made.input("start")).token_nll(list(batch)))
+    np.testing.assert_allclose(losses(made)[0], nats.mean(), rtol=1e-5)
+    cold = trained(store, checkpoint(replace(second(), name="cold", start=None), 30, Text(1)))
+    assert losses(made)[0] < losses(cold)[0] - 0.5
+
+
+@pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()], ids=["adamw", "muon"])
+def test_with_the_moments_carried_two_runs_are_one(optimizer: OptimizerConfig, tmp_path: Path) -> None:
+    """On a single sequence every batch is the same, so only parameters and moments tell two runs from one."""
+    text, store = Text(0, SEQ_LEN), Store(str(tmp_path))
+    constant = replace(RUN, optimizer=optimizer, schedule=CycleSchedule(1e-2, decay="constant"))
+    whole = trained(store, checkpoint(replace(constant, name="whole"), 30, text))
+    start = checkpoint(constant, 20, text)
+    rest = replace(constant, name="rest", num_steps=10, start=WarmStart(optimizer="carried"))
+    parts = trained(store, checkpoint(rest, 10, text, start))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, two = (load_file(artifact.folder() / name) for artifact in (whole, parts))
+        assert one.keys() == two.keys()
+        for array in one:
+            np.testing.assert_array_equal(one[array], two[array], err_msg=array)
+    fresh = trained(store, checkpoint(replace(rest, name="fresh", start=WarmStart()), 10, text, start))
+    assert losses(fresh)[0] == losses(parts)[0] and losses(fresh)[2] != losses(parts)[2]
+
+
+def test_a_run_that_started_warm_resumes_from_its_own_checkpoint(tmp_path: Path) -> None:
+    run, start = second(ema=EmaConfig(0.9)), checkpoint(RUN, 20, Text(0))
+    store, whole = Store(str(tmp_path / "parts")), Store(str(tmp_path / "whole"))
+    trained(store, checkpoint(run, 20, Text(1), start))
+    resumed, undisturbed = (trained(each, checkpoint(run, 30, Text(1), start)) for each in (store, whole))
+    assert resumed.data_version == undisturbed.data_version
+
+
+def test_an_average_begins_at_the_parameters_that_were_taken(tmp_path: Path) -> None:
+    store, start = Store(str(tmp_path)), checkpoint(RUN, 20, Text(0))
+    still = second(ema=EmaConfig(0.0), schedule=CycleSchedule(1e-30, decay="constant"), num_steps=1, save_every_steps=1)
+    made = trained(store, checkpoint(still, 1, Text(1), start))
+    before = load_file(made.input("start").folder() / "model.safetensors")
+    average = load_file(made.folder() / "ema.safetensors")
+    for name, values in average.items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("moments", ["fresh", "carried"])
+def test_a_llama_grows_norms_of_queries_and_keys(moments: str, tmp_path: Path) -> None:
+    store, start = Store(str(tmp_path)), checkpoint(RUN, 20, Text(0))
+    grown = second(model=replace(RUN.model, qk_norm=True), start=WarmStart(moments, QK))  # type: ignore[arg-type]
+    made = trained(store, checkpoint(grown, 30, Text(1), start))
+    arrays = load_file(made.folder() / "model.safetensors")
+    old = load_file(made.input("start").folder() / "model.safetensors")
+    assert {re.findall(r"[qk]_norm", name)[0] for name in arrays.keys() - old.keys()} == set(QK)
+    assert losses(made)[-1] < losses(made)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": replace(RUN.model, qk_norm=True)}, r"array .*[qk]_norm.* is None in the checkpoint, the run spec needs"),
+        ({"model": replace(RUN.model, hidden_dim=32), "start": WarmStart(new_parameters=QK)}, r"array .* is \(\(.*needs"),
+        ({"start": WarmStart(new_parameters=("rotor",))}, "new_parameters names rotor, which no array of the model has"),
+        ({"optimizer": MuonConfig(), "start": WarmStart("carried")}, r"array .* is .* the run spec needs"),
+        ({"start": None}, "run second sets no start, its inputs are mixture, start; give both or neither"),
+    ],
+    ids=["norms not declared", "other shapes", "an unknown name", "another rule's moments", "a start that no spec asks for"],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_by_name(changes: dict, message: str, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        trained(store, checkpoint(second(**changes), 30, Text(1), checkpoint(RUN, 20, Text(0))))
+
+
+def test_a_spec_that_starts_warm_needs_its_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="run second sets start, its inputs are mixture; give both or neither"):
+        trained(Store(str(tmp_path)), checkpoint(second(), 30, Text(1)))
+
+
+def test_a_name_that_is_no_field_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"run.start.new_parameters is \('q norm',\); it must be names of fields"):
+        WarmStart(new_parameters=("q norm",))
+
+
+def test_every_run_before_is_told_with_its_tokens(tmp_path: Path) -> None:
+    store, first = Store(str(tmp_path)), checkpoint(RUN, 20, Text(0))
+    middle = checkpoint(second(), 30, Text(1), first)
+    made = trained(store, checkpoint(second(seed=8), 20, Text(2), middle))
+    told = made.manifest.extra["checkpoint"]
+    assert (told["tokens_seen"], told["start"]["tokens_seen"], told["start"]["step"]) == (20 * 64, 50 * 64, 30)
+    legs = training_legs(made)
+    assert [(leg.checkpoint.spec.config["run"]["seed"], leg.num_steps) for leg in legs] == [(0, 20), (7, 30), (8, 20)]
+    assert [leg.mixture.spec.partition for leg in legs] == ["0-4000", "1-4000", "2-4000"]
