@@ -6,8 +6,8 @@ Each pair runs the same day's ferry twice in fresh processes and fresh stores, o
 events in SQLite, checks, metadata, pictures) and once as plain function calls over the same nodes, in alternating order;
 the download cache is shared and warm. The bar is 15 % more wall time at most.
 
-Most of a ferry is training in a child process, the same work on both sides, and on a shared machine its speed differs by
-a tenth and more from run to run. So the time between the stages is printed too: Dagster's cost lies there, and next to no noise.
+Most of a ferry is training in a child process, the same work on both sides, and its speed on a shared machine differs by a
+tenth and more from run to run. So the time between the stages is printed too: Dagster's cost lies there, and little noise.
 """
 
 import argparse

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from evals.audit_evidence import HELDOUT, ITEM_KEY, STANDING_TIERS, TIERS, gather_matches, item_statuses, strength
 from lineage.batches import BatchSchedule
+from lineage.exposure import SCHEMA as EXPOSED
 from lineage.exposure import exposures
 from lineage.history import Leg, training_legs
 from lineage.order import DataOrder
@@ -41,8 +42,8 @@ ITEMS_SCHEMA = pa.schema(
         ("num_exposures", pa.int64()),
     ]
 )
-"""`status` is that of the marks (clean, matched, unknown). `first_leg` numbers the runs that led to the checkpoint, the oldest is
-0 (`lineage.history`); `first_step` is a step of that run. Both are -1 where no step saw a matching document."""
+"""`status` is that of the marks (clean, matched, unknown). `first_leg` numbers the runs that led to the checkpoint, the oldest
+is 0 (`lineage.history`); `first_step` is a step of that run. Both are -1 where no step saw a matching document."""
 EXPOSURES_SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -53,6 +54,7 @@ EXPOSURES_SCHEMA = pa.schema(
         ("id", pa.string()),
         ("tier", pa.string()),
         ("step", pa.int64()),
+        ("row", pa.int64()),
         ("sequence", pa.int64()),
         ("tokens", pa.int64()),
     ]
@@ -99,7 +101,7 @@ def audit(
     columns = EXPOSURES_SCHEMA.names
     _write(out, "items.parquet", table.select(ITEMS_SCHEMA.names).sort(ITEM_KEY), ITEMS_SCHEMA)
     _write(out, "exposures.parquet", exposed.select(columns).sort(columns), EXPOSURES_SCHEMA)
-    summary = _summary(table, matches, exposed) | {
+    summary = _summary(table, matches, exposed, len(legs)) | {
         "step": legs[-1].num_steps,
         "verified_exposures": sum(found.num_verified for found in read),
         "legs": [{"run": leg.checkpoint.name, "mixture": leg.mixture.name, "steps": leg.num_steps} for leg in legs],
@@ -154,7 +156,7 @@ def witness(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count:
     Raises: RuntimeError when a batch does not hold the document's tokens.
     """
     chosen = seen.gather_every(max(1, -(-seen.height // count))) if seen.height else seen
-    for component, document_id, step, sequence, tokens in chosen.iter_rows():
+    for component, document_id, step, row, sequence, tokens in chosen.select(EXPOSED.keys()).iter_rows():
         cache = order.caches[order.names.index(component)]
         span = cache.document_span(document_id)
         assert span is not None
@@ -162,9 +164,9 @@ def witness(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count:
         wanted = cache.read(start, start + tokens).astype(np.int64)
         offset = start - sequence * order.seq_len
         batch = order.batch(batches.first(step), batches.size(step))
-        if not any(np.array_equal(row[offset : offset + tokens], wanted) for row in batch):
+        if not np.array_equal(batch[row, offset : offset + tokens], wanted):
             raise RuntimeError(
-                f"the audit says step {step} read document {document_id} of {component}, but its batch does not hold it: "
+                f"the audit says step {step} read document {document_id} of {component} in row {row}, which does not hold it: "
                 "the data order and its inverse disagree"
             )
     return chosen.height
@@ -205,10 +207,10 @@ def verdict(tiers: pl.Series) -> str:
     return "fragments_only" if tiers.len() else "clean"
 
 
-def _summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame) -> dict[str, object]:
+def _summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame, num_legs: int) -> dict[str, object]:
     """`verdict` is on all that the mixture holds, `verdict_at_step` on what the steps up to the checkpoint's have read."""
-    last = matches.filter(pl.col("leg") == matches["leg"].max())  # every leg lists the same corpora
-    documents = last.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
+    of_last_leg = matches.filter(pl.col("leg") == num_legs - 1)  # every leg lists the same corpora
+    documents = of_last_leg.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
     by_task = {
         str(task): {
             **_counts(rows),

@@ -8,6 +8,8 @@ import bisect
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from lineage.config import from_jsonable, to_jsonable
 
 
@@ -73,13 +75,20 @@ class BatchSchedule:
         whole = sum((after.start_step - before.start_step) * before.batch_size for before, after in self._pairs(which))
         return whole + (step - self.phases[which].start_step) * self.phases[which].batch_size
 
-    def step_of(self, sequence: int) -> int:
-        """The step that reads a global sequence: the inverse of `first` and `size`. Raises: ValueError below 0."""
-        if sequence < 0:
-            raise ValueError(f"global sequence index {sequence} is negative")
-        firsts = [self.first(phase.start_step) for phase in self.phases]
-        which = bisect.bisect_right(firsts, sequence) - 1
-        return self.phases[which].start_step + (sequence - firsts[which]) // self.phases[which].batch_size
+    def locate(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(steps, rows within their batches) that read global sequences, int64 like `sequences`: the inverse of `first`.
+
+        Raises: ValueError below 0.
+        """
+        values = np.asarray(sequences, dtype=np.int64)
+        if values.size and int(values.min()) < 0:
+            raise ValueError(f"global sequence index {int(values.min())} is negative")
+        starts = np.array([phase.start_step for phase in self.phases], np.int64)
+        sizes = np.array([phase.batch_size for phase in self.phases], np.int64)
+        firsts = np.array([self.first(int(start)) for start in starts], np.int64)
+        which = np.searchsorted(firsts, values, side="right") - 1
+        steps, rows = np.divmod(values - firsts[which], sizes[which])
+        return starts[which] + steps, rows
 
     def _phase_at(self, step: int) -> int:
         if step < 0:

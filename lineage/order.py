@@ -7,7 +7,6 @@ the error carried into the next block, so long-run shares are exact and a weight
 Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch.
 """
 
-import bisect
 import json
 from dataclasses import dataclass, field
 
@@ -40,10 +39,12 @@ class DataOrder:
     shuffle: Shuffle
     seed: int
     phases: tuple[OrderPhase, ...]
-    _counts: list[np.ndarray] = field(default_factory=list)
-    """Sequences of each component [components] in block b."""
-    _before: list[np.ndarray] = field(default_factory=list)
-    """Sequences of each component in all blocks before b."""
+    _num_blocks: int = 0
+    """How many rows of the next two are filled; they grow by doubling."""
+    _counts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """Sequences of each component in block b [blocks, components]."""
+    _before: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """Sequences of each component in all blocks before b [blocks, components]."""
     _debt: np.ndarray | None = None
     _blocks: dict[int, np.ndarray] = field(default_factory=dict)
 
@@ -95,26 +96,48 @@ class DataOrder:
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:
         """Every global index under `below` at which a component's sequence is read, ascending (one an epoch at most)."""
+        return self.reads(component, np.array([sequence]), below)[1].tolist()
+
+    def reads(self, component: str, sequences: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
+        """(which, indices), int64 [reads]: sequence `sequences[which]` is read at the global index, all those under `below`.
+
+        Sorted by `which`, then index. One inverse permutation an epoch for all sequences, one for each block that they lie in.
+        Raises: ValueError for a component that is not in the mixture, or a sequence that it does not have.
+        """
         if component not in self.names:
             raise ValueError(f"component {component!r} is not in the mixture; it has: {', '.join(self.names)}")
-        which = self.names.index(component)
-        length = self.num_sequences(which)
-        if not 0 <= sequence < length:
-            raise ValueError(f"sequence {sequence} of {component}; it has {length}")
-        if below <= 0:
-            return []
+        number = self.names.index(component)
+        length = self.num_sequences(number)
+        values = np.asarray(sequences, dtype=np.int64)
+        if values.size and not 0 <= int(values.min()) <= int(values.max()) < length:
+            odd = int(values.min()) if int(values.min()) < 0 else int(values.max())
+            raise ValueError(f"sequence {odd} of {component}; it has {length}")
+        if below <= 0 or not values.size:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         last_block = (below - 1) // self.block_size
         self._extend(last_block)
-        seen = int(self._before[last_block][which] + self._counts[last_block][which])
-        found = []
+        seen = int(self._before[last_block, number] + self._counts[last_block, number])
+        found = [np.zeros((2, 0), np.int64)]
         for epoch in range(-(-seen // length)):
-            ordinal = epoch * length + int(self._epoch(which, epoch).inverse(np.array([sequence]))[0])
-            if ordinal < seen:
-                block = bisect.bisect_right(self._before, ordinal, hi=last_block + 1, key=lambda b: b[which]) - 1
-                slot = int(self._counts[block][:which].sum()) + ordinal - int(self._before[block][which])
-                position = int(self._block(block).inverse(np.array([slot]))[0])
-                found.append(block * self.block_size + position)
-        return sorted(index for index in found if index < below)
+            ordinals = epoch * length + self._epoch(number, epoch).inverse(values)
+            which = np.flatnonzero(ordinals < seen)
+            found.append(np.stack([which, self._indices(number, ordinals[which])]))
+        which, indices = np.concatenate(found, axis=1)
+        order = np.lexsort((indices, which))
+        order = order[indices[order] < below]
+        return which[order], indices[order]
+
+    def _indices(self, number: int, ordinals: np.ndarray) -> np.ndarray:
+        """Global indices at which a component's sequences are read that come in its turns `ordinals`."""
+        blocks = np.searchsorted(self._before[: self._num_blocks, number], ordinals, side="right") - 1
+        slots = self._counts[blocks, :number].sum(axis=1) + ordinals - self._before[blocks, number]
+        positions = np.empty_like(slots)
+        order = np.argsort(blocks, kind="stable")
+        named, firsts = np.unique(blocks[order], return_index=True)
+        for block, first, end in zip(named.tolist(), firsts, np.append(firsts[1:], len(order)), strict=named.size > 0):
+            members = order[first:end]
+            positions[members] = self._block(block).inverse(slots[members])
+        return blocks * self.block_size + positions
 
     def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Components (by number) and sequences, int64 like `indices`, at global indices.
@@ -160,15 +183,20 @@ class DataOrder:
 
     def _extend(self, block: int) -> None:
         """Apportion blocks up to `block`; a pure function of the weights, walked once."""
-        while len(self._counts) <= block:
-            index = len(self._counts)
+        if block >= len(self._counts):
+            room = ((0, max(block + 1, 2 * len(self._counts)) - len(self._counts)), (0, 0))
+            shape = (len(self._counts), len(self.names))
+            self._counts, self._before = (np.pad(a.reshape(shape), room) for a in (self._counts, self._before))
+        while self._num_blocks <= block:
+            index = self._num_blocks
             weights = next(phase.weights for phase in reversed(self.phases) if phase.start_block <= index)
             starts_phase = any(phase.start_block == index for phase in self.phases)
             debt = np.zeros(len(self.names)) if starts_phase or self._debt is None else self._debt
             counts, self._debt = apportion(weights, self.block_size, debt)
-            before = self._before[-1] + self._counts[-1] if index else np.zeros(len(self.names), np.int64)
-            self._counts.append(counts)
-            self._before.append(before)
+            self._counts[index] = counts
+            if index:
+                self._before[index] = self._before[index - 1] + self._counts[index - 1]
+            self._num_blocks += 1
 
 
 def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -108,6 +108,22 @@ def affected(
 
 
 @app.command()
+def exposure(
+    checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
+    document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits); give it again for more.")] = None,
+    item: Annotated[str | None, typer.Option(help="Benchmark item: task/item_id, or suite/task/item_id.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show at which training steps a checkpoint saw documents, or the documents that hold a benchmark item."""
+    from marin_assets import exposure_cli
+
+    if (not document) == (item is None):
+        raise typer.BadParameter("give --document (once or more) or --item")
+    exposure_cli.print_exposure(checkpoint, root, document or [], item, as_json=as_json, console=Console())
+
+
+@app.command()
 def gate(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
     root: Annotated[str | None, ROOT] = None,

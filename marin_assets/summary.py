@@ -18,6 +18,7 @@ from marin_assets.operations import Outcome, outcomes
 from recipes import ferry as recipe
 from recipes.lab import default_line, smoke_ferry
 from recipes.runs import checkpoint
+from resources.dagster_private import keep_engines
 from resources.lab import Lab, LabResource, lab_from_environment
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def run_job(resource: LabResource, job: str, partition: str) -> bool:
     """Run a job in this process, recorded in the instance that the UI reads; whether it succeeded."""
     definition = build_defs(resource, ferry=smoke_ferry(), line=default_line()).resolve_job_def(job)
     with dg.DagsterInstance.get() as instance:
+        keep_engines(instance)
         result = definition.execute_in_process(
             partition_key=partition,
             instance=instance,
@@ -80,6 +82,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     node, target = _node(lab, key, partition)
     definitions = build_defs(resource, ferry=smoke_ferry(), line=default_line())
     with dg.DagsterInstance.get() as instance:
+        keep_engines(instance)
         for ancestor in ancestors_first([node]):
             at_target = ancestor is node
             if not at_target and _exists(lab.store, ancestor):

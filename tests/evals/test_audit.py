@@ -126,7 +126,7 @@ def write_checkpoint(out: Writer, config: Steps, mixture: Artifact, **more: Arti
 
 SUITE = Stage("tests.suite", "1", write_suite)
 NORMALIZED = Stage("tests.normalized", "1", write_normalized)
-MARKS = Stage("tests.marks", "1", write_marks)
+MARKS = Stage("datakit.contamination", "1", write_marks)
 CORPUS = Stage("tests.corpus", "1", write_corpus)
 CACHE = Stage("tests.cache", "1", write_cache)
 CHECKPOINT = Stage("tests.checkpoint", "1", write_checkpoint)
@@ -334,8 +334,7 @@ def test_a_standing_match_that_the_status_hides_is_refused(tmp_path: Path) -> No
 def test_the_second_witness_refuses_a_step_that_did_not_read_the_document(tmp_path: Path) -> None:
     made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
     order = order_of(made)
-    columns = ["component", "id", "step", "sequence", "tokens"]
-    seen = pl.read_parquet(made.files("exposures.parquet")[0]).filter(pl.col("component") == "web").select(columns)
+    seen = pl.read_parquet(made.files("exposures.parquet")[0]).filter(pl.col("component") == "web")
     assert witness(order, seen, BatchSchedule.of(BATCH_SIZE), 5) == 5
     unread = next(at for at in range(100) if 7 not in order.batch(at * BATCH_SIZE, BATCH_SIZE))
     with pytest.raises(RuntimeError, match=f"step {unread} read document {WEB.docs[1].id} of web"):

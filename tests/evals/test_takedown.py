@@ -209,6 +209,36 @@ def test_a_source_is_all_of_its_documents(tmp_path_factory: pytest.TempPathFacto
         assert set(holder.steps) == scanned(lab, set(B.ids()), holder.artifact.spec.config["step"])
 
 
+def test_a_run_that_started_from_one_that_read_it_is_trained_again_too(tmp_path: Path) -> None:
+    """Its own mixture holds none of the document; what it started from had read it, or had not."""
+    many = Component("b", (9,) * 12)
+    lab = world(tmp_path, (A, many), BOTH)
+    document = next(d for d in many.ids() if scanned(lab, {d}, 8) and not scanned(lab, {d}, 4))
+    cache = next(lab.store.artifacts("cache", "a"))
+    config = MixtureConfig("alone", (Phase(0, {"a": 1.0}),), seed=4, block_size=6)
+    with lab.store.writing(
+        ArtifactSpec(("alone",), None, MIXTURE.name, "1", to_jsonable(config), (cache.ref("caches.0"),))
+    ) as out:
+        freeze_mixture(out, config, (cache,))
+    run = {"name": "on", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCHES.to_record()}
+    started = {}
+    for start in lab.checkpoints[:2]:
+        refs = (out.artifact.ref("mixture"), start.ref("start"))
+        partition = f"from-{start.spec.partition}"
+        spec = ArtifactSpec(("on",), partition, "trainer.checkpoint", "2", {"run": run, "step": 4}, refs)
+        with lab.store.writing(spec) as checkpoint:
+            (checkpoint.folder / "weights").write_bytes(b"")
+        started[partition] = checkpoint.artifact
+    found = lab.found(documents=(document,))
+    dirty = started["from-step-8"].spec.address
+    inherited = {h.artifact.spec.address: h.inherited for h in found.holders if h.inherited is not None}
+    assert inherited == {dirty: lab.checkpoints[1].spec.address}
+    assert started["from-step-4"].spec.address not in {h.artifact.spec.address for h in found.holders}
+    steps = plan_takedown(found).each[dirty].steps
+    assert [(s.action, s.address) for s in steps][-2:] == [("train", lab.checkpoints[1].spec.address), ("train", dirty)]
+    assert steps[-1].start == f"step 0, from {lab.checkpoints[1].spec.address} made clean"
+
+
 def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp_path: Path) -> None:
     lab = world(tmp_path, (A, B), BOTH)
     plan = plan_takedown(lab.found(source="b")).whole

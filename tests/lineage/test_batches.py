@@ -3,6 +3,7 @@
 import re
 from itertools import accumulate
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,20 +21,22 @@ def schedules(draw) -> BatchSchedule:
 
 @given(schedules(), st.integers(0, 80))
 def test_steps_read_one_after_the_other_and_every_sequence_once(schedule: BatchSchedule, num_steps: int) -> None:
-    read = []
+    read: list[tuple[int, int]] = []
     for step in range(num_steps):
         size = next(phase.batch_size for phase in reversed(schedule.phases) if phase.start_step <= step)
         assert schedule.size(step) == size
         assert schedule.first(step) == len(read)
-        read += [step] * size
+        read += [(step, row) for row in range(size)]
     assert schedule.first(num_steps) == len(read)
-    assert [schedule.step_of(sequence) for sequence in range(len(read))] == read
+    steps, rows = schedule.locate(np.arange(len(read)))
+    assert list(zip(steps.tolist(), rows.tolist(), strict=True)) == read
 
 
 @given(schedules(), st.integers(0, 10**12))
 def test_the_inverse_holds_far_out(schedule: BatchSchedule, step: int) -> None:
     first, size = schedule.first(step), schedule.size(step)
-    assert [schedule.step_of(s) for s in (first, first + size - 1, first + size)] == [step, step, step + 1]
+    steps, rows = schedule.locate(np.array([first, first + size - 1, first + size]))
+    assert (steps.tolist(), rows.tolist()) == ([step, step, step + 1], [0, size - 1, 0])
 
 
 @given(schedules())
@@ -63,4 +66,4 @@ def test_nothing_comes_before_the_first_step() -> None:
     with pytest.raises(ValueError, match="step -1 is negative"):
         BatchSchedule.of(4).size(-1)
     with pytest.raises(ValueError, match="global sequence index -1 is negative"):
-        BatchSchedule.of(4).step_of(-1)
+        BatchSchedule.of(4).locate(np.array([3, -1]))

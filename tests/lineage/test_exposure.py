@@ -25,10 +25,10 @@ def ids_of(docs: list[Docs]) -> dict[str, list[str]]:
     return {d.component: [derive_id(d.component, i) for i in range(len(d.lengths))] for d in docs}
 
 
-def scanned(order: DataOrder, sizes: list[int]) -> list[tuple[str, str, int, int, int]]:
+def scanned(order: DataOrder, sizes: list[int]) -> list[tuple[str, str, int, int, int, int]]:
     """Every exposure, by walking all batches forward; a sequence that a step reads twice exposes its documents twice."""
     rows = []
-    for index, step in enumerate(step for step, size in enumerate(sizes) for _ in range(size)):
+    for index, (step, row) in enumerate((step, row) for step, size in enumerate(sizes) for row in range(size)):
         component, sequence = order.sequence_at(index)
         low, high = sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN
         cache = order.caches[order.names.index(component)]
@@ -36,7 +36,7 @@ def scanned(order: DataOrder, sizes: list[int]) -> list[tuple[str, str, int, int
             start, stop = cache.document_span(document) or (0, 0)
             tokens = min(stop, high) - max(start, low)
             if tokens > 0:
-                rows.append((component, document, step, sequence, tokens))
+                rows.append((component, document, step, row, sequence, tokens))
     return sorted(rows)
 
 
@@ -108,5 +108,5 @@ def test_no_steps_and_unknown_documents_give_no_rows_of_the_schema(tmp_path: Pat
 def test_rows_come_sorted(tmp_path: Path) -> None:
     docs = [Docs("b", (41, 12)), Docs("a", (20, 3, 33))]
     found = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
-    assert found.equals(found.sort("component", "id", "step", "sequence"))
+    assert found.equals(found.sort("component", "id", "step", "row"))
     assert np.all(found["tokens"].to_numpy() > 0)

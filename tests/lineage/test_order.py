@@ -139,6 +139,26 @@ def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: str) -> 
     assert all(component != "b" for component, _ in (order.sequence_at(i) for i in range(32, below)))
 
 
+@given(st.lists(st.integers(0, 6), max_size=12), st.integers(0, 300), st.sampled_from(SHUFFLES))
+@settings(max_examples=20, deadline=None)
+def test_reads_of_many_sequences_are_those_of_a_forward_scan(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: str
+) -> None:
+    """A sequence may be asked for twice; blocks, epochs and phases are crossed."""
+    phases = (Phase(0, {"a": 1.0, "b": 1.0}), Phase(64, {"a": 1.0, "b": 0.1}), Phase(160, {"a": 1.0, "b": 3.0}))
+    docs = [Docs("a", (60, 61)), Docs("b", (57,))]
+    order = DataOrder.open(mixture_of(tmp_path_factory.mktemp("store"), docs, phases, shuffle=shuffle), SEQ_LEN)
+    scanned: dict[int, list[int]] = {}
+    for index in range(below):
+        component, sequence = order.sequence_at(index)
+        if component == "b":
+            scanned.setdefault(sequence, []).append(index)
+    which, indices = order.reads("b", np.array(wanted, np.int64), below)
+    assert list(zip(which.tolist(), indices.tolist(), strict=True)) == [
+        (i, index) for i, sequence in enumerate(wanted) for index in scanned.get(sequence, [])
+    ]
+
+
 def test_exposures_are_those_of_a_brute_force_scan(tmp_path: Path) -> None:
     docs = [Docs("a", (20, 3, 33, 9, 15)), Docs("b", (41, 12))]
     order = DataOrder.open(mixture_of(tmp_path, docs, (Phase(0, {"a": 1.0, "b": 2.0}),)), SEQ_LEN)
@@ -150,7 +170,7 @@ def test_exposures_are_those_of_a_brute_force_scan(tmp_path: Path) -> None:
         cache = order.caches[order.names.index(component)]
         for document, start, stop in cache.documents_between(sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN):
             tokens = min(stop, (sequence + 1) * SEQ_LEN) - max(start, sequence * SEQ_LEN)
-            wanted.add((component, document, index // batch_size, sequence, tokens))
+            wanted.add((component, document, *divmod(index, batch_size), sequence, tokens))
     assert set(exposures(order, ids, batches=BatchSchedule.of(batch_size), num_steps=num_steps).iter_rows()) == wanted
 
 
