@@ -52,19 +52,19 @@ def item_matches(checkpoint: Artifact, item: str) -> ItemMatches:
 
     Raises: ValueError where nothing above it was scanned for items, or for that one.
     """
-    key = item.split("/")
-    columns = ITEM_KEY[-len(key) :]
-    if len(key) not in (2, 3):
-        raise ValueError(f"item {item!r} must be task/item_id or suite/task/item_id")
+    by_suite = pl.concat_str([pl.col(column) for column in ITEM_KEY], separator="/")
+    is_item = (by_suite == item) | (pl.concat_str(["task", "item_id"], separator="/") == item)  # ids have slashes too
     marks = [artifact for artifact in checkpoint.store.walk_up(checkpoint) if artifact.spec.stage == MARKS_STAGE]
     if not marks:
         raise ValueError(f"nothing above {checkpoint.name} was scanned for benchmark items: it has no {MARKS_STAGE} ancestor")
-    is_item = [pl.col(column) == value for column, value in zip(columns, key, strict=True)]
-    statuses = [status for m in marks for status in _table(m, "items").filter(*is_item)["status"]]
+    statuses = [status for m in marks for status in _table(m, "items").filter(is_item)["status"]]
     if not statuses:
         tasks = sorted({task for m in marks[:1] for task in _table(m, "items")["task"].unique()})
-        raise ValueError(f"no item {item!r} among those that {marks[0].name} was scanned for; its tasks: {', '.join(tasks)}")
-    found = pl.concat([_table(m, "matches").filter(*is_item) for m in marks])
+        raise ValueError(
+            f"no item {item!r} among those that {marks[0].name} was scanned for; give task/item_id or suite/task/item_id, its "
+            f"tasks are {', '.join(tasks)}"
+        )
+    found = pl.concat([_table(m, "matches").filter(is_item) for m in marks])
     chosen = found.select("id", "channel", "tier", "score", "longest_run").unique()
     return ItemMatches(tuple(statuses), chosen.sort(strength(), pl.col("score") * -1, "id", "channel"))
 

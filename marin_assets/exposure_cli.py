@@ -36,7 +36,8 @@ def print_exposure(
 def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], console: Console) -> None:
     scanned = f"{len(statuses)} sources were scanned for {item}"
     if tiers:
-        console.print(f"{scanned}: {len(tiers)} documents hold it or a fragment of it")
+        holds = "1 document holds" if len(tiers) == 1 else f"{len(tiers)} documents hold"
+        console.print(f"{scanned}: {holds} it or a fragment of it")
     elif "unknown" in statuses:
         console.print(f"{scanned}: it is [yellow]unknown[/], too short to be told from chance")
     else:
@@ -45,6 +46,8 @@ def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], con
 
 def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: dict[str, str], console: Console) -> None:
     table = Table("run", "component", "document", "tier", "reads", "steps", title=f"what {name} has read")
+    for column in table.columns:
+        column.overflow = "fold"  # an id that is cut cannot be asked for
     grouped = reads.group_by("leg", "checkpoint", "component", "id", maintain_order=True)
     for (_, checkpoint, component, document), rows in grouped:
         steps = rows["step"].unique(maintain_order=True).to_list()

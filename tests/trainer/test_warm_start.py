@@ -76,6 +76,12 @@ def trained(store: Store, node: Node) -> Artifact:
     return train(Job(store, spec_of(store, node), inputs, "code", ""))
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """One store for all tests: what one has trained, another finds."""
+    return Store(str(tmp_path_factory.mktemp("store")))
+
+
 def second(**changes: object) -> RunSpec:
     return replace(RUN, **({"name": "second", "seed": 7, "start": WarmStart()} | changes))  # pyrefly: ignore
 
@@ -84,8 +90,7 @@ def losses(artifact: Artifact) -> list[float]:
     return pl.read_parquet(artifact.files("metrics.parquet")[0])["loss_nats"].to_list()
 
 
-def test_the_first_step_has_the_loss_of_the_model_it_started_from(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_the_first_step_has_the_loss_of_the_model_it_started_from(store: Store) -> None:
     start = checkpoint(RUN, 20, Text(0))
     made = trained(store, checkpoint(second(), 30, Text(1), start))
     batch = DataOrder.open(made.input("mixture"), SEQ_LEN).batch(0, 4)
@@ -96,9 +101,9 @@ def test_the_first_step_has_the_loss_of_the_model_it_started_from(tmp_path: Path
 
 
 @pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()], ids=["adamw", "muon"])
-def test_with_the_moments_carried_two_runs_are_one(optimizer: OptimizerConfig, tmp_path: Path) -> None:
+def test_with_the_moments_carried_two_runs_are_one(optimizer: OptimizerConfig, store: Store) -> None:
     """On a single sequence every batch is the same, so only parameters and moments tell two runs from one."""
-    text, store = Text(0, SEQ_LEN), Store(str(tmp_path))
+    text = Text(0, SEQ_LEN)
     constant = replace(RUN, optimizer=optimizer, schedule=CycleSchedule(1e-2, decay="constant"))
     whole = trained(store, checkpoint(replace(constant, name="whole"), 30, text))
     start = checkpoint(constant, 20, text)
@@ -121,8 +126,8 @@ def test_a_run_that_started_warm_resumes_from_its_own_checkpoint(tmp_path: Path)
     assert resumed.data_version == undisturbed.data_version
 
 
-def test_an_average_begins_at_the_parameters_that_were_taken(tmp_path: Path) -> None:
-    store, start = Store(str(tmp_path)), checkpoint(RUN, 20, Text(0))
+def test_an_average_begins_at_the_parameters_that_were_taken(store: Store) -> None:
+    start = checkpoint(RUN, 20, Text(0))
     still = second(ema=EmaConfig(0.0), schedule=CycleSchedule(1e-30, decay="constant"), num_steps=1, save_every_steps=1)
     made = trained(store, checkpoint(still, 1, Text(1), start))
     before = load_file(made.input("start").folder() / "model.safetensors")
@@ -132,8 +137,8 @@ def test_an_average_begins_at_the_parameters_that_were_taken(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("moments", ["fresh", "carried"])
-def test_a_llama_grows_norms_of_queries_and_keys(moments: str, tmp_path: Path) -> None:
-    store, start = Store(str(tmp_path)), checkpoint(RUN, 20, Text(0))
+def test_a_llama_grows_norms_of_queries_and_keys(moments: str, store: Store) -> None:
+    start = checkpoint(RUN, 20, Text(0))
     grown = second(model=replace(RUN.model, qk_norm=True), start=WarmStart(moments, QK))  # type: ignore[arg-type]
     made = trained(store, checkpoint(grown, 30, Text(1), start))
     arrays = load_file(made.folder() / "model.safetensors")
@@ -153,15 +158,14 @@ def test_a_llama_grows_norms_of_queries_and_keys(moments: str, tmp_path: Path) -
     ],
     ids=["norms not declared", "other shapes", "an unknown name", "another rule's moments", "a start that no spec asks for"],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_by_name(changes: dict, message: str, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_what_does_not_fit_is_refused_by_name(changes: dict, message: str, store: Store) -> None:
     with pytest.raises(ValueError, match=message):
         trained(store, checkpoint(second(**changes), 30, Text(1), checkpoint(RUN, 20, Text(0))))
 
 
-def test_a_spec_that_starts_warm_needs_its_checkpoint(tmp_path: Path) -> None:
+def test_a_spec_that_starts_warm_needs_its_checkpoint(store: Store) -> None:
     with pytest.raises(ValueError, match="run second sets start, its inputs are mixture; give both or neither"):
-        trained(Store(str(tmp_path)), checkpoint(second(), 30, Text(1)))
+        trained(store, checkpoint(second(), 30, Text(1)))
 
 
 def test_a_name_that_is_no_field_is_refused() -> None:
@@ -169,8 +173,8 @@ def test_a_name_that_is_no_field_is_refused() -> None:
         WarmStart(new_parameters=("q norm",))
 
 
-def test_every_run_before_is_told_with_its_tokens(tmp_path: Path) -> None:
-    store, first = Store(str(tmp_path)), checkpoint(RUN, 20, Text(0))
+def test_every_run_before_is_told_with_its_tokens(store: Store) -> None:
+    first = checkpoint(RUN, 20, Text(0))
     middle = checkpoint(second(), 30, Text(1), first)
     made = trained(store, checkpoint(second(seed=8), 20, Text(2), middle))
     told = made.manifest.extra["checkpoint"]
