@@ -32,7 +32,7 @@ MENDS: Mapping[Problem, str] = {
     "swapped": "materialize what was made from it again",
     "incomplete": "copy the missing files, or delete {address} and {materialize}",
     "failed": "mend the cause and {materialize}, or record a waiver (`./marin waive --help`)",
-    "quarantined": "`./marin quarantine --lift {address}`, or record a waiver (`./marin waive --help`)",
+    "quarantined": "`./marin quarantine {address} --lift --why ...`, or record a waiver (`./marin waive --help`)",
     "unaudited": "make it with a contamination stage among its inputs, or record a waiver (`./marin waive --help`)",
 }  # fmt: skip
 
@@ -65,25 +65,30 @@ class GateError(RuntimeError):
 
     def __init__(self, target: str, findings: Sequence[Finding]):
         reasons = "\n  ".join(str(finding) for finding in findings)
-        super().__init__(f"{target} is refused, {len(findings)} of its ancestors are not fit to build on:\n  {reasons}")
+        super().__init__(f"{target} is refused, its ancestors are not fit to build on:\n  {reasons}")
         self.findings = tuple(findings)
 
 
-def admit(store: Store, target: str, refs: Sequence[InputRef], needs: Needs, today: datetime.date) -> list[dict[str, Any]]:
+def today() -> datetime.date:
+    """The date in UTC, by which waivers expire."""
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+def admit(store: Store, target: str, refs: Sequence[InputRef], needs: Needs, day: datetime.date) -> list[dict[str, Any]]:
     """Let an artifact called `target` be made from its inputs; the waivers that it took, as records for its manifest.
 
     Raises: GateError naming every ancestor that no waiver covers, with what mends it.
     """
-    return waived(store, target, inspect(store, refs, needs), today)
+    return waived(store, target, inspect(store, refs, needs), day)
 
 
-def waived(store: Store, target: str, findings: Sequence[Finding], today: datetime.date) -> list[dict[str, Any]]:
+def waived(store: Store, target: str, findings: Sequence[Finding], day: datetime.date) -> list[dict[str, Any]]:
     """The waivers that cover findings, each with what it let through. Raises: GateError naming what none covers."""
     waivers = recorded_waivers(store) if findings else []
     taken: dict[str, dict[str, Any]] = {}
     refused = []
     for finding in findings:
-        covering = [each for each in waivers if each[1].covers(finding.problem, finding.artifact, target, today)]
+        covering = [each for each in waivers if each[1].covers(finding.problem, finding.artifact, target, day)]
         if not covering:
             refused.append(finding)
             continue

@@ -4,7 +4,6 @@ The job file names the store, the identity to make and the resolved inputs; the 
 whoever started it needs no message back: it looks in the store. Inputs are frozen here and checked again when read.
 """
 
-import datetime
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lineage.gate import Needs, admit
+from lineage.gate import Needs, admit, today
 from lineage.measure import Meter
 from lineage.spec import ArtifactSpec, InputRef
 from lineage.store import Artifact, Store, Writer
@@ -102,8 +101,7 @@ def read_job(path: Path) -> Job:
             groups[group] = (*groups[group], artifact)
         else:
             inputs[ref.name] = artifact
-    today = datetime.datetime.now(datetime.UTC).date()
-    waivers = () if record["gate"] is None else tuple(admit(store, spec.name, refs, record["gate"], today))
+    waivers = () if record["gate"] is None else tuple(admit(store, spec.name, refs, record["gate"], today()))
     return Job(store, spec, inputs | groups, record["code_fingerprint"], record["run_id"], record["gate"], waivers)
 
 

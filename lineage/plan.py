@@ -6,14 +6,13 @@ database: a node whose current identity is not in the store is missing, whatever
 The Dagster shell builds one node an asset; the benchmarks and the tests build the same nodes with no Dagster at all.
 """
 
-import datetime
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lineage.config import to_jsonable
 from lineage.fingerprint import code_fingerprint
-from lineage.gate import Finding, GateError, Needs, admit
+from lineage.gate import Finding, GateError, Needs, admit, today
 from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.store import Artifact, Store
@@ -126,11 +125,6 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
     return Built(made, reused=False, drifted=False)
-
-
-def today() -> datetime.date:
-    """Today's date in UTC, by which waivers expire."""
-    return datetime.datetime.now(datetime.UTC).date()
 
 
 def ancestors_first(nodes: Sequence[Node]) -> list[Node]:

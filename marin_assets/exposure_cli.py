@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from evals.seen import document_reads, item_matches
@@ -34,7 +35,7 @@ def print_exposure(
 
 
 def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], console: Console) -> None:
-    scanned = f"{len(statuses)} sources were scanned for {item}"
+    scanned = f"{len(statuses)} sources were scanned for {escape(item)}"
     if tiers:
         holds = "1 document holds" if len(tiers) == 1 else f"{len(tiers)} documents hold"
         console.print(f"{scanned}: {holds} it or a fragment of it")
@@ -45,14 +46,16 @@ def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], con
 
 
 def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: dict[str, str], console: Console) -> None:
-    table = Table("run", "component", "document", "tier", "reads", "steps", title=f"what {name} has read")
+    table = Table("run", "component", "document", "tier", "reads", "steps", title=escape(f"what {name} has read"))
     for column in table.columns:
         column.overflow = "fold"  # an id that is cut cannot be asked for
     grouped = reads.group_by("leg", "checkpoint", "component", "id", maintain_order=True)
     for (_, checkpoint, component, document), rows in grouped:
         steps = rows["step"].unique(maintain_order=True).to_list()
         shown = ", ".join(map(str, steps[:LISTED_STEPS])) + (f", ... to {steps[-1]}" if len(steps) > LISTED_STEPS else "")
-        table.add_row(str(checkpoint), str(component), str(document), tiers.get(str(document), ""), str(rows.height), shown)
+        table.add_row(
+            escape(str(checkpoint)), str(component), str(document), tiers.get(str(document), ""), str(rows.height), shown
+        )
     if table.row_count:
         console.print(table)
     unread = sorted(set(documents) - set(reads["id"]))

@@ -4,10 +4,11 @@ import datetime
 import getpass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lineage.config import from_jsonable
-from lineage.gate import Needs, inspect
+from lineage.gate import Needs, inspect, today
 from lineage.locate import locate
 from lineage.verdicts import quarantine
 from lineage.waiver_stage import waive
@@ -20,20 +21,15 @@ def print_gate(text: str, root: str | None, needs: Needs, console: Console) -> b
     artifact = locate(stores_of(root), text)
     findings = inspect(artifact.store, [artifact.ref("artifact")], needs)
     for finding in findings:
-        console.print(f"[red]{finding.problem}[/] {finding.artifact}: {finding.detail}\n    {finding.mend}", soft_wrap=True)
+        said = escape(f"{finding.artifact}: {finding.detail}\n    {finding.mend}")  # names have brackets, as markup has
+        console.print(f"[red]{finding.problem}[/] {said}", soft_wrap=True)
     if not findings:
-        console.print(f"{artifact.name} and all its ancestors are fit to build on")
+        console.print(f"{escape(artifact.name)} and all its ancestors are fit to build on")
     table = Table("problem", "artifact", "target", "who", "why", "expires", title="waivers")
     for _, waiver in recorded_waivers(artifact.store):
-        expired = datetime.date.fromisoformat(waiver.expires) < datetime.datetime.now(datetime.UTC).date()
-        table.add_row(
-            waiver.problem,
-            waiver.artifact,
-            waiver.target,
-            waiver.who,
-            waiver.why,
-            waiver.expires + (" (expired)" if expired else ""),
-        )
+        expired = datetime.date.fromisoformat(waiver.expires) < today()
+        cells = (waiver.problem, waiver.artifact, waiver.target, waiver.who, waiver.why)
+        table.add_row(*map(escape, cells), waiver.expires + (" (expired)" if expired else ""))
     if table.row_count:
         console.print(table)
     return not findings
@@ -48,11 +44,11 @@ def waiver_of(problem: str, artifact: str, who: str, why: str, expires: str, tar
 def record_waiver(root: str | None, waiver: Waiver, console: Console) -> None:
     """Record a waiver in the store under a root, or in the lab's canonical store."""
     artifact = waive(stores_of(root)[0], waiver)
-    console.print(f"{artifact.name} holds until {waiver.expires} (UTC), at {artifact.uri}", soft_wrap=True)
+    console.print(f"{escape(artifact.name)} holds until {waiver.expires} (UTC), at {artifact.uri}", soft_wrap=True)
 
 
 def set_quarantine(text: str, root: str | None, why: str, *, lift: bool, console: Console) -> None:
     """Take an artifact out of use, or put it back."""
     artifact = locate(stores_of(root), text)
     quarantine(artifact, why, getpass.getuser(), standing=not lift)
-    console.print(f"{artifact.name} is {'back in use' if lift else 'quarantined'}: {why}", soft_wrap=True)
+    console.print(escape(f"{artifact.name} is {'back in use' if lift else 'quarantined'}: {why}"), soft_wrap=True)

@@ -10,8 +10,7 @@ import uvicorn
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
 from evals.serve.served import open_served
-from lineage.gate import inspect, waived
-from lineage.plan import today
+from lineage.gate import inspect, today, waived
 from lineage.store import Artifact, open_folder
 
 LOOPBACK = "127.0.0.1"

@@ -143,7 +143,7 @@ def test_a_run_on_an_unfit_ancestor_is_refused_by_name(what: str, where: str, tm
     given.build_data(store)
     tamper(resolve(store, getattr(given, where)))
     with pytest.raises(
-        GateError, match=rf"run is refused, 1 of its ancestors.*\n  {problem}: {where}\[kjv\]: .*{said}"
+        GateError, match=rf"run is refused, its ancestors are .*\n  {problem}: {where}\[kjv\]: .*{said}"
     ) as caught:
         build(store, given.run)
     assert [(finding.problem, finding.artifact) for finding in caught.value.findings] == [(problem, f"{where}[kjv]")]
