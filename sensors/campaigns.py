@@ -15,23 +15,31 @@ FERRY = "ferry"
 
 
 def canary_after_ferry(canary: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """Start the day's canary when the day's ferry has succeeded."""
+    """Start the day's canary when the day's ferry has succeeded.
 
-    @dg.run_status_sensor(
+    It looks at the latest ferry that passed, not for the event of its end: a run-status sensor never sees what ended before its
+    first tick, so the canary of a first `make ferry` with `make ui` after it never started (found 2026-11-21).
+    """
+
+    @dg.sensor(
         name=f"{canary.name}_after_ferry",
-        run_status=dg.DagsterRunStatus.SUCCESS,
-        monitor_all_code_locations=True,
-        request_job=canary,
+        job=canary,
+        minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Starts the day's canary when the day's ferry has succeeded.",
     )
-    def start(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
-        if (campaign := context.dagster_run.tags.get(CAMPAIGN_TAG)) != FERRY:
-            return dg.SkipReason(f"run {context.dagster_run.run_id} is no ferry ({campaign})")
-        day = context.dagster_run.tags.get("dagster/partition")
+    def start(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        wanted = dg.RunsFilter(tags={CAMPAIGN_TAG: FERRY}, statuses=[dg.DagsterRunStatus.SUCCESS])
+        passed = context.instance.get_runs(wanted, limit=1)
+        if not passed:
+            return dg.SensorResult(skip_reason="no ferry has passed yet")
+        run_id, day = passed[0].run_id, passed[0].tags.get("dagster/partition")
+        if run_id == context.cursor:
+            return dg.SensorResult(skip_reason=f"the canary after ferry run {run_id} ({day}) was requested")
         if day is None:
-            return dg.SkipReason(f"ferry run {context.dagster_run.run_id} has no day")
-        return dg.RunRequest(run_key=f"{canary.name}:{day}:{context.dagster_run.run_id}", partition_key=day)
+            return dg.SensorResult(skip_reason=f"ferry run {run_id} has no day", cursor=run_id)
+        request = dg.RunRequest(run_key=f"{canary.name}:{day}:{run_id}", partition_key=day)
+        return dg.SensorResult(run_requests=[request], cursor=run_id)
 
     return start
 

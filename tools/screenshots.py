@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ START_SECONDS = 90
 # Without these a headless browser looks for its maker's hosts at every start (research/environment.md, section 9).
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
-FERRY_GROUPS = ("ferry", "ferry_runs", "ferry_mixtures", "ferry_tokenizers", "ferry_eval_suites")
 
 
 def main(target: Path) -> None:
@@ -47,9 +45,7 @@ def main(target: Path) -> None:
     with webserver() as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         page = browser.new_page(viewport={"width": 1800, "height": 1000})
-        expanded = urllib.parse.quote(",".join(f"marin@workspace.yaml:{group}" for group in FERRY_GROUPS), safe="")
         shoot(page, f"{base}/asset-groups", target / "lineage_groups.png", 8)
-        shoot(page, f"{base}/asset-groups?expanded={expanded}", target / "lineage_ferry.png", 8)
         shoot(page, f"{base}/runs/{run.run_id}", target / "ferry_run.png", 8)
         shoot(page, f"{base}/assets/ferry/runs/smoke/checkpoint?view=overview", target / "checkpoint_asset.png", 8)
         shoot(page, f"{base}/overview/activity/sensors", target / "sensors.png", 6)

@@ -32,17 +32,16 @@ def test_the_schedule_asks_for_the_running_day_at_half_past_six(sailed: Sailed) 
     assert schedule.execution_timezone == "UTC"
 
 
-def test_a_ferry_that_passed_starts_the_canary_of_its_day(sailed: Sailed) -> None:
+def test_a_ferry_that_passed_starts_the_canary_of_its_day_once(sailed: Sailed) -> None:
+    """The ferry ended before the sensor's first tick: `make ferry`, then `make ui`."""
     sensor = sailed.definitions.get_sensor_def("canary_cpu_after_ferry")
-    event = next(e for e in sailed.instance.all_logs(sailed.run.run_id) if e.dagster_event and e.dagster_event.is_job_success)
-    context = dg.build_run_status_sensor_context(
-        sensor_name=sensor.name,
-        dagster_event=event.dagster_event,
-        dagster_instance=sailed.instance,
-        dagster_run=sailed.run,
-    )
-    request = sensor(context)
-    assert request.partition_key == DAY
+    with dg.build_sensor_context(instance=sailed.instance) as context:
+        first = sensor(context)
+    assert [request.partition_key for request in first.run_requests] == [DAY]
+    with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor) as context:
+        assert not sensor(context).run_requests
+    with dg.instance_for_test() as empty, dg.build_sensor_context(instance=empty) as context:
+        assert sensor(context).skip_reason.skip_message == "no ferry has passed yet"
 
 
 def test_sensors_see_a_ferry_that_the_command_line_sailed(sailed: Sailed) -> None:
