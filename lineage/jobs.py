@@ -26,8 +26,8 @@ type Launcher = Callable[[Sequence[str], Path], None]
 LOG_TAIL_LINES = 30
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """For the children of a launcher: XLA on CPU takes its temporary memory (236 MiB in the ferry's step) anew from the system at
-every step, 60,000 page faults of 4 KiB. With huge pages (glibc from 2.35; others ignore it) steps are 1.06 to 1.25 times
-faster, with an equal loss (docs/log.md, 2026-11-21)."""
+every step, 60,000 page faults of 4 KiB. With huge pages (glibc from 2.35; others ignore it) steps are 1.16 and 1.40 times
+faster in two pairs, and the parameters the same bits (`benchmarks/huge_pages.py`, 2026-11-21)."""
 
 
 @dataclass(frozen=True)
