@@ -42,9 +42,10 @@ def waiver_of(problem: str, artifact: str, who: str, why: str, expires: str, tar
 
 
 def record_waiver(root: str | None, waiver: Waiver, console: Console) -> None:
-    """Record a waiver in the store under a root, or in the lab's canonical store."""
-    artifact = waive(stores_of(root)[0], waiver)
-    console.print(f"{escape(artifact.name)} holds until {waiver.expires} (UTC), at {artifact.uri}", soft_wrap=True)
+    """Record a waiver in the store under a root, or in both of the lab's: a gate reads those of its own store."""
+    for store in stores_of(root):
+        artifact = waive(store, waiver)
+        console.print(f"{escape(artifact.name)} holds until {waiver.expires} (UTC), at {artifact.uri}", soft_wrap=True)
 
 
 def set_quarantine(text: str, root: str | None, why: str, *, lift: bool, console: Console) -> None:
