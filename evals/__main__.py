@@ -4,7 +4,9 @@ import logging
 import sys
 from pathlib import Path
 
+from evals.contamination_scores import score_contamination
 from evals.evaluate import evaluate
+from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT
 from lineage.jobs import read_job
 
 
@@ -13,7 +15,11 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: python -m evals job.json (lineage/jobs.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
-    evaluate(read_job(Path(arguments[0])))
+    job = read_job(Path(arguments[0]))
+    engines = {EVAL_RESULT.name: evaluate, CONTAMINATION_SCORES.name: score_contamination}
+    if job.spec.stage not in engines:
+        raise SystemExit(f"{arguments[0]} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")
+    engines[job.spec.stage](job)
 
 
 if __name__ == "__main__":

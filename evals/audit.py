@@ -7,7 +7,6 @@ As a second witness a sample of the reported exposures is read forward: the batc
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evals.audit_evidence import HELDOUT, ITEM_KEY, STANDING_TIERS, TIERS, gather_matches, item_statuses, strength
+from evals.audit_evidence import HELDOUT, ITEM_KEY, gather_matches, item_statuses, strength
+from evals.audit_page import write_page
+from evals.audit_scores import score_effects
+from evals.audit_summary import audit_summary, by_source, scan_quality, worst_matches
 from lineage.batches import BatchSchedule
 from lineage.exposure import SCHEMA as EXPOSED
 from lineage.exposure import exposures
@@ -24,8 +26,6 @@ from lineage.order import DataOrder
 from lineage.plan import Stage
 from lineage.store import Artifact, Writer
 
-EXCERPT_CHARS = 240
-LISTED_STEPS = 10
 ITEMS_SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -83,8 +83,11 @@ def audit(
     suites: tuple[Artifact, ...],
     contamination: tuple[Artifact, ...],
     corpora: tuple[Artifact, ...],
+    scores: tuple[Artifact, ...] = (),
 ) -> None:
-    """Write `items.parquet` (a row an item), `exposures.parquet`, `audit.json`.
+    """Write `items.parquet` (a row an item), `exposures.parquet`, and what they say: `audit.json`, `audit.md`, `audit.html`.
+
+    `scores`: none, or the `evals.contamination_scores` of this checkpoint.
 
     Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint whose data cannot be
     followed (`training_legs`); RuntimeError when a reported exposure cannot be found in the batch of its step.
@@ -101,20 +104,29 @@ def audit(
     columns = EXPOSURES_SCHEMA.names
     _write(out, "items.parquet", table.select(ITEMS_SCHEMA.names).sort(ITEM_KEY), ITEMS_SCHEMA)
     _write(out, "exposures.parquet", exposed.select(columns).sort(columns), EXPOSURES_SCHEMA)
-    summary = _summary(table, matches, exposed, len(legs)) | {
+    summary = audit_summary(table, matches, exposed, len(legs)) | {
         "step": legs[-1].num_steps,
         "verified_exposures": sum(found.num_verified for found in read),
         "legs": [{"run": leg.checkpoint.name, "mixture": leg.mixture.name, "steps": leg.num_steps} for leg in legs],
+        "sources": by_source(matches.filter(pl.col("leg") == len(legs) - 1)),
+        "scan": scan_quality(contamination),
+        "scores": score_effects(table, scores),
     }
-    report = {**summary, "worst": _worst(after, exposed, corpora, config.worst_matches)}
+    report = {
+        **summary,
+        "worst": worst_matches(after, exposed, corpora, suites, config.worst_matches),
+        "digests": {a.name: a.data_version for a in (checkpoint, *suites, *contamination, *corpora, *scores)}
+        | {leg.mixture.name: leg.mixture.data_version for leg in legs},
+    }
     (out.folder / "audit.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    write_page(out.folder, checkpoint.name, report, exposed)
     out.extra["audit"] = summary
     out.record(rows_in=statuses.height, rows_out=table.height)
 
 
-AUDIT = Stage("evals.audit", "3", audit)
+AUDIT = Stage("evals.audit", "4", audit)
 """2: refuses evidence with holes, joins by lineage and not by name, counts held-out, says the verdict at the step; 3: follows
-warm starts, leg by leg."""
+warm starts, leg by leg; 4: what it changed in the scores, sources, how good the scan is, digests, pages."""
 
 
 @dataclass(frozen=True)
@@ -198,73 +210,6 @@ def _item_table(statuses: pl.DataFrame, before: pl.DataFrame, after: pl.DataFram
             pl.col("first_leg", "first_step").fill_null(-1),
         )
     )
-
-
-def verdict(tiers: pl.Series) -> str:
-    """`contaminated` when a match stronger than a fragment is there, else `fragments_only`, else `clean`."""
-    if tiers.is_in(STANDING_TIERS).any():
-        return "contaminated"
-    return "fragments_only" if tiers.len() else "clean"
-
-
-def _summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame, num_legs: int) -> dict[str, object]:
-    """`verdict` is on all that the mixture holds, `verdict_at_step` on what the steps up to the checkpoint's have read."""
-    of_last_leg = matches.filter(pl.col("leg") == num_legs - 1)  # every leg lists the same corpora
-    documents = of_last_leg.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
-    by_task = {
-        str(task): {
-            **_counts(rows),
-            **{f"before_{tier}": rows.filter(pl.col("tier_before") == tier).height for tier in TIERS},
-            **{f"after_{tier}": rows.filter(pl.col("tier_after") == tier).height for tier in TIERS},
-        }
-        for (task,), rows in sorted(table.group_by("task"), key=lambda pair: str(pair[0]))
-    }
-    return {
-        "verdict": verdict(matches.filter(pl.col("trained"))["tier"]),
-        "verdict_at_step": verdict(exposed["tier"]),
-        "counts": _counts(table),
-        "by_task": by_task,
-        "documents_by_fate": dict(documents.iter_rows()),
-        "documents_seen": exposed.select("component", "id").n_unique() if exposed.height else 0,
-        "granularity": "documents: a step that read any token of a matching document is an exposure",
-    }
-
-
-def _counts(table: pl.DataFrame) -> dict[str, int]:
-    return {
-        "items": table.height,
-        "matched_before": table.filter(pl.col("num_documents_before") > 0).height,
-        "matched_after": table.filter(pl.col("num_documents_after") > 0).height,
-        "matched_heldout": table.filter(pl.col("num_documents_heldout") > 0).height,
-        "unknown": table.filter(pl.col("status") == "unknown").height,
-        "seen_in_training": table.filter(pl.col("num_exposures") > 0).height,
-    }
-
-
-def _worst(after: pl.DataFrame, exposed: pl.DataFrame, corpora: Sequence[Artifact], count: int) -> list[dict[str, object]]:
-    """The strongest, then longest matches that are left, with the matched text and the first steps that saw their document."""
-    chosen = after.head(count)
-    texts = _texts(corpora, chosen["id"].unique())
-    found = []
-    for row in chosen.iter_rows(named=True):
-        of_document = [pl.col(name) == row[name] for name in ("leg", "component", "id")]
-        steps = exposed.filter(*of_document)["step"].unique().sort()
-        found.append(
-            {
-                **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "leg", "component", "id", "longest_run")},
-                "score": round(row["score"], 4),
-                "text": texts[row["id"]][row["start"] : row["end"]][:EXCERPT_CHARS],
-                "steps": steps.head(LISTED_STEPS).to_list(),
-                "num_steps": steps.len(),
-            }
-        )
-    return found
-
-
-def _texts(corpora: Sequence[Artifact], ids: pl.Series) -> dict[str, str]:
-    paths = [path for corpus in corpora for path in corpus.files(".parquet", under="train/")]
-    wanted = pl.scan_parquet(paths).filter(pl.col("id").is_in(ids.implode())).select("id", "text").collect()
-    return dict(wanted.iter_rows())
 
 
 def _write(out: Writer, name: str, table: pl.DataFrame, schema: pa.Schema) -> None:

@@ -35,7 +35,7 @@ def gather_matches(
     contamination: Sequence[Artifact],
     corpora: Sequence[Artifact],
 ) -> pl.DataFrame:
-    """Every match, with `component` ("" outside the mixture), `fate` (train, heldout or a drop reason) and `trained`.
+    """Every match, with `corpus`, `component` ("" outside the mixture), `fate` (train, heldout or a drop reason), `trained`.
 
     Raises: ValueError naming the source that has no marks, the marks or cache of other documents, or the lost document.
     """
@@ -58,7 +58,9 @@ def gather_matches(
         for component in components.get(corpus.data_version, [""]):
             _check_cache(order, component, fates)
             trained = (pl.col("fate") == TRAIN) & (component != "")
-            joined = matches.join(fates, on="id").with_columns(component=pl.lit(component), trained=trained)
+            joined = matches.join(fates, on="id").with_columns(
+                component=pl.lit(component), trained=trained, corpus=pl.lit(corpus.name)
+            )
             frames.append(joined)
     if marks_of:
         stranger = next(iter(marks_of.values()))[0]

@@ -36,11 +36,7 @@ def evaluate(job: Job) -> Artifact:
             if task.kind != "perplexity"
         }
         scorer = load_scorer(checkpoint)
-        tokenizer, start = open_tokenizer(tokenizer_artifact)
-        if tokenizer.get_vocab_size() != scorer.vocab_size:
-            raise ValueError(
-                f"{tokenizer_artifact.name} has {tokenizer.get_vocab_size()} tokens, the checkpoint's model {scorer.vocab_size}"
-            )
+        tokenizer, start = open_tokenizer(tokenizer_artifact, scorer.vocab_size)
         scores: list[Score] = []
         records: list[EvalRecord] = []
         version = checkpoint.data_version
@@ -57,9 +53,14 @@ def evaluate(job: Job) -> Artifact:
     return out.artifact
 
 
-def open_tokenizer(artifact: Artifact) -> tuple[Tokenizer, int]:
-    """The tokenizer, reading no special token out of text, and the id that opens every sequence (the end of a document)."""
+def open_tokenizer(artifact: Artifact, vocab_size: int) -> tuple[Tokenizer, int]:
+    """The tokenizer, reading no special token out of text, and the id that opens every sequence (the end of a document).
+
+    Raises: ValueError when it has not as many tokens as the model that is to read them.
+    """
     tokenizer = Tokenizer.from_file(str(artifact.files("tokenizer.json")[0]))
+    if tokenizer.get_vocab_size() != vocab_size:
+        raise ValueError(f"{artifact.name} has {tokenizer.get_vocab_size()} tokens, the checkpoint's model {vocab_size}")
     tokenizer.encode_special_tokens = True
     return tokenizer, int(artifact.manifest.extra["tokenizer"]["eos"])
 

@@ -36,6 +36,20 @@ def ratio_bootstrap(numerators: np.ndarray, denominators: np.ndarray, seed: int)
     return ratio, min(ratio, float(low)), max(ratio, float(high))
 
 
+def mean_bootstrap(values: np.ndarray, seed: int) -> tuple[float, float, float]:
+    """(mean, low, high) over units; of paired differences, this is the paired comparison."""
+    return ratio_bootstrap(values, np.ones(values.size), seed)
+
+
+def difference_bootstrap(first: np.ndarray, second: np.ndarray, seed: int) -> tuple[float, float, float]:
+    """(mean of the first less mean of the second, low, high), each side resampled alone: two groups of units, not pairs."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    sides = [_resampled_ratios(side, np.ones(side.size), generator) for side in (first, second)]
+    value = float(first.mean() - second.mean())
+    low, high = np.quantile(sides[0] - sides[1], [0.025, 0.975])
+    return value, min(value, float(low)), max(value, float(high))
+
+
 def macro_bootstrap(groups: Sequence[tuple[np.ndarray, np.ndarray]], seed: int) -> tuple[float, float, float]:
     """(mean over groups of each one's ratio of sums, low, high); every group (numerators, denominators) is resampled alone.
 

@@ -1,19 +1,13 @@
-"""The HTML of a ferry's report: plain tables and embedded pictures, one file that opens anywhere."""
+"""HTML of reports: plain tables and embedded pictures, one file that opens anywhere."""
 
 import base64
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 type Row = Sequence[str]
-
-VERDICTS = {
-    "clean": "No benchmark item was found in what the model was trained on.",
-    "fragments_only": "Only fragments are left: runs of words that an item shares with a document, too few to give it away.",
-    "contaminated": "Benchmark items are in what the model was trained on.",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,7 +15,7 @@ class Table:
     """Column heads, rows of text, and which columns hold numbers (set to the right)."""
 
     columns: Sequence[str]
-    rows: Iterable[Row]
+    rows: Sequence[Row]
     numbers: frozenset[str] = frozenset()
 
     def html(self) -> str:
@@ -32,6 +26,11 @@ class Table:
             for row in self.rows
         )
         return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+    def markdown(self) -> str:
+        rules = ["---:" if column in self.numbers else "---" for column in self.columns]
+        lines = [self.columns, rules, *([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in self.rows)]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def page(title: str, facts: Mapping[str, str], sections: Sequence[tuple[str, str]]) -> str:
@@ -47,40 +46,8 @@ def scores_table(scores: Sequence[Mapping[str, Any]]) -> Table:
     return Table(("task", "metric", "value", "95 % interval", "n"), rows, frozenset({"value", "95 % interval", "n"}))
 
 
-def audit_section(details: Mapping[str, Any]) -> str:
-    """The verdict in words, items by task, and the strongest matches that are left, each with the steps that read it."""
-    counts = ("items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
-    heads = ("task", "items", "matched before", "left after", "seen in training", "in held-out", "too short to match")
-    tasks = [(task, *(_count(row[name]) for name in counts)) for task, row in details["by_task"].items()]
-    matches = [
-        (
-            f"{m['task']} {m['item_id']}",
-            m["tier"],
-            f"{m['component']} {m['id'][:12]}",
-            ", ".join(str(step) for step in m["steps"]) + (" ..." if m["num_steps"] > len(m["steps"]) else ""),
-            str(m["longest_run"]),
-            m["text"],
-        )
-        for m in details["worst"]
-    ]
-    total = details["counts"]
-    told = (
-        f"{VERDICTS[details['verdict']]} {total['matched_before']} of {total['items']:,} items matched a source document "
-        f"before decontamination, {total['matched_after']} match a training document after it. "
-        f"{details['verified_exposures']} of the reported reads were found again by reading the batch of their step."
-    )
-    worst = Table(
-        ("item", "match", "document", "read at step", "words in a row", "text"), matches, frozenset({"words in a row"})
-    )
-    return f"<p>{html.escape(told)}</p>" + Table(heads, tasks, frozenset(heads[1:])).html() + (worst.html() if matches else "")
-
-
 def image(path: Path) -> str:
     return f'<img alt="{path.stem}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'
-
-
-def _count(value: int) -> str:
-    return f"{value:,}" if value else ""
 
 
 _FRAME = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">

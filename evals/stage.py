@@ -1,4 +1,4 @@
-"""The stage `evals.result`: a job that scores one checkpoint on some tasks."""
+"""The stages that score a checkpoint in a job: on tasks (`evals.result`), on what its corpora hold of them."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -7,6 +7,9 @@ from lineage.plan import Stage
 
 EVAL_RESULT = Stage("evals.result", "3", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 """2: what cannot be scored is told apart; 3: the loss in row tiles, which rounds elsewhere."""
+CONTAMINATION_SCORES = Stage(
+    "evals.contamination_scores", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
+)
 LONGEST_CHARACTER_BYTES = 4
 """Of UTF-8: a cut of fewer bytes might hold no character at all."""
 
@@ -50,3 +53,19 @@ class EvalConfig:
         names = [task.name for task in self.tasks]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"evaluation tasks are {names}; give at least one, each name once")
+
+
+@dataclass(frozen=True)
+class ContaminationScoresConfig:
+    """Benchmark tasks (`max_items` caps the flagged items of each), clean controls for each, and the seed that chooses."""
+
+    tasks: tuple[TaskSpec, ...]
+    controls_per_task: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        odd = [task.name for task in self.tasks if task.kind == "perplexity"]
+        if odd or not self.tasks:
+            raise ValueError(f"tasks {odd} have no benchmark items; give benchmark tasks alone, and at least one")
+        if self.controls_per_task < 2:
+            raise ValueError(f"controls_per_task is {self.controls_per_task}; an interval needs at least 2")

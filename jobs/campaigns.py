@@ -59,10 +59,10 @@ def eval_job(run: str) -> UnresolvedAssetJobDefinition:
 
 
 def audit_job(run: str) -> UnresolvedAssetJobDefinition:
-    """The contamination audit of one saved step."""
+    """The contamination audit of one saved step, and the scores that it compares."""
     return dg.define_asset_job(
         f"audit_{run}",
-        selection=dg.AssetSelection.assets(["runs", run, "contamination_audit"]),
+        selection=dg.AssetSelection.assets(["runs", run, "contamination_scores"], ["runs", run, "contamination_audit"]),
         executor_def=dg.in_process_executor,
         tags={"marin/run": run},
     )

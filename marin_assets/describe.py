@@ -103,12 +103,23 @@ def _scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     audit = json.loads(artifact.files("audit.json")[0].read_text())
-    items = pl.read_parquet(artifact.files("items.parquet")[0])
-    counts = items.group_by("task", "status").len().sort("task", "status").to_dicts()
+    counts = [{"task": task, **row} for task, row in audit["by_task"].items()]
+    effects = [
+        {"task": task, "group": group, "items": row["items"], "bits_per_byte": row["bits_per_byte"][0]}
+        for task, found in audit["scores"].get("by_task", {}).items()
+        for group, row in found["groups"].items()
+    ]
+    pictures = {path.stem: path for path in artifact.files(".png")}
+    columns = ("task", "items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
     return {
         "verdict": dg.MetadataValue.text(audit["verdict"]),
-        "items": records_table(counts, ("task", "status", "len")),
-        "audit": dg.MetadataValue.json(artifact.manifest.extra["audit"]),
+        "verdict_at_step": dg.MetadataValue.text(audit["verdict_at_step"]),
+        "items": records_table(counts, columns),
+        "strongest_matches": records_table(audit["worst"], ("task", "item_id", "tier", "component", "id", "num_steps", "text")),
+        "item_scores": records_table(effects, ("task", "group", "items", "bits_per_byte")),
+        **{name: _inline(path.read_bytes()) for name, path in pictures.items()},
+        "page": dg.MetadataValue.path(str(artifact.files("audit.html")[0])),
+        "audit": dg.MetadataValue.json({name: audit[name] for name in ("counts", "documents_by_fate", "scan", "legs")}),
     }
 
 
@@ -119,7 +130,9 @@ def counts_table(counts: Mapping[str, int], name: str, unit: str) -> dg.Metadata
 
 
 def records_table(records: list[dict], columns: tuple[str, ...]) -> dg.MetadataValue:
-    """A table of some columns of records, as they come."""
+    """A table of some columns of records, as they come; "none" where there are no records (a table needs a schema)."""
+    if not records:
+        return dg.MetadataValue.text("none")
     rows = [dg.TableRecord({c: record[c] for c in columns}) for record in records[:TABLE_ROWS]]
     return dg.MetadataValue.table(rows)
 
@@ -129,7 +142,10 @@ def picture(draw: Callable[[Path], None]) -> dg.MetadataValue:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.png"
         draw(path)
-        png = path.read_bytes()
+        return _inline(path.read_bytes())
+
+
+def _inline(png: bytes) -> dg.MetadataValue:
     if len(png) > PICTURE_BYTES:
         return dg.MetadataValue.text(f"the picture has {len(png)} bytes; the UI is given at most {PICTURE_BYTES}")
     return dg.MetadataValue.md(f"![picture](data:image/png;base64,{base64.b64encode(png).decode()})")

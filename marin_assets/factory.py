@@ -7,6 +7,7 @@ was made from what; they differ only when someone edits one of them, which the l
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import dagster as dg
 
@@ -38,6 +39,19 @@ class Invariant:
 
 
 @dataclass(frozen=True)
+class Advisory:
+    """A check that holds nothing back: a name, what it promises, and the function that judges: how bad it is, and why.
+
+    It is a finding about what the artifact describes (a checkpoint that read benchmark items), so it leaves no verdict on the
+    artifact itself.
+    """
+
+    name: str
+    promise: str
+    judge: Callable[[Artifact], tuple[Literal["passed", "warn", "error"], str]]
+
+
+@dataclass(frozen=True)
 class Family:
     """An asset: every partition of it is one node."""
 
@@ -51,6 +65,7 @@ class Family:
     kinds: frozenset[str]
     partitions_def: dg.PartitionsDefinition | None = None
     invariants: tuple[Invariant, ...] = ()
+    advisories: tuple[Advisory, ...] = ()
     mappings: Mapping[tuple[str, ...], dg.PartitionMapping] = field(default_factory=dict)
     """Partition mappings that cannot be read off the example (a step-by-task asset on its step)."""
 
@@ -83,7 +98,8 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
                 blocking=True,
             )
             for invariant in family.invariants
-        ],
+        ]
+        + [dg.AssetCheckSpec(advisory.name, asset=key, description=advisory.promise) for advisory in family.advisories],
     )
     def materialize(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         partition = context.partition_key if family.partitions_def is not None else None
@@ -100,7 +116,10 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
             tags={"marin/version": built.artifact.spec.version},
-            check_results=[checked(invariant, built.artifact, context.run.run_id) for invariant in family.invariants],
+            check_results=[
+                *(checked(invariant, built.artifact, context.run.run_id) for invariant in family.invariants),
+                *(_judged(advisory, built.artifact) for advisory in family.advisories),
+            ],
         )
 
     return materialize
@@ -169,12 +188,22 @@ def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCh
     )
 
 
+def _judged(advisory: Advisory, artifact: Artifact) -> dg.AssetCheckResult:
+    outcome, why = advisory.judge(artifact)
+    return dg.AssetCheckResult(
+        check_name=advisory.name,
+        passed=outcome == "passed",
+        severity=dg.AssetCheckSeverity.ERROR if outcome == "error" else dg.AssetCheckSeverity.WARN,
+        description=f"{artifact.name}: {why}",
+    )
+
+
 def _left_out(family: Family, left_out: LeftOut) -> dg.MaterializeResult:
     return dg.MaterializeResult(
         data_version=dg.DataVersion("left-out"),
         metadata={"left_out": left_out.reason, "dagster/row_count": 0},
         check_results=[
             dg.AssetCheckResult(check_name=invariant.name, passed=True, description=f"left out: {left_out.reason}")
-            for invariant in family.invariants
+            for invariant in (*family.invariants, *family.advisories)
         ],
     )

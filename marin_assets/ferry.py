@@ -7,7 +7,7 @@ from datakit.roster import registry_reachable
 from lineage.plan import Node
 from marin_assets.data import FILES, ROWS, daily_families
 from marin_assets.factory import Family, Invariant
-from marin_assets.runs import AUDITED, LOSS, SCORES
+from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
 from recipes import ferry as recipe
 from recipes.ferry import Ferry
@@ -39,13 +39,15 @@ def ferry_families(ferry: Ferry) -> Iterator[Family]:
     yield _final(
         ferry, recipe.final_eval, "Held-out bits per byte by domain, and benchmark scores with intervals.", "jax", SCORES
     )
-    yield _final(
+    yield _final(ferry, recipe.final_contamination_scores, SCORED_ITEMS, "jax", ROWS)
+    audit = _final(
         ferry,
         recipe.final_audit,
-        "Which benchmark items the day's corpus held, before and after decontamination, and which steps saw them.",
+        "Which benchmark items the day's corpus held, before and after decontamination, which steps saw them, what it changed.",
         "parquet",
         AUDITED,
     )
+    yield replace(audit, advisories=(CLEAN,))
     report = _final(ferry, recipe.report, "The page that ends a ferry: stages, loss curve, scores, verdict.", "html", FILES)
     yield replace(report, group="ferry")
 

@@ -1,10 +1,12 @@
-"""Blocking promises about models and audits (those about data are the data engine's: `datakit.invariants`)."""
+"""Promises about models and audits (those about data are the data engine's: `datakit.invariants`)."""
 
 import json
 import math
+from typing import Literal
 
 import polars as pl
 
+from evals.audit_page import VERDICTS
 from lineage.store import Artifact
 
 LOSS_SHARE_OF_GUESSING = 0.9
@@ -46,3 +48,13 @@ def audit_violations(audit: Artifact) -> list[str]:
     if rows != items:
         found.append(f"{rows} rows for {items} items of the suites")
     return found
+
+
+def judge_contamination(audit: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
+    """An error where training has read an item, a warning where the mixture holds one that it has not read, or fragments."""
+    facts = audit.manifest.extra["audit"]
+    seen, left = facts["counts"]["seen_in_training"], facts["counts"]["matched_after"]
+    why = f"{VERDICTS[facts['verdict']]} Items left in the mixture: {left}, seen up to step {facts['step']:,}: {seen}."
+    if facts["verdict_at_step"] == "contaminated":
+        return "error", why
+    return ("passed" if facts["verdict"] == "clean" else "warn"), why

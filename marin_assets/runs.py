@@ -8,18 +8,22 @@ import dagster as dg
 
 from evals.stage import TaskSpec
 from lineage.plan import Node, build
+from marin_assets.data import ROWS
 from marin_assets.describe import describe
-from marin_assets.factory import OWNER, Family, Invariant, checked, dependencies, family_asset
-from marin_assets.invariants import audit_violations, loss_violations, score_violations
+from marin_assets.factory import OWNER, Advisory, Family, Invariant, checked, dependencies, family_asset
+from marin_assets.invariants import audit_violations, judge_contamination, loss_violations, score_violations
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
-from recipes.runs import audit, checkpoint, eval_result, eval_tasks
+from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks
 from resources.lab import Lab
 from trainer.stage import parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
+SCORED_ITEMS = "Scores of every benchmark item that a source holds, and of clean items beside them, for the audit."
 AUDITED = Invariant("audit_present", "the audit covers every task of the suite and has a verdict", audit_violations)
+
+CLEAN = Advisory("not_contaminated", "training has read no benchmark item", judge_contamination)
 
 
 def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
@@ -28,6 +32,7 @@ def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
         training_asset(line),
         checkpoint_spec(line),
         family_asset(eval_family(line)),
+        family_asset(contamination_scores_family(line)),
         family_asset(audit_family(line)),
     ]
 
@@ -102,6 +107,20 @@ def eval_family(line: Line) -> Family:
     )
 
 
+def contamination_scores_family(line: Line) -> Family:
+    """Scores of the items that the corpora hold, at one saved step."""
+    return Family(
+        example=contamination_scores(line, line.run.num_steps),
+        node_at=lambda lab, partition: contamination_scores(line, parse_step_partition(str(partition))),
+        store_of=lambda lab: lab.store,
+        group="runs",
+        description=SCORED_ITEMS,
+        kinds=frozenset({"jax", "parquet"}),
+        partitions_def=steps(line.run.name),
+        invariants=(ROWS,),
+    )
+
+
 def audit_family(line: Line) -> Family:
     """Contamination audit of one saved step."""
     example = audit(line, line.run.num_steps)
@@ -110,10 +129,11 @@ def audit_family(line: Line) -> Family:
         node_at=lambda lab, partition: audit(line, parse_step_partition(str(partition))),
         store_of=lambda lab: lab.store,
         group="runs",
-        description="Which benchmark items the corpus held, before and after decontamination, and which steps saw them.",
+        description="Which benchmark items the corpus held, before and after, which steps saw them, and what it changed.",
         kinds=frozenset({"parquet"}),
         partitions_def=steps(line.run.name),
         invariants=(AUDITED,),
+        advisories=(CLEAN,),
     )
 
 

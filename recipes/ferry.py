@@ -8,7 +8,7 @@ from evals.report import REPORT, ReportConfig
 from lineage.plan import MissingArtifactError, Node, ancestors_first, resolve
 from lineage.store import Store
 from recipes.lines import Line, source_config
-from recipes.runs import audit, checkpoint, eval_result, eval_tasks
+from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks
 from recipes.suites import suite_raw_source
 
 
@@ -73,6 +73,10 @@ def final_checkpoint(line: Line) -> Node:
 def final_eval(line: Line) -> Node:
     """Every task at the final checkpoint, in one job."""
     return eval_result(line, line.run.num_steps, eval_tasks(line), partition=line.day or "")
+
+
+def final_contamination_scores(line: Line) -> Node:
+    return contamination_scores(line, line.run.num_steps)
 
 
 def final_audit(line: Line) -> Node:

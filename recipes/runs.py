@@ -6,7 +6,14 @@ Adding a run is adding a spec here and a line in `recipes/lab.py` (docs/recipes/
 from dataclasses import replace
 
 from evals.audit import AUDIT, AuditConfig
-from evals.stage import EVAL_RESULT, EvalConfig, TaskKind, TaskSpec
+from evals.stage import (
+    CONTAMINATION_SCORES,
+    EVAL_RESULT,
+    ContaminationScoresConfig,
+    EvalConfig,
+    TaskKind,
+    TaskSpec,
+)
 from lineage.plan import Node
 from recipes.data import contamination, corpora, mixture, suite, tokenizer
 from recipes.lines import Line
@@ -18,6 +25,7 @@ from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 HELDOUT_TASK = "heldout"
 EVAL_SEED = 5
+CONTROLS_PER_TASK = 50
 
 
 def smoke() -> RunSpec:
@@ -94,16 +102,36 @@ def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: s
     )
 
 
+def contamination_scores(line: Line, step: int) -> Node:
+    """Every item that the corpora hold and clean ones beside it, scored at a step and at the start of a warm run."""
+    tasks = tuple(task for task in eval_tasks(line) if task.kind != "perplexity")
+    inputs = {
+        "checkpoint": checkpoint(line, step),
+        "baseline": () if line.after is None else (checkpoint(*line.after),),
+        "tokenizer": tokenizer(line),
+        "suites": (suite(line),),
+        "contamination": _marks(line),
+    }
+    place = line.run_place("contamination_scores", partition=step_partition(step))
+    config = ContaminationScoresConfig(tasks=tasks, controls_per_task=CONTROLS_PER_TASK, seed=EVAL_SEED)
+    return Node(*place, CONTAMINATION_SCORES, config, inputs)
+
+
 def audit(line: Line, step: int) -> Node:
-    """Which benchmark items the corpora held, before and after, and which steps up to this one saw them, earlier runs' too."""
-    of_every_run = [(each, source) for each in line.history for source in each.sources]
-    marks = {node.name: node for node in (contamination(each, source) for each, source in of_every_run)}
+    """Which benchmark items the corpora held, before and after, which steps up to this one saw them, and what it changed."""
     every_corpus = {node.name: node for each in line.history for node in corpora(each)}
     inputs = {
         "checkpoint": checkpoint(line, step),
         "suites": (suite(line),),
-        "contamination": tuple(marks.values()),
+        "contamination": _marks(line),
         "corpora": tuple(every_corpus.values()),
+        "scores": (contamination_scores(line, step),),
     }
     place = line.run_place("contamination_audit", partition=step_partition(step))
     return Node(*place, AUDIT, AuditConfig(), inputs)
+
+
+def _marks(line: Line) -> tuple[Node, ...]:
+    """Marks of every source of every run that led here, each once."""
+    of_every_run = [(each, source) for each in line.history for source in each.sources]
+    return tuple({node.name: node for node in (contamination(each, source) for each, source in of_every_run)}.values())

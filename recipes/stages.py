@@ -21,7 +21,7 @@ from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.audit import AUDIT, AuditConfig
 from evals.report import REPORT, ReportConfig
-from evals.stage import EVAL_RESULT, EvalConfig
+from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT, ContaminationScoresConfig, EvalConfig
 from evals.suites import SUITE, SuiteConfig
 from lineage.mixture import MIXTURE, MixtureConfig
 from lineage.reproduce import KnownStage
@@ -49,6 +49,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(MIXTURE, MixtureConfig),
         KnownStage(CHECKPOINT, CheckpointConfig),
         KnownStage(EVAL_RESULT, EvalConfig),
+        KnownStage(CONTAMINATION_SCORES, ContaminationScoresConfig),
         KnownStage(AUDIT, AuditConfig),
         KnownStage(REPORT, ReportConfig),
         KnownStage(WAIVER, Waiver),

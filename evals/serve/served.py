@@ -45,9 +45,7 @@ def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: s
         raise ValueError(f"{checkpoint.name} was made by {checkpoint.spec.stage}; give the folder of a checkpoint")
     chosen = tokenizer or tokenizer_of(checkpoint)
     config = read_spec(checkpoint).model
-    opened, start = open_tokenizer(chosen)
-    if opened.get_vocab_size() != config.vocab_size:
-        raise ValueError(f"{chosen.name} has {opened.get_vocab_size()} tokens, the checkpoint's model {config.vocab_size}")
+    opened, start = open_tokenizer(chosen, config.vocab_size)
     template = find_chat_template(chosen.folder())
     turn_end = opened.token_to_id(template.eos_token) if template is not None and template.eos_token else None
     return Served(

@@ -76,7 +76,8 @@ class Steps:
 
 def write_suite(out: Writer, config: Items) -> None:
     rows = [("suite", item.split("/")[0], item.split("/")[1]) for item in config.items]
-    pl.DataFrame(rows, schema=ITEM_SCHEMA, orient="row").write_parquet(out.folder / "items.parquet")
+    texts = [pl.lit("what?").alias("question"), pl.lit("that").alias("answer")]
+    pl.DataFrame(rows, schema=ITEM_SCHEMA, orient="row").with_columns(texts).write_parquet(out.folder / "items.parquet")
     (out.folder / "text").write_text(config.text)
 
 
@@ -90,7 +91,7 @@ def write_marks(out: Writer, config: Source, normalized: Artifact, suites: tuple
         for doc in config.docs
         for item, tier in doc.matches
     ]
-    items = pl.read_parquet(suites[0].files("items.parquet")[0])
+    items = pl.read_parquet(suites[0].files("items.parquet")[0]).select(*ITEM_SCHEMA)
     keys = [f"{task}/{item}" for _, task, item in items.iter_rows()]
     statuses = items.with_columns(
         status=pl.Series([config.statuses.get(key, "clean") for key in keys], dtype=pl.String), num_documents=0
@@ -98,6 +99,8 @@ def write_marks(out: Writer, config: Source, normalized: Artifact, suites: tuple
     pl.DataFrame(matches, schema=MATCH_SCHEMA, orient="row").write_parquet(out.folder / "matches.parquet")
     kept = statuses.head(statuses.height - 1) if config.lie == "an item is not marked" else statuses
     kept.write_parquet(out.folder / "items.parquet")
+    out.extra["contamination"] = {"policy": "tests"}
+    out.extra["canaries"] = {"items": 4, "recall": {"verbatim": 1.0}, "false_positives": {"shuffled": 0.0}}
 
 
 def write_corpus(out: Writer, config: Source, normalized: Artifact, contamination: Artifact) -> None:
