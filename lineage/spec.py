@@ -7,6 +7,7 @@ Paths, roots, worker counts, hardware and times never enter it (DESIGN, section 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from lineage.config import to_jsonable
@@ -71,7 +72,7 @@ class ArtifactSpec:
         """Key and partition for people: `datakit/normalized[kjv]`."""
         return "/".join(self.key) + (f"[{self.partition}]" if self.partition else "")
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Input-addressed identity, 32 hex characters."""
         return identity_digest(

@@ -109,6 +109,17 @@ def test_a_manifest_is_opened_once(tmp_path: Path) -> None:
     assert_frame_equal(lineage_tables(store).artifacts, before.artifacts)
 
 
+def test_many_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path))
+    write_dag(store, [list(range(n)) for n in range(7)])
+    alone = lineage_tables(store, save=False)
+    monkeypatch.setattr("lineage.edges.CHUNK", 3)
+    together = lineage_tables(store, save=False)
+    assert together.artifacts.height == 7 and together.edges.height == 21
+    assert_frame_equal(together.artifacts, alone.artifacts)
+    assert_frame_equal(together.edges, alone.edges)
+
+
 def test_files_of_two_writers_are_not_used_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(str(tmp_path))
     made = write_dag(store, [[], [0]])
