@@ -110,7 +110,9 @@ def parse_shard(folder: Path, index: int, files: list[tuple[str, Path]], config:
             sample = (record.text or "") if isinstance(record, Record) else ""
             dropped.append((source_id, reason, _encodable(sample[:SAMPLE_CHARS])))
         else:
-            metadata = json.dumps({"source_id": source_id}, ensure_ascii=False)
+            assert isinstance(record, Record)  # what cannot be read has no text
+            kept = {name: _encodable(value) for name, value in record.fields.items()}
+            metadata = json.dumps({"source_id": source_id, **kept}, ensure_ascii=False)
             rows.append((text_digest(text), text, config.source, metadata, (index << 40) | number))
     scratch = folder / SCRATCH_FOLDER
     scratch.mkdir()

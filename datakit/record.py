@@ -1,6 +1,7 @@
 """What a reader yields: a record, or the place where one should be and cannot be had."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -10,6 +11,8 @@ class Record:
 
     source_id: str
     text: str | None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What the source's format keeps of it beside the text."""
 
 
 @dataclass(frozen=True)

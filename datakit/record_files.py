@@ -35,7 +35,7 @@ def read_records(format: Records, name: str, path: Path) -> Iterator[Record | Un
         if not all(_passes(rule, row) for rule in format.only):
             yield Unreadable(source_id, "not_selected")
         else:
-            yield _record(source_id, value(row, format.text))
+            yield _record(source_id, value(row, format.text), kept_fields(format, row))
     if fields:
         _check_field(format, name, fields)
 
@@ -69,9 +69,19 @@ def _source_id(format: Records, row: Mapping[str, Any], place: str) -> str:
     return place if found is None or found == "" else str(found)
 
 
-def _record(source_id: str, text: object) -> Record | Unreadable:
+def kept_fields(format: Records, row: Mapping[str, Any]) -> dict[str, str]:
+    """The fields to keep that a record has, as text (JSON where they are no strings)."""
+    found = {name: value(row, name) for name in format.keep}
+    return {
+        name: kept if isinstance(kept, str) else json.dumps(kept, ensure_ascii=False, default=str)
+        for name, kept in found.items()
+        if kept is not None
+    }
+
+
+def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
     if text is None or isinstance(text, str):
-        return Record(source_id, text)
+        return Record(source_id, text, fields)
     return Unreadable(source_id, "not_text")
 
 
@@ -99,7 +109,7 @@ def _parquet(format: Records, name: str, path: Path) -> Iterator[pa.RecordBatch]
     with pq.ParquetFile(path) as file:
         there = file.schema_arrow.names
         _check_field(format, name, there)
-        named = (format.text, format.id or format.text, *(rule.field for rule in format.only))
+        named = (format.text, format.id or format.text, *(rule.field for rule in format.only), *format.keep)
         columns = sorted({field.split(".")[0] for field in named} & set(there))
         yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
 

@@ -182,6 +182,14 @@ class Records:
     only: tuple[OneOf | EndsWith, ...] = ()
     """Records that fail one of these are dropped as `not_selected`, and counted."""
 
+    keep: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Fields that go into a document's `metadata` under these names where a record has them (an author, a licence of its own):
+    a takedown can ask for them. Of records with equal text the first is kept, and its fields with it."""
+
+    def __post_init__(self) -> None:
+        if "source_id" in self.keep:
+            raise ValueError(f"records: keep is {self.keep}; `source_id` is always in a document's metadata, leave it out")
+
 
 @dataclass(frozen=True)
 class Source:

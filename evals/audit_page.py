@@ -38,7 +38,7 @@ def write_page(folder: Path, checkpoint: str, report: Mapping[str, Any], exposed
     if report["scores"]["scored"]:
         effects_png(report["scores"]["by_task"], folder / EFFECTS_PICTURE)
     title = f"Contamination audit of {checkpoint} at step {report['step']:,}"
-    sections = list(_sections(folder, report))
+    sections = list(page_sections(folder, report))
     (folder / "audit.html").write_text(page(title, _headlines(report), [(head, _html(blocks)) for head, blocks in sections]))
     parts = [f"# {title}", *(f"## {head}\n\n" + "\n\n".join(map(_markdown, blocks)) for head, blocks in sections)]
     (folder / "audit.md").write_text("\n\n".join(parts) + "\n")
@@ -61,7 +61,8 @@ def _headlines(report: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _sections(folder: Path, report: Mapping[str, Any]) -> Iterator[Section]:
+def page_sections(folder: Path, report: Mapping[str, Any]) -> Iterator[Section]:
+    """(heading, blocks) of what an audit says; `folder` holds its pictures, `report` is its `audit.json`."""
     yield "Verdict", _verdict(report)
     drawn = folder / EXPOSURES_PICTURE
     if drawn.exists():

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from evals.takedown import Found, Holder, Selection, find_holders
+from evals.takedown import Found, Holder, Selection, documents_with, find_holders
 from evals.takedown_plan import PlanStep, TakedownPlan, missing_features, plan_takedown, training_flops
 from lineage.affected import Affected, affected_by, artifacts_of_stage
 from lineage.edges import LineageTables, lineage_tables
@@ -95,13 +95,20 @@ def _affected_table(root: str, found: Affected) -> Table:
 
 
 def print_takedown(
-    root: str | None, documents: list[str], source: str | None, licence: str | None, *, as_json: bool, console: Console
+    root: str | None,
+    documents: list[str],
+    source: str | None,
+    licence: str | None,
+    field: str | None,
+    *,
+    as_json: bool,
+    console: Console,
 ) -> None:
     """Who holds or has read it, the steps that did, and the cheapest plan that makes each clean."""
-    selection = Selection(tuple(documents), source, licence)
+    stores = [(store, lineage_tables(store)) for store in stores_of(root)]
+    selection = Selection(tuple(documents) if field is None else _with_field(stores, field), source, licence)
     results = []
-    for store in stores_of(root):
-        tables = lineage_tables(store)
+    for store, tables in stores:
         found = find_holders(store, tables, selection)
         starts = [holder.artifact.spec.address for holder in found.holders]
         results.append((store, found, plan_takedown(found), affected_by(tables, starts) if starts else None))
@@ -110,6 +117,21 @@ def print_takedown(
         return
     for store, found, plan, below in results:
         _print_takedown(store, found, plan, below, console)
+
+
+def _with_field(stores: list[tuple[Store, LineageTables]], field: str) -> tuple[str, ...]:
+    """Ids in any of the stores. Raises ValueError, that of the store with most to say, when none has the field."""
+    name, _, value = field.partition("=")
+    found: set[str] = set()
+    missed: list[tuple[int, ValueError]] = []
+    for store, tables in stores:
+        try:
+            found |= set(documents_with(store, tables, name, value))
+        except ValueError as error:
+            missed.append((tables.artifacts.height, error))
+    if not found:
+        raise max(missed, key=lambda pair: pair[0])[1]
+    return tuple(sorted(found))
 
 
 def _print_takedown(store: Store, found: Found, plan: TakedownPlan, below: Affected | None, console: Console) -> None:

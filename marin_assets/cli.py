@@ -92,19 +92,34 @@ def affected(
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits), for a takedown.")] = None,
     source: Annotated[str | None, typer.Option(help="Name of a source, for a takedown.")] = None,
     licence: Annotated[str | None, typer.Option(help="Text of a licence, for a takedown.")] = None,
+    field: Annotated[str | None, typer.Option(help="NAME=VALUE of documents' metadata (an author), for a takedown.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
-    """Show what a bad artifact, stage version, document, source or licence has reached, and what mending costs."""
+    """Show what a bad artifact, stage version, document, source, licence or author has reached, and what mending costs."""
     from marin_assets import affected_cli
 
-    given = [name for name in (stage, artifact, document, source, licence) if name]
+    given = [name for name in (stage, artifact, document, source, licence, field) if name]
     if len(given) != 1 or (version is not None and stage is None):
-        raise typer.BadParameter("give one of --stage (with --version), --artifact, --document, --source and --licence")
+        raise typer.BadParameter("give one of --stage (with --version), --artifact, --document, --source, --licence, --field")
+    if field is not None and "=" not in field:
+        raise typer.BadParameter(f"--field is {field!r}; give NAME=VALUE, e.g. author=Someone")
     if stage or artifact:
         affected_cli.print_affected(root, stage, version, artifact, as_json=as_json, console=Console())
     else:
-        affected_cli.print_takedown(root, document or [], source, licence, as_json=as_json, console=Console())
+        affected_cli.print_takedown(root, document or [], source, licence, field, as_json=as_json, console=Console())
+
+
+@app.command()
+def audit(
+    checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show the contamination audit of a checkpoint: which items, which documents, at which steps, and what it changed."""
+    from marin_assets import audit_cli
+
+    _exit(audit_cli.print_audit(checkpoint, root, as_json=as_json, console=Console()))
 
 
 @app.command()

@@ -17,8 +17,10 @@ from datakit.documents import read_documents
 from datakit.html_text import html_to_text
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.readers import Record, read_file
-from datakit.sources import Format, PypiFiles, Source, WheelPin
+from datakit.sources import Format, PypiFiles, Records, Source, WheelPin
+from evals.takedown import documents_with
 from lineage.digests import text_digest
+from lineage.edges import lineage_tables
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 
@@ -41,7 +43,7 @@ def write_files(out: Writer, config: Files) -> None:
 FILES = Stage("tests.files", "1", write_files)
 
 
-def normalized(root: Path, files: Mapping[str, str], format: Format = "text", workers: int = 1) -> Artifact:
+def normalized(root: Path, files: Mapping[str, str], format: Format | Records = "text", workers: int = 1) -> Artifact:
     raw = Node(("raw",), "s", FILES, Files(files))
     node = Node(("normalized",), "s", NORMALIZE, NormalizeConfig("s", format, "prose"), {"raw": raw})
     store = Store(str(root), workers=workers)
@@ -218,3 +220,27 @@ def test_bad_sources_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="not 64 hex digits"):
         WheelPin("p", "1", "abc")
     assert text_digest("before" + " " * 100 + "after") == "3007bdcb3f524688adef263561047c77"
+
+
+def test_fields_that_a_takedown_may_ask_for_are_kept(tmp_path: Path) -> None:
+    """An author as text, anything else as JSON, nothing where a record has none; the lineage finds the documents by it."""
+    rows = [
+        {"id": "1", "text": "one", "meta": {"author": "Ann O'Dee"}, "year": 1999, "more": "not kept"},
+        {"id": "2", "text": "two", "meta": {"author": 'Bob "B" Ray'}},
+        {"id": "3", "text": "three"},
+    ]
+    source = Records("jsonl", keep=("meta.author", "year"))
+    artifact = normalized(tmp_path, {"a.jsonl": "\n".join(json.dumps(row) for row in rows)}, source)
+    kept = {row["text"]: json.loads(row["metadata"]) for row in read_documents(artifact).iter_rows(named=True)}
+    assert kept == {
+        "one": {"source_id": "1", "meta.author": "Ann O'Dee", "year": "1999"},
+        "two": {"source_id": "2", "meta.author": 'Bob "B" Ray'},
+        "three": {"source_id": "3"},
+    }
+    tables = lineage_tables(artifact.store)
+    assert documents_with(artifact.store, tables, "meta.author", 'Bob "B" Ray') == (text_digest("two"),)
+    assert documents_with(artifact.store, tables, "year", "1999") == (text_digest("one"),)
+    with pytest.raises(ValueError, match=r"field 'meta.author' with the value 'Bob'"):
+        documents_with(artifact.store, tables, "meta.author", "Bob")
+    with pytest.raises(ValueError, match="source_id"):
+        Records("jsonl", keep=("source_id",))
