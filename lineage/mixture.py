@@ -7,7 +7,7 @@ digest, and a cache that it does not use may change without making the run stale
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 from lineage.config import to_jsonable
 from lineage.permutation import SHUFFLES, Shuffle
@@ -33,6 +33,29 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class SimulatedEpoching:
+    """Repeat data as a run of `target_tokens` would, in one of `experiment_tokens`: each component is cut to their ratio.
+
+    Of a component's n sequences the first `n * experiment_tokens // target_tokens` of a shuffle of all are used, and
+    those alone, epoch after epoch (Levanter's simulated epoching; research/training_levanter_haliax_grug.md, section 2.5).
+    """
+
+    experiment_tokens: int
+    target_tokens: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.experiment_tokens <= self.target_tokens:
+            raise ValueError(
+                f"simulated epoching: experiment_tokens is {self.experiment_tokens}, target_tokens {self.target_tokens}; the "
+                "first must be positive and at most the second"
+            )
+
+    def used(self, num_sequences: int) -> int:
+        """How many of a component's sequences the experiment uses."""
+        return num_sequences * self.experiment_tokens // self.target_tokens
+
+
+@dataclass(frozen=True)
 class MixtureConfig:
     """What a recipe declares: phases in order, how components are shuffled, and the block that weights hold in."""
 
@@ -41,6 +64,7 @@ class MixtureConfig:
     seed: int
     shuffle: Shuffle = "splitmix"
     block_size: int = 2048
+    simulate: SimulatedEpoching | None = field(default=None, metadata={"added_later": True})
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
@@ -75,6 +99,8 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
         "seed": config.seed,
         "block_size": config.block_size,
     }
+    if config.simulate is not None:
+        record["simulate"] = asdict(config.simulate)
     (out.folder / MIXTURE_FILE).write_text(json.dumps(record, indent=1) + "\n")
     out.extra["mixture"] = record
     out.record(tokens_in=sum(o.num_tokens for o in opened), tokens_out=sum(o.num_tokens for o in opened))

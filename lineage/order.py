@@ -4,7 +4,8 @@ The trainer reads forward; the audit goes backward, from a document to the exact
 resuming is slicing. Weights hold in every block of `block_size` sequences: counts are apportioned by largest remainder with
 the error carried into the next block, so long-run shares are exact and a weight far below 1/block_size is still sampled
 (Levanter truncates: a weight below 1/2048 is never seen; research/training_levanter_haliax_grug.md, section 2.3).
-Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch.
+Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch (under simulated epoching
+each of those that are used; which these are is one more permutation, so the inverse stays as cheap).
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lineage.mixture import FORMAT, MIXTURE_FILE
+from lineage.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
 from lineage.permutation import Permutation, Shuffle, derive_key
 from lineage.store import Artifact
 from lineage.token_cache import TokenCache
@@ -39,6 +40,7 @@ class DataOrder:
     shuffle: Shuffle
     seed: int
     phases: tuple[OrderPhase, ...]
+    simulate: SimulatedEpoching | None = None
     _num_blocks: int = 0
     """How many rows of the next two are filled; they grow by doubling."""
     _counts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
@@ -63,13 +65,16 @@ class DataOrder:
             OrderPhase(phase["start_sequence"] // record["block_size"], _normalized(phase["weights"], names))
             for phase in record["phases"]
         )
-        order = DataOrder(names, caches, seq_len, record["block_size"], record["shuffle"], record["seed"], phases)
+        simulate = SimulatedEpoching(**record["simulate"]) if "simulate" in record else None
+        shuffle = record["shuffle"], record["seed"]
+        order = DataOrder(names, caches, seq_len, record["block_size"], *shuffle, phases, simulate)
         used = np.any([phase.weights > 0 for phase in phases], axis=0)
         for index in np.flatnonzero(used):
-            if order.num_sequences(int(index)) < 1:
+            if order.num_used(int(index)) < 1:
+                share = "" if simulate is None else f", and {simulate} leaves none"
                 raise ValueError(
                     f"{mixture.name}: component {names[index]} has {caches[index].num_tokens} tokens, less than one sequence "
-                    f"of {seq_len}; give it weight 0 or a shorter sequence"
+                    f"of {seq_len}{share}; give it weight 0 or a shorter sequence"
                 )
         return order
 
@@ -80,6 +85,11 @@ class DataOrder:
     def num_sequences(self, component: int) -> int:
         """Whole sequences of a component; the tail that does not fill one is never read."""
         return self.caches[component].num_tokens // self.seq_len
+
+    def num_used(self, component: int) -> int:
+        """Sequences that an epoch of a component reads: all, or the simulated share."""
+        length = self.num_sequences(component)
+        return length if self.simulate is None else self.simulate.used(length)
 
     def sequence_at(self, index: int) -> tuple[str, int]:
         """Component and sequence at a global index."""
@@ -117,11 +127,13 @@ class DataOrder:
         last_block = (below - 1) // self.block_size
         self._extend(last_block)
         seen = int(self._before[last_block, number] + self._counts[last_block, number])
+        ranks, used = self._subset(number).inverse(values), self.num_used(number)
+        held = np.flatnonzero(ranks < used)
         found = [np.zeros((2, 0), np.int64)]
-        for epoch in range(-(-seen // length)):
-            ordinals = epoch * length + self._epoch(number, epoch).inverse(values)
-            which = np.flatnonzero(ordinals < seen)
-            found.append(np.stack([which, self._indices(number, ordinals[which])]))
+        for epoch in range(-(-seen // used) if used else 0):
+            ordinals = epoch * used + self._epoch(number, epoch).inverse(ranks[held])
+            early = ordinals < seen
+            found.append(np.stack([held[early], self._indices(number, ordinals[early])]))
         which, indices = np.concatenate(found, axis=1)
         order = np.lexsort((indices, which))
         order = order[indices[order] < below]
@@ -160,10 +172,11 @@ class DataOrder:
             ordinals[here] = self._before[block][components[here]] + slots - first_slots
         sequences = np.empty_like(values)
         for component in np.unique(components).tolist():
-            epochs, turns = np.divmod(ordinals, self.num_sequences(component))
+            epochs, turns = np.divmod(ordinals, self.num_used(component))
             for epoch in np.unique(epochs[components == component]).tolist():
                 here = (components == component) & (epochs == epoch)
-                sequences[here] = self._epoch(component, epoch).forward(turns[here])
+                ranks = self._epoch(component, epoch).forward(turns[here])
+                sequences[here] = self._subset(component).forward(ranks)
         return components, sequences
 
     def _slots(self, block: int) -> np.ndarray:
@@ -179,7 +192,13 @@ class DataOrder:
 
     def _epoch(self, component: int, epoch: int) -> Permutation:
         key = derive_key(self.seed, "component", self.names[component], epoch)
-        return Permutation(self.shuffle, self.num_sequences(component), key)
+        return Permutation(self.shuffle, self.num_used(component), key)
+
+    def _subset(self, component: int) -> Permutation:
+        """Puts the sequences that are used first; the identity where all are."""
+        kind = "none" if self.simulate is None else self.shuffle
+        key = derive_key(self.seed, "subset", self.names[component])
+        return Permutation(kind, self.num_sequences(component), key)
 
     def _extend(self, block: int) -> None:
         """Apportion blocks up to `block`; a pure function of the weights, walked once."""

@@ -11,14 +11,14 @@ from test_order import SEQ_LEN, Docs, derive_id, mixture_of
 
 from lineage.batches import BatchPhase, BatchSchedule
 from lineage.exposure import SCHEMA, exposures
-from lineage.mixture import Phase
+from lineage.mixture import Phase, SimulatedEpoching
 from lineage.order import DataOrder
 
 EVEN = (Phase(0, {"a": 1.0, "b": 1.0}),)
 
 
-def order_of(root: Path, docs: list[Docs], phases: tuple[Phase, ...] = EVEN) -> DataOrder:
-    return DataOrder.open(mixture_of(root, docs, phases), SEQ_LEN)
+def order_of(root: Path, docs: list[Docs], phases: tuple[Phase, ...] = EVEN, **options) -> DataOrder:
+    return DataOrder.open(mixture_of(root, docs, phases, **options), SEQ_LEN)
 
 
 def ids_of(docs: list[Docs]) -> dict[str, list[str]]:
@@ -53,6 +53,24 @@ def test_exposures_are_those_of_a_forward_scan(
     batches = BatchSchedule((BatchPhase(0, size), BatchPhase(4, later)))
     found = exposures(order, ids_of(docs), batches=batches, num_steps=num_steps)
     assert sorted(found.iter_rows()) == scanned(order, [size if step < 4 else later for step in range(num_steps)])
+
+
+@given(st.integers(1, 10), st.sampled_from(["splitmix", "feistel", "none"]), st.integers(0, 12))
+@settings(max_examples=10, deadline=None)
+def test_simulated_epochs_read_their_share_again_and_again_and_the_rest_never(
+    tmp_path_factory: pytest.TempPathFactory, share: int, shuffle: str, num_steps: int
+) -> None:
+    """Against a forward scan; of 11 sequences `11 * share // 10` are read, as many times as an epoch of them fits."""
+    docs = [Docs("a", (30, 7, 51)), Docs("b", (88,))]
+    simulate = SimulatedEpoching(share, 10)
+    order = order_of(tmp_path_factory.mktemp("store"), docs, shuffle=shuffle, simulate=simulate)
+    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(5), num_steps=num_steps)
+    assert sorted(found.iter_rows()) == scanned(order, [5] * num_steps)
+    _, sequences = order.locate(np.arange(4 * order.block_size))
+    components, _ = order.locate(np.arange(4 * order.block_size))
+    read, times = np.unique(sequences[components == 0], return_counts=True)
+    assert len(read) == order.num_used(0) == 11 * share // 10
+    assert times.max() - times.min() <= 1
 
 
 def test_the_tokens_of_a_step_add_up_to_the_batch(tmp_path: Path) -> None:
