@@ -1,0 +1,116 @@
+"""The stage `trainer.hf_model`: a checkpoint as a folder that `transformers`, vLLM and llama.cpp open.
+
+The end-of-text ids are those of the tokenizer that the model was trained with, in both config files: a model whose generation
+config lacks one never stops. The tokenizer's file is copied byte for byte.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+from lineage.config import from_jsonable
+from lineage.plan import Stage
+from lineage.store import Artifact, Writer
+from trainer.config import RunSpec
+from trainer.hf import hf_config, to_hf
+
+SHARD_BYTES = 5_000_000_000
+TOKENIZER_FILE = "tokenizer.json"
+TEMPLATE_FILE = "chat_template.jinja"
+DTYPES: Mapping[str, Any] = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+@dataclass(frozen=True)
+class HfExportConfig:
+    """Which weights (raw, or their average where the run keeps one), in which type, and tokens beside the document's end that
+    end a text (a chat template's turn)."""
+
+    weights: Literal["raw", "ema"] = "raw"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    end_tokens: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("raw", "ema") or self.dtype not in DTYPES:
+            raise ValueError(
+                f"hf export: weights {self.weights!r}, dtype {self.dtype!r}; allowed: raw, ema; {', '.join(DTYPES)}"
+            )
+
+
+def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokenizer: Artifact) -> None:
+    """Write safetensors, `config.json`, `generation_config.json`, and the tokenizer with its config.
+
+    Raises: ValueError for weights that the run does not keep, and for an end token that the tokenizer does not have.
+    """
+    model = from_jsonable(RunSpec, checkpoint.spec.config["run"], f"{checkpoint.name} run").model
+    name = "model.safetensors" if config.weights == "raw" else "ema.safetensors"
+    kept = checkpoint.files(name)
+    if not kept:
+        raise ValueError(f"{checkpoint.name} has no {name}; its run keeps no average, so weights must be 'raw'")
+    tensors = {key: tensor.astype(DTYPES[config.dtype]) for key, tensor in to_hf(load_file(kept[0]), model).items()}
+    _save_shards(tensors, out.folder)
+    source = tokenizer.files(TOKENIZER_FILE)[0]
+    opened = Tokenizer.from_file(str(source))
+    first = int(tokenizer.manifest.extra["tokenizer"]["eos"])
+    eos = (first, *(_token_id(opened, token, tokenizer.name) for token in config.end_tokens))
+    _write_json(out.folder / "config.json", hf_config(model, eos, first) | {"torch_dtype": config.dtype})
+    _write_json(out.folder / "generation_config.json", {"bos_token_id": first, "eos_token_id": list(eos)})
+    (out.folder / TOKENIZER_FILE).write_bytes(source.read_bytes())
+    for template in tokenizer.files(TEMPLATE_FILE):
+        (out.folder / TEMPLATE_FILE).write_bytes(template.read_bytes())
+    _write_json(out.folder / "tokenizer_config.json", _tokenizer_config(opened, first, model.max_seq_len))
+    out.extra["hf_model"] = {
+        "architecture": hf_config(model, eos, first)["architectures"][0],
+        "eos": list(eos),
+        "dtype": config.dtype,
+    }
+    out.record(bytes_out=sum(tensor.nbytes for tensor in tensors.values()))
+
+
+HF_MODEL = Stage("trainer.hf_model", "1", export_hf)
+
+
+def _save_shards(tensors: Mapping[str, np.ndarray], folder: Path, limit: int = SHARD_BYTES) -> None:
+    """One `model.safetensors`, or numbered ones of at most `limit` bytes and their index, as transformers names them."""
+    shards: list[dict[str, np.ndarray]] = [{}]
+    for name, tensor in tensors.items():
+        if shards[-1] and sum(t.nbytes for t in shards[-1].values()) + tensor.nbytes > limit:
+            shards.append({})
+        shards[-1][name] = tensor
+    names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
+    names = names if len(shards) > 1 else ["model.safetensors"]
+    for name, shard in zip(names, shards, strict=True):
+        save_file(shard, folder / name, metadata={"format": "pt"})
+    if len(shards) > 1:
+        where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+        total = sum(tensor.nbytes for tensor in tensors.values())
+        _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
+
+
+def _token_id(tokenizer: Tokenizer, token: str, where: str) -> int:
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"end token {token!r} is not in {where}; name one of its special tokens")
+    return found
+
+
+def _tokenizer_config(tokenizer: Tokenizer, eos: int, max_seq_len: int) -> dict[str, Any]:
+    """Every sequence of ours opens with the document's end, so it is both the first and the last token."""
+    end = tokenizer.id_to_token(eos)
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": end,
+        "eos_token": end,
+        "model_max_length": max_seq_len,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
