@@ -91,7 +91,7 @@ def _verdict(report: Mapping[str, Any]) -> list[Block]:
 
 
 def _worst(report: Mapping[str, Any]) -> list[Block]:
-    heads = ("item", "match", "document", "read at step", "words in a row", "text in the document", "item")
+    heads = ("item", "match", "document", "read at step", "words in a row", "text in the document", "text in the item")
     rows = [
         (
             f"{m['task']} {m['item_id']}",
@@ -166,8 +166,8 @@ def _scan(report: Mapping[str, Any]) -> Iterator[Block]:
         yield "No items were planted, so nothing is known of the scan's recall."
         return
     yield (
-        f"{scan['planted']:,} benchmark items were planted into clean documents of the sources by the policies "
-        f"{', '.join(scan['policies'])} and looked for with the same code and thresholds."
+        f"{scan['planted']:,} benchmark items were planted into clean documents of the sources (policy "
+        f"{', '.join(scan['policies'])}) and looked for with the same code and thresholds."
     )
     found = [(form, f"{share:.1%}") for form, share in scan["recall"].items()]
     false = [(f"false positives: {form.replace('_', ' ')}", f"{share:.1%}") for form, share in scan["false_positives"].items()]

@@ -1,6 +1,7 @@
 """What an audit says: the verdict, counts by task and source, the strongest matches, and how good the scan itself is."""
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import polars as pl
@@ -112,12 +113,21 @@ def worst_matches(
                 **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "leg", "component", "id", "longest_run")},
                 "score": round(row["score"], 4),
                 "text": texts[row["id"]][row["start"] : row["end"]][:EXCERPT_CHARS],
-                "item_text": items[tuple(row[name] for name in ITEM_KEY)][:EXCERPT_CHARS],
+                "item_text": around(items[tuple(row[name] for name in ITEM_KEY)], texts[row["id"]][row["start"] : row["end"]]),
                 "steps": steps.head(LISTED_STEPS).to_list(),
                 "num_steps": steps.len(),
             }
         )
     return found
+
+
+def around(text: str, piece: str) -> str:
+    """The part of a text where it is most like a piece of another, about EXCERPT_CHARS long."""
+    same = SequenceMatcher(None, text.casefold(), piece.casefold(), autojunk=False)
+    found = same.find_longest_match(0, len(text), 0, min(len(piece), EXCERPT_CHARS))
+    start = max(0, min(found.a - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
+    end = start + EXCERPT_CHARS
+    return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
 
 
 def _texts(corpora: Sequence[Artifact], ids: pl.Series) -> dict[str, str]:
@@ -127,8 +137,10 @@ def _texts(corpora: Sequence[Artifact], ids: pl.Series) -> dict[str, str]:
 
 
 def _item_texts(suites: Sequence[Artifact], chosen: pl.DataFrame) -> dict[tuple[str, ...], str]:
-    """Question and answer of each chosen item, as the suite has them."""
+    """Passage, question and answer of each chosen item, as the suite has them."""
     wanted = chosen.select(ITEM_KEY).unique()
-    items = pl.concat([pl.read_parquet(s.files(ITEMS_FILE)[0], columns=[*ITEM_KEY, "question", "answer"]) for s in suites])
+    items = pl.concat(
+        [pl.read_parquet(s.files(ITEMS_FILE)[0], columns=[*ITEM_KEY, "passage", "question", "answer"]) for s in suites]
+    )
     rows = items.join(wanted, on=ITEM_KEY, how="semi").iter_rows()
-    return {tuple(key): f"{question} Answer: {answer}" for *key, question, answer in rows}
+    return {tuple(key): f"{passage} {question} Answer: {answer}".strip() for *key, passage, question, answer in rows}

@@ -8,13 +8,13 @@ import dagster as dg
 
 from evals.stage import TaskSpec
 from lineage.plan import Node, build
-from marin_assets.data import ROWS
+from marin_assets.data import FILES, ROWS
 from marin_assets.describe import describe
 from marin_assets.factory import OWNER, Advisory, Family, Invariant, checked, dependencies, family_asset
 from marin_assets.invariants import audit_violations, judge_contamination, loss_violations, score_violations
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
-from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks
+from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, hf_model
 from resources.lab import Lab
 from trainer.stage import parse_step_partition, step_partition
 
@@ -31,6 +31,7 @@ def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     return [
         training_asset(line),
         checkpoint_spec(line),
+        family_asset(hf_family(line)),
         family_asset(eval_family(line)),
         family_asset(contamination_scores_family(line)),
         family_asset(audit_family(line)),
@@ -104,6 +105,20 @@ def eval_family(line: Line) -> Family:
         partitions_def=steps_by_task(line.run.name, list(tasks)),
         invariants=(SCORES,),
         mappings={checkpoint(line, 1).key: dg.MultiToSingleDimensionPartitionMapping("step")},
+    )
+
+
+def hf_family(line: Line) -> Family:
+    """Hugging Face's form of one saved step."""
+    return Family(
+        example=hf_model(line, line.run.num_steps),
+        node_at=lambda lab, partition: hf_model(line, parse_step_partition(str(partition))),
+        store_of=lambda lab: lab.store,
+        group="runs",
+        description="The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer.",
+        kinds=frozenset({"safetensors", "huggingface"}),
+        partitions_def=steps(line.run.name),
+        invariants=(FILES,),
     )
 
 

@@ -19,6 +19,7 @@ from recipes.data import contamination, corpora, mixture, suite, tokenizer
 from recipes.lines import Line
 from recipes.suites import suite_config
 from trainer.config import LlamaConfig, RunSpec
+from trainer.hf_export import HF_MODEL, HfExportConfig
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
@@ -77,6 +78,12 @@ def checkpoint(line: Line, step: int) -> Node:
     if line.after is not None:
         inputs["start"] = checkpoint(*line.after)
     return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), inputs)
+
+
+def hf_model(line: Line, step: int) -> Node:
+    """The checkpoint at a step as a folder that transformers opens."""
+    place = line.run_place("hf_model", partition=step_partition(step))
+    return Node(*place, HF_MODEL, HfExportConfig(), {"checkpoint": checkpoint(line, step), "tokenizer": tokenizer(line)})
 
 
 def eval_tasks(line: Line) -> tuple[TaskSpec, ...]:

@@ -27,6 +27,7 @@ from lineage.mixture import MIXTURE, MixtureConfig
 from lineage.reproduce import KnownStage
 from lineage.waiver_stage import WAIVER
 from lineage.waivers import Waiver
+from trainer.hf_export import HF_MODEL, HfExportConfig
 from trainer.stage import CHECKPOINT, CheckpointConfig
 
 
@@ -48,6 +49,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(TOKEN_CACHE, TokenCacheConfig),
         KnownStage(MIXTURE, MixtureConfig),
         KnownStage(CHECKPOINT, CheckpointConfig),
+        KnownStage(HF_MODEL, HfExportConfig),
         KnownStage(EVAL_RESULT, EvalConfig),
         KnownStage(CONTAMINATION_SCORES, ContaminationScoresConfig),
         KnownStage(AUDIT, AuditConfig),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals.audit import AUDIT, AuditConfig, witness
+from evals.audit_summary import around
 from lineage.batches import BatchSchedule
 from lineage.digests import text_digest
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
@@ -76,7 +77,7 @@ class Steps:
 
 def write_suite(out: Writer, config: Items) -> None:
     rows = [("suite", item.split("/")[0], item.split("/")[1]) for item in config.items]
-    texts = [pl.lit("what?").alias("question"), pl.lit("that").alias("answer")]
+    texts = [pl.lit("").alias("passage"), pl.lit("what?").alias("question"), pl.lit("that").alias("answer")]
     pl.DataFrame(rows, schema=ITEM_SCHEMA, orient="row").with_columns(texts).write_parquet(out.folder / "items.parquet")
     (out.folder / "text").write_text(config.text)
 
@@ -349,6 +350,27 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
         run_audit(tmp_path / name, audit_node(ITEMS, (BOOKS, with_leak()), step=20)).data_version for name in ("one", "two")
     }
     assert len(versions) == 1
+
+
+def test_a_long_item_is_quoted_where_it_is_like_the_document() -> None:
+    item = f"{'filler ' * 100}We hold these truths to be self-evident, that all men{' padding' * 100}"
+    quoted = around(item, "we hold THESE truths to be self-evident, that all")
+    assert "We hold these truths to be self-evident, that all men" in quoted
+    assert len(quoted) < 260 and quoted.startswith("...") and quoted.endswith("...")
+    assert around("short", "another") == "short"
+
+
+def test_the_pages_say_what_the_numbers_say(tmp_path: Path) -> None:
+    """Markdown and HTML are of the same blocks; nothing is fetched; a picture is drawn where there were reads."""
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
+    markdown, page = (made.files(name)[0].read_text() for name in ("audit.md", "audit.html"))
+    for text in (markdown, page):
+        assert "Benchmark items are in what the model was trained on." in text
+        assert WEB.docs[1].id[:12] in text and "Not scored" in text and "100.0%" in text
+        assert made.input("checkpoint").data_version in text
+    assert "| law | 2 | 1 | 1 | 1 |  | 1 |" in markdown
+    assert "![" in markdown and made.files("exposures.png") and "<img" in page
+    assert "http" not in page.replace("http-equiv", "")
 
 
 def test_a_useless_config_is_refused() -> None:
