@@ -9,7 +9,7 @@ The steps come from inverting the data order (`lineage.exposure`); `evals.takedo
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from lineage.order import DataOrder
 from lineage.store import Artifact, Store
 from lineage.token_cache import TokenCache
 
-type Role = Literal["raw", "normalized", "suite", "corpus", "cache", "mixture", "checkpoint"]
+type Role = Literal["raw", "normalized", "suite", "corpus", "cache", "mixture", "checkpoint", "export"]
 ROLES: dict[str, Role] = {
     "datakit.raw": "raw",
     "datakit.normalize": "normalized",
@@ -31,6 +31,7 @@ ROLES: dict[str, Role] = {
     "datakit.token_cache": "cache",
     "lineage.mixture": "mixture",
     "trainer.checkpoint": "checkpoint",
+    "trainer.hf_model": "export",
 }  # fmt: skip
 LINKS: tuple[tuple[Role, str, Role], ...] = (
     ("normalized", "raw", "raw"),
@@ -81,7 +82,7 @@ class Holder:
     components: tuple[str, ...] = ()
     """Of a mixture or checkpoint: the components that hold it."""
     steps: tuple[int, ...] = ()
-    """Of a checkpoint: every step of its run, from 0, whose batch held a token of it."""
+    """Of a checkpoint, and of an export of it: every step of its run, from 0, whose batch held a token of it."""
     inherited: str | None = None
     """Of a checkpoint: the address of the one it started from, where that one, or one before it, had read it."""
 
@@ -117,7 +118,8 @@ def find_holders(store: Store, tables: LineageTables, selection: Selection) -> F
     caches = {holder.artifact.spec.address: holder for holder in data if holder.role == "cache"}
     mixtures = _mixtures(artifacts, caches, unknown)
     checkpoints = _checkpoints(artifacts["checkpoint"], mixtures, selection, unknown)
-    return Found(selection, (*data, *mixtures.values(), *checkpoints), tuple(unknown))
+    exports = _exports(artifacts["export"], checkpoints)
+    return Found(selection, (*data, *mixtures.values(), *checkpoints, *exports), tuple(unknown))
 
 
 def documents_with(store: Store, tables: LineageTables, name: str, value: str) -> tuple[str, ...]:
@@ -254,6 +256,16 @@ def _checkpoints(
         holder = Holder(artifact, "checkpoint", *counts, mixture.components, steps, inherited)
         holders[artifact.spec.address] = holder
     return list(holders.values())
+
+
+def _exports(artifacts: Sequence[Artifact], checkpoints: Sequence[Holder]) -> list[Holder]:
+    """Published forms of checkpoints that have read it; that of one which has not is clean too."""
+    read = {holder.artifact.spec.address: holder for holder in checkpoints if not holder.is_clean}
+    pairs = [
+        (artifact, read.get(next(ref.address for ref in artifact.spec.inputs if ref.name == "checkpoint")))
+        for artifact in artifacts
+    ]
+    return [replace(holder, artifact=artifact, role="export") for artifact, holder in pairs if holder is not None]
 
 
 class _Reads:

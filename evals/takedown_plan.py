@@ -3,8 +3,8 @@
 Rules, cheapest first. An artifact that holds nothing else is deleted. A normalized set, corpus or cache is made again from the
 inputs it had, leaving the documents out. A mixture is frozen again over its clean caches. A checkpoint that has not read any of
 it stays; one that has is trained again from the latest saved step of its run that had not, on the clean mixture, or from step 0
-where none is. One that started warm from such a checkpoint is trained again from that one made clean. Seconds and bytes are
-what the manifests recorded; FLOPs are `LlamaConfig.training_flops_per_token`.
+where none is. One that started warm from such a checkpoint is trained again from that one made clean, and what was exported of
+either is exported again. Seconds and bytes are what the manifests recorded; FLOPs are `LlamaConfig.training_flops_per_token`.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from lineage.manifest import Manifest
 from trainer.config import LlamaConfig
 
 MIXTURE_STAGE = "lineage.mixture"
+EXPORT_STAGE = "trainer.hf_model"
 type Action = Literal["keep", "delete", "rebuild", "train"]
 
 
@@ -83,7 +84,7 @@ def plan_takedown(found: Found) -> TakedownPlan:
 def missing_features(plan: Plan) -> list[str]:
     """What a plan needs that this checkout cannot do yet, in words."""
     told = []
-    if any(step.action == "rebuild" and step.stage != MIXTURE_STAGE for step in plan.steps):
+    if any(step.action == "rebuild" and step.stage not in (MIXTURE_STAGE, EXPORT_STAGE) for step in plan.steps):
         told.append(
             "no data stage takes a list of documents to leave out yet: until one does, 'rebuild' means to drop the source"
         )
@@ -119,8 +120,15 @@ def _steps(holder: Holder, holders: Sequence[Holder]) -> tuple[PlanStep, ...]:
         below = [h for h in (_input(holder, holders, "start"), _input(holder, holders, "mixture")) if h is not None]
         steps = tuple(step for h in below for step in _steps(h, holders))
         return (*steps, _training(holder, None if holder.inherited else _clean_start(holder, holders)))
+    if holder.role == "export" and not holder.is_whole:
+        checkpoint = _input(holder, holders, "checkpoint")
+        assert checkpoint is not None  # an export holds it because its checkpoint does
+        return (
+            *_steps(checkpoint, holders),
+            _step(holder, "rebuild", "its checkpoint made clean; withdraw what was published"),
+        )
     if holder.is_whole:
-        return (_step(holder, "delete", ""),)
+        return (_step(holder, "delete", "withdraw what was published" if holder.role == "export" else ""),)
     if holder.role == "raw":
         return (_step(holder, "keep", RAW_KEPT),)
     if holder.role == "mixture":

@@ -239,6 +239,26 @@ def test_a_run_that_started_from_one_that_read_it_is_trained_again_too(tmp_path:
     assert steps[-1].start == f"step 0, from {lab.checkpoints[1].spec.address} made clean"
 
 
+def test_what_was_published_of_a_run_that_read_it_is_withdrawn_and_made_again(tmp_path: Path) -> None:
+    lab = world(tmp_path, (A, B), BOTH)
+    exports = []
+    for checkpoint in lab.checkpoints:
+        spec = ArtifactSpec(("hf",), checkpoint.spec.partition, "trainer.hf_model", "1", {}, (checkpoint.ref("checkpoint"),))
+        with lab.store.writing(spec) as out:
+            (out.folder / "model.safetensors").write_bytes(b"w")
+        exports.append(out.artifact.spec.address)
+    document = A.ids()[A.trained()[0]]
+    found = lab.found(documents=(document,))
+    held = {h.artifact.spec.address: h for h in found.holders}
+    read = [bool(scanned(lab, {document}, step)) for step in SAVED]
+    assert any(read) and [address in held for address in exports] == read
+    last = exports[-1]
+    assert held[last].steps == held[lab.checkpoints[-1].spec.address].steps
+    plan = plan_takedown(found).each[last].steps
+    assert [step.action for step in plan[-2:]] == ["train", "rebuild"] and plan[-1].address == last
+    assert "withdraw" in plan[-1].start
+
+
 def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp_path: Path) -> None:
     lab = world(tmp_path, (A, B), BOTH)
     plan = plan_takedown(lab.found(source="b")).whole
