@@ -22,7 +22,8 @@ CANONICAL_TEXT_VERSION = "canonical-text/1"
 _CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
 """All 4,282 tags of GSM8K's test split are of this form; shifts and streams of program code are not."""
 _APOSTROPHES = re.compile("[‘’ʼ]")
-_NON_ASCII_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
+_NON_ASCII = re.compile("[^\x00-\x7f]+")
+_NON_WORD = re.compile(r"\W+")
 _THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
 _TOKEN = re.compile(r"\S+")
 _SPACE = ord(" ")
@@ -51,11 +52,17 @@ def canonical_bytes(text: str) -> bytes:
         text = blank_calculator_tags(text)
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).casefold()
-        text = _NON_ASCII_NON_WORD.sub(" ", _APOSTROPHES.sub("", text))
+        text = _NON_ASCII.sub(_words_of_run, text)
     data = text.encode()
     if b"," in data:
         data = _THOUSANDS_COMMA.sub(b"", data)
     return data.translate(_ASCII_TABLE, b"'")
+
+
+def _words_of_run(run: re.Match[str]) -> str:
+    """A run of characters beyond ASCII without what is no word. Looking at these alone takes 0.66 s for 40 MB, a pass of such
+    a pattern over the whole of each text 0.89 s (2026-11-21)."""
+    return _NON_WORD.sub(" ", _APOSTROPHES.sub("", run[0]))
 
 
 def blank_calculator_tags(text: str) -> str:

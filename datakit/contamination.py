@@ -85,7 +85,7 @@ def mark_contamination(
     out.extra["canaries"] = run_canaries(items, channels, clean_texts, item_index, config)
 
 
-CONTAMINATION = Stage("datakit.contamination", "1", mark_contamination)
+CONTAMINATION = Stage("datakit.contamination", "2", mark_contamination)
 
 
 def _slices(part: Path) -> Iterator[tuple[int, int]]:

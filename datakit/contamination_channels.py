@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from datakit.canonical_text import canonical_bytes
+from datakit.contamination_alignment import ALIGNED_CHANNELS, AlignedChannels
 from datakit.contamination_policy import ContaminationConfig, word_weights
 from datakit.ngram_index import Floats, GramIndex, Ints, UInt64s, Words, build_index, gram_hashes, hash_words, whole_grams
 from lineage.store import Artifact
@@ -62,18 +63,24 @@ class ChannelGrams:
 
 @dataclass(frozen=True)
 class ItemIndex:
-    """What documents are matched against: channels on their own words, and with every number masked."""
+    """What documents are matched against: channels on their own words, with every number masked, and word for word."""
 
     exact: ChannelGrams
     masked: ChannelGrams
+    aligned: AlignedChannels
 
     def save(self, folder: Path) -> None:
         self.exact.save(folder / "exact")
         self.masked.save(folder / "masked")
+        self.aligned.save(folder / "aligned")
 
     @classmethod
     def load(cls, folder: Path) -> "ItemIndex":
-        return cls(ChannelGrams.load(folder / "exact"), ChannelGrams.load(folder / "masked"))
+        return cls(
+            ChannelGrams.load(folder / "exact"),
+            ChannelGrams.load(folder / "masked"),
+            AlignedChannels.load(folder / "aligned"),
+        )
 
 
 def read_suite_items(suites: Sequence[Artifact]) -> pl.DataFrame:
@@ -111,7 +118,8 @@ def index_items(channels: pl.DataFrame, config: ContaminationConfig) -> ItemInde
     wordy = (num_numbers > 0) & (np.diff(words.bounds) - num_numbers >= config.min_template_words)
     exact = _channel_grams(words, words.hashes, long_words, np.ones_like(wordy), item_of_channel, config)
     masked = _channel_grams(words, words.masked(), long_words, wordy, item_of_channel, config)
-    return ItemIndex(exact, masked)
+    may_align = exact.is_matchable() & channels["channel"].is_in(ALIGNED_CHANNELS).to_numpy()
+    return ItemIndex(exact, masked, _aligned_channels(words, long_words, may_align, item_of_channel, config))
 
 
 def _channel_grams(
@@ -124,39 +132,75 @@ def _channel_grams(
 ) -> ChannelGrams:
     """`wanted` [channels]: which of them may be matched at all."""
     n = config.gram_words
-    lengths = np.diff(words.bounds)
-    flat_grams = gram_hashes(hashes, n)
-    has_content = (_distinct_words(hashes, n) >= config.min_gram_distinct_words) & (
-        _segment_sums(long_words, np.arange(len(hashes) + 1), n) >= config.min_gram_long_words
-    )
-    at = np.flatnonzero(whole_grams(words.bounds, n, len(flat_grams)))
-    channels = np.repeat(np.arange(len(lengths)), lengths)[at]
-    positions = at - words.bounds[channels]
-    grams = flat_grams[at]
-    weights = _gram_weights(grams, item_of_channel[channels], config) * has_content[at]
-    flat_weights = np.zeros(len(flat_grams))
+    num_grams = max(len(hashes) - n + 1, 0)
+    at, channels, positions = _gram_places(words.bounds, n, num_grams)
+    grams = gram_hashes(hashes, n)[at]
+    weights = _gram_weights(grams, item_of_channel[channels], config) * _has_content(hashes, long_words, n, config)[at]
+    flat_weights = np.zeros(num_grams)
     flat_weights[at] = weights
     totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
     matchable = wanted & (totals >= config.min_channel_words)
     return ChannelGrams(
         hashes=grams,
         weights=weights,
-        bounds=np.searchsorted(channels, np.arange(len(lengths) + 1)),
+        bounds=np.searchsorted(channels, np.arange(len(words.bounds))),
         total_weight=totals,
         needed_weight=np.where(matchable, config.needed_coverage(totals) * totals, np.inf),
         index=build_index(grams, weights * matchable[channels], channels, positions, n),
     )
 
 
+def _aligned_channels(
+    words: Words, long_words: NDArray[np.bool_], wanted: NDArray[np.bool_], item_of_channel: Ints, config: ContaminationConfig
+) -> AlignedChannels:
+    """Seeds are runs that no template shares: of few items, and with content, like the grams of the coverage."""
+    n, lengths = config.seed_words, np.diff(words.bounds)
+    at, channels, positions = _gram_places(words.bounds, n, max(len(words.hashes) - n + 1, 0))
+    seeds = gram_hashes(words.hashes, n)[at]
+    is_rare = _gram_weights(seeds, item_of_channel[channels], config) >= 1
+    aligned = wanted & (lengths <= config.max_aligned_words)
+    kept = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
+    item_of_word = np.repeat(item_of_channel, lengths)
+    num_items = len(np.unique(item_of_channel))
+    return AlignedChannels(
+        hashes=words.hashes,
+        information=np.log1p(num_items / _items_with(words.hashes, item_of_word)),
+        bounds=words.bounds,
+        needed=np.where(aligned, config.needed_alignment(lengths), np.inf),
+        seeds=build_index(seeds, kept.astype(np.float64), channels, positions, n),
+    )
+
+
+def _gram_places(bounds: Ints, n: int, num_grams: int) -> tuple[Ints, Ints, Ints]:
+    """For every n-gram within one channel: its place in the flat words, its channel, its position there."""
+    lengths = np.diff(bounds)
+    at = np.flatnonzero(whole_grams(bounds, n, num_grams))
+    channels = np.repeat(np.arange(len(lengths)), lengths)[at]
+    return at, channels, at - bounds[channels]
+
+
+def _has_content(hashes: UInt64s, long_words: NDArray[np.bool_], n: int, config: ContaminationConfig) -> NDArray[np.bool_]:
+    """Which n-grams have enough different words and enough long ones to say anything."""
+    enough_distinct = _distinct_words(hashes, n) >= min(config.min_gram_distinct_words, n)
+    num_long = _segment_sums(long_words, np.arange(len(hashes) + 1), n)
+    return enough_distinct & (num_long >= min(config.min_gram_long_words, n))
+
+
 def _gram_weights(grams: UInt64s, items: Ints, config: ContaminationConfig) -> Floats:
     """1 up to `common_items` items, then `common_items` / items, 0 beyond `ignored_items`. `items` [grams] is ascending."""
-    order = np.argsort(grams, kind="stable")  # so the items of one gram stay ascending
-    is_new_gram = np.append(True, np.diff(grams[order]) != 0)[: len(grams)]
-    is_new_item = is_new_gram | np.append(True, np.diff(items[order]) != 0)[: len(grams)]
-    gram = np.cumsum(is_new_gram) - 1
-    num_items = np.empty(len(grams), np.int64)
-    num_items[order] = np.bincount(gram[is_new_item], minlength=1)[gram]
+    num_items = _items_with(grams, items)
     return np.where(num_items > config.ignored_items, 0.0, np.minimum(1.0, config.common_items / num_items))
+
+
+def _items_with(values: UInt64s, items: Ints) -> Ints:
+    """For each occurrence of a word or gram, how many items have it. `items` [values] is ascending."""
+    order = np.argsort(values, kind="stable")  # so the items of one value stay ascending
+    is_new_value = np.append(True, np.diff(values[order]) != 0)[: len(values)]
+    is_new_item = is_new_value | np.append(True, np.diff(items[order]) != 0)[: len(values)]
+    value = np.cumsum(is_new_value) - 1
+    num_items = np.empty(len(values), np.int64)
+    num_items[order] = np.bincount(value[is_new_item], minlength=1)[value]
+    return num_items
 
 
 def _segment_sums(values: NDArray, bounds: Ints, span: int = 1) -> NDArray:

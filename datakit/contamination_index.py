@@ -16,13 +16,16 @@ _FOLDER = "index"
 
 
 def build_contamination_index(out: Writer, config: ContaminationConfig, suites: tuple[Artifact, ...]) -> None:
-    """Write `index/{exact,masked}/*.npz`, an `ItemIndex`. Raises: ValueError when the suites hold no item or one twice."""
+    """Write `index/{exact,masked,aligned}/*.npz`, an `ItemIndex`.
+
+    Raises: ValueError when the suites hold no item or one twice.
+    """
     items = read_suite_items(suites)
     index_items(channel_table(items), config).save(out.folder / _FOLDER)
     out.record(rows_in=len(items), rows_out=len(items), drops={})
 
 
-CONTAMINATION_INDEX = Stage("datakit.contamination_index", "1", build_contamination_index)
+CONTAMINATION_INDEX = Stage("datakit.contamination_index", "2", build_contamination_index)
 
 
 def index_folder(index: Artifact, config: ContaminationConfig, suites: tuple[Artifact, ...]) -> Path:

@@ -4,10 +4,12 @@ The definition is the window coverage of research/data_peers_measured.md, sectio
 an item's *channels* (question, passage, answer, solution, code) are matched apart. The score of a channel in a document is the
 share of its words covered by word-5-grams that both have, inside one window of the document. Grams that many items share
 (instruction templates) weigh less, grams without content (number lists, "a b a b") nothing, in numerator and denominator
-alike, so that a verbatim copy always scores 1.
+alike, so that a verbatim copy always scores 1. Channels of at most `max_aligned_words` words, answers excepted, are also laid
+against the document word for word (`contamination_alignment.py`): coverage loses them after two edits.
 
-Tiers: `verbatim`, coverage of at least `verbatim_coverage`; `near`, enough coverage for the channel's length, or a run of
-`long_run_words`; `template`, enough only once every number is masked; `fragment`, a run of `fragment_words` and no more.
+Tiers: `verbatim`, coverage of at least `verbatim_coverage`; `near`, enough coverage for the channel's length, enough words in
+place, or a run of `long_run_words`; `template`, enough coverage only once every number is masked; `fragment`, a run of
+`fragment_words` and no more.
 
 Not found by it: paraphrases that change more than about a quarter of the words; those need embeddings.
 """
@@ -31,7 +33,7 @@ STANDING_TIERS: tuple[Tier, ...] = ("verbatim", "near", "template")
 class ContaminationConfig:
     """A contamination policy. Lengths in canonical words, shares in 0..1."""
 
-    policy: str = "window_coverage"
+    policy: str = "window_coverage+alignment"
     gram_words: int = 5
     min_channel_words: int = 8
     """A shorter channel cannot be told from chance; an item with no matchable channel is `unknown`, not clean. Counted in
@@ -42,6 +44,16 @@ class ContaminationConfig:
     With 0.5 at every length, one shared phrase flags a short question: 170 of 249 presidential speeches, against 2 of which
     both are real (measured 2026-11-21; recall of 12 % edits falls from .90 to .78 on MMLU, .995 to .99 on GSM8K)."""
     long_channel_words: int = 24
+    seed_words: int = 4
+    """A run of this many words lays a short channel on a document. 5 finds 94 % of short questions with 12 % of their words
+    edited, 4 finds 98 %, 3 finds 99 % at five times the placements (2026-11-21)."""
+    max_aligned_words: int = 32
+    """Longer channels keep enough 5-grams through edits."""
+    align_slack: int = 2
+    short_aligned_share: float = 0.75
+    """Words in place, and their information, that flag a channel of `min_channel_words`; falls linearly to `aligned_share` at
+    `long_channel_words`. All of 0.7 to 0.6: 8 more of 14,920 documents, all false, for 0.02 of recall (2026-11-21)."""
+    aligned_share: float = 0.6
     verbatim_coverage: float = 0.9
     gap_words: int = 12
     gap_share: float = 0.125
@@ -63,7 +75,8 @@ class ContaminationConfig:
     min_canary_recall: float = 0.95
 
     def __post_init__(self) -> None:
-        for name in ("flag_coverage", "short_flag_coverage", "verbatim_coverage", "gap_share", "min_canary_recall"):
+        shares = ("flag_coverage", "short_flag_coverage", "verbatim_coverage", "gap_share", "min_canary_recall")
+        for name in (*shares, "short_aligned_share", "aligned_share"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise ValueError(f"{name} is {value}; a share must be in 0..1")
@@ -71,6 +84,15 @@ class ContaminationConfig:
             raise ValueError(
                 f"flag_coverage {self.flag_coverage}, short_flag_coverage {self.short_flag_coverage}, verbatim_coverage "
                 f"{self.verbatim_coverage}: they must be above 0 and not fall in this order"
+            )
+        if not 0 < self.aligned_share <= self.short_aligned_share:
+            raise ValueError(
+                f"aligned_share {self.aligned_share} must be above 0 and at most short_aligned_share {self.short_aligned_share}"
+            )
+        if not 1 <= self.seed_words <= self.gram_words or self.align_slack < 0 or self.max_aligned_words < 0:
+            raise ValueError(
+                f"seed_words {self.seed_words} must be in 1..gram_words ({self.gram_words}), align_slack {self.align_slack} "
+                f"and max_aligned_words {self.max_aligned_words} at least 0"
             )
         if not 1 <= self.min_gram_distinct_words <= self.gram_words or self.min_gram_long_words > self.gram_words:
             raise ValueError(
@@ -105,6 +127,15 @@ class ContaminationConfig:
         """
         ends = [self.min_channel_words, self.long_channel_words]
         return np.interp(total_weight, ends, [self.short_flag_coverage, self.flag_coverage])
+
+    def needed_alignment(self, num_words: NDArray) -> Floats:
+        """Score of an alignment that flags channels of so many words.
+
+        >>> ContaminationConfig().needed_alignment(np.array([8, 16, 32])).round(3).tolist()
+        [0.75, 0.675, 0.6]
+        """
+        ends = [self.min_channel_words, self.long_channel_words]
+        return np.interp(num_words, ends, [self.short_aligned_share, self.aligned_share])
 
     def tier(self, window: "Window", needed: float) -> Tier | None:
         """The tier of a channel's best window on its own words, where `needed` is the coverage that flags the channel."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from datakit.canonical_text import canonical_bytes, word_spans
+from datakit.contamination_alignment import aligned_windows
 from datakit.contamination_channels import ChannelGrams, ItemIndex
 from datakit.contamination_policy import ContaminationConfig, Tier, Window, best_window
-from datakit.ngram_index import Ints, UInt64s, gram_hashes, hash_words, whole_grams
+from datakit.ngram_index import Ints, UInt64s, Words, extended_grams, gram_hashes, hash_words
 
 
 @dataclass(frozen=True)
@@ -27,46 +28,64 @@ class ChannelMatch:
 def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> list[ChannelMatch]:
     """Every channel that each document holds, its best window each, ordered by (document, channel)."""
     words = hash_words([canonical_bytes(text) for text in texts])
-    exact = dict(_windows(words.hashes, words.bounds, index.exact, config))
-    masked = dict(_windows(words.masked(), words.bounds, index.masked, config))
+    windows = _all_windows(words, index, config)
     found: list[ChannelMatch] = []
-    for document in sorted({document for document, _ in (*exact, *masked)}):
-        spans = None
-        for channel in sorted({c for d, c in (*exact, *masked) if d == document}):
-            verdict = _verdict(document, channel, exact, masked, index, config)
-            if verdict is None:
-                continue
-            tier, window = verdict
-            spans = word_spans(texts[document]) if spans is None else spans
-            start, end = int(spans[window.start, 0]), int(spans[window.end - 1, 1])
-            score = round(window.coverage, 4)
-            found.append(ChannelMatch(document, channel, tier, score, start, end, window.longest_run))
+    document, spans = -1, None
+    for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
+        verdict = _verdict(pair, windows, index, config)
+        if verdict is None:
+            continue
+        if pair[0] != document or spans is None:
+            document, spans = pair[0], word_spans(texts[pair[0]])
+        tier, window = verdict
+        start, end = int(spans[window.start, 0]), int(spans[window.end - 1, 1])
+        found.append(ChannelMatch(*pair, tier, round(window.coverage, 4), start, end, window.longest_run))
     return found
 
 
 type _Windows = dict[tuple[int, int], Window]
 
 
+@dataclass(frozen=True)
+class _AllWindows:
+    """The best window of every pair (document, channel), by each way of matching."""
+
+    exact: _Windows
+    masked: _Windows
+    aligned: _Windows
+
+
+def _all_windows(words: Words, index: ItemIndex, config: ContaminationConfig) -> _AllWindows:
+    seeds = gram_hashes(words.hashes, config.seed_words)
+    grams = extended_grams(seeds, words.hashes, config.seed_words, config.gram_words)
+    masked = gram_hashes(words.masked(), config.gram_words)
+    return _AllWindows(
+        exact=dict(_windows(grams, words.bounds, index.exact, config)),
+        masked=dict(_windows(masked, words.bounds, index.masked, config)),
+        aligned=dict(aligned_windows(words.hashes, words.bounds, seeds, index.aligned, config)),
+    )
+
+
 def _verdict(
-    document: int, channel: int, exact: _Windows, masked: _Windows, index: ItemIndex, config: ContaminationConfig
+    pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, config: ContaminationConfig
 ) -> tuple[Tier, Window] | None:
-    own, numberless = exact.get((document, channel)), masked.get((document, channel))
+    _, channel = pair
+    own, numberless = windows.exact.get(pair), windows.masked.get(pair)
     tier = None if own is None else config.tier(own, index.exact.needed_coverage(channel))
     if own is not None and tier in ("verbatim", "near"):
         return tier, own
     if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
         return "template", numberless
+    if pair in windows.aligned:
+        return "near", windows.aligned[pair]
     return None if own is None or tier is None else (tier, own)
 
 
 def _windows(
-    words: UInt64s, bounds: Ints, channels: ChannelGrams, config: ContaminationConfig
+    grams: UInt64s, bounds: Ints, channels: ChannelGrams, config: ContaminationConfig
 ) -> Iterator[tuple[tuple[int, int], Window]]:
     """((document, channel), best window) of every pair that is flagged or holds a fragment."""
-    grams = gram_hashes(words, config.gram_words)
-    places, found = channels.index.lookup(grams)
-    whole = whole_grams(bounds, config.gram_words, len(grams))[places]
-    places, found = places[whole], found[whole]
+    places, found = channels.index.lookup_whole(grams, bounds)
     documents = np.searchsorted(bounds, places, side="right") - 1
     hit_bounds = np.searchsorted(documents, np.arange(len(bounds)))
     for document, channel in _candidates(documents, found, channels, config):

@@ -62,11 +62,16 @@ def hash_words(texts: Sequence[bytes]) -> Words:
 
 def gram_hashes(words: UInt64s, n: int) -> UInt64s:
     """Hash of the n-gram that starts at each word; n - 1 fewer than there are words. Grams may cross texts."""
-    count = max(len(words) - n + 1, 0)
-    grams = np.zeros(count, np.uint64)
-    for k in range(n):
-        grams += words[k : k + count] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
-    return grams
+    return extended_grams(np.zeros(len(words) + 1, np.uint64), words, 0, n)
+
+
+def extended_grams(grams: UInt64s, words: UInt64s, n: int, longer: int) -> UInt64s:
+    """Hashes of the `longer`-grams, longer >= n, from those of the n-grams of the same words."""
+    count = max(len(words) - longer + 1, 0)
+    extended = grams[:count].copy()
+    for k in range(n, longer):
+        extended += words[k : k + count] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
+    return extended
 
 
 def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
@@ -102,6 +107,12 @@ class GramIndex:
         found = np.minimum(np.searchsorted(self.grams, grams[passed]), len(self.grams) - 1)
         same = self.grams[found] == grams[passed]
         return passed[same], found[same]
+
+    def lookup_whole(self, grams: UInt64s, bounds: Ints) -> tuple[Ints, Ints]:
+        """`lookup`, without the grams that cross the bounds of texts."""
+        where, found = self.lookup(grams)
+        whole = whole_grams(bounds, self.n, len(grams))[where]
+        return where[whole], found[whole]
 
     def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
         """One row a posting of the found grams: (where it was found, channel, position in the channel)."""

@@ -1,3 +1,5 @@
+import itertools
+import math
 import random
 import re
 from collections import Counter
@@ -100,7 +102,43 @@ def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfi
                 results[d, c] = ("verbatim" if best[0] >= config.verbatim_coverage else "near", *best)
             elif measured and (longest := max(measured, key=lambda m: (m[1], m[0])))[1] >= config.fragment_words:
                 results[d, c] = ("near" if longest[1] >= config.long_run_words else "fragment", *longest)
+            aligned = slow_alignment(document, words, channels, config)
+            if aligned is not None and results.get((d, c), ("fragment",))[0] == "fragment":
+                results[d, c] = ("near", *aligned)
     return results
+
+
+def slow_alignment(
+    document: list[str], words: list[str], channels: list[list[str]], config: ContaminationConfig
+) -> tuple[float, int] | None:
+    """(score, longest run) of a channel's best placement, when it flags the channel."""
+    n = config.seed_words
+
+    def is_seed(gram: list[str]) -> bool:
+        num_items = sum(any(other[i : i + n] == gram for i in range(len(other) - n + 1)) for other in channels)
+        long_words = [word for word in gram if len(word.encode()) >= 3 and not word.isdigit()]
+        content = len(long_words) >= config.min_gram_long_words and len(set(gram)) >= config.min_gram_distinct_words
+        return content and num_items <= config.common_items
+
+    def at(place: int) -> str | None:
+        return document[place] if 0 <= place < len(document) else None
+
+    information = [math.log(1 + len(channels) / sum(word in other for other in channels)) for word in words]
+    starts = set()
+    if len(words) <= config.max_aligned_words:
+        for j in range(len(words) - n + 1):
+            seed = words[j : j + n]
+            starts |= {i - j for i in range(len(document) - n + 1) if document[i : i + n] == seed and is_seed(seed)}
+    measured = []
+    for start in sorted(starts):
+        slack = range(-config.align_slack, config.align_slack + 1)
+        in_place = [any(at(start + j + shift) == word for shift in slack) for j, word in enumerate(words)]
+        informed = sum(i for i, found in zip(information, in_place, strict=True) if found) / sum(information)
+        runs = itertools.groupby(at(start + j) == word for j, word in enumerate(words))
+        run = max((len(list(group)) for same, group in runs if same), default=0)
+        measured.append((round(min(sum(in_place) / len(words), informed), 6), run))
+    best = max(measured, key=lambda m: m[0], default=(0.0, 0))
+    return best if best[0] >= float(config.needed_alignment(np.array(len(words)))) else None
 
 
 def slow_run(document: list[str], words: list[str], starts: set[int], n: int) -> int:
@@ -129,7 +167,14 @@ SENTENCE = st.lists(st.sampled_from(VOCABULARY), min_size=0, max_size=30).map(" 
 def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, choose: random.Random):
     texts = [f"{filler} {choose.choice(questions)[choose.randrange(12) :]} {filler[5:]}" for filler in fillers]
     config = ContaminationConfig(
-        gap_words=2, fragment_words=7, long_run_words=12, common_items=1, ignored_items=3, min_template_words=500
+        gap_words=2,
+        fragment_words=7,
+        long_run_words=12,
+        common_items=1,
+        ignored_items=3,
+        min_template_words=500,
+        max_aligned_words=20,
+        align_slack=1,
     )
     channels = channel_table(item_table(*({"question": question} for question in questions)))
     kept = [questions[row] for row in channels["item"]]
@@ -204,6 +249,43 @@ def test_a_shared_instruction_does_not_mark_but_the_items_own_words_do():
     questions = [f"{template} {text} number{i} tells{i} you{i} that{i}" for i, text in enumerate(own)]
     assert found([f"{PROSE} {template} {PROSE}"], *questions) == []
     assert (0, 3, "verbatim") in found([f"{PROSE} {questions[3]} {PROSE}"], *questions)
+
+
+EDITED = "How many of the geese that winter on the northern lakes return there in spring?"
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        "How many of those geese that winter on the southern lakes return there in autumn?",
+        "How many geese that winter on the big northern lakes ever return there in the spring?",
+        "How many OF the geese - that winter by the northern lakes - came there in spring",
+    ],
+)
+def test_an_edited_question_is_near_though_few_of_its_grams_are_left(edited):
+    assert found([f"{PROSE} {edited} {PROSE}"], EDITED) == [(0, 0, "near")]
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        "They say that winter on the northern lakes return visitors dislike is long.",  # one phrase of it
+        "spring in there return lakes northern the on winter that geese the of many How",  # its words in another order
+        "How many of the men that sat on the northern benches were there in winter?",  # its frame about something else
+    ],
+)
+def test_a_phrase_of_a_question_or_its_frame_is_no_match(phrase):
+    others = ["How many of the men that sat there were tall?", "Were the women on the benches there in summer or in winter?"]
+    assert found([f"{PROSE} {phrase} {PROSE}"], EDITED, *others) == []
+
+
+def test_an_edited_answer_alone_is_no_match():
+    config = ContaminationConfig()
+    channels = channel_table(item_table({"answer": EDITED}))
+    edited = "How many of those geese that winter on the southern lakes return there in autumn?"
+    assert found([edited], EDITED) == [(0, 0, "near")]
+    assert scan([edited], index_items(channels, config), config) == []
+    assert len(scan([EDITED], index_items(channels, config), config)) == 1
 
 
 def test_a_long_quotation_marks_even_when_it_is_little_of_the_item():
@@ -310,7 +392,8 @@ def test_bytes_are_the_same_for_any_number_of_workers_and_any_cut(tmp_path, monk
 
 
 def test_a_scan_that_cannot_find_its_canaries_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(ContaminationConfig, "needed_coverage", lambda self, weight: np.full(np.shape(weight), 1.5))
+    for name in ("needed_coverage", "needed_alignment"):
+        monkeypatch.setattr(ContaminationConfig, name, lambda self, lengths: np.full(np.shape(lengths), 1.5))
     with pytest.raises(RuntimeError, match="planted verbatim were found, 95% are needed"):
         marked(Store(str(tmp_path)), clean_texts(2), [" ".join(PROSE.split()[:20])])
 
@@ -358,6 +441,9 @@ def test_an_index_survives_storage(tmp_path):
         {"fragment_words": 3},
         {"common_items": 0},
         {"num_canaries": 0},
+        {"seed_words": 6},
+        {"max_aligned_words": -1},
+        {"aligned_share": 0.8},
     ],
 )
 def test_a_bad_policy_is_refused_by_the_name_of_the_field(changes):
