@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datakit.canonical_text import canonical_bytes, word_spans
+from datakit.canonical_text import WordPlaces, canonical_bytes
 from datakit.contamination_alignment import aligned_windows
 from datakit.contamination_channels import ChannelGrams, ItemIndex
 from datakit.contamination_policy import ContaminationConfig, Tier, Window, best_window
@@ -30,15 +30,15 @@ def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) ->
     words = hash_words([canonical_bytes(text) for text in texts])
     windows = _all_windows(words, index, config)
     found: list[ChannelMatch] = []
-    document, spans = -1, None
+    document, places = -1, WordPlaces("")
     for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
         verdict = _verdict(pair, windows, index, config)
         if verdict is None:
             continue
-        if pair[0] != document or spans is None:
-            document, spans = pair[0], word_spans(texts[pair[0]])
+        if pair[0] != document:
+            document, places = pair[0], WordPlaces(texts[pair[0]])
         tier, window = verdict
-        start, end = int(spans[window.start, 0]), int(spans[window.end - 1, 1])
+        (start, _), (_, end) = places.span(window.start), places.span(window.end - 1)
         found.append(ChannelMatch(*pair, tier, round(window.coverage, 4), start, end, window.longest_run))
     return found
 

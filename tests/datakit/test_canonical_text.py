@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datakit.canonical_text import canonical_bytes, word_spans
+import datakit.canonical_text as canonical_text
+from datakit.canonical_text import WordPlaces, canonical_bytes, word_spans
 
 # the characters that normalisation treats specially, mixed into arbitrary text
 TEXT = st.text(
@@ -42,6 +43,23 @@ def test_each_word_has_a_span_that_holds_it(text):
     assert len(spans) == len(words(text))
     for (start, end), word in zip(spans.tolist(), words(text), strict=True):
         assert word in words(text[start:end])
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXT, st.integers(1, 12))
+def test_places_found_piece_by_piece_are_those_of_the_whole_text(text, piece_characters):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canonical_text, "_PIECE_CHARACTERS", piece_characters)
+        places = WordPlaces(text)
+        assert [list(places.span(word)) for word in range(len(words(text)))] == word_spans(text).tolist()
+        with pytest.raises(IndexError, match=f"word {len(words(text))} of a text of"):
+            places.span(len(words(text)))
+
+
+def test_a_tag_that_appears_by_blanking_another_stays():
+    text = "so <<<<1+1=2>>3=3>> it is"
+    places = WordPlaces(text)
+    assert [text[slice(*places.span(word))] for word in range(len(words(text)))] == ["so", "3=3>>", "3=3>>", "it", "is"]
 
 
 @settings(max_examples=200, deadline=None)
