@@ -6,6 +6,7 @@ table throws away nearly all of a document's n-grams before any exact lookup.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -186,9 +187,18 @@ def _slice_hashes(piece: NDArray[np.uint8], starts: Ints, ends: Ints) -> UInt64s
 
 
 def _powers(base: int, count: int) -> UInt64s:
-    powers = np.full(max(count, 1), base, np.uint64)
+    """[count] powers from the zeroth on, modulo 2**64; a view of a table that all pieces share."""
+    return _power_table(base, max(count, PIECE_BYTES + 1024))[:count]
+
+
+@lru_cache(maxsize=2)  # both bases at the size of a piece; a longer word's tables push them out, and no more is kept
+def _power_table(base: int, size: int) -> UInt64s:
+    """Making it anew for every piece was a tenth of a scan (2026-11-21)."""
+    powers = np.full(size, base, np.uint64)
     powers[0] = 1
-    return np.cumprod(powers, dtype=np.uint64)
+    powers = np.cumprod(powers, dtype=np.uint64)
+    powers.flags.writeable = False
+    return powers
 
 
 def _mixed(values: UInt64s) -> UInt64s:
