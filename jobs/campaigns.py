@@ -1,4 +1,4 @@
-"""The ferry, the canary, the evaluation of checkpoints, pass rates and expiry, as jobs; the ferry's daily schedule."""
+"""The ferry, the canary, the evaluation of checkpoints, pass rates, expiry and consistency, as jobs; the daily schedules."""
 
 import dagster as dg
 
@@ -48,6 +48,15 @@ def expiry_job() -> UnresolvedAssetJobDefinition:
     )
 
 
+def consistency_job() -> UnresolvedAssetJobDefinition:
+    """Manifests, lineage tables and the event log held against each other."""
+    return dg.define_asset_job(
+        "compare_lineage",
+        selection=dg.AssetSelection.assets(["operations", "lineage_consistency"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
 def eval_job(run: str) -> UnresolvedAssetJobDefinition:
     """One task at one saved step."""
     return dg.define_asset_job(
@@ -68,8 +77,10 @@ def audit_job(run: str) -> UnresolvedAssetJobDefinition:
     )
 
 
-def schedules(ferry: UnresolvedAssetJobDefinition, expiry: UnresolvedAssetJobDefinition) -> list[dg.ScheduleDefinition]:
-    """The ferry at 06:30 UTC for the day that is running; the expiry an hour before."""
+def schedules(
+    ferry: UnresolvedAssetJobDefinition, expiry: UnresolvedAssetJobDefinition, consistency: UnresolvedAssetJobDefinition
+) -> list[dg.ScheduleDefinition]:
+    """The ferry at 06:30 UTC for the day that is running; an hour before it the expiry, then the comparison of lineage."""
 
     @dg.schedule(
         name="daily_smoke_ferry",
@@ -92,5 +103,13 @@ def schedules(ferry: UnresolvedAssetJobDefinition, expiry: UnresolvedAssetJobDef
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,
             description="Deletes ferries past their time to live, at 05:30 UTC.",
+        ),
+        dg.ScheduleDefinition(
+            name="daily_lineage_consistency",
+            job=consistency,
+            cron_schedule="45 5 * * *",
+            execution_timezone="UTC",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description="Compares manifests, lineage tables and the event log, at 05:45 UTC.",
         ),
     ]

@@ -11,7 +11,7 @@ compares tables and manifests in full and names what disagrees.
 import io
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -150,6 +150,14 @@ def read_manifests(store: Store, stamps: Mapping[str, str]) -> LineageTables:
     )
 
 
+def tables_of(found: Sequence[tuple[str, Manifest, str]]) -> LineageTables:
+    """Tables of (address, manifest, stamp) triples."""
+    return _sorted(
+        pl.DataFrame([artifact_row(*triple) for triple in found], schema=ARTIFACTS_SCHEMA, orient="row"),
+        pl.DataFrame([row for a, m, _ in found for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row"),
+    )
+
+
 def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[bytes, bytes]:
     """Both tables of some manifests as Arrow, which crosses a process border ten times as fast as tuples do."""
 
@@ -164,11 +172,10 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[bytes, bytes]:
         with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
             manifests = list(pool.map(read, stamps))
     found = [(a, m, stamp) for (a, stamp), m in zip(stamps.items(), manifests, strict=True) if m is not None]
-    artifacts = pl.DataFrame([artifact_row(*triple) for triple in found], schema=ARTIFACTS_SCHEMA, orient="row")
-    edges = pl.DataFrame([row for a, m, _ in found for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row")
+    tables = tables_of(found)
     sinks = io.BytesIO(), io.BytesIO()
-    artifacts.write_ipc(sinks[0])
-    edges.write_ipc(sinks[1])
+    tables.artifacts.write_ipc(sinks[0])
+    tables.edges.write_ipc(sinks[1])
     return sinks[0].getvalue(), sinks[1].getvalue()
 
 

@@ -3,9 +3,11 @@
 Every manifest is read again and nothing is mended. Each finding names the artifact (and the input) and says what to do.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from lineage.digests import text_digest
 from lineage.edges import LineageTables, edge_rows, read_tables
 from lineage.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
 from lineage.store import Store
@@ -40,19 +42,41 @@ class Finding:
         return f"{self.kind}: {self.artifact}{edge}{': ' + self.detail if self.detail else ''} ({MENDS[self.kind]})"
 
 
+@dataclass(frozen=True)
+class Manifests:
+    """Every manifest of a store, read once: the sound ones by address, digests of their texts, findings on the others."""
+
+    sound: Mapping[str, Manifest]
+    digests: Mapping[str, str]
+    unsound: tuple[Finding, ...]
+
+
 def check_lineage(store: Store) -> list[Finding]:
     """Everything that disagrees, in address order. Saved tables that are absent are no finding: they are a cache."""
-    manifests, findings = _read_all(store)
-    findings += _among_manifests(manifests)
-    tables = read_tables(store)
+    return check_tables(every_manifest(store), read_tables(store))
+
+
+def check_tables(manifests: Manifests, tables: LineageTables | None) -> list[Finding]:
+    """What manifests say that the tables do not, or the other way, or of each other; in address order."""
+    findings = [*manifests.unsound, *_among_manifests(manifests.sound)]
     if tables is not None:
-        broken = {finding.artifact for finding in findings if finding.kind in ("edited", "moved")}
-        findings += _against_tables(manifests, tables, broken)
+        broken = {finding.artifact for finding in manifests.unsound}
+        findings += _against_tables(manifests.sound, tables, broken)
     return sorted(findings, key=lambda f: (f.artifact, f.kind, f.input, f.parent))
 
 
-def _read_all(store: Store) -> tuple[dict[str, Manifest], list[Finding]]:
+def manifest_digest(store: Store, address: str) -> str:
+    """Digest of a manifest's text, as `every_manifest` gives it. Raises: ValueError when there is none."""
+    text = store.storage.read_text(f"{address}/{MANIFEST_NAME}")
+    if text is None:
+        raise ValueError(f"there is no manifest at {store.storage.uri(address)}")
+    return text_digest(text)
+
+
+def every_manifest(store: Store) -> Manifests:
+    """Read every manifest below the root and hold each to itself and to its place."""
     manifests: dict[str, Manifest] = {}
+    digests: dict[str, str] = {}
     findings = []
     for where in store.storage.stamps(MANIFEST_NAME):
         address = where.rsplit("/", 1)[0]
@@ -61,12 +85,13 @@ def _read_all(store: Store) -> tuple[dict[str, Manifest], list[Finding]]:
             continue
         try:
             manifests[address] = sound_manifest(text, address, where)
+            digests[address] = text_digest(text)
         except UnsoundManifestError as error:
             findings.append(Finding(error.kind, address, detail=str(error)))
-    return manifests, findings
+    return Manifests(manifests, digests, tuple(findings))
 
 
-def _among_manifests(manifests: dict[str, Manifest]) -> list[Finding]:
+def _among_manifests(manifests: Mapping[str, Manifest]) -> list[Finding]:
     findings = []
     for address, manifest in manifests.items():
         for ref in manifest.spec.inputs:
@@ -79,7 +104,7 @@ def _among_manifests(manifests: dict[str, Manifest]) -> list[Finding]:
     return findings
 
 
-def _against_tables(manifests: dict[str, Manifest], tables: LineageTables, broken: set[str]) -> list[Finding]:
+def _against_tables(manifests: Mapping[str, Manifest], tables: LineageTables, broken: set[str]) -> list[Finding]:
     """Edges as (child, input, parent, parent's data version); those of artifacts that are not known are told with them."""
     told = set(tables.artifacts["address"].to_list())
     findings = [Finding("missing_artifact", address) for address in manifests.keys() - told]

@@ -96,6 +96,15 @@ def resolve(store: Store, node: Node) -> Artifact:
     return _resolve(store, node, {})
 
 
+def exists(store: Store, node: Node) -> bool:
+    """Whether the artifact that a node means today is there, and every ancestor."""
+    try:
+        _resolve(store, node, {})
+    except MissingArtifactError:
+        return False
+    return True
+
+
 def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id: str = "") -> Built:
     """Make a node's artifact from inputs that exist, or find it made already.
 

@@ -85,6 +85,27 @@ def lineage(
 
 
 @app.command()
+def consistency(as_json: Annotated[bool, AS_JSON] = False) -> None:
+    """Compare manifests, lineage tables and Dagster's event log, and name what disagrees."""
+    from marin_assets import consistency_cli
+
+    _exit(consistency_cli.print_consistency(as_json=as_json, console=Console()))
+
+
+@app.command()
+def rebuild_event_log(
+    fill_gaps: Annotated[
+        bool, typer.Option("--fill-gaps", help="Report what is missing in a log with events of its own.")
+    ] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Make Dagster's event log again from manifests alone."""
+    from marin_assets import consistency_cli
+
+    _exit(consistency_cli.rebuild(root, fill_gaps=fill_gaps, console=Console()))
+
+
+@app.command()
 def affected(
     stage: Annotated[str | None, typer.Option(help="Stage, e.g. datakit.token_cache.")] = None,
     version: Annotated[str | None, typer.Option(help="Its version; any version unless told.")] = None,

@@ -9,7 +9,7 @@ from marin_assets.canary import canary_asset, canary_data_families, canary_run_f
 from marin_assets.data import canonical_families
 from marin_assets.factory import Family, family_asset
 from marin_assets.ferry import ferry_families
-from marin_assets.operations import ferry_expiry_asset, pass_rate_asset
+from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_assets
 from recipes.ferry import Ferry
 from recipes.lab import cpu_band, default_line, smoke_ferry
@@ -30,12 +30,9 @@ def families(ferry: Ferry, line: Line) -> Iterator[Family]:
 def build_defs(lab: LabResource, *, ferry: Ferry, line: Line) -> dg.Definitions:
     """Assets, jobs, schedules and sensors over a lab: `ferry` sails daily, `line` has the declared run."""
     sail, canary, rates = campaigns.ferry_job(), campaigns.canary_job("cpu"), campaigns.pass_rate_job()
-    evaluate, audit, expiry = (
-        campaigns.eval_job(line.run.name),
-        campaigns.audit_job(line.run.name),
-        campaigns.expiry_job(),
-    )
-    return dg.Definitions(
+    evaluate, audit = campaigns.eval_job(line.run.name), campaigns.audit_job(line.run.name)
+    expiry, consistency = campaigns.expiry_job(), campaigns.consistency_job()
+    definitions = dg.Definitions(
         assets=[
             *(family_asset(family) for family in families(ferry, line)),
             *run_assets(line),
@@ -43,9 +40,10 @@ def build_defs(lab: LabResource, *, ferry: Ferry, line: Line) -> dg.Definitions:
             pass_rate_asset("ferry"),
             pass_rate_asset("canary_cpu"),
             ferry_expiry_asset(),
+            lineage_consistency_asset(lambda: definitions.resolve_asset_graph()),
         ],
-        jobs=[sail, canary, rates, evaluate, audit, expiry],
-        schedules=campaigns.schedules(sail, expiry),
+        jobs=[sail, canary, rates, evaluate, audit, expiry, consistency],
+        schedules=campaigns.schedules(sail, expiry, consistency),
         sensors=[
             checkpoint_sensor(line, evaluate, audit),
             canary_after_ferry(canary),
@@ -53,6 +51,7 @@ def build_defs(lab: LabResource, *, ferry: Ferry, line: Line) -> dg.Definitions:
         ],
         resources={"lab": lab},
     )
+    return definitions
 
 
 defs = build_defs(lab_from_environment(), ferry=smoke_ferry(), line=default_line())

@@ -6,16 +6,19 @@ Events are rows of a database, so pictures are small (below 100 kB) and everythi
 import base64
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import polars as pl
 
 from datakit.documents import document_paths
 from evals.plots import scores_png
+from lineage.edges_check import manifest_digest
 from lineage.plan import Built
 from lineage.store import Artifact
+from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png, lengths_png
 from trainer.plots import loss_curve_png
 
@@ -26,14 +29,51 @@ _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens
 
 def describe(built: Built) -> dict[str, dg.MetadataValue]:
     """Dagster metadata of an artifact, in the order a reader wants it."""
-    artifact = built.artifact
-    manifest = artifact.manifest
-    statistics = manifest.statistics
     metadata: dict[str, dg.MetadataValue] = {"reused": dg.MetadataValue.bool(built.reused)}
     if built.drifted:
         metadata["code_drift"] = dg.MetadataValue.text(
             "the stage's code has changed since these bytes were made, its stage version has not"
         )
+    return metadata | recorded(built.artifact) | _pictures(built.artifact) | provenance(built.artifact)
+
+
+def provenance(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Where an artifact lies and what its manifest says that it was made from."""
+    inputs = [ref.identity() | {"address": ref.address} for ref in artifact.spec.inputs]
+    return {"artifact": dg.MetadataValue.path(artifact.uri), INPUTS: dg.MetadataValue.json(inputs)}
+
+
+def identity_tags(artifact: Artifact) -> dict[str, str]:
+    """Tags that say which artifact an event means and what its manifest was like (a tag has no room for an address)."""
+    digest = manifest_digest(artifact.store, artifact.spec.address)
+    return {VERSION_TAG: artifact.spec.version, MANIFEST_TAG: digest}
+
+
+def materialization(
+    artifact: Artifact,
+    metadata: Mapping[str, dg.MetadataValue],
+    description: str = "",
+    standing_for: dg.AssetKey | None = None,
+) -> dg.AssetMaterialization:
+    """The event of an artifact that was made outside its own asset's step; `standing_for` is an asset without partitions.
+
+    It has no `dagster/code_version`: an event with one and without input tags is Unsynced for good, because every dependency
+    looks new to it; one with neither is compared by time (Dagster 1.13).
+    """
+    return dg.AssetMaterialization(
+        asset_key=standing_for or dg.AssetKey(list(artifact.spec.key)),
+        partition=None if standing_for else artifact.spec.partition,
+        description=description or None,
+        metadata=metadata,
+        tags={"dagster/data_version": artifact.data_version, **identity_tags(artifact)},
+    )
+
+
+def recorded(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """What the manifest alone has to show; no data file is opened."""
+    manifest = artifact.manifest
+    statistics = manifest.statistics
+    metadata: dict[str, dg.MetadataValue] = {}
     for name in _NUMBERS:
         if name in statistics:
             metadata[name] = dg.MetadataValue.int(int(statistics[name]))
@@ -46,27 +86,23 @@ def describe(built: Built) -> dict[str, dg.MetadataValue]:
         "cpu_seconds": dg.MetadataValue.float(manifest.resources.cpu_seconds),
         "peak_memory_mib": dg.MetadataValue.float(round(manifest.resources.peak_rss_bytes / 2**20, 1)),
     }
-    drops = statistics.get("drops")
-    if drops:
-        metadata["drops"] = counts_table(drops, "reason", "documents")
-        metadata["drops_picture"] = picture(lambda path: drops_png(drops, artifact.name, path))
+    if statistics.get("drops"):
+        metadata["drops"] = counts_table(statistics["drops"], "reason", "documents")
     if "waivers" in manifest.extra:
         metadata["waivers"] = records_table(manifest.extra["waivers"], ("problem", "artifact", "who", "why", "expires"))
-    metadata |= _by_stage(artifact)
-    metadata["artifact"] = dg.MetadataValue.path(artifact.uri)
-    metadata["inputs"] = dg.MetadataValue.json([ref.identity() | {"address": ref.address} for ref in manifest.spec.inputs])
-    return metadata
+    needs = _NEEDS.get(artifact.spec.stage, frozenset())
+    return metadata | (_by_stage(_RECORDED, artifact) if needs <= manifest.extra.keys() else {})
 
 
-def _by_stage(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+def _pictures(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """What takes data files to show, or is drawn."""
+    drops = artifact.manifest.statistics.get("drops")
+    drawn = {"drops_picture": picture(lambda path: drops_png(drops, artifact.name, path))} if drops else {}
+    return drawn | _by_stage(_DRAWN, artifact)
+
+
+def _by_stage(shown: Mapping[str, "_Show"], artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """What only artifacts of one stage have to show."""
-    shown: Mapping[str, Callable[[Artifact], dict[str, dg.MetadataValue]]] = {
-        "datakit.raw": _source,
-        "datakit.normalize": _lengths,
-        "trainer.checkpoint": _training,
-        "evals.result": _scores,
-        "evals.audit": _audit,
-    }
     show = shown.get(artifact.spec.stage)
     return show(artifact) if show else {}
 
@@ -75,33 +111,45 @@ def _source(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return {"source": dg.MetadataValue.json(dict(artifact.manifest.extra["source"]))}
 
 
-def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    characters = pl.scan_parquet(document_paths(artifact)).select(pl.col("text").str.len_chars()).collect().to_series()
-    return {"document_lengths": picture(lambda path: lengths_png(characters.to_numpy(), artifact.name, path))}
-
-
-def _training(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Step, loss, tokens and speed of a checkpoint."""
     checkpoint, throughput = artifact.manifest.extra["checkpoint"], artifact.manifest.extra["throughput"]
-    metrics = pl.read_parquet(artifact.files("metrics.parquet")[0])
     return {
         "step": dg.MetadataValue.int(checkpoint["step"]),
         "loss_nats": dg.MetadataValue.float(checkpoint["loss_nats"]),
         "tokens_seen": dg.MetadataValue.int(checkpoint["tokens_seen"]),
         "tokens_per_second": dg.MetadataValue.float(throughput["tokens_per_second"]),
-        "loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None)),
     }
 
 
 def _scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     scores = artifact.manifest.extra["scores"]
-    shown = {f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores}
-    return shown | {
-        "scores": records_table(scores, ("task", "metric", "value", "low", "high", "n")),
-        "scores_picture": picture(lambda path: scores_png(scores, artifact.name, path)),
+    shown: dict[str, dg.MetadataValue] = {
+        f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores
     }
+    return shown | {"scores": records_table(scores, ("task", "metric", "value", "low", "high", "n"))}
 
 
 def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    audit = artifact.manifest.extra["audit"]
+    return {"verdict": dg.MetadataValue.text(audit["verdict"]), "audit": dg.MetadataValue.json(audit)}
+
+
+def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    characters = pl.scan_parquet(document_paths(artifact)).select(pl.col("text").str.len_chars()).collect().to_series()
+    return {"document_lengths": picture(lambda path: lengths_png(characters.to_numpy(), artifact.name, path))}
+
+
+def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    metrics = pl.read_parquet(artifact.files("metrics.parquet")[0])
+    return {"loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None))}
+
+
+def _scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    return {"scores_picture": picture(lambda path: scores_png(artifact.manifest.extra["scores"], artifact.name, path))}
+
+
+def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     audit = json.loads(artifact.files("audit.json")[0].read_text())
     counts = [{"task": task, **row} for task, row in audit["by_task"].items()]
     effects = [
@@ -123,13 +171,35 @@ def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+type _Show = Callable[[Artifact], dict[str, dg.MetadataValue]]
+_NEEDS: Mapping[str, frozenset[str]] = {
+    "datakit.raw": frozenset({"source"}),
+    "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
+    "evals.result": frozenset({"scores"}),
+    "evals.audit": frozenset({"audit"}),
+}
+"""What of `extra` each of these shows: manifests of older stage versions may hold less, and are shown without."""
+_RECORDED: Mapping[str, _Show] = {
+    "datakit.raw": _source,
+    "trainer.checkpoint": training_numbers,
+    "evals.result": _scores,
+    "evals.audit": _audit,
+}
+_DRAWN: Mapping[str, _Show] = {
+    "datakit.normalize": _lengths,
+    "trainer.checkpoint": _loss_curve,
+    "evals.result": _scores_picture,
+    "evals.audit": _audited,
+}
+
+
 def counts_table(counts: Mapping[str, int], name: str, unit: str) -> dg.MetadataValue:
     """A two-column table, largest first."""
     rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:TABLE_ROWS]
     return dg.MetadataValue.table([dg.TableRecord({name: key, unit: int(value)}) for key, value in rows])
 
 
-def records_table(records: list[dict], columns: tuple[str, ...]) -> dg.MetadataValue:
+def records_table(records: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> dg.MetadataValue:
     """A table of some columns of records, as they come; "none" where there are no records (a table needs a schema)."""
     if not records:
         return dg.MetadataValue.text("none")

@@ -16,7 +16,8 @@ from lineage.digests import identity_digest
 from lineage.plan import Built, Node, ancestors_first, build
 from lineage.store import Artifact, Store
 from lineage.verdicts import record_check
-from marin_assets.describe import describe
+from marin_assets.describe import describe, identity_tags, materialization
+from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
 from resources.lab import Lab
 
 OWNER = "team:open-lab"
@@ -89,6 +90,7 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
         description=family.description,
         owners=[OWNER],
         kinds=set(family.kinds),
+        metadata={STAGE_METADATA: stage.name},
         code_version=f"{stage.name}@{stage.version}:{identity_digest(to_jsonable(family.example.config))[:8]}",
         check_specs=[
             dg.AssetCheckSpec(
@@ -115,7 +117,7 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
-            tags={"marin/version": built.artifact.spec.version},
+            tags=identity_tags(built.artifact),
             check_results=[
                 *(checked(invariant, built.artifact, context.run.run_id) for invariant in family.invariants),
                 *(_judged(advisory, built.artifact) for advisory in family.advisories),
@@ -150,22 +152,7 @@ def _build_ancestors(context: dg.AssetExecutionContext, store: Store, node: Node
         built = build(store, ancestor, launcher=lab.launcher, run_id=context.run.run_id)
         if not built.reused:
             context.log.info(_said(built))
-            context.log_event(materialization(built))
-
-
-def materialization(built: Built) -> dg.AssetMaterialization:
-    """The event of an artifact that was made outside its own asset's step."""
-    spec = built.artifact.spec
-    return dg.AssetMaterialization(
-        asset_key=dg.AssetKey(list(spec.key)),
-        partition=spec.partition,
-        metadata=describe(built),
-        tags={
-            "dagster/data_version": built.artifact.data_version,
-            "dagster/code_version": f"{spec.stage}@{spec.stage_version}",
-            "marin/version": spec.version,
-        },
-    )
+            context.log_event(materialization(built.artifact, describe(built)))
 
 
 def _said(built: Built) -> str:
@@ -200,7 +187,7 @@ def _judged(advisory: Advisory, artifact: Artifact) -> dg.AssetCheckResult:
 
 def _left_out(family: Family, left_out: LeftOut) -> dg.MaterializeResult:
     return dg.MaterializeResult(
-        data_version=dg.DataVersion("left-out"),
+        data_version=dg.DataVersion(LEFT_OUT),
         metadata={"left_out": left_out.reason, "dagster/row_count": 0},
         check_results=[
             dg.AssetCheckResult(check_name=invariant.name, passed=True, description=f"left out: {left_out.reason}")

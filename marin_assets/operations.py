@@ -1,16 +1,21 @@
-"""Operations: the pass rates of ferries and canaries, and the expiry of what a ferry left.
+"""Operations: the pass rates of ferries and canaries, the expiry of what a ferry left, the daily comparison of lineage.
 
 A pass rate is read from the run ledger, so it sees every outcome: passes, broken invariants and machines that died.
 """
 
 import datetime
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
 
 from lineage.store import Store
+from lineage.witnesses import Comparison
+from marin_assets.consistency import CACHE_KINDS, check_consistency, reasons
+from marin_assets.describe import records_table
 from marin_assets.factory import OWNER
 from partitions.axes import day_of
+from resources.dagster_private import BaseAssetGraph
 from resources.lab import FERRY_TTL_DAYS, Lab
 
 CAMPAIGN_TAG = "marin/campaign"
@@ -155,3 +160,60 @@ def ferry_expiry_asset() -> dg.AssetsDefinition:
         return dg.MaterializeResult(metadata={"deleted": len(gone), "addresses": dg.MetadataValue.json(gone[:1000])})
 
     return ferry_expiry
+
+
+def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsDefinition:
+    """The daily comparison of the three witnesses; `graph` gives the whole graph, this asset included."""
+    key = dg.AssetKey(["operations", "lineage_consistency"])
+    check = "witnesses_agree"
+
+    @dg.asset(
+        key=key,
+        group_name="operations",
+        owners=[OWNER],
+        kinds={"table"},
+        code_version="lineage_consistency/1",
+        check_specs=[dg.AssetCheckSpec(check, asset=key, description="manifests, lineage tables and event log agree")],
+    )
+    def lineage_consistency(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+        """Do manifests, lineage tables and Dagster's event log say the same of every artifact? What disagrees, and its mend."""
+        today = datetime.datetime.now(datetime.UTC).date()
+        found = check_consistency([lab.store, lab.ferry_store], context.instance, graph(), today)
+        for disagreement in found.disagreements:
+            context.log.error(str(disagreement))
+        return dg.MaterializeResult(metadata=comparison_metadata(found), check_results=[comparison_result(check, found)])
+
+    return lineage_consistency
+
+
+def comparison_metadata(found: Comparison) -> dict[str, dg.MetadataValue]:
+    """Counts, and tables of what disagrees and of what is unknown."""
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in found.counts.items()}
+    metadata["disagreements"] = dg.MetadataValue.int(len(found.disagreements))
+    rows: Sequence[dict[str, str]] = [
+        {
+            "kind": one.kind,
+            "artifact": one.artifact,
+            "said": "; ".join(f"{who}: {what}" for who, what in one.said),
+            "mend": one.mend,
+        }
+        for one in found.disagreements
+    ]
+    if rows:
+        metadata["what_disagrees"] = records_table(rows, ("kind", "artifact", "said", "mend"))
+    unknown = [{"why": why, "times": times} for why, times in reasons(found.unknown)]
+    if unknown:
+        metadata["unknown"] = records_table(unknown, ("why", "times"))
+    return metadata
+
+
+def comparison_result(check: str, found: Comparison) -> dg.AssetCheckResult:
+    """Fails on any disagreement: a warning where only the lineage tables, a cache of the manifests, are wrong."""
+    only_cache = all(one.kind in CACHE_KINDS for one in found.disagreements)
+    told = "; ".join(str(one) for one in found.disagreements[:3]) or f"nothing disagrees, {len(found.unknown)} unknown"
+    return dg.AssetCheckResult(
+        check_name=check,
+        passed=not found.disagreements,
+        severity=dg.AssetCheckSeverity.WARN if only_cache else dg.AssetCheckSeverity.ERROR,
+        description=told,
+    )

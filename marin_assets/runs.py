@@ -9,14 +9,15 @@ import dagster as dg
 from evals.stage import TaskSpec
 from lineage.plan import Node, build
 from marin_assets.data import FILES, ROWS
-from marin_assets.describe import describe
+from marin_assets.describe import describe, identity_tags
+from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import OWNER, Advisory, Family, Invariant, checked, dependencies, family_asset
 from marin_assets.invariants import audit_violations, judge_contamination, loss_violations, score_violations
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
 from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, hf_model
 from resources.lab import Lab
-from trainer.stage import parse_step_partition, step_partition
+from trainer.stage import CHECKPOINT, parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
@@ -66,6 +67,7 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
+            tags=identity_tags(built.artifact),
             check_results=[checked(LOSS, built.artifact, context.run.run_id)],
         )
 
@@ -82,6 +84,7 @@ def checkpoint_spec(line: Line) -> dg.AssetSpec:
         description=f"Checkpoints of `{line.run.name}`, one partition a saved step, reported as training commits them.",
         owners=[OWNER],
         kinds={"jax", "safetensors"},
+        metadata={STAGE_METADATA: CHECKPOINT.name},
         code_version="checkpoint/1",
     )
 
@@ -92,9 +95,9 @@ def eval_family(line: Line) -> Family:
 
     def node_at(lab: Lab, partition: str | None) -> Node:
         step, task = step_and_task(str(partition))
-        return _eval_node(line, parse_step_partition(step), tasks[task])
+        return eval_node(line, parse_step_partition(step), tasks[task])
 
-    example = _eval_node(line, line.run.num_steps, next(iter(tasks.values())))
+    example = eval_node(line, line.run.num_steps, next(iter(tasks.values())))
     return Family(
         example=example,
         node_at=node_at,
@@ -152,7 +155,8 @@ def audit_family(line: Line) -> Family:
     )
 
 
-def _eval_node(line: Line, step: int, task: TaskSpec) -> Node:
+def eval_node(line: Line, step: int, task: TaskSpec) -> Node:
+    """Scores of one task at one step."""
     return eval_result(line, step, (task,), partition=f"{step_partition(step)}|{task.name}")
 
 

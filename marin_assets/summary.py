@@ -11,7 +11,7 @@ from rich.table import Table
 
 from datakit.roster import registry_reachable
 from evals.report import StageRow, stage_rows, unigram_entropy
-from lineage.plan import MissingArtifactError, Node, ancestors_first, build, resolve
+from lineage.plan import Node, ancestors_first, build, exists, resolve
 from lineage.store import Artifact, Store
 from marin_assets.definitions import build_defs, families
 from marin_assets.operations import Outcome, outcomes
@@ -85,7 +85,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
         keep_engines(instance)
         for ancestor in ancestors_first([node]):
             at_target = ancestor is node
-            if not at_target and _exists(lab.store, ancestor):
+            if not at_target and exists(lab.store, ancestor):
                 continue
             asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
             asset_partition = ancestor.partition if asset.partitions_def is not None else None
@@ -112,14 +112,6 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
                 return found, list(found.key)
             raise ValueError(f"{key}[{partition}] is left out: {found.reason}")
     raise ValueError(f"the graph has no asset {key!r}; `dg list defs` shows them all")
-
-
-def _exists(store: Store, node: Node) -> bool:
-    try:
-        resolve(store, node)
-    except MissingArtifactError:
-        return False
-    return True
 
 
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:

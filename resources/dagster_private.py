@@ -8,13 +8,45 @@ from contextlib import contextmanager
 from functools import partial
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.data_version import (
+    SKIP_PARTITION_DATA_VERSION_DEPENDENCY_THRESHOLD,
+    DataProvenance,
+    extract_data_provenance_from_entry,
+)
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from sqlalchemy import Connection, Engine, NullPool, create_engine
 
-__all__ = ["SensorExecutionData", "UnresolvedAssetJobDefinition", "keep_engines"]
+__all__ = [
+    "UNFOLDED_PARTITIONS",
+    "BaseAssetGraph",
+    "DataProvenance",
+    "SensorExecutionData",
+    "UnresolvedAssetJobDefinition",
+    "keep_engines",
+    "parent_partitions",
+    "provenance_of",
+]
+
+UNFOLDED_PARTITIONS = SKIP_PARTITION_DATA_VERSION_DEPENDENCY_THRESHOLD
+"""From so many partitions of an input on, Dagster records the version of the input's last event instead of a fold of them."""
+
+
+def provenance_of(record: dg.EventLogRecord) -> DataProvenance | None:
+    """What a materialization's tags say of its inputs: a version and the storage id of the newest event, by asset key."""
+    return extract_data_provenance_from_entry(record.event_log_entry)
+
+
+def parent_partitions(
+    instance: dg.DagsterInstance, graph: BaseAssetGraph, child: dg.AssetKey, partition: str | None, parent: dg.AssetKey
+) -> list[str]:
+    """Partitions of `parent` that a partition of `child` is made from, as the graph maps them today."""
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        result = graph.get_parent_partition_keys_for_child(partition, parent, child)
+        return sorted(result.partitions_subset.get_partition_keys())
 
 
 def keep_engines(instance: dg.DagsterInstance) -> bool:

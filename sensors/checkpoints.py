@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from evals.stage import TaskSpec
-from lineage.config import to_jsonable
-from lineage.plan import MissingArtifactError, resolve
+from lineage.plan import MissingArtifactError, exists, resolve
 from lineage.store import Artifact
-from marin_assets.runs import checkpoint_key
+from marin_assets.describe import materialization, provenance, recorded
+from marin_assets.event_log import VERSION_TAG
+from marin_assets.runs import checkpoint_key, eval_node
 from partitions.axes import steps
 from recipes.lines import Line
-from recipes.runs import checkpoint, eval_tasks, saved_steps
+from recipes.runs import audit, checkpoint, eval_tasks, saved_steps
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
-from trainer.stage import step_partition
+from trainer.stage import parse_step_partition, step_partition
 
 
 def checkpoint_sensor(
@@ -38,15 +38,16 @@ def checkpoint_sensor(
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
         reported = json.loads(context.cursor or "{}")
         found = {step: artifact for step, artifact in committed(lab, line) if reported.get(step) != artifact.data_version}
+        unreported = {step: artifact for step, artifact in found.items() if not _is_latest(context.instance, line, artifact)}
         if not found:
             return dg.SensorResult(skip_reason=f"no new checkpoint of {line.run.name}; {len(reported)} are reported")
         return dg.SensorResult(
             dynamic_partitions_requests=[partitions_def.build_add_request(sorted(found))],
-            asset_events=[_materialization(line, step, artifact) for step, artifact in sorted(found.items())],
+            asset_events=[_materialization(artifact) for _, artifact in sorted(unreported.items())],
             run_requests=[
                 request
                 for step, artifact in sorted(found.items())
-                for request in _requests(step, artifact, eval_tasks(line), eval_job.name, audit_job.name)
+                for request in _requests(lab, line, step, artifact, eval_job.name, audit_job.name)
             ],
             cursor=json.dumps(reported | {step: artifact.data_version for step, artifact in found.items()}),
         )
@@ -63,37 +64,28 @@ def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
             continue
 
 
-def _requests(
-    step: str, artifact: Artifact, tasks: tuple[TaskSpec, ...], eval_job: str, audit_job: str
-) -> Iterator[dg.RunRequest]:
-    for task in tasks:
-        yield dg.RunRequest(
-            run_key=f"{step}:{artifact.data_version}:{task.name}",
-            job_name=eval_job,
-            partition_key=dg.MultiPartitionKey({"step": step, "task": task.name}),
-        )
-    yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)
+def _requests(lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str, audit_job: str) -> Iterator[dg.RunRequest]:
+    """The evaluations and the audit of a step that do not exist yet: a cursor may be lost, an artifact stays."""
+    number = parse_step_partition(step)
+    for task in eval_tasks(line):
+        if not exists(lab.store, eval_node(line, number, task)):
+            yield dg.RunRequest(
+                run_key=f"{step}:{artifact.data_version}:{task.name}",
+                job_name=eval_job,
+                partition_key=dg.MultiPartitionKey({"step": step, "task": task.name}),
+            )
+    if not exists(lab.store, audit(line, number)):
+        yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)
 
 
-def _materialization(line: Line, step: str, artifact: Artifact) -> dg.AssetMaterialization:
-    """Runless events carry only the caller's tags, so the versions are copied from the manifest."""
-    facts = artifact.manifest.extra["checkpoint"]
-    return dg.AssetMaterialization(
-        asset_key=checkpoint_key(line),
-        partition=step,
-        description=f"step {facts['step']}: loss {facts['loss_nats']:.4f} nats",
-        metadata={
-            "step": int(facts["step"]),
-            "loss_nats": float(facts["loss_nats"]),
-            "tokens_seen": int(facts["tokens_seen"]),
-            "tokens_per_second": float(artifact.manifest.extra["throughput"]["tokens_per_second"]),
-            "bytes": sum(entry.bytes for entry in artifact.manifest.files),
-            "artifact": dg.MetadataValue.path(artifact.uri),
-            "inputs": dg.MetadataValue.json([to_jsonable(ref) for ref in artifact.spec.inputs]),
-        },
-        tags={
-            "dagster/data_version": artifact.data_version,
-            "dagster/code_version": f"{artifact.spec.stage}@{artifact.spec.stage_version}",
-            "marin/version": artifact.spec.version,
-        },
-    )
+def _is_latest(instance: dg.DagsterInstance, line: Line, artifact: Artifact) -> bool:
+    """Whether the log's newest event of the step reports this very artifact (a log that was rebuilt from manifests)."""
+    place = dg.AssetRecordsFilter(checkpoint_key(line), asset_partitions=[str(artifact.spec.partition)])
+    newest = [record.asset_materialization for record in instance.fetch_materializations(place, limit=1).records]
+    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in newest)
+
+
+def _materialization(artifact: Artifact) -> dg.AssetMaterialization:
+    """Reported with what the manifest says: runless events carry only what their caller gives."""
+    metadata = recorded(artifact) | provenance(artifact)
+    return materialization(artifact, metadata, f"step {metadata['step'].value}: loss {metadata['loss_nats'].value:.4f} nats")

@@ -11,7 +11,9 @@ from jobs import campaigns
 from lineage.plan import Node, Stage, ancestors_first, build, resolve
 from lineage.store import Store
 from marin_assets.canary import loss_check, throughput_check
+from marin_assets.consistency import check_consistency
 from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
+from marin_assets.rebuild import rebuild_event_log
 from recipes.canary import CanaryBand
 from recipes.runs import checkpoint, eval_tasks, saved_steps
 from resources.dagster_private import SensorExecutionData
@@ -80,10 +82,17 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
         again = sensor(context)
     assert not again.run_requests
     assert "no new checkpoint" in again.skip_reason.skip_message
-    _evaluate_as_requested(sailed, first)
+    done = _evaluate_as_requested(sailed, first)
+    with dg.DagsterInstance.ephemeral() as instance:
+        _rebuild(sailed, instance, steps, done)
+        with dg.build_sensor_context(instance=instance, resources={"lab": sailed.resource}) as context:
+            after = sensor(context)
+    assert after.asset_events == [], "the rebuilt log has the checkpoints, the lost cursor or not"
+    wanted = {request.run_key for request in first.run_requests} - {request.run_key for request in done}
+    assert {request.run_key for request in after.run_requests} == wanted, "what was evaluated is not evaluated again"
 
 
-def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> None:
+def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> list[dg.RunRequest]:
     """Carry out one evaluation and the audit that the tick asked for."""
     sailed.instance.add_dynamic_partitions("steps_of_tiny", tick.dynamic_partitions_requests[0].partition_keys)
     wanted = [next(r for r in tick.run_requests if r.job_name == name) for name in ("evaluate_tiny", "audit_tiny")]
@@ -92,6 +101,21 @@ def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> None:
             partition_key=request.partition_key, instance=sailed.instance
         )
         assert result.success
+    return wanted
+
+
+def _rebuild(sailed: Sailed, instance: dg.DagsterInstance, steps: list[str], done: list[dg.RunRequest]) -> None:
+    """The log of the canonical store from its manifests: step partitions, evaluations, and the training that made them."""
+    graph, store = sailed.definitions.resolve_asset_graph(), sailed.lab.store
+    rebuild_event_log([store], instance, graph)
+    assert instance.get_dynamic_partitions("steps_of_tiny") == steps
+    of_run = [dg.AssetKey(["runs", "tiny", name]) for name in ("checkpoint", "eval_result", "contamination_audit")]
+    assert [instance.get_materialized_partitions(key) for key in of_run] == [
+        set(steps),
+        *({str(request.partition_key)} for request in done),
+    ]
+    assert instance.get_latest_materialization_event(dg.AssetKey(["runs", "tiny", "training"])) is not None
+    assert check_consistency([store], instance, graph, datetime.date(2026, 11, 21)).disagreements == ()
 
 
 def test_pass_rate_sees_passes_regressions_and_broken_machines(tmp_path) -> None:

@@ -1,0 +1,83 @@
+"""Manifests, lineage tables and Dagster's event log of a lab held against each other (`lineage/witnesses.py` compares)."""
+
+import datetime
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import dagster as dg
+
+from lineage.edges import lineage_tables, read_tables
+from lineage.edges_check import Finding, Manifests, check_tables, every_manifest
+from lineage.store import Store
+from lineage.witnesses import Comparison, Event, Unknown, compare
+from marin_assets.event_log import read_log, witnessed
+from resources.dagster_private import BaseAssetGraph
+from resources.lab import FERRY_TTL_DAYS
+
+log = logging.getLogger(__name__)
+
+FERRY_PREFIX = "ferry"
+CACHE_KINDS = frozenset({"missing_edge", "forged_edge", "forged_artifact"})
+"""Disagreements that only the lineage tables are wrong in: they are a cache of the manifests."""
+
+
+def check_consistency(
+    stores: Sequence[Store], instance: dg.DagsterInstance, graph: BaseAssetGraph, today: datetime.date
+) -> Comparison:
+    """Compare what the manifests of some stores, their lineage tables and an instance's event log say.
+
+    The tables are brought up to date first, as every lineage query does, and the log is read before the manifests: what is
+    committed in between is silent in one of them, which is unknown and no disagreement.
+    """
+    events = read_log(instance)
+    read, findings = [], list[Finding]()
+    for store in stores:
+        _bring_up_to_date(store)
+        manifests = every_manifest(store)
+        findings += check_tables(manifests, read_tables(store))
+        read.append(manifests)
+    every = _merged(read)
+    keys = {manifest.spec.key for manifest in every.sound.values()}
+    found = compare(
+        every,
+        [finding for finding in findings if finding.kind != "missing_artifact"],
+        witnessed(instance, graph, events, keys),
+        is_expired=expired_on(today),
+        remake=remake,
+    )
+    late = [Unknown(f.artifact, "", "not in the lineage tables yet") for f in findings if f.kind == "missing_artifact"]
+    return Comparison(found.disagreements, (*found.unknown, *late), found.counts)
+
+
+def reasons(unknown: Sequence[Unknown]) -> list[tuple[str, int]]:
+    """Why something is unknown, and how often, the most frequent first."""
+    return Counter(one.why for one in unknown).most_common()
+
+
+def expired_on(today: datetime.date) -> Callable[[Event], bool]:
+    """Whether an event is of a ferry that is past its time to live."""
+    oldest = (today - datetime.timedelta(days=FERRY_TTL_DAYS)).isoformat()
+    return lambda event: event.key[0] == FERRY_PREFIX and event.partition is not None and event.partition < oldest
+
+
+def remake(key: tuple[str, ...], partition: str | None) -> str:
+    """The command that makes an artifact, or finds it, and reports it."""
+    if key[0] in (FERRY_PREFIX, "canary") and partition is not None:
+        return f"`./marin {key[0]} --day {partition}`"
+    if key[0] == "runs" and key[-1] == "checkpoint":
+        return f"`./marin materialize {'/'.join(key[:-1])}/training`"
+    return f"`./marin materialize {'/'.join(key)}{f' --partition {partition}' if partition else ''}`"
+
+
+def _bring_up_to_date(store: Store) -> None:
+    try:
+        lineage_tables(store)
+    except ValueError as error:  # an edited manifest: `every_manifest` names it
+        log.warning("the lineage tables of %s are compared as they were saved: %s", store.root, error)
+
+
+def _merged(read: Sequence[Manifests]) -> Manifests:
+    sound = {address: manifest for manifests in read for address, manifest in manifests.sound.items()}
+    digests = {address: digest for manifests in read for address, digest in manifests.digests.items()}
+    return Manifests(sound, digests, tuple(finding for manifests in read for finding in manifests.unsound))
