@@ -8,6 +8,7 @@ every manifest and saves the tables; "next query" lists and finds nothing new; w
 """
 
 import argparse
+import datetime
 import random
 import tempfile
 import time
@@ -21,6 +22,7 @@ from lineage.store import Store
 from lineage.walk import LineageGraph
 
 LAYERS = 10
+FIRST = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 
 
 def main() -> None:
@@ -79,7 +81,7 @@ def _manifest(number: int, inputs: tuple[InputRef, ...]) -> Manifest:
         extra={},
         resources=ResourceUse(1.0, 1.0, 1),
         code_fingerprint="",
-        created=f"2026-11-21T00:00:{number:09d}",
+        created=(FIRST + datetime.timedelta(seconds=number)).isoformat(timespec="milliseconds"),
         run_id="",
         packages={},
     )
