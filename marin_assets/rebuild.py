@@ -52,13 +52,14 @@ def rebuild_event_log(
     missing = [artifact for artifact in artifacts if (artifact.spec.key, artifact.spec.version) not in known]
     own = sum(not event.is_rebuilt for event in log.reported)
     if missing and own and not fill_gaps:
-        told = f"the event log has {own} events of its own, and none of {len(missing)} artifacts, of {missing[0].name} first"
+        told = f"the event log has {own} events of its own, and no event of {len(missing)} artifacts ({missing[0].name}, ...)"
         raise ValueError(f"{told}; a rebuild is for an empty log: give --fill-gaps to report what is missing")
     if own and not fill_gaps:
         return Rebuilt((), len(artifacts), (), unsound, 0)
     created = {artifact.spec.version: artifact.manifest.created for artifact in artifacts}
-    older = [artifact for artifact in missing if _is_older(log, artifact, created)]
-    chosen = [artifact for artifact in missing if artifact not in older]
+    older, chosen = list[Artifact](), list[Artifact]()
+    for artifact in missing:
+        (older if _is_older(log, artifact, created) else chosen).append(artifact)
     _add_partitions(instance, graph, chosen)
     left_out = [e for e in _left_out(graph, artifacts) if log.newest(e.asset_key, e.partition) is None]
     count = 0
