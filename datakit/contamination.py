@@ -18,7 +18,7 @@ from datakit.contamination_index import index_folder
 from datakit.contamination_policy import STANDING_TIERS, TIERS, ContaminationConfig
 from datakit.contamination_scan import scan
 from datakit.documents import document_paths
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
 SLICE_BYTES = 4 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from datakit.contamination_channels import channel_table, index_items, read_suite_items
 from datakit.contamination_policy import ContaminationConfig
 from lineage.config import to_jsonable
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 _FOLDER = "index"

@@ -14,7 +14,7 @@ from datakit.documents import read_documents, write_parquet, write_sorted_parts
 from datakit.duplicates import DUPLICATES_FILE
 from datakit.quality import FOLDER as QUALITY_FOLDER
 from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 TRAIN = "train"

@@ -20,8 +20,8 @@ import pyarrow as pa
 from datakit.documents import read_documents, write_parquet
 from datakit.minhash import FOLDER as MINHASH_FOLDER
 from datakit.shingles import jaccard, shingle_hashes
-from lineage.plan import Stage
 from lineage.progress import track
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from datakit.documents import document_paths, write_parquet
 from datakit.shingles import batch_shingles, batches, mix
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 FOLDER = "minhash"

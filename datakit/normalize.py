@@ -22,7 +22,7 @@ from datakit.record import Record, Unreadable
 from datakit.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from datakit.sources import Domain, Format, Records
 from lineage.digests import text_digest
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
 SHARD_BYTES = 8 << 20

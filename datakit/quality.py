@@ -13,7 +13,7 @@ import polars as pl
 
 from datakit.documents import document_paths, write_parquet
 from datakit.sources import Domain
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 FOLDER = "quality"

@@ -15,7 +15,7 @@ from datakit.remote import fetch_remote
 from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
 from lineage.config import to_jsonable
 from lineage.digests import file_digest, identity_digest
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Writer
 
 log = logging.getLogger(__name__)

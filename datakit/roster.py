@@ -12,7 +12,7 @@ from pathlib import Path
 
 from datakit.pypi import RegistryUnreachableError, ensure_downloaded
 from datakit.sources import WheelPin
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Writer
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import polars as pl
 from datakit.corpus import TRAIN
 from datakit.documents import document_paths
 from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, pieces
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.token_cache import ShardInfo, token_dtype, tokens_extra, write_token_shard
 

@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from datakit.corpus import TRAIN
 from datakit.documents import iterate_documents
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 TOKENIZER_FILE = "tokenizer.json"

@@ -23,7 +23,7 @@ from lineage.exposure import SCHEMA as EXPOSED
 from lineage.exposure import exposures
 from lineage.history import Leg, training_legs
 from lineage.order import DataOrder
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 ITEMS_SCHEMA = pa.schema(

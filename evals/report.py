@@ -13,7 +13,7 @@ import polars as pl
 from evals.audit_page import audit_section
 from evals.plots import scores_png
 from evals.report_page import Table, image, page, scores_table
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from trainer.plots import loss_curve_png
 

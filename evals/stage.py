@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lineage.plan import Stage
+from lineage.stage import Stage
 
 EVAL_RESULT = Stage("evals.result", "3", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 """2: what cannot be scored is told apart; 3: the loss in row tiles, which rounds elsewhere."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from evals.items import ITEMS_FILE, Item, select_items, write_items
 from lineage.digests import file_digest
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 FILES_FOLDER = "files/"

@@ -1,46 +1,152 @@
 """Code fingerprint of a stage: its module and every project module that it imports, formatting and comments aside.
 
-The stage version says what a person meant; the fingerprint says what the code was. When the second changes without the
-first, a reuse is reported as *drift* (DESIGN, section 3) instead of silently trusted or silently recomputed.
+The stage version says what a person meant; the fingerprint says what the code was, and beside it stand the versions of the
+third-party packages that this code imports. When one of them changes without the stage version, a reuse is reported as *drift*
+(DESIGN, section 3) instead of silently trusted or silently recomputed. It errs to the safe side: whatever may change bytes
+changes the fingerprint, and `marin verify` clears what did not (`docs/design/drift.md` says what neither of them sees).
 """
 
 import ast
 import hashlib
+import re
 import sys
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
-from lineage.digests import DIGEST_CHARS
+from lineage.digests import DIGEST_CHARS, file_digest, identity_digest
+from lineage.packages import distribution_of, installed_versions
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PACKAGES = frozenset(
     {"lineage", "datakit", "trainer", "evals", "recipes", "marin_assets", "resources", "sensors", "jobs", "partitions"}
 )
+DRAWING_PACKAGES = frozenset({"rich"})
+"""They draw progress bars, in lineage/progress.py and datakit/download.py, and are no code that bytes come from."""
+
+_FILE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
+_IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a stage is made of today: the fingerprint of its own code, and versions of Python and the packages it imports."""
+
+    fingerprint: str
+    packages: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Digest of both, 32 hex characters: under it evidence is filed."""
+        return identity_digest([self.fingerprint, dict(self.packages)])
+
+
+def stage_code(module_name: str) -> Code:
+    """The code of a stage by the name of its module (`Stage.module`), as this checkout and this Python have it."""
+    return Code(code_fingerprint(module_name), installed_versions(imported_distributions(module_name)))
 
 
 def code_fingerprint(module_name: str) -> str:
-    """Digest over the syntax trees of `module_name` and its project imports, docstrings removed, 32 hex characters.
-
-    Modules are found as files, never imported: asking the import system about `trainer.train.train` would import JAX.
-    """
+    """Digest over everything in `code_closure`: syntax trees of Python, bytes of other files; 32 hex characters."""
     state = hashlib.sha256()
-    for name, path in sorted(_project_closure(module_name).items()):
-        state.update(f"{name}\n{_syntax(path)}\n".encode())
+    for name, path in code_closure(module_name).items():
+        state.update(f"{name}\n{_syntax(path) if path.suffix == '.py' else file_digest(path)}\n".encode())
     return state.hexdigest()[:DIGEST_CHARS]
 
 
-def _project_closure(module_name: str) -> dict[str, Path]:
+def imported_distributions(module_name: str) -> frozenset[str]:
+    """Distributions of the third-party packages that a module's closure imports, inside functions too."""
+    names = {name for path in code_closure(module_name).values() if path.suffix == ".py" for name in _facts(path).third_party}
+    return frozenset(distribution_of(name) for name in names - DRAWING_PACKAGES)
+
+
+def code_closure(module_name: str) -> dict[str, Path]:
+    """Name -> file of a module, the packages it lies in, what it imports of the project, and files beside it that it names.
+
+    Modules are found as files, never imported: asking the import system about `trainer.train.train` would import JAX.
+    Raises: ValueError for a module without a source file.
+    """
     found: dict[str, Path] = {}
     pending = [module_name]
     while pending:
         name = pending.pop()
-        if name not in found:
-            path = _module_path(name)
-            if path is None:
-                raise ValueError(f"module {name!r} has no source file to fingerprint")
-            found[name] = path
-            pending += _project_imports(path)
-    return found
+        if name in found:
+            continue
+        path = _module_path(name)
+        if path is None:
+            raise ValueError(f"module {name!r} has no source file to fingerprint")
+        found[name] = path
+        for called in _facts(path).file_names:
+            beside = path.parent / called
+            if beside.suffix == ".py" and beside.is_file():
+                pending.append(f"{_package(name, path)}.{beside.stem}")
+            elif beside.is_file():
+                found[f"{name}:{called}"] = beside
+        pending += _parents(name)
+        pending += (n for n in _absolute(_facts(path).imports, name, path) if _is_project_module(n))
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a file's syntax says: imports as (dots, name), third-party import names, strings that look like file names."""
+
+    imports: tuple[tuple[int, str], ...]
+    third_party: frozenset[str]
+    file_names: frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def _facts(path: Path) -> _Facts:
+    tree = ast.parse(path.read_text())
+    imports = tuple(dict.fromkeys(_imports(ast.walk(tree))))
+    top = {name.split(".")[0] for dots, name in imports if not dots}
+    constants = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return _Facts(
+        imports,
+        frozenset(top - PROJECT_PACKAGES - sys.stdlib_module_names),
+        frozenset(text for text in constants if _FILE_NAME.fullmatch(text)),
+    )
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or ""
+            yield from ((node.level, f"{node.module}.{a.name}" if node.module else a.name) for a in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if function in _IMPORTERS and isinstance(node.args[0].value, str):
+                yield 0, node.args[0].value
+
+
+def _absolute(imports: Iterable[tuple[int, str]], name: str, path: Path) -> Iterator[str]:
+    for dots, imported in imports:
+        if not dots:
+            yield imported
+            continue
+        base = _package(name, path).split(".")
+        base = base[: len(base) - dots + 1]
+        yield ".".join([*base, imported] if imported else base)
+
+
+def _package(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def _parents(name: str) -> list[str]:
+    """Packages whose `__init__` runs before a project module does."""
+    parts = name.split(".")
+    above = [".".join(parts[:i]) for i in range(1, len(parts))] if parts[0] in PROJECT_PACKAGES else []
+    return [each for each in above if _module_path(each) is not None]
+
+
+def _is_project_module(name: str) -> bool:
+    return name.split(".")[0] in PROJECT_PACKAGES and _module_path(name) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -53,27 +159,29 @@ def _module_path(name: str) -> Path | None:
     return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
 
 
-@lru_cache(maxsize=1024)
-def _project_imports(path: Path) -> tuple[str, ...]:
-    """Absolute project modules that a file imports (the project has no relative imports)."""
-    names: list[str] = []
-    for statement in ast.walk(ast.parse(path.read_text())):
-        if isinstance(statement, ast.Import):
-            names += [alias.name for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
-            names.append(statement.module)
-            names += [f"{statement.module}.{alias.name}" for alias in statement.names]
-    return tuple(n for n in names if n.split(".")[0] in PROJECT_PACKAGES and _module_path(n) is not None)
-
-
-@lru_cache(maxsize=1024)
+@cache
 def _syntax(path: Path) -> str:
+    """The syntax tree as text, without docstrings, imports that stand together in one order."""
     tree = ast.parse(path.read_text())
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
-        if isinstance(node, documented) and node.body and _is_docstring(node.body[0]):
+        if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
             node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(body := getattr(node, "body", None), list):
+            _sort_imports(body)
     return ast.dump(tree)
+
+
+def _sort_imports(body: list[ast.stmt]) -> None:
+    """Sort runs of import statements in place: what they bring is the same in any order, and formatters choose theirs."""
+    start = 0
+    for end in range(len(body) + 1):
+        if end < len(body) and isinstance(body[end], ast.Import | ast.ImportFrom):
+            continue
+        for statement in body[start:end]:
+            assert isinstance(statement, ast.Import | ast.ImportFrom)
+            statement.names.sort(key=ast.dump)
+        body[start:end] = sorted(body[start:end], key=ast.dump)
+        start = end + 1
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

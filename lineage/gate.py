@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from lineage.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
 from lineage.spec import InputRef
+from lineage.stage import Needs
 from lineage.store import Store
 from lineage.verdicts import verdicts
 from lineage.waivers import recorded_waivers
@@ -21,8 +22,6 @@ log = logging.getLogger(__name__)
 type Problem = Literal[
     "missing", "stale", "edited", "moved", "swapped", "incomplete", "failed", "quarantined", "unaudited"
 ]  # fmt: skip
-type Needs = Mapping[str, str]
-"""Stage -> stage: every ancestor that the first has made must itself have an ancestor that the second has made."""
 
 MENDS: Mapping[Problem, str] = {
     "missing": "{materialize}",

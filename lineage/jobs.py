@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lineage.gate import Needs, admit, today
+from lineage.gate import admit, today
 from lineage.measure import Meter
 from lineage.spec import ArtifactSpec, InputRef
+from lineage.stage import Needs
 from lineage.store import Artifact, Store, Writer
 
 type Inputs = Mapping[str, Artifact | tuple[Artifact, ...]]
@@ -43,11 +44,13 @@ class Job:
     """What its stage's gate asks for; None where no gate stands."""
     waivers: tuple[Mapping[str, Any], ...] = ()
     """What the gate took when the job was read."""
+    packages: tuple[str, ...] = ()
+    """Distributions that its stage's code imports: the process records which versions it had."""
 
     @contextmanager
     def writing(self, spec: ArtifactSpec, meter: Meter) -> Iterator[Writer]:
         """Write an artifact of this job (its own, or an earlier checkpoint of the same run)."""
-        with self.store.writing(spec, self.code_fingerprint, self.run_id, meter, self.waivers) as out:
+        with self.store.writing(spec, self.code_fingerprint, self.run_id, meter, self.waivers, self.packages) as out:
             yield out
 
 
@@ -66,6 +69,7 @@ def write_job(job: Job, path: Path) -> None:
         "code_fingerprint": job.code_fingerprint,
         "run_id": job.run_id,
         "gate": job.gate,
+        "packages": list(job.packages),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1))
@@ -102,7 +106,16 @@ def read_job(path: Path) -> Job:
         else:
             inputs[ref.name] = artifact
     waivers = () if record["gate"] is None else tuple(admit(store, spec.name, refs, record["gate"], today()))
-    return Job(store, spec, inputs | groups, record["code_fingerprint"], record["run_id"], record["gate"], waivers)
+    return Job(
+        store,
+        spec,
+        inputs | groups,
+        record["code_fingerprint"],
+        record["run_id"],
+        record["gate"],
+        waivers,
+        tuple(record.get("packages", ())),
+    )
 
 
 def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:

@@ -6,7 +6,7 @@ audit works from manifests alone (DESIGN, section 3).
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from lineage.digests import identity_digest
@@ -24,6 +24,14 @@ class FileEntry:
     bytes: int
     rows: int | None
     digest: str
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One shard of the work: the data files that it wrote, and what it said of itself."""
+
+    files: tuple[str, ...]
+    statistics: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Manifest:
     created: str
     run_id: str
     packages: Mapping[str, str]
+    shards: Mapping[str, ShardRecord] = field(default_factory=dict)
+    """Shards whose files are all among `files`, by name (since 2026-11-21): `lineage.verify` can make them again one by one."""
 
 
 class UnsoundManifestError(ValueError):
@@ -87,6 +97,8 @@ def to_json(manifest: Manifest) -> str:
         "run_id": manifest.run_id,
         "packages": manifest.packages,
     }
+    if manifest.shards:
+        record["shards"] = {name: asdict(shard) for name, shard in manifest.shards.items()}
     record["seal"] = identity_digest(json.loads(json.dumps(record)))  # of what a reader will have
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -124,6 +136,9 @@ def from_json(text: str, where: str) -> Manifest:
         created=record["created"],
         run_id=record["run_id"],
         packages=record["packages"],
+        shards={
+            name: ShardRecord(tuple(shard["files"]), shard["statistics"]) for name, shard in record.get("shards", {}).items()
+        },
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from lineage.config import to_jsonable
 from lineage.permutation import SHUFFLES, Shuffle
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.token_cache import TokenCache
 

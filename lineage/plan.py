@@ -7,42 +7,21 @@ The Dagster shell builds one node an asset; the benchmarks and the tests build t
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lineage.config import to_jsonable
-from lineage.fingerprint import code_fingerprint
-from lineage.gate import Finding, GateError, Needs, admit, today
+from lineage.evidence import Drift, drift_of
+from lineage.fingerprint import stage_code
+from lineage.gate import Finding, GateError, admit, today
 from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
 from lineage.spec import ArtifactSpec, InputRef, partition_address
+from lineage.stage import Stage
 from lineage.store import Artifact, Store
 
 log = logging.getLogger(__name__)
 
 type _Memo = dict[tuple[tuple[str, ...], str | None], Artifact]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A kind of work: its name, the version a person bumps when its meaning changes, and the code.
-
-    Exactly one of: `run(out, config, **inputs)` fills a `Writer` in this process, or `job`, a module started as
-    `python -m <job> job.json`, which commits the artifact itself (training and evaluation).
-    """
-
-    name: str
-    version: str
-    run: Callable[..., None] | None = None
-    job: str | None = None
-    gate: Needs | None = None
-    """Not None: the launch gate stands before this stage (lineage/gate.py)."""
-
-    def __post_init__(self) -> None:
-        if (self.run is None) == (self.job is None):
-            raise ValueError(f"stage {self.name}: give exactly one of run ({self.run!r}) and job ({self.job!r})")
-
-    def fingerprint(self) -> str:
-        return code_fingerprint(self.run.__module__ if self.run is not None else f"{self.job}.__main__")
 
 
 type NodeInput = "Node | tuple[Node, ...]"
@@ -69,11 +48,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Built:
-    """What `build` brought: the artifact, whether it was there already, and whether its code has changed since."""
+    """What `build` brought: the artifact, whether it was there already, and how its code has changed since."""
 
     artifact: Artifact
     reused: bool
-    drifted: bool
+    drift: Drift | None = None
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the code has changed since and no evidence has shown that it makes the same bytes."""
+        return self.drift is not None and not self.drift.is_cleared
 
 
 class MissingArtifactError(LookupError):
@@ -115,25 +99,31 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
         _refuse_unresolved(store, node)
     inputs = _resolved_inputs(store, node, {})
     spec = _spec(node, inputs)
-    fingerprint = node.stage.fingerprint()
+    code = stage_code(node.stage.module)
     found = store.find(spec)
     if found is not None:
-        drifted = found.manifest.code_fingerprint != fingerprint
-        log.info("%s: reused, made %s%s", node.name, found.manifest.created, ", code drifted since" if drifted else "")
-        return Built(found, reused=True, drifted=drifted)
+        built = Built(found, reused=True, drift=drift_of(found, code))
+        log.info("%s: reused, made %s%s", node.name, found.manifest.created, _told(built))
+        return built
     waivers = [] if node.stage.gate is None else admit(store, spec.name, spec.inputs, node.stage.gate, today())
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     if node.stage.job is None:
         assert node.stage.run is not None  # a stage has exactly one of the two
-        with store.writing(spec, fingerprint, run_id, waivers=waivers) as out:
+        with store.writing(spec, code.fingerprint, run_id, waivers=waivers, packages=code.packages) as out:
             node.stage.run(out, node.config, **inputs)
         made = out.artifact
     else:
-        job = Job(store, spec, inputs, fingerprint, run_id, node.stage.gate)
+        job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, packages=tuple(code.packages))
         made = run_job(node.stage.job, job, launcher or run_subprocess)
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
-    return Built(made, reused=False, drifted=False)
+    return Built(made, reused=False)
+
+
+def _told(built: Built) -> str:
+    if built.drift is None:
+        return ""
+    return f", {'code drifted since' if built.drifted else 'code changed since'}: {built.drift}"
 
 
 def ancestors_first(nodes: Sequence[Node]) -> list[Node]:

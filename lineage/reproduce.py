@@ -6,7 +6,7 @@ is made, because it would differ for that reason alone.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,9 @@ from lineage.config import from_jsonable, to_jsonable
 from lineage.digests import canonical_json
 from lineage.jobs import Launcher
 from lineage.manifest import Manifest
-from lineage.plan import Node, NodeInput, Stage, build
+from lineage.plan import Node, NodeInput, build
+from lineage.spec import ArtifactSpec, InputRef
+from lineage.stage import Stage
 from lineage.store import Artifact, Store
 
 log = logging.getLogger(__name__)
@@ -119,22 +121,33 @@ def inputs_first(artifact: Artifact) -> list[Artifact]:
 def node_of(manifest: Manifest, registry: Registry, nodes: Mapping[str, Node]) -> Node:
     """The node that a manifest describes, over the nodes of its inputs (by address)."""
     spec, known = manifest.spec, registry[manifest.spec.stage]
+    inputs: Mapping[str, NodeInput] = grouped(spec.inputs, [nodes[ref.address] for ref in spec.inputs])
+    return Node(spec.key, spec.partition, known.stage, read_config(spec, known), inputs)
+
+
+def read_config(spec: ArtifactSpec, known: KnownStage) -> object:
+    """The config on record as its type. Raises: ValueError when another identity would come of it."""
     config = from_jsonable(known.config, dict(spec.config), spec.name)
     if canonical_json(to_jsonable(config)) != canonical_json(spec.config):
         raise ValueError(
             f"{spec.name}: its config does not survive {known.config.__name__} (a field was added since, or left out of the "
             f"identity); recorded {spec.config}, read back {to_jsonable(config)}: use the checkout that made it"
         )
-    inputs: dict[str, NodeInput] = {}
-    for ref in spec.inputs:
+    return config
+
+
+def grouped[T](refs: Sequence[InputRef], values: Sequence[T]) -> dict[str, T | tuple[T, ...]]:
+    """Values of inputs by the name that the stage knows them by; those of `name.0`, `name.1`, ... as one tuple."""
+    inputs: dict[str, T | tuple[T, ...]] = {}
+    for ref, value in zip(refs, values, strict=True):
         name, _, index = ref.name.rpartition(".")
         if name and index.isdigit():
             group = inputs.get(name, ())
             assert isinstance(group, tuple)  # a stage's input is one artifact or a tuple, never both
-            inputs[name] = (*group, nodes[ref.address])
+            inputs[name] = (*group, value)
         else:
-            inputs[ref.name] = nodes[ref.address]
-    return Node(spec.key, spec.partition, known.stage, config, inputs)
+            inputs[ref.name] = value
+    return inputs
 
 
 def compare(recorded: Manifest, rebuilt: Manifest) -> Comparison:

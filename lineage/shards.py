@@ -57,11 +57,27 @@ class ShardFolder:
             (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
             path.replace(self.root / relative)
         shutil.rmtree(private)
+        self._write_record(name, files, statistics)
+        return statistics
+
+    def adopt(self, name: str, files: Mapping[str, Path], statistics: Mapping[str, Any]) -> None:
+        """Take a shard as finished whose files are copied from elsewhere: name below the folder -> file."""
+        for relative, path in files.items():
+            (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, self.root / relative)
+        self._write_record(name, {relative: path.stat().st_size for relative, path in files.items()}, statistics)
+
+    def records(self, names: Iterable[str]) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
+        """Files and statistics of finished shards, by name."""
+        found = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
+        return {name: (sorted(record["files"]), record["statistics"]) for name, record in found.items()}
+
+    def _write_record(self, name: str, files: Mapping[str, int], statistics: Mapping[str, Any]) -> None:
+        self._record(name).parent.mkdir(parents=True, exist_ok=True)
         scratch = self._record(name).with_suffix(".tmp")
-        scratch.write_text(json.dumps({"files": files, "statistics": dict(statistics)}))
+        scratch.write_text(json.dumps({"files": dict(files), "statistics": dict(statistics)}))
         sync_file(scratch)
         scratch.replace(self._record(name))
-        return statistics
 
     def _record(self, name: str) -> Path:
         return self.root / SHARD_FOLDER / f"{name}.json"

@@ -11,15 +11,13 @@ A killed writer leaves only a working folder under `<root>/.work/`, which the ne
 
 import datetime
 import fcntl
-import importlib.metadata
 import json
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +25,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from lineage.digests import file_digest
-from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, content_version, from_json, to_json
+from lineage.digests import file_digest, identity_digest
+from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, ShardRecord, content_version, from_json, to_json
 from lineage.measure import Meter, measuring
+from lineage.packages import RECORDED, installed_versions
 from lineage.shards import SHARD_FOLDER, ShardFolder, ShardFunction, map_shards, sync_file
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.storage import Storage
@@ -39,7 +38,6 @@ log = logging.getLogger(__name__)
 WORK_FOLDER = ".work"
 SCRATCH_FOLDER = ".scratch"
 """Below a writer's folder: intermediate files that shards may leave for a later step; gone at the commit."""
-_RECORDED_PACKAGES = ("polars", "pyarrow", "numpy", "tokenizers", "jax", "equinox", "optax", "marin-haliax", "dagster")
 
 
 @dataclass(frozen=True)
@@ -113,6 +111,9 @@ class Writer:
     folder: Path
     statistics: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    shard_names: set[str] = field(default_factory=set)
+    """Every shard that the stage has asked for so far."""
+
     committed: Artifact | None = None
 
     @property
@@ -133,6 +134,7 @@ class Writer:
         self, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], workers: int | None = None
     ) -> dict[str, Mapping[str, Any]]:
         """Run shards that survive a kill (see `lineage.shards`); the store's worker count unless told."""
+        self.shard_names |= tasks.keys()
         return map_shards(
             ShardFolder(self.folder), function, tasks, workers=workers or self.store.workers, title=self.spec.name
         )
@@ -194,20 +196,24 @@ class Store:
         run_id: str = "",
         meter: Meter | None = None,
         waivers: Sequence[Mapping[str, Any]] = (),
+        packages: Collection[str] = (),
     ) -> Iterator[Writer]:
         """Write an artifact; its manifest appears on a clean exit, or nothing does.
 
         A job that worked before it had something to write gives the `meter` that has run since it started. `waivers` that the
-        launch gate took are kept in the manifest.
+        launch gate took are kept in the manifest, and so are the installed versions of `packages`, the distributions that the
+        stage's code imports.
 
         When another writer commits the same identity first, its artifact wins and ours is discarded.
         """
-        with _working_folder(self.scratch, spec.version, code_fingerprint) as folder, measuring() as own_meter:
+        versions = installed_versions({*RECORDED, *packages})
+        code = identity_digest([code_fingerprint, {name: versions[name] for name in sorted(packages) if name in versions}])
+        with _working_folder(self.scratch, spec.version, code) as folder, measuring() as own_meter:
             out = Writer(self, spec, folder)
             yield out
             if waivers:
                 out.extra["waivers"] = list(waivers)
-            out.committed = _commit(out, (meter or own_meter).use(), code_fingerprint, run_id)
+            out.committed = _commit(out, (meter or own_meter).use(), code_fingerprint, run_id, versions)
 
     def delete(self, artifact: Artifact) -> None:
         """Delete an artifact: its manifest first, so that a half-deleted one does not exist."""
@@ -266,7 +272,7 @@ def open_folder(folder: Path) -> Artifact:
 
 
 @contextmanager
-def _working_folder(scratch: Path, version: str, code_fingerprint: str) -> Iterator[Path]:
+def _working_folder(scratch: Path, version: str, code: str) -> Iterator[Path]:
     """The folder an attempt works in: the one a killed attempt of the same code left, unless a living writer holds it."""
     work = scratch / "writing"
     work.mkdir(parents=True, exist_ok=True)
@@ -281,7 +287,7 @@ def _working_folder(scratch: Path, version: str, code_fingerprint: str) -> Itera
                 shutil.rmtree(folder, ignore_errors=True)
             return
         folder = work / version
-        _take_over(folder, code_fingerprint)
+        _take_over(folder, code)
         yield folder  # an exception leaves the folder to the next attempt
         if folder.exists():  # not published: the other writer won
             shutil.rmtree(folder)
@@ -303,13 +309,13 @@ def _try_lock(path: Path) -> Iterator[bool]:
                 return
 
 
-def _take_over(folder: Path, code_fingerprint: str) -> None:
-    """Keep the finished shards of an earlier attempt, but only those that the same code made."""
+def _take_over(folder: Path, code: str) -> None:
+    """Keep the finished shards of an earlier attempt, but only those that the same code made with the same packages."""
     note = folder / SHARD_FOLDER / "code"
-    if folder.exists() and (not note.exists() or note.read_text() != code_fingerprint):
+    if folder.exists() and (not note.exists() or note.read_text() != code):
         shutil.rmtree(folder)
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(code_fingerprint)
+    note.write_text(code)
     _drop_unsharded_leftovers(folder)
 
 
@@ -327,12 +333,14 @@ def _drop_unsharded_leftovers(folder: Path) -> None:
             path.rmdir()
 
 
-def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str) -> Artifact:
+def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str, packages: Mapping[str, str]) -> Artifact:
     store, spec, folder = out.store, out.spec, out.folder
+    finished = ShardFolder(folder).records(out.shard_names)
     for working in (SHARD_FOLDER, SCRATCH_FOLDER):
         if (folder / working).exists():
             shutil.rmtree(folder / working)
     files = tuple(_entry(folder, path) for path in sorted(folder.rglob("*")) if path.is_file())
+    names = {entry.path for entry in files}
     manifest = Manifest(
         spec=spec,
         data_version=content_version(files),
@@ -344,7 +352,8 @@ def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str) -
         code_fingerprint=code_fingerprint,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         run_id=run_id,
-        packages=_packages(),
+        packages=packages,
+        shards={name: ShardRecord(tuple(f), s) for name, (f, s) in finished.items() if f and names.issuperset(f)},
     )
     data_address = f"{spec.address}/{manifest.data_folder}"
     store.storage.publish(folder, data_address)
@@ -370,13 +379,3 @@ def _entry(folder: Path, path: Path) -> FileEntry:
     sync_file(path)
     rows = pq.read_metadata(path).num_rows if path.suffix == ".parquet" else None
     return FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, rows, file_digest(path))
-
-
-def _packages() -> dict[str, str]:
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in _RECORDED_PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # a trainer pod has no dagster, a data pod no jax
-            continue
-    return versions

@@ -4,7 +4,8 @@ import json
 
 from lineage.config import to_jsonable
 from lineage.digests import identity_digest
-from lineage.plan import Node, Stage, build
+from lineage.plan import Node, build
+from lineage.stage import Stage
 from lineage.store import Artifact, Store, Writer
 from lineage.waivers import WAIVERS_KEY, Waiver
 

@@ -217,6 +217,23 @@ def reproduce(
 
 
 @app.command()
+def verify(
+    artifact: Annotated[str | None, typer.Argument(help=ARTIFACT)] = None,
+    all_drifted: Annotated[bool, typer.Option(help="The newest artifact of every name that has drifted.")] = False,
+    shards: Annotated[int, typer.Option(min=1, help="Shards to make again, of an artifact that lists more.")] = 3,
+    jobs: Annotated[bool, typer.Option(help="Make artifacts of training and evaluation jobs again too.")] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Make drifted artifacts again with today's code in scratch space, compare their bytes, and record what came out."""
+    from marin_assets import verify_cli
+
+    if (artifact is not None) == all_drifted:
+        raise typer.BadParameter("name an artifact, or give --all-drifted")
+    _exit(verify_cli.print_verified(artifact, root, num_shards=shards, jobs=jobs, as_json=as_json, console=Console()))
+
+
+@app.command()
 def sources() -> None:
     """Print the source catalogue as a Markdown table: pins, licences, and what of them is unverified."""
     from recipes.catalogue_table import markdown

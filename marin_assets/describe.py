@@ -30,10 +30,8 @@ _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens
 def describe(built: Built) -> dict[str, dg.MetadataValue]:
     """Dagster metadata of an artifact, in the order a reader wants it."""
     metadata: dict[str, dg.MetadataValue] = {"reused": dg.MetadataValue.bool(built.reused)}
-    if built.drifted:
-        metadata["code_drift"] = dg.MetadataValue.text(
-            "the stage's code has changed since these bytes were made, its stage version has not"
-        )
+    if built.drift is not None:
+        metadata["code_drift" if built.drifted else "code_verified"] = dg.MetadataValue.text(str(built.drift))
     return metadata | recorded(built.artifact) | _pictures(built.artifact) | provenance(built.artifact)
 
 

@@ -159,7 +159,7 @@ def _said(built: Built) -> str:
     made = built.artifact.manifest
     if not built.reused:
         return f"{built.artifact.name}: made in {made.resources.wall_seconds:.1f} s at {built.artifact.uri}"
-    drift = " (its code has changed since, its stage version has not: drift)" if built.drifted else ""
+    drift = f" ({'drift: ' if built.drifted else ''}{built.drift})" if built.drift is not None else ""
     return f"{built.artifact.name}: reused, made {made.created}{drift}"
 
 

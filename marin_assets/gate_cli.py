@@ -8,8 +8,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from lineage.config import from_jsonable
-from lineage.gate import Needs, inspect, today
+from lineage.gate import inspect, today
 from lineage.locate import locate
+from lineage.stage import Needs
 from lineage.verdicts import quarantine
 from lineage.waiver_stage import waive
 from lineage.waivers import Waiver, recorded_waivers

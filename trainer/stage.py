@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from lineage.plan import Stage
+from lineage.stage import Stage
 from trainer.config import RunSpec
 
 CHECKPOINT = Stage("trainer.checkpoint", "2", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})

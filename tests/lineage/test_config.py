@@ -154,7 +154,7 @@ def test_a_fingerprint_sees_code_of_helpers_and_not_comments(tmp_path, monkeypat
     def digest(stage_code: str, helper_code: str) -> str:
         stage.write_text(stage_code)
         helper.write_text(helper_code)
-        for cached in (fingerprint._module_path, fingerprint._project_imports, fingerprint._syntax):
+        for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
             cached.cache_clear()
         return code_fingerprint("datakit.stage")
 
@@ -165,5 +165,5 @@ def test_a_fingerprint_sees_code_of_helpers_and_not_comments(tmp_path, monkeypat
     )
     assert digest("from datakit.helper import f\nx = f(1)\n", "def f(n):\n    return n + 1\n") != base
     assert digest("from datakit.helper import f\nx = f(2)\n", "def f(n):\n    return n\n") != base
-    for cached in (fingerprint._module_path, fingerprint._project_imports, fingerprint._syntax):
+    for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
         cached.cache_clear()

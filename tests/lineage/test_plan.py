@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lineage.fingerprint import code_fingerprint
 from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 
@@ -135,7 +136,7 @@ def test_the_same_code_has_not_drifted(tmp_path: Path) -> None:
     made = build(store, node)
     again = build(store, node)
     assert not made.drifted and not again.drifted
-    assert again.artifact.manifest.code_fingerprint == node.stage.fingerprint()
+    assert again.artifact.manifest.code_fingerprint == code_fingerprint(node.stage.module)
 
 
 def test_ancestors_come_first_and_each_once() -> None:

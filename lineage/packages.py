@@ -1,0 +1,29 @@
+"""Versions of installed packages, by the name of the distribution (`marin-haliax`), as manifests record them."""
+
+import importlib.metadata
+import sys
+from collections.abc import Iterable
+
+PYTHON = "python"
+RECORDED = ("polars", "pyarrow", "numpy", "tokenizers", "jax", "equinox", "optax", "marin-haliax", "dagster")
+"""Recorded of every artifact, whatever its stage imports."""
+
+_DISTRIBUTIONS = {"haliax": "marin-haliax"}
+"""Import name -> distribution, where they differ. importlib.metadata.packages_distributions() would know, and takes 1.1 s; a
+test holds that every import of every stage is found."""
+
+
+def distribution_of(import_name: str) -> str:
+    """The distribution that brings a top-level import name."""
+    return _DISTRIBUTIONS.get(import_name, import_name)
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Versions of Python and of those of the distributions that are installed, sorted by name."""
+    versions = {PYTHON: ".".join(map(str, sys.version_info[:3]))}
+    for name in sorted(names):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a trainer pod has no dagster, a data pod no jax
+            continue
+    return versions

@@ -1,0 +1,141 @@
+"""Make a drifted artifact again, or some of its shards, with today's code in scratch space, and compare every byte.
+
+A stage that works in shards is resumed: the shards that are not sampled are taken as finished, copied from the artifact, so
+that whatever the stage does before and after its shards runs too, over all of them. Where today's code cuts the work
+otherwise, and where the manifest lists no shards, the whole artifact is made. Inputs are those on record. A comparison takes
+in the statistics and the extra facts of the manifest, which later stages read; those of a job (throughput) are left out.
+"""
+
+import datetime
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from lineage.digests import identity_digest
+from lineage.evidence import Evidence, record_evidence
+from lineage.fingerprint import Code, stage_code
+from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
+from lineage.manifest import Manifest
+from lineage.reproduce import KnownStage, compare, grouped, read_config
+from lineage.shards import ShardFolder
+from lineage.store import Artifact, Store
+
+log = logging.getLogger(__name__)
+
+SAMPLED_SHARDS = 3
+
+
+def verify(
+    artifact: Artifact,
+    known: KnownStage,
+    into: Store,
+    *,
+    who: str,
+    num_shards: int = SAMPLED_SHARDS,
+    launcher: Launcher | None = None,
+) -> Evidence:
+    """Make an artifact again in a scratch store, record what came out beside its manifest, and return it.
+
+    Raises: ValueError for an artifact of another stage version (it is stale, which no evidence mends), for a config that does
+    not read back, for an input that is gone, and for a job whose inputs are not on a local root; what the stage raises.
+    """
+    stage = known.stage
+    if (artifact.spec.stage, artifact.spec.stage_version) != (stage.name, stage.version):
+        raise ValueError(
+            f"{artifact.name} was made by {artifact.spec.stage} {artifact.spec.stage_version}, this checkout has {stage.name} "
+            f"{stage.version}: it is stale, not drifted; materialize it"
+        )
+    code = stage_code(stage.module)
+    sample = sampled(artifact, code, num_shards)
+    rebuilt = remake(artifact, known, code, into, sample=sample, launcher=launcher)
+    if sample and rebuilt.shards.keys() != artifact.manifest.shards.keys():
+        log.info("%s: today's code cuts it into other shards; all of it is made again", artifact.name)
+        into.delete(Artifact(into, rebuilt))
+        sample = frozenset()
+        rebuilt = remake(artifact, known, code, into, sample=sample, launcher=launcher)
+    detail = difference(artifact.manifest, rebuilt, facts=stage.job is None)
+    copied = {path for name, shard in artifact.manifest.shards.items() if sample and name not in sample for path in shard.files}
+    evidence = Evidence(
+        fingerprint=code.fingerprint,
+        packages=code.packages,
+        outcome="differs" if detail else "equal",
+        shards=tuple(sorted(sample)),
+        num_shards=len(artifact.manifest.shards),
+        files=tuple(sorted({entry.path for entry in rebuilt.files} - copied)),
+        detail=detail,
+        who=who,
+        when=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    record_evidence(artifact, code, evidence)
+    return evidence
+
+
+def sampled(artifact: Artifact, code: Code, num_shards: int) -> frozenset[str]:
+    """Shards to make again, a pseudo-random choice that the code and the artifact fix; none where all of it is to be made."""
+    names = artifact.manifest.shards.keys()
+    if num_shards >= len(names):
+        return frozenset()
+    return frozenset(sorted(names, key=lambda name: identity_digest([artifact.spec.version, code.id, name]))[:num_shards])
+
+
+def remake(
+    artifact: Artifact,
+    known: KnownStage,
+    code: Code,
+    into: Store,
+    *,
+    sample: Collection[str] = (),
+    launcher: Launcher | None = None,
+) -> Manifest:
+    """The manifest of an artifact made again in another store: all of it, or a sample of its shards and copies of the rest."""
+    spec, stage = artifact.spec, known.stage
+    there = into.find(spec)
+    if there is not None:  # an earlier step that a training job left on its way
+        return there.manifest
+    inputs: Inputs = grouped(spec.inputs, artifact.store.parents(artifact))
+    extent = f"{len(sample)} of {len(artifact.manifest.shards)} shards" if sample else "all of it"
+    log.info("%s: making %s again in %s", artifact.name, extent, into.root)
+    if stage.job is not None:
+        _lend_ancestors(artifact, into)
+        job = Job(into, spec, inputs, code.fingerprint, "verify", packages=tuple(code.packages))
+        return run_job(stage.job, job, launcher or run_subprocess).manifest
+    assert stage.run is not None  # a stage has exactly one of the two
+    config = read_config(spec, known)
+    with into.writing(spec, code.fingerprint, "verify", packages=tuple(code.packages)) as out:
+        if sample:
+            folder = artifact.folder()
+            for name, shard in artifact.manifest.shards.items():
+                if name not in sample:
+                    ShardFolder(out.folder).adopt(name, {path: folder / path for path in shard.files}, shard.statistics)
+        stage.run(out, config, **inputs)
+    return out.artifact.manifest
+
+
+def difference(recorded: Manifest, rebuilt: Manifest, *, facts: bool) -> str:
+    """What differs, the files first; empty when nothing does. `facts`: statistics and extra count too."""
+    comparison = compare(recorded, rebuilt)
+    if not comparison.is_equal or not facts:
+        return comparison.detail
+    told = {name: (getattr(recorded, name), getattr(rebuilt, name)) for name in ("statistics", "extra")}
+    paths = [path for name, (then, now) in told.items() for path in _differing(then, now, name) if path != "extra.waivers"]
+    return f"its files are equal, its manifest would differ at {', '.join(paths[:5])}" if paths else ""
+
+
+def _differing(then: Any, now: Any, where: str) -> list[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        keys = sorted(then.keys() | now.keys())
+        return [path for key in keys for path in _differing(then.get(key), now.get(key), f"{where}.{key}")]
+    plain = [list(value) if isinstance(value, tuple) else value for value in (then, now)]  # as JSON has it
+    return [] if plain[0] == plain[1] else [where]
+
+
+def _lend_ancestors(artifact: Artifact, into: Store) -> None:
+    """Let a job find its inputs, and theirs, in the scratch store: links to their folders, which nobody writes into."""
+    store = artifact.store
+    if not (store.storage.is_local and into.storage.is_local):
+        raise ValueError(f"{artifact.name} is made by a job, which is verified on local roots only; {store.root} is not")
+    for ancestor in store.walk_up(artifact):
+        link = into.storage.local(ancestor.spec.address)
+        if ancestor.spec.address != artifact.spec.address and not link.exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(store.storage.local(ancestor.spec.address).resolve(), target_is_directory=True)
