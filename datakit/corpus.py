@@ -61,7 +61,7 @@ def build_corpus(
     for split, frame in ((TRAIN, train), (HELDOUT, heldout)):
         write_sorted_parts(out.folder, split, frame.select(DOCUMENT_SCHEMA.names))
     write_parquet(out.folder / "dropped.parquet", dropped.select("id", "reason").to_arrow().cast(CORPUS_DROPPED_SCHEMA))
-    out.extra["corpus"] = {"source": source, "domain": normalized.manifest.extra["documents"]["domain"]}
+    out.facts["corpus"] = {"source": source, "domain": normalized.manifest.extra["documents"]["domain"]}
     out.record(
         rows_in=documents.height,
         rows_out=survivors.height,

@@ -67,7 +67,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact) -> None:
         raise ValueError(f"source {config.source}: no document survives of {rows_in} records; dropped: {drops}")
     write_sorted_parts(out.folder, DOCUMENTS, unique, config.target_part_bytes)
     write_parquet(out.folder / "dropped.parquet", _samples(documents, unique, dropped))
-    out.extra["documents"] = {"domain": config.domain}
+    out.facts["documents"] = {"domain": config.domain}
     out.record(
         rows_in=rows_in,
         rows_out=unique.height,

@@ -61,6 +61,9 @@ class Manifest:
     shards: Mapping[str, ShardRecord] = field(default_factory=dict)
     """Shards whose files are all among `files`, by name (since 2026-11-21): `lineage.verify` can make them again one by one."""
 
+    facts: tuple[str, ...] = ()
+    """Keys of `extra` that later stages read as they read files: they count in the data version (since 2026-11-21)."""
+
 
 class UnsoundManifestError(ValueError):
     """A manifest that does not say what was committed: `edited`, or `moved` from another folder."""
@@ -70,9 +73,10 @@ class UnsoundManifestError(ValueError):
         self.kind: Literal["edited", "moved"] = kind
 
 
-def content_version(files: tuple[FileEntry, ...]) -> str:
-    """Content-addressed data version: digest of names, sizes and content digests, in name order."""
-    return identity_digest([[f.path, f.bytes, f.digest] for f in sorted(files, key=lambda f: f.path)])
+def content_version(files: tuple[FileEntry, ...], facts: Mapping[str, Any] | None = None) -> str:
+    """Content-addressed data version: digest of names, sizes and digests of files, in name order, and of facts if any."""
+    listed: list[object] = [[f.path, f.bytes, f.digest] for f in sorted(files, key=lambda f: f.path)]
+    return identity_digest([*listed, {"facts": facts}] if facts else listed)
 
 
 def to_json(manifest: Manifest) -> str:
@@ -99,6 +103,8 @@ def to_json(manifest: Manifest) -> str:
     }
     if manifest.shards:
         record["shards"] = {name: asdict(shard) for name, shard in manifest.shards.items()}
+    if manifest.facts:
+        record["facts"] = list(manifest.facts)
     record["seal"] = identity_digest(json.loads(json.dumps(record)))  # of what a reader will have
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -139,6 +145,7 @@ def from_json(text: str, where: str) -> Manifest:
         shards={
             name: ShardRecord(tuple(shard["files"]), shard["statistics"]) for name, shard in record.get("shards", {}).items()
         },
+        facts=tuple(record.get("facts", ())),
     )
 
 
@@ -150,8 +157,9 @@ def sound_manifest(text: str, address: str, where: str) -> Manifest:
         raise UnsoundManifestError("edited", str(error)) from error
     if manifest.spec.address != address:
         raise UnsoundManifestError("moved", f"it says that it is {manifest.spec.address}")
-    wanted = content_version(manifest.files)
+    wanted = content_version(manifest.files, {name: manifest.extra.get(name) for name in manifest.facts})
     if wanted != manifest.data_version:
-        message = f"its files give data version {wanted}, it says {manifest.data_version}"
+        what = "files and facts" if manifest.facts else "files"
+        message = f"its {what} give data version {wanted}, it says {manifest.data_version}"
         raise UnsoundManifestError("edited", message)
     return manifest

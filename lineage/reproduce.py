@@ -13,7 +13,7 @@ from typing import Literal
 from lineage.config import from_jsonable, to_jsonable
 from lineage.digests import canonical_json
 from lineage.jobs import Launcher
-from lineage.manifest import Manifest
+from lineage.manifest import Manifest, content_version
 from lineage.plan import Node, NodeInput, build
 from lineage.spec import ArtifactSpec, InputRef
 from lineage.stage import Stage
@@ -152,7 +152,7 @@ def grouped[T](refs: Sequence[InputRef], values: Sequence[T]) -> dict[str, T | t
 
 def compare(recorded: Manifest, rebuilt: Manifest) -> Comparison:
     """Whether both hold the same bytes, and which files and which circumstances differ when they do not."""
-    equal = recorded.data_version == rebuilt.data_version
+    equal = recorded.data_version == content_version(rebuilt.files, {name: rebuilt.extra.get(name) for name in recorded.facts})
     return _comparison(recorded, "equal" if equal else "differs", rebuilt, "" if equal else _difference(recorded, rebuilt))
 
 
@@ -160,13 +160,16 @@ def _difference(recorded: Manifest, rebuilt: Manifest) -> str:
     before = {entry.path: entry.digest for entry in recorded.files}
     after = {entry.path: entry.digest for entry in rebuilt.files}
     files = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    told = [f"{len(files)} of {len(before)} files: {', '.join(files[:LISTED_FILES])}"]
+    told = [f"{len(files)} of {len(before)} files: {', '.join(files[:LISTED_FILES])}"] if files else []
+    changed = [name for name in recorded.facts if recorded.extra.get(name) != rebuilt.extra.get(name)]
+    told += [f"facts that later stages read: {', '.join(changed)}"] if changed else []
+    said = len(told)
     if recorded.code_fingerprint != rebuilt.code_fingerprint:
         told.append(f"code {recorded.code_fingerprint or 'not recorded'} then, {rebuilt.code_fingerprint} now")
     names = sorted(recorded.packages.keys() | rebuilt.packages.keys())
     versions = [(name, recorded.packages.get(name), rebuilt.packages.get(name)) for name in names]
     told += [f"{name} {before} then, {after} now" for name, before, after in versions if before != after]
-    if len(told) == 1:
+    if len(told) == said:
         told.append("same code and packages: not deterministic, or another machine")
     return "; ".join(told)
 

@@ -111,6 +111,9 @@ class Writer:
     folder: Path
     statistics: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Like `extra`, for what later stages read as they read files: it counts in the data version."""
+
     shard_names: set[str] = field(default_factory=set)
     """Every shard that the stage has asked for so far."""
 
@@ -343,17 +346,18 @@ def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str, p
     names = {entry.path for entry in files}
     manifest = Manifest(
         spec=spec,
-        data_version=content_version(files),
+        data_version=content_version(files, out.facts),
         data_folder=f"data-{uuid.uuid4().hex[:8]}",
         files=files,
         statistics=out.statistics,
-        extra=out.extra,
+        extra={**out.extra, **out.facts},
         resources=use,
         code_fingerprint=code_fingerprint,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         run_id=run_id,
         packages=packages,
         shards={name: ShardRecord(tuple(f), s) for name, (f, s) in finished.items() if f and names.issuperset(f)},
+        facts=tuple(sorted(out.facts)),
     )
     data_address = f"{spec.address}/{manifest.data_folder}"
     store.storage.publish(folder, data_address)

@@ -5,6 +5,7 @@ bottom, it is the data pipeline. The functions are cached, so that a line's grap
 duplicates of eight sources below each of eight corpora.
 """
 
+from dataclasses import replace
 from functools import cache
 
 from datakit.contamination import CONTAMINATION, ContaminationConfig
@@ -26,8 +27,9 @@ from recipes.suites import suite_config, suite_raw_source
 
 @cache
 def raw(line: Line, source: str) -> Node:
-    """Files as fetched, hash-checked against their pin."""
-    return Node(*line.source_place("datakit", "raw", source=source), RAW, source_config(source))
+    """Files as fetched, hash-checked against their pin. A source's weight says how it is mixed, not what is fetched."""
+    declared = replace(source_config(source), mixture_weight=0.0)
+    return Node(*line.source_place("datakit", "raw", source=source), RAW, declared)
 
 
 @cache

@@ -1,0 +1,101 @@
+"""One question to an edited checkout, in a process of its own: what would the lab reuse, flag as drifted and make again?
+
+    python benchmarks/edits_probe.py question.json answer.json      (started by benchmarks/edits.py)
+
+What is missing and cheap is made. What is flagged is verified. What is reused without a flag is made again too and compared,
+with the inputs that it has today: that is the oracle, which the lab itself does not consult.
+"""
+
+import json
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.edits_line import edits_line
+from evals.report import REPORT
+from lineage.config import to_jsonable
+from lineage.digests import identity_digest
+from lineage.evidence import drift_of
+from lineage.fingerprint import stage_code
+from lineage.plan import MissingArtifactError, Node, build, resolve
+from lineage.store import Artifact, Store
+from lineage.verify import difference, verify
+from recipes import ferry as recipe
+from recipes.stages import stages
+
+
+def main(question_path: str, answer_path: str) -> None:
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+    question = json.loads(Path(question_path).read_text())
+    started = time.perf_counter()
+    nodes = recipe.nodes(edits_line())
+    store = Store(question["root"], workers=question["workers"])
+    with tempfile.TemporaryDirectory(prefix="edits-probe-") as scratch:
+        answers = {
+            node.name: answer(node, store, question, Store(f"{scratch}/s", workers=question["workers"])) for node in nodes
+        }
+    hashes: dict[str, str] = {}
+    for node in nodes:
+        hashes[node.name] = answers[node.name]["marin"] = declared_hash(node, hashes)
+    Path(answer_path).write_text(json.dumps({"seconds": time.perf_counter() - started, "nodes": answers}, indent=1))
+
+
+def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store) -> dict[str, Any]:
+    """What becomes of one node: `status` reused, rebuilt, would_run (a job) or behind (a job that would run)."""
+    found: dict[str, Any] = {"stage": node.stage.name, "key": "/".join(node.key)}
+    may_run = node.stage.job is None or question["base"] or node.stage.name in question["jobs"]
+    try:
+        artifact = resolve(store, node)
+    except MissingArtifactError as error:
+        if error.node is not node:
+            return found | {"status": "behind"}
+        if not may_run:
+            return found | {"status": "would_run"}
+        made = build(store, node).artifact
+        return found | {"status": "rebuilt", "data_version": made.data_version}
+    found |= {"status": "reused", "data_version": artifact.data_version}
+    drift = drift_of(artifact, stage_code(node.stage.module))
+    if drift is not None:
+        found["flagged"] = list(drift.changes)
+    if may_run and drift is not None:
+        evidence = verify(artifact, stages()[node.stage.name], scratch, who="benchmarks/edits.py")
+        found |= {"outcome": evidence.outcome, "extent": evidence.extent, "detail": evidence.detail}
+    elif may_run and node.stage.name != REPORT.name:
+        detail = oracle(artifact, node, store, scratch)
+        found |= {"oracle": "differs" if detail else "equal", "detail": detail}
+    return found
+
+
+def oracle(artifact: Artifact, node: Node, store: Store, scratch: Store) -> str:
+    """What would differ if an artifact that the lab reuses were made anew from the inputs that it resolves today.
+
+    The report is not asked: it prints how long the others took.
+    """
+    inputs = {
+        name: tuple(resolve(store, n) for n in value) if isinstance(value, tuple) else resolve(store, value)
+        for name, value in node.inputs.items()
+    }
+    assert node.stage.run is not None  # jobs have no oracle
+    try:
+        with scratch.writing(artifact.spec) as out:
+            node.stage.run(out, node.config, **inputs)
+    except ValueError as error:
+        return f"refused: {error}"
+    return difference(artifact.manifest, out.artifact.manifest, facts=True)
+
+
+def declared_hash(node: Node, hashes: dict[str, str]) -> str:
+    """A simulation of Marin's step identity: name, declared config and the hashes of the steps that it depends on.
+
+    A bumped stage version stands for the versioned value that a careful author would have changed. Code is outside, and a
+    dependency counts by its own hash, not by its bytes (research/incumbent_marin.md, the table of eras).
+    """
+    parents = [hashes[parent.name] for parent in node.parents()]
+    return identity_digest([list(node.key), node.stage.name, node.stage.version, to_jsonable(node.config), parents])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,145 @@
+"""Code fingerprints: what changes them, what does not, and which packages a stage's code brings in."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import lineage.fingerprint as fingerprint
+from lineage.fingerprint import code_closure, code_fingerprint, imported_distributions
+from lineage.packages import installed_versions
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {
+    "datakit/__init__.py": '"""The package."""\n',
+    "datakit/stage.py": (
+        "import importlib\nfrom pathlib import Path\n\nfrom datakit.helper import grow\nfrom datakit.names import WIDTH\n\n\n"
+        "def run(out: int) -> int:\n    from datakit import lazy\n\n"
+        '    other = importlib.import_module("datakit.dynamic")\n    script = Path(__file__).with_name("script.py")\n'
+        '    table = Path(__file__).with_name("table.csv")\n    return grow(out) + WIDTH + lazy.f() + other.f()\n'
+    ),
+    "datakit/helper.py": (
+        "import numpy as np\n\n\ndef grow(n: int) -> int:\n    bigger = n + 1\n    return bigger\n\n\n"
+        "def other() -> int:\n    return 2\n"
+    ),
+    "datakit/names.py": "WIDTH = 3\n",
+    "datakit/lazy.py": "def f():\n    import tokenizers\n\n    return 1\n",
+    "datakit/dynamic.py": "def f():\n    return 1\n",
+    "datakit/script.py": "print(1)\n",
+    "datakit/table.csv": "a,b\n",
+    "datakit/unrelated.py": "import polars\n",
+    "recipes/__init__.py": "",
+    "recipes/lab.py": "from datakit import stage\n",
+}  # fmt: skip
+
+
+@pytest.fixture
+def digest_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """The fingerprint of datakit.stage in a small project after a text in one file was replaced."""
+
+    def forget() -> None:
+        for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
+            cached.cache_clear()
+
+    def digest(path: str = "", old: str = "", new: str = "") -> str:
+        for name, text in FILES.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        if path:
+            assert old in FILES[path]
+            (tmp_path / path).write_text(FILES[path].replace(old, new))
+        forget()
+        return code_fingerprint("datakit.stage")
+
+    monkeypatch.setattr(fingerprint, "REPOSITORY", tmp_path)
+    yield digest
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("datakit/names.py", "WIDTH = 3", "WIDTH = 4"),
+        ("datakit/lazy.py", "return 1", "return 2"),
+        ("datakit/dynamic.py", "return 1", "return 2"),
+        ("datakit/script.py", "print(1)", "print(2)"),
+        ("datakit/table.csv", "a,b", "a,c"),
+        ("datakit/__init__.py", '"""The package."""\n', "import os\n"),
+        ("datakit/helper.py", "bigger", "larger"),
+        ("datakit/helper.py", "n: int", "n: float"),
+        ("datakit/helper.py", "return 2", "return 3"),
+    ],
+)
+def test_whatever_may_change_bytes_changes_the_fingerprint(digest_after, path: str, old: str, new: str) -> None:
+    assert digest_after(path, old, new) != digest_after()
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("datakit/unrelated.py", "polars", "pandas"),
+        ("recipes/lab.py", "stage", "helper"),
+        ("datakit/names.py", "WIDTH = 3", '"""Doc."""\n\nWIDTH = 3  # wide\n'),
+        (
+            "datakit/stage.py",
+            "from datakit.helper import grow\nfrom datakit.names import WIDTH\n",
+            "from datakit.names import WIDTH\nfrom datakit.helper import grow\n",
+        ),
+    ],
+)
+def test_whatever_cannot_change_bytes_does_not(digest_after, path: str, old: str, new: str) -> None:
+    assert digest_after(path, old, new) == digest_after()
+
+
+def test_packages_are_those_that_the_closure_imports_lazy_ones_too(digest_after) -> None:
+    digest_after()
+    assert imported_distributions("datakit.stage") == {"numpy", "tokenizers"}
+
+
+def test_relative_imports_are_followed(digest_after) -> None:
+    relative = ("datakit/stage.py", "from datakit.names import WIDTH", "from .names import WIDTH")
+    before = digest_after(*relative)
+    (fingerprint.REPOSITORY / "datakit/names.py").write_text("WIDTH = 4\n")
+    for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
+        cached.cache_clear()
+    assert code_fingerprint("datakit.stage") != before
+
+
+def stage_modules() -> list[str]:
+    """Modules that declare a stage, and the two that are started as jobs."""
+    paths = [path for package in ("lineage", "datakit", "evals") for path in sorted((ROOT / package).glob("*.py"))]
+    declaring = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths if ' = Stage("' in path.read_text()]
+    return [*declaring, "trainer.__main__", "evals.__main__"]
+
+
+def test_no_stage_takes_in_recipes_or_the_shell_and_every_package_is_found() -> None:
+    closures = {module: code_closure(module) for module in stage_modules()}
+    assert len(closures) >= 17
+    packages = {name.split(".")[0].split(":")[0] for closure in closures.values() for name in closure}
+    assert packages == {"lineage", "datakit", "trainer", "evals"}
+    wanted = set().union(*(imported_distributions(module) for module in closures))
+    assert wanted <= installed_versions(wanted).keys()
+    assert {"jaxlib", "dagster"}.isdisjoint(imported_distributions("datakit.normalize"))
+
+
+def test_the_machinery_of_plans_and_gates_is_no_code_of_a_data_stage() -> None:
+    assert {"lineage.plan", "lineage.jobs", "lineage.gate"}.isdisjoint(code_closure("datakit.minhash"))
+    assert "datakit.pydoc_pages" in code_closure("datakit.raw")
+
+
+def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages() -> None:
+    """The fingerprint follows import_module("a.b"); a name that is computed it cannot follow."""
+    computed = set()
+    for path in sorted(
+        path for package in ("lineage", "datakit", "trainer", "evals") for path in (ROOT / package).rglob("*.py")
+    ):
+        if not re.search(r"import_module|__import__|run_module|spec_from_file", text := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and re.search(
+                r"import_module$|__import__$|run_module$|spec_from_", ast.unparse(node.func)
+            ):
+                computed |= set() if isinstance(node.args[0], ast.Constant) else {path.name}
+    assert computed == {"pydoc_pages.py"}
