@@ -223,7 +223,7 @@ class Outcome:
 
     @property
     def marin(self) -> tuple[int, int, int]:
-        """By Marin's rules: artifacts made again, those of them for bytes known to be the same, changed ones reused in silence."""
+        """By Marin's rules: artifacts made again, those of them whose bytes are the same, changed ones reused in silence."""
         again = [n for n, found in self.answers.items() if found["marin"] != self.base.get(n, {}).get("marin")]
         kept = {*self.names(status="reused"), *self.same_bytes}
         return len(again), len([n for n in again if n in kept]), len([n for n in self.changed if n not in again])

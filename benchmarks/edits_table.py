@@ -21,8 +21,6 @@ DATA = frozenset({RAW, NORMALIZE, MINHASH, QUALITY, SUITE, INDEX, MARKS, DUPLICA
 ALL = DATA | RUN
 READS_DOCUMENTS = frozenset({NORMALIZE, MINHASH, QUALITY, MARKS, DUPLICATES, CORPUS, TOKENIZER, CACHE})
 """Whose code imports datakit/documents.py."""
-BELOW_QUALITY = frozenset({QUALITY, CORPUS, TOKENIZER, CACHE})
-"""datakit/corpus.py takes a folder's name from datakit/quality.py, the tokenizer and the caches theirs from the corpus."""
 USES_TRAINER = frozenset({CHECKPOINT, RESULT})
 
 
@@ -137,7 +135,7 @@ def refactors() -> tuple[Edit, ...]:
     )
     return (
         Edit("local variable renamed in minhash.py", "refactor", rename, plain, flagged=frozenset({MINHASH, DUPLICATES})),
-        Edit("function extracted in quality.py", "refactor", extract, plain, flagged=BELOW_QUALITY),
+        Edit("function extracted in quality.py", "refactor", extract, plain, flagged=frozenset({QUALITY})),
         Edit("function moved: normalize.py -> record.py", "refactor", move, plain, flagged=frozenset({NORMALIZE})),
         Edit(
             "functions reordered in shingles.py",

@@ -49,51 +49,77 @@ def stage_code(module_name: str) -> Code:
 
 
 def code_fingerprint(module_name: str) -> str:
-    """Digest over everything in `code_closure`: syntax trees of Python, bytes of other files; 32 hex characters."""
+    """Digest over `code_closure`: syntax trees of Python, bytes of other files, imported constants; 32 hex characters."""
+    closure = code_closure(module_name)
     state = hashlib.sha256()
-    for name, path in code_closure(module_name).items():
+    for name, path in sorted(closure.files.items()):
         state.update(f"{name}\n{_syntax(path) if path.suffix == '.py' else file_digest(path)}\n".encode())
+    for name, value in sorted(closure.constants.items()):
+        state.update(f"{name} = {value}\n".encode())
     return state.hexdigest()[:DIGEST_CHARS]
 
 
 def imported_distributions(module_name: str) -> frozenset[str]:
     """Distributions of the third-party packages that a module's closure imports, inside functions too."""
-    names = {name for path in code_closure(module_name).values() if path.suffix == ".py" for name in _facts(path).third_party}
+    paths = [path for path in code_closure(module_name).files.values() if path.suffix == ".py"]
+    names = {name for path in paths for name in _facts(path).third_party}
     return frozenset(distribution_of(name) for name in names - DRAWING_PACKAGES)
 
 
-def code_closure(module_name: str) -> dict[str, Path]:
-    """Name -> file of a module, the packages it lies in, what it imports of the project, and files beside it that it names.
+@dataclass(frozen=True)
+class Closure:
+    """What a module's code is: files by module name (`module:file` for one that a module names), and constants by name."""
 
-    Modules are found as files, never imported: asking the import system about `trainer.train.train` would import JAX.
+    files: Mapping[str, Path]
+    constants: Mapping[str, str]
+
+
+def code_closure(module_name: str) -> Closure:
+    """A module, the packages it lies in, what it imports of the project, and files beside it that it names.
+
+    Of a module that is imported for constants alone (the name of a file, a version) only these are taken: importing runs no
+    work here. Modules are found as files, never imported: asking Python about `trainer.train.train` would import JAX.
     Raises: ValueError for a module without a source file.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
+    constants: dict[str, str] = {}
     pending = [module_name]
     while pending:
         name = pending.pop()
-        if name in found:
+        if name in files:
             continue
         path = _module_path(name)
         if path is None:
             raise ValueError(f"module {name!r} has no source file to fingerprint")
-        found[name] = path
-        for called in _facts(path).file_names:
-            beside = path.parent / called
+        files[name] = path
+        pending += [parent for parent in _parents(name) if _module_path(parent) is not None]
+        if path.suffix != ".py":
+            continue
+        for beside in sorted(path.parent / called for called in _facts(path).file_names):
             if beside.suffix == ".py" and beside.is_file():
                 pending.append(f"{_package(name, path)}.{beside.stem}")
             elif beside.is_file():
-                found[f"{name}:{called}"] = beside
-        pending += _parents(name)
-        pending += (n for n in _absolute(_facts(path).imports, name, path) if _is_project_module(n))
-    return dict(sorted(found.items()))
+                files[f"{name}:{beside.name}"] = beside
+        for dots, module, imported in _facts(path).imports:
+            base = _absolute(dots, module, name, path)
+            if base.split(".")[0] not in PROJECT_PACKAGES:
+                continue
+            whole = f"{base}.{imported}" if imported else base
+            found = _module_path(base)
+            if _module_path(whole) is not None:
+                pending.append(whole)
+            elif found is not None and imported in _literals(found):
+                constants[whole] = _literals(found)[imported]
+            elif found is not None:
+                pending.append(base)
+    return Closure(files, constants)
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a file's syntax says: imports as (dots, name), third-party import names, strings that look like file names."""
+    """What a file says: imports as (dots, module, name in it or ""), third-party import names, what may be names of files."""
 
-    imports: tuple[tuple[int, str], ...]
+    imports: tuple[tuple[int, str, str], ...]
     third_party: frozenset[str]
     file_names: frozenset[str]
 
@@ -102,7 +128,7 @@ class _Facts:
 def _facts(path: Path) -> _Facts:
     tree = ast.parse(path.read_text())
     imports = tuple(dict.fromkeys(_imports(ast.walk(tree))))
-    top = {name.split(".")[0] for dots, name in imports if not dots}
+    top = {module.split(".")[0] for dots, module, _ in imports if not dots}
     constants = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     return _Facts(
         imports,
@@ -111,27 +137,38 @@ def _facts(path: Path) -> _Facts:
     )
 
 
-def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
     for node in nodes:
         if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
+            yield from ((0, alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.level, node.module or ""
-            yield from ((node.level, f"{node.module}.{a.name}" if node.module else a.name) for a in node.names)
+            yield from ((node.level, node.module or "", alias.name) for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if function in _IMPORTERS and isinstance(node.args[0].value, str):
-                yield 0, node.args[0].value
+                yield 0, node.args[0].value, ""
 
 
-def _absolute(imports: Iterable[tuple[int, str]], name: str, path: Path) -> Iterator[str]:
-    for dots, imported in imports:
-        if not dots:
-            yield imported
-            continue
-        base = _package(name, path).split(".")
-        base = base[: len(base) - dots + 1]
-        yield ".".join([*base, imported] if imported else base)
+@lru_cache(maxsize=1024)
+def _literals(path: Path) -> dict[str, str]:
+    """Names that a module gives one plain value (numbers, text, tuples of them) at its top level, and the value's syntax."""
+    found: dict[str, list[str]] = {}
+    for statement in ast.parse(path.read_text()).body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        value = getattr(statement, "value", None)
+        plain = value is not None and all(isinstance(n, ast.Constant | ast.Tuple | ast.Load) for n in ast.walk(value))
+        for target in targets:
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
+    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0]}
+
+
+def _absolute(dots: int, module: str, name: str, path: Path) -> str:
+    if not dots:
+        return module
+    base = _package(name, path).split(".")
+    base = base[: len(base) - dots + 1]
+    return ".".join([*base, module] if module else base)
 
 
 def _package(name: str, path: Path) -> str:
@@ -141,12 +178,7 @@ def _package(name: str, path: Path) -> str:
 def _parents(name: str) -> list[str]:
     """Packages whose `__init__` runs before a project module does."""
     parts = name.split(".")
-    above = [".".join(parts[:i]) for i in range(1, len(parts))] if parts[0] in PROJECT_PACKAGES else []
-    return [each for each in above if _module_path(each) is not None]
-
-
-def _is_project_module(name: str) -> bool:
-    return name.split(".")[0] in PROJECT_PACKAGES and _module_path(name) is not None
+    return [".".join(parts[:i]) for i in range(1, len(parts))] if parts[0] in PROJECT_PACKAGES else []
 
 
 @lru_cache(maxsize=4096)

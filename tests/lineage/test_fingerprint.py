@@ -24,7 +24,7 @@ FILES = {
         "import numpy as np\n\n\ndef grow(n: int) -> int:\n    bigger = n + 1\n    return bigger\n\n\n"
         "def other() -> int:\n    return 2\n"
     ),
-    "datakit/names.py": "WIDTH = 3\n",
+    "datakit/names.py": "WIDTH = 3\nDEPTH = (1, 2)\nNAMES = [1]\n\n\ndef unused():\n    return 1\n",
     "datakit/lazy.py": "def f():\n    import tokenizers\n\n    return 1\n",
     "datakit/dynamic.py": "def f():\n    return 1\n",
     "datakit/script.py": "print(1)\n",
@@ -35,13 +35,14 @@ FILES = {
 }  # fmt: skip
 
 
+def forget() -> None:
+    for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax, fingerprint._literals):
+        cached.cache_clear()
+
+
 @pytest.fixture
 def digest_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """The fingerprint of datakit.stage in a small project after a text in one file was replaced."""
-
-    def forget() -> None:
-        for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
-            cached.cache_clear()
 
     def digest(path: str = "", old: str = "", new: str = "") -> str:
         for name, text in FILES.items():
@@ -62,6 +63,7 @@ def digest_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     ("path", "old", "new"),
     [
         ("datakit/names.py", "WIDTH = 3", "WIDTH = 4"),
+        ("datakit/names.py", "WIDTH = 3", "WIDTH = 3\nWIDTH = WIDTH + 0"),
         ("datakit/lazy.py", "return 1", "return 2"),
         ("datakit/dynamic.py", "return 1", "return 2"),
         ("datakit/script.py", "print(1)", "print(2)"),
@@ -80,6 +82,7 @@ def test_whatever_may_change_bytes_changes_the_fingerprint(digest_after, path: s
     ("path", "old", "new"),
     [
         ("datakit/unrelated.py", "polars", "pandas"),
+        ("datakit/names.py", "def unused():\n    return 1", "def unused():\n    return 2"),
         ("recipes/lab.py", "stage", "helper"),
         ("datakit/names.py", "WIDTH = 3", '"""Doc."""\n\nWIDTH = 3  # wide\n'),
         (
@@ -102,8 +105,7 @@ def test_relative_imports_are_followed(digest_after) -> None:
     relative = ("datakit/stage.py", "from datakit.names import WIDTH", "from .names import WIDTH")
     before = digest_after(*relative)
     (fingerprint.REPOSITORY / "datakit/names.py").write_text("WIDTH = 4\n")
-    for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
-        cached.cache_clear()
+    forget()
     assert code_fingerprint("datakit.stage") != before
 
 
@@ -117,7 +119,7 @@ def stage_modules() -> list[str]:
 def test_no_stage_takes_in_recipes_or_the_shell_and_every_package_is_found() -> None:
     closures = {module: code_closure(module) for module in stage_modules()}
     assert len(closures) >= 17
-    packages = {name.split(".")[0].split(":")[0] for closure in closures.values() for name in closure}
+    packages = {name.split(".")[0] for closure in closures.values() for name in (*closure.files, *closure.constants)}
     assert packages == {"lineage", "datakit", "trainer", "evals"}
     wanted = set().union(*(imported_distributions(module) for module in closures))
     assert wanted <= installed_versions(wanted).keys()
@@ -125,8 +127,8 @@ def test_no_stage_takes_in_recipes_or_the_shell_and_every_package_is_found() -> 
 
 
 def test_the_machinery_of_plans_and_gates_is_no_code_of_a_data_stage() -> None:
-    assert {"lineage.plan", "lineage.jobs", "lineage.gate"}.isdisjoint(code_closure("datakit.minhash"))
-    assert "datakit.pydoc_pages" in code_closure("datakit.raw")
+    assert {"lineage.plan", "lineage.jobs", "lineage.gate"}.isdisjoint(code_closure("datakit.minhash").files)
+    assert "datakit.pydoc_pages" in code_closure("datakit.raw").files
 
 
 def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages() -> None:

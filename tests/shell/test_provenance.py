@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from evals.takedown import Selection, find_holders
 from evals.takedown_plan import plan_takedown
+from lineage import packages
 from lineage.edges import lineage_tables, read_tables, rebuild_tables
 from lineage.edges_check import check_lineage
 from lineage.order import DataOrder
-from lineage.plan import resolve
+from lineage.plan import build, resolve
 from lineage.reproduce import node_of, reproduce
 from lineage.store import Artifact, Store
 from lineage.walk import LineageGraph
@@ -169,6 +170,26 @@ def test_a_difference_in_an_old_artifact_is_named(sailed: Sailed, tmp_path: Path
     assert first is not None
     assert (first.name, first.outcome) == (raw.name, "differs")
     assert f"{len(raw.files())} of {len(raw.files())} files" in first.detail
+
+
+def test_another_version_of_a_package_is_drift_where_it_is_imported_until_evidence_clears_it(
+    sailed: Sailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(sailed.lab.ferry_store.root)
+    line = recipe.rostered_line(sailed.ferry, store, DAY)
+    installed = packages._version
+    monkeypatch.setattr(packages, "_version", lambda name: "99" if name == "tokenizers" else installed(name))
+    built = {node.name: build(store, node) for node in recipe.nodes(line) if node.stage.job is None}
+    drifted = {found.artifact.spec.stage: name for name, found in built.items() if found.drifted}
+    assert drifted.keys() == {"datakit.tokenizer", "datakit.token_cache"}
+    cache = drifted["datakit.token_cache"]
+    (asked,) = json.loads(ask(sailed, "verify", cache, "--json"))
+    assert asked["changes"] == [f"tokenizers was {installed('tokenizers')} and is 99"]
+    assert asked["evidence"]["outcome"] == "equal"
+    again = build(store, next(node for node in recipe.nodes(line) if node.name == cache))
+    assert not again.drifted and "verified equivalent on" in str(again.drift)
+    assert "--jobs makes those again too" in ask(sailed, "verify", recipe.final_eval(line).name)
+    assert "has not drifted" in ask(sailed, "verify", f"ferry/mixture/small[{DAY}]")
 
 
 def test_a_bucket_alone_is_asked_without_dagster(sailed: Sailed) -> None:
