@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 from lineage.config import from_jsonable
-from lineage.plan import Stage
+from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from trainer.config import RunSpec
 from trainer.hf import hf_config, to_hf
