@@ -11,17 +11,16 @@ from benchmarks.edits_patches import Operation, append, reformat, reword, swap, 
 RAW, NORMALIZE, MINHASH, QUALITY = "datakit.raw", "datakit.normalize", "datakit.minhash", "datakit.quality"
 SUITE, INDEX, MARKS = "evals.suite", "datakit.contamination_index", "datakit.contamination"
 DUPLICATES, CORPUS, TOKENIZER, CACHE = "datakit.duplicates", "datakit.corpus", "datakit.tokenizer", "datakit.token_cache"
-MIXTURE, CHECKPOINT, RESULT, AUDIT, REPORT = (
-    "lineage.mixture", "trainer.checkpoint", "evals.result", "evals.audit", "evals.report",
-)  # fmt: skip
+MIXTURE, CHECKPOINT, RESULT, SCORES = "lineage.mixture", "trainer.checkpoint", "evals.result", "evals.contamination_scores"
+AUDIT, REPORT = "evals.audit", "evals.report"
 NONE: frozenset[str] = frozenset()
-RUN = frozenset({CHECKPOINT, RESULT, AUDIT, REPORT})
+RUN = frozenset({CHECKPOINT, RESULT, SCORES, AUDIT, REPORT})
 TOKENS = frozenset({TOKENIZER, CACHE, MIXTURE})
 DATA = frozenset({RAW, NORMALIZE, MINHASH, QUALITY, SUITE, INDEX, MARKS, DUPLICATES, CORPUS}) | TOKENS
 ALL = DATA | RUN
 READS_DOCUMENTS = frozenset({NORMALIZE, MINHASH, QUALITY, MARKS, DUPLICATES, CORPUS, TOKENIZER, CACHE})
 """Whose code imports datakit/documents.py."""
-USES_TRAINER = frozenset({CHECKPOINT, RESULT})
+USES_TRAINER = frozenset({CHECKPOINT, RESULT, SCORES})
 
 
 TOPICS = '"topics_python", "docs", PSF, "with attribution",'
@@ -433,7 +432,7 @@ def packages() -> tuple[Edit, ...]:
             "dependency",
             (),
             "flagged where it is imported, and nowhere else",
-            flagged=frozenset({TOKENIZER, CACHE, RESULT}),
+            flagged=frozenset({TOKENIZER, CACHE, RESULT, SCORES}),
             package="tokenizers",
         ),
         Edit(
