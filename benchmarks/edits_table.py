@@ -366,7 +366,7 @@ def recipe_values() -> tuple[Edit, ...]:
             "recipe",
             (swap("recipes/runs.py", "EVAL_SEED = 5", "EVAL_SEED = 6"),),
             "another evaluation of the same run",
-            rebuilt=frozenset({RESULT, REPORT}),
+            rebuilt=frozenset({RESULT, SCORES, AUDIT, REPORT}),
         ),
         Edit(
             "a source left out",
