@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import queue
+import resource
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.edits_patches import swap
-from benchmarks.edits_table import Edit, edits
+from benchmarks.edits_patches import Operation, swap
+from benchmarks.edits_table import ALTERED, GROWN, Edit, edits
 from datakit.remote import folder_listing, listing_digest
 from datakit.sources import FolderFiles, Unverified
 
@@ -51,14 +52,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="marin-edits-") as folder:
         lab = Lab.prepare(Path(folder), options.packages, options.parallel)
         print(f"{len(lab.base)} artifacts built in {time.perf_counter() - started:.0f} s", flush=True)
+        together = [edit for edit in chosen if edit.bucket != ALTERED]
         with ThreadPoolExecutor(options.parallel) as pool:
-            outcomes = list(pool.map(lab.ask, chosen))
+            outcomes = list(pool.map(lab.ask, together))
+        outcomes += [lab.ask(edit) for edit in chosen if edit.bucket == ALTERED]  # the others fetch from the same bucket
     seconds = time.perf_counter() - started
     for table in (outcome_table(outcomes), summary_table(outcomes)):
         Console(width=190).print(table)
-    print(f"{seconds:.0f} s")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = f"{seconds:.0f} s, {used.ru_utime + used.ru_stime:.0f} CPU s, {options.parallel} at a time"
+    print(cost)
     if options.note is not None:
-        options.note.write_text(markdown(outcomes, seconds))
+        options.note.write_text(markdown(outcomes, cost))
     if any(outcome.verdict.startswith(("MISSED", "UNEXPECTED", "FAILED")) for outcome in outcomes):
         raise SystemExit(1)
 
@@ -134,15 +139,15 @@ class Lab:
         found = None if self.packages is None else self.packages / package
         return found if found is not None and found.is_dir() else None
 
-    def _moved_bucket(self, edit: Edit, folder: Path) -> list:
-        """The bucket of an edit that changes it: a copy, under its own URL only in what the edit says."""
+    def _moved_bucket(self, edit: Edit, folder: Path) -> list[Operation]:
+        """What an edit does to the bucket: alters a file of it in place, or points the source to a copy with one more file."""
         if not edit.bucket:
             return []
         region = self.folder / "region-a"
         listing = bucket_listing(region)
-        if edit.bucket == "altered":
-            altered = region / "docs-2.jsonl"
-            return [] if not altered.exists() else [lambda root: _alter(altered)]
+        if edit.bucket == ALTERED:
+            return [lambda root: alter(region / "docs-2.jsonl")]
+        assert edit.bucket == GROWN
         shutil.copytree(region, folder / "region-a")
         write_documents(
             folder / "region-a" / "docs-9.jsonl", [f"{text} Once more, in other words." for text in documents()[:7]], 9
@@ -291,7 +296,7 @@ def summary_table(outcomes: list[Outcome]) -> Table:
     return table
 
 
-def markdown(outcomes: list[Outcome], seconds: float) -> str:
+def markdown(outcomes: list[Outcome], cost: str) -> str:
     """The note: the table, every expectation with its reason, the summary."""
     head = [
         "#",
@@ -312,7 +317,7 @@ def markdown(outcomes: list[Outcome], seconds: float) -> str:
     for number, outcome in enumerate(outcomes, 1):
         lines.append("| " + " | ".join([*row(number, outcome), outcome.edit.why]).replace("\n", " ") + " |")
     lines += ["", "| | |", "|---|---|", *(f"| {what} | {count} |" for what, count in summary(outcomes))]
-    return "\n".join([*lines, "", f"{seconds:.0f} s.", ""])
+    return "\n".join([*lines, "", f"{cost}.", ""])
 
 
 def copy_checkout(target: Path, bucket: Path) -> Path:
@@ -374,8 +379,12 @@ def bucket_listing(folder: Path) -> str:
     return listing_digest(folder_listing(loader, trainable=True, what="the bucket"))
 
 
-def _alter(path: Path) -> None:
-    path.write_text(path.read_text().replace("the ", "teh ", 1))
+def alter(path: Path) -> None:
+    """Other bytes, the same size."""
+    text = path.read_text()
+    if "the " not in text:
+        raise ValueError(f"{path} has no word to misspell")
+    path.write_text(text.replace("the ", "teh ", 1))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ READS_DOCUMENTS = frozenset({NORMALIZE, MINHASH, QUALITY, MARKS, DUPLICATES, COR
 USES_TRAINER = frozenset({CHECKPOINT, RESULT, SCORES})
 
 
+GROWN, ALTERED = "grown", "altered"
 TOPICS = '"topics_python", "docs", PSF, "with attribution",'
 
 
@@ -42,7 +43,7 @@ class Edit:
     package: str = ""
     """Folder of another version of a package, below the folder of packages."""
     bucket: str = ""
-    """What happens to the bucket that one source is fetched from: `grown`, `altered`."""
+    """What happens to the bucket that one source is fetched from."""
     workers: int = 1
     known_miss: str = ""
     """Why the lab does not see it; a row with this is reported as a miss."""
@@ -404,7 +405,7 @@ def sources() -> tuple[Edit, ...]:
             (),
             "its line down to the run; other sources' documents are reused",
             rebuilt=below,
-            bucket="grown",
+            bucket=GROWN,
         ),
         Edit(
             "the bucket's URL is another region's",
@@ -418,7 +419,7 @@ def sources() -> tuple[Edit, ...]:
             "source content",
             (),
             "the artifact is what was fetched; nobody asks the bucket again",
-            bucket="altered",
+            bucket=ALTERED,
             known_miss="a folder's pin holds names and sizes, not bytes; only fetching again would tell",
         ),
     )

@@ -44,10 +44,14 @@ class Code:
 
 
 def stage_code(module_name: str) -> Code:
-    """The code of a stage by the name of its module (`Stage.module`), as this checkout and this Python have it."""
+    """The code of a stage by the name of its module (`Stage.module`), as this checkout and this Python have it.
+
+    Files are read once a process, as Python reads them: what runs is what was there when it started.
+    """
     return Code(code_fingerprint(module_name), installed_versions(imported_distributions(module_name)))
 
 
+@cache
 def code_fingerprint(module_name: str) -> str:
     """Digest over `code_closure`: syntax trees of Python, bytes of other files, imported constants; 32 hex characters."""
     closure = code_closure(module_name)
@@ -74,6 +78,7 @@ class Closure:
     constants: Mapping[str, str]
 
 
+@cache
 def code_closure(module_name: str) -> Closure:
     """A module, the packages it lies in, what it imports of the project, and files beside it that it names.
 

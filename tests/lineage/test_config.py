@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.digests import canonical_json
-from lineage.fingerprint import code_fingerprint
 
 
 @dataclass(frozen=True)
@@ -142,28 +141,3 @@ def test_runtime_fields_are_no_identity_and_odd_values_are_refused() -> None:
     assert "path" not in to_jsonable(Tree("n", (), path="/somewhere"))
     with pytest.raises(TypeError, match=r"config\.x is a set"):
         to_jsonable({"x": {1}})
-
-
-def test_a_fingerprint_sees_code_of_helpers_and_not_comments(tmp_path, monkeypatch) -> None:
-    import lineage.fingerprint as fingerprint
-
-    monkeypatch.setattr(fingerprint, "REPOSITORY", tmp_path)
-    (tmp_path / "datakit").mkdir()
-    stage, helper = tmp_path / "datakit" / "stage.py", tmp_path / "datakit" / "helper.py"
-
-    def digest(stage_code: str, helper_code: str) -> str:
-        stage.write_text(stage_code)
-        helper.write_text(helper_code)
-        for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
-            cached.cache_clear()
-        return code_fingerprint("datakit.stage")
-
-    base = digest("from datakit.helper import f\nx = f(1)\n", "def f(n):\n    return n\n")
-    assert (
-        digest('"""Doc."""\nfrom datakit.helper import f\n\nx = f( 1 )  # why\n', 'def f(n):\n    """D."""\n    return n\n')
-        == base
-    )
-    assert digest("from datakit.helper import f\nx = f(1)\n", "def f(n):\n    return n + 1\n") != base
-    assert digest("from datakit.helper import f\nx = f(2)\n", "def f(n):\n    return n\n") != base
-    for cached in (fingerprint._module_path, fingerprint._facts, fingerprint._syntax):
-        cached.cache_clear()
