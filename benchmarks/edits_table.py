@@ -134,7 +134,7 @@ def refactors() -> tuple[Edit, ...]:
         "flagged: every stage stands on it; evidence clears it",
     )
     return (
-        Edit("local variable renamed in minhash.py", "refactor", rename, plain, flagged=frozenset({MINHASH, DUPLICATES})),
+        Edit("local variable renamed in minhash.py", "refactor", rename, plain, flagged=frozenset({MINHASH})),
         Edit("function extracted in quality.py", "refactor", extract, plain, flagged=frozenset({QUALITY})),
         Edit("function moved: normalize.py -> record.py", "refactor", move, plain, flagged=frozenset({NORMALIZE})),
         Edit(
@@ -241,7 +241,7 @@ def fixes() -> tuple[Edit, ...]:
             "bug fix",
             (shift,),
             "flagged; evidence finds the difference",
-            flagged=frozenset({MINHASH, DUPLICATES}),
+            flagged=frozenset({MINHASH}),
             differs=frozenset({MINHASH}),
         ),
         Edit(
