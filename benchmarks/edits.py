@@ -63,7 +63,7 @@ def main() -> None:
     print(cost)
     if options.note is not None:
         options.note.write_text(markdown(outcomes, cost))
-    if any(outcome.verdict.startswith(("MISSED", "UNEXPECTED", "FAILED")) for outcome in outcomes):
+    if any(outcome.verdict.startswith(("MISSED", "REFUSED", "UNEXPECTED", "FAILED")) for outcome in outcomes):
         raise SystemExit(1)
 
 

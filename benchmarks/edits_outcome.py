@@ -62,8 +62,10 @@ class Outcome:
     def verdict(self) -> str:
         if self.problem:
             return self.problem
+        known = f" (known: {self.edit.known_miss})" if self.edit.known_miss else ""
+        if refused := self.names(status="refused"):
+            return f"REFUSED{known}: {', '.join(sorted(self.stages(refused)))}"
         if self.silent_misses:
-            known = f" (known: {self.edit.known_miss})" if self.edit.known_miss else ""
             return f"MISSED{known}: {', '.join(sorted(self.stages(self.silent_misses)))}"
         compared = {
             "rebuilt": (self.edit.rebuilt, self.stages(self.made)),

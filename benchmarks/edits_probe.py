@@ -44,7 +44,7 @@ def main(question_path: str, answer_path: str) -> None:
 
 
 def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store) -> dict[str, Any]:
-    """What becomes of one node: `status` reused, rebuilt, would_run (a job) or behind (a job that would run)."""
+    """What becomes of one node: `status` reused, rebuilt, refused, would_run (a job), behind (one of those)."""
     found: dict[str, Any] = {"stage": node.stage.name, "key": "/".join(node.key)}
     may_run = node.stage.job is None or question["base"] or node.stage.name in question["jobs"]
     try:
@@ -54,7 +54,10 @@ def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store) -
             return found | {"status": "behind"}
         if not may_run:
             return found | {"status": "would_run"}
-        made = build(store, node).artifact
+        try:
+            made = build(store, node).artifact
+        except ValueError as refusal:
+            return found | {"status": "refused", "detail": str(refusal)}
         return found | {"status": "rebuilt", "data_version": made.data_version}
     found |= {"status": "reused", "data_version": artifact.data_version}
     drift = drift_of(artifact, stage_code(node.stage.module))
