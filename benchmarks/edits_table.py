@@ -382,7 +382,7 @@ def recipe_values() -> tuple[Edit, ...]:
             "recipe",
             (swap("recipes/sources.py", 'Records("jsonl"), "web"', 'Records("jsonl"), "docs"'),),
             "the domain is a fact of normalized and corpus that evaluations go by; the same tokens stop it above training",
-            known_miss="the caches came out equal, so mixture and run stay; the audit looks for the corpora that they were made from",
+            known_miss="equal caches keep the mixture, and the audit looks for the corpora that it was made from",
             rebuilt=frozenset(
                 {RAW, NORMALIZE, MINHASH, QUALITY, MARKS, DUPLICATES, CORPUS, TOKENIZER, CACHE, RESULT, AUDIT, REPORT}
             ),
