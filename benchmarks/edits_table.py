@@ -382,7 +382,6 @@ def recipe_values() -> tuple[Edit, ...]:
             "recipe",
             (swap("recipes/sources.py", 'Records("jsonl"), "web"', 'Records("jsonl"), "docs"'),),
             "the domain is a fact of normalized and corpus that evaluations go by; the same tokens stop it above training",
-            known_miss="equal caches keep the mixture, and the audit looks for the corpora that it was made from",
             rebuilt=frozenset(
                 {RAW, NORMALIZE, MINHASH, QUALITY, MARKS, DUPLICATES, CORPUS, TOKENIZER, CACHE, RESULT, AUDIT, REPORT}
             ),
@@ -422,7 +421,7 @@ def sources() -> tuple[Edit, ...]:
             (),
             "the artifact is what was fetched; nobody asks the bucket again",
             bucket=ALTERED,
-            known_miss="a folder's pin holds names and sizes, not bytes; only fetching again would tell",
+            known_miss="what was fetched is kept and nobody asks the bucket again; fetching it again is refused",
         ),
     )
 

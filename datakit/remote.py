@@ -7,18 +7,22 @@ a shard of the artifact: a killed stage fetches only what is missing, and a larg
 import gzip
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
 
 import fsspec
+import xxhash
 
 from datakit.download import download
 from datakit.file_choice import choose
 from datakit.sources import Commit, FolderFiles, HttpFile, HttpFiles, HttpListing, HubFiles, Source, Unverified
-from lineage.digests import identity_digest
+from lineage.digests import READ_BYTES, identity_digest
 from lineage.store import Writer
 
+CONTENT_MARKS = ("md5Hash", "ETag", "etag")
+"""What listings of buckets tell of a file's content (gcsfs, s3fs), the best first: an MD5 is the same in every region."""
 type RemoteLoader = HubFiles | HttpFiles | HttpListing | FolderFiles
 
 
@@ -33,8 +37,8 @@ def fetch_remote(out: Writer, source: Source, loader: RemoteLoader, files: str) 
         out.extra["commit"] = listed[0].commit
         function, tasks = _fetch_hub, {_shard(f.path): (f, partial / _shard(f.path), files) for f in listed}
     elif isinstance(loader, FolderFiles):
-        sizes = _pinned_folder(loader, source, what)
-        function, tasks = _fetch_folder, {_shard(name): (loader.url, name, size, files) for name, size in sizes.items()}
+        found = _pinned_folder(loader, source, what)
+        function, tasks = _fetch_folder, {_shard(f.name): (loader.url, f.name, f.size, files) for f in found}
     else:
         listing = isinstance(loader, HttpListing)
         http = _listed(loader, source, out.store.downloads) if listing else _pinned_files(loader, what)
@@ -65,7 +69,16 @@ def _pinned_files(loader: HttpFiles, what: str) -> tuple[HttpFile, ...]:
     return loader.files
 
 
-def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> dict[str, int]:
+@dataclass(frozen=True)
+class FolderFile:
+    """A file below a folder: its name from there, its size in bytes, and a mark of its content."""
+
+    name: str
+    size: int
+    content: str
+
+
+def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> tuple[FolderFile, ...]:
     found = folder_listing(loader, trainable=source.trainable, what=what)
     digest = listing_digest(found)
     pinned = verified(loader.listing, what, f"listing (this one is {digest})")
@@ -74,17 +87,31 @@ def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> dict[str, 
     return found
 
 
-def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> dict[str, int]:
-    """Name below the folder -> size in bytes, of the files that the globs name, in name order."""
+def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[FolderFile, ...]:
+    """The files that the globs name, in name order.
+
+    A bucket tells a file's MD5 or entity tag with its listing; where none is told (a local folder) the file is read.
+    """
     system, root = fsspec.core.url_to_fs(loader.url)
-    sizes = {path.removeprefix(root).lstrip("/"): entry["size"] for path, entry in system.find(root, detail=True).items()}
-    chosen = choose(sizes, loader.globs, loader.exclude, trainable=trainable, what=f"{what}, folder {loader.url}")
-    return {name: sizes[name] for name in chosen}
+    entries = {path.removeprefix(root).lstrip("/"): entry for path, entry in system.find(root, detail=True).items()}
+    chosen = choose(entries, loader.globs, loader.exclude, trainable=trainable, what=f"{what}, folder {loader.url}")
+    return tuple(FolderFile(name, int(entries[name]["size"]), _content(system, entries[name])) for name in chosen)
 
 
-def listing_digest(sizes: Mapping[str, int]) -> str:
-    """Digest of names and sizes: what a `FolderFiles` is pinned by."""
-    return identity_digest([[name, sizes[name]] for name in sorted(sizes)])
+def _content(system: fsspec.AbstractFileSystem, entry: Mapping[str, object]) -> str:
+    told = next((str(entry[mark]) for mark in CONTENT_MARKS if entry.get(mark)), None)
+    if told is not None:
+        return told
+    state = xxhash.xxh3_128()
+    with system.open(str(entry["name"]), "rb") as stream:
+        while piece := stream.read(READ_BYTES):
+            state.update(piece)
+    return state.hexdigest()
+
+
+def listing_digest(files: Sequence[FolderFile]) -> str:
+    """Digest of names, sizes and contents: what a `FolderFiles` is pinned by."""
+    return identity_digest([[f.name, f.size, f.content] for f in sorted(files, key=lambda f: f.name)])
 
 
 def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpFile, ...]:

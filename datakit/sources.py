@@ -144,7 +144,7 @@ class FolderFiles:
     url: str
     globs: tuple[str, ...]
     listing: str | Unverified
-    """Digest of the names and sizes (`datakit.remote.folder_listing`). Contents make the data version."""
+    """Digest of the names and contents (`datakit.remote.folder_listing`): a file that is altered in place is refused."""
 
     exclude: tuple[str, ...] = ()
 

@@ -124,9 +124,10 @@ def audit(
     out.record(rows_in=statuses.height, rows_out=table.height)
 
 
-AUDIT = Stage("evals.audit", "4", audit)
+AUDIT = Stage("evals.audit", "5", audit)
 """2: refuses evidence with holes, joins by lineage and not by name, counts held-out, says the verdict at the step; 3: follows
-warm starts, leg by leg; 4: what it changed in the scores, sources, how good the scan is, digests, pages."""
+warm starts, leg by leg; 4: what it changed in the scores, sources, how good the scan is, digests, pages; 5: an item is quoted
+where it is like the document, and corpora made again with equal train documents are those of the caches."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from evals.items import ITEMS_FILE
+from lineage.digests import identity_digest
 from lineage.order import DataOrder
 from lineage.store import Artifact
 
@@ -55,7 +56,7 @@ def gather_matches(
             raise ValueError(f"{corpus.name}: none of the {len(contamination)} given marks describe its documents; add them")
         matches = pl.concat([pl.read_parquet(m.files("matches.parquet")[0]) for m in marks]).unique()
         fates = document_fates(corpus, matches["id"].unique().sort())
-        for component in components.get(corpus.data_version, [""]):
+        for component in components.get(_trained_bytes(corpus), [""]):
             _check_cache(order, component, fates)
             trained = (pl.col("fate") == TRAIN) & (component != "")
             joined = matches.join(fates, on="id").with_columns(
@@ -69,15 +70,26 @@ def gather_matches(
 
 
 def _components(mixture: Artifact, order: DataOrder, corpora: Sequence[Artifact]) -> dict[str, list[str]]:
-    """Components of the mixture by the data version of the corpus that their cache holds."""
-    given = {corpus.data_version for corpus in corpora}
+    """Components of the mixture by the train documents of the corpus that their cache holds.
+
+    Not by the corpus: one that was made again (other held-out documents, another domain) gives an equal cache where its train
+    documents are the same bytes, and then the mixture rightly stays bound to the cache that there was.
+    """
+    given = {_trained_bytes(corpus) for corpus in corpora}
     found: dict[str, list[str]] = {}
     for name, cache in zip(order.names, mixture.store.parents(mixture), strict=True):
         corpus = cache.input("corpus")
-        if corpus.data_version not in given:
+        if _trained_bytes(corpus) not in given:
             raise ValueError(f"component {name} of {mixture.name} holds {corpus.name}, which the audit was not given; add it")
-        found.setdefault(corpus.data_version, []).append(name)
+        found.setdefault(_trained_bytes(corpus), []).append(name)
     return found
+
+
+def _trained_bytes(corpus: Artifact) -> str:
+    """Digest of a source's identity and its train documents: what a token cache is made from. Two sources may share documents,
+    and are told apart by their name in the manifest's key and partition."""
+    train = [[entry.path, entry.digest] for entry in corpus.manifest.files if entry.path.startswith(f"{TRAIN}/")]
+    return identity_digest([list(corpus.spec.key), corpus.spec.partition, sorted(train)])
 
 
 def document_fates(corpus: Artifact, ids: pl.Series) -> pl.DataFrame:

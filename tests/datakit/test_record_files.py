@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.raw import RAW
 from datakit.readers import read_file
 from datakit.record import Record, Unreadable
-from datakit.remote import listing_digest
+from datakit.remote import FolderFile, listing_digest
 from datakit.sources import EndsWith, FolderFiles, OneOf, Records, Source
 from lineage.plan import Node, build
 from lineage.store import Store
@@ -137,7 +138,9 @@ def test_documents_come_out_of_a_folder_with_every_drop_counted(tmp_path: Path) 
     content = encoded("zstd", rows) + encoded("zstd", [{"id": "3", "text": 5, "language": "English"}])
     (files / "a.jsonl.zst").write_bytes(content)
     format = Records("jsonl", only=(OneOf("language", ("English",)),))
-    loader = FolderFiles(str(files), ("*",), listing_digest({"a.jsonl.zst": len(content)}))
+    loader = FolderFiles(
+        str(files), ("*",), listing_digest([FolderFile("a.jsonl.zst", len(content), xxhash.xxh3_128_hexdigest(content))])
+    )
     store = Store(str(tmp_path / "store"))
     raw = Node(("raw",), "s", RAW, Source("s", loader, format, "prose", "MIT", "none", 1.0))
     build(store, raw)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import xxhash
 from http_site import Site, serving
 
 from datakit.raw import RAW
-from datakit.remote import folder_listing, listing_digest
+from datakit.remote import FolderFile, folder_listing, listing_digest
 from datakit.sources import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
 from lineage.plan import Node, build
 from lineage.store import Artifact, Store
@@ -105,24 +106,45 @@ def folder(root: Path) -> Path:
     return root
 
 
+def mirrored(files: dict[str, bytes]) -> list[FolderFile]:
+    """What a listing that tells no content gives of files: they were read."""
+    return [FolderFile(name, len(content), xxhash.xxh3_128_hexdigest(content)) for name, content in files.items()]
+
+
+def test_a_bucket_that_tells_of_contents_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe({"/told/a.jsonl": b"a"})
+    found = system.find("told", detail=True)
+    entry = next(iter(found.values())) | {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg==", "etag": "CJ"}
+    monkeypatch.setattr(type(system), "find", lambda *_, **__: {"/told/a.jsonl": entry})
+    monkeypatch.setattr(type(system), "_open", lambda *_, **__: pytest.fail("the file was read"))
+    loader = FolderFiles("memory://told", ("*",), UNKNOWN)
+    assert folder_listing(loader, trainable=True, what="s") == (FolderFile("a.jsonl", 1, "1B2M2Y8AsgTpgAmY7PhCfg=="),)
+
+
 def test_a_folder_is_pinned_by_its_listing(tmp_path: Path) -> None:
     root = folder(tmp_path / "texts")
     unpinned = FolderFiles(str(root), ("*.jsonl",), UNKNOWN, ("test*",))
     listing = listing_digest(folder_listing(unpinned, trainable=True, what="s"))
-    assert listing == listing_digest({"deep/b.jsonl": 2, "a.jsonl": 1})
+    assert listing == listing_digest(mirrored({"deep/b.jsonl": b"bb", "a.jsonl": b"a"}))
     with pytest.raises(ValueError, match=rf"its listing \(this one is {listing}\) is unverified"):
         fetched(tmp_path / "store", unpinned)
     pinned = FolderFiles(str(root), ("*.jsonl",), listing, ("test*",))
     assert contents(fetched(tmp_path / "store", pinned)) == {"a.jsonl": b"a", "deep/b.jsonl": b"bb"}
-    (root / "new.jsonl").write_text("d")
+    (root / "a.jsonl").write_text("A")  # as many bytes, others
     with pytest.raises(ValueError, match=f"changed: their listing is .* not {listing}"):
         fetched(tmp_path / "other", pinned)
+    (root / "a.jsonl").write_text("a")
+    (root / "new.jsonl").write_text("d")
+    with pytest.raises(ValueError, match=f"changed: their listing is .* not {listing}"):
+        fetched(tmp_path / "another", pinned)
 
 
 def test_any_fsspec_address_is_a_folder(tmp_path: Path) -> None:
     system = fsspec.filesystem("memory")
     system.pipe({"/bucket/texts/a.jsonl": b"a", "/bucket/texts/deep/b.jsonl": b"bb", "/bucket/other/c.jsonl": b"c"})
-    loader = FolderFiles("memory://bucket/texts", ("*.jsonl",), listing_digest({"a.jsonl": 1, "deep/b.jsonl": 2}))
+    listing = listing_digest(mirrored({"a.jsonl": b"a", "deep/b.jsonl": b"bb"}))
+    loader = FolderFiles("memory://bucket/texts", ("*.jsonl",), listing)
     assert contents(fetched(tmp_path, loader)) == {"a.jsonl": b"a", "deep/b.jsonl": b"bb"}
 
 

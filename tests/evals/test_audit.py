@@ -110,6 +110,8 @@ def write_corpus(out: Writer, config: Source, normalized: Artifact, contaminatio
         (out.folder / split).mkdir()
         frame = pl.DataFrame({"id": [d.id for d in docs if d.fate == split], "text": [d.text for d in docs if d.fate == split]})
         frame.cast(pl.String).write_parquet(out.folder / split / "part-00000-of-00001.parquet")
+    if config.lie == "made again":  # no lie: files that no cache is made from
+        (out.folder / "more.txt").write_text("another corpus, of the same train documents")
     rows = [(doc.id, doc.fate) for doc in docs if doc.fate not in ("train", "heldout")]
     schema = {"id": pl.String, "reason": pl.String}
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(out.folder / "dropped.parquet")
@@ -289,6 +291,17 @@ def test_a_component_named_otherwise_than_its_source_is_not_missed(tmp_path: Pat
     made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak(component="crawl")), step=40))
     assert made.manifest.extra["audit"]["verdict"] == "contaminated"
     assert set(pl.read_parquet(made.files("exposures.parquet")[0])["component"]) == {"books", "crawl"}
+
+
+def test_corpora_made_again_with_the_same_train_documents_are_those_of_the_caches(tmp_path: Path) -> None:
+    """Early cutoff keeps the mixture bound to the caches of the corpora before: the audit knows both for the same documents."""
+    before = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
+    again = run_audit(tmp_path, audit_node(ITEMS, (replace(BOOKS, lie="made again"), with_leak(lie="made again")), step=40))
+    assert again.input("checkpoint").data_version == before.input("checkpoint").data_version
+    assert again.input("corpora.0").data_version != before.input("corpora.0").data_version
+    assert again.manifest.extra["audit"]["verdict"] == "contaminated"
+    tables = [pl.read_parquet(made.files("exposures.parquet")[0]) for made in (before, again)]
+    assert tables[0].equals(tables[1])
 
 
 def test_the_worst_matches_quote_the_text_and_the_steps(tmp_path: Path) -> None:
