@@ -3,9 +3,9 @@ SHELL := /bin/sh
 export DAGSTER_HOME := $(CURDIR)
 export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
-PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions
+PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions scenarios
 
-.PHONY: help setup ferry ui test check format lock clean
+.PHONY: help setup ferry bison ui test check format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,6 +15,9 @@ setup: ## Build .venv from the lock file (only a Python 3.12 is needed)
 
 ferry: setup ## Materialize today's smoke ferry and show what it did
 	@./marin ferry
+
+bison: setup ## Replay the Bison incident: a leaked test set, a stale cache, the audit, two shuffles (some minutes)
+	@$(PY) -m scenarios bison
 
 ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 	@mkdir -p .marin/dagster

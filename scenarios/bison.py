@@ -1,0 +1,64 @@
+"""The Bison incident, replayed through the lab's real parts (docs/recipes/replay_the_incident.md).
+
+A math bundle brings GSM8K test items into a cooldown (Bison). The file is dropped, and the question is what still holds it:
+by Marin's identity rules everything, silently; here the caches are flagged, training is refused, the audit names items and
+steps, and a second cooldown from the same checkpoint (Mantis) is clean.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+
+from lineage.jobs import Launcher
+from lineage.plan import resolve
+from lineage.store import Store
+from scenarios import nodes
+from scenarios.evidence import Evidence, Teller
+from scenarios.incident import as_it_happened, in_this_lab, under_marins_rules
+from scenarios.judgement import Difference, audit_bison, audit_mantis, draw_histories, measure_surprisal
+from scenarios.scale import Scale
+from scenarios.shuffles import PhaseShift, shift_phases
+from scenarios.surprisal import Measured
+from scenarios.world import World, new_world
+
+LINEAGE_PAGE = "lineage.html"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay leaves: its evidence, and the numbers behind it."""
+
+    world: World
+    evidence: tuple[Evidence, ...]
+    reads: pl.DataFrame
+    """item_id, leg, component, id, step, row: when Bison read the leaked items."""
+    moved: pl.DataFrame
+    measured: Measured
+    differences: tuple[Difference, ...]
+    phase_shift: PhaseShift
+
+
+def replay(folder: Path, store: Store, scale: Scale, suite_source: str, launcher: Launcher, console: Console) -> Replay:
+    """Play every act in a new folder. Expectations that fail are in the evidence; errors of the lab's parts rise."""
+    teller = Teller(console, [])
+    world = new_world(folder, store, scale, suite_source, launcher, teller)
+    bison = as_it_happened(world)
+    reads = audit_bison(world, bison)
+    under_marins_rules(world)
+    moved = in_this_lab(world, bison)
+    world.make(nodes.cooldown_mixture(world.after, "bison", "linear"))
+    [twin] = world.make(nodes.bison(world.after, "bison-clean"))
+    mantis = audit_mantis(world)
+    base = resolve(store, nodes.base(world.before))
+    checkpoints = {"base": base, "bison": bison, "clean twin": twin, "mantis": mantis}
+    measured, differences = measure_surprisal(world, checkpoints)
+    of_bison, of_mantis = nodes.bison(world.before), nodes.mantis(world.after)
+    audits = [
+        resolve(store, nodes.audit(world.before, of_bison)),
+        resolve(store, nodes.audit(world.after, of_mantis)),
+    ]
+    draw_histories(world, audits, folder / LINEAGE_PAGE)
+    phase_shift = shift_phases(world)
+    return Replay(world, tuple(teller.kept), reads, moved, measured, tuple(differences), phase_shift)

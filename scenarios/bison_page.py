@@ -1,0 +1,93 @@
+"""The page of a replay, `bison.html`: evidence, tables, pictures and the lineage, one file that needs no network."""
+
+import html
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from evals.report_page import Table, image, page
+from scenarios.bison import LINEAGE_PAGE, Replay
+from scenarios.bison_plots import composition_png, losses_png, reads_png, surprisal_png
+from scenarios.evidence import failures
+from scenarios.judgement import answer
+from scenarios.surprisal import FORMS, bits_per_byte
+
+PAGE = "bison.html"
+MARKS = {True: "holds", False: "FAILS", None: "measured"}
+LINEAGE_HEIGHT = 720
+
+
+def write_page(replay: Replay) -> Path:
+    """Write `bison.html` into the replay's folder, under that name only once it is whole."""
+    path = replay.world.folder / PAGE
+    with tempfile.TemporaryDirectory() as folder:
+        text = page("The Bison incident, replayed", _facts(replay), _sections(replay, Path(folder)))
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(text, encoding="utf-8")
+    return scratch.replace(path)
+
+
+def _facts(replay: Replay) -> dict[str, str]:
+    expected = [each for each in replay.evidence if each.holds is not None]
+    failed = failures(replay.evidence)
+    [own] = [each.difference for each in replay.differences if (each.form, each.group) == ("OLMES", "leaked")]
+    return {
+        "expectations that hold": f"{len(expected) - len(failed)} of {len(expected)}",
+        "leaked items that the audit names": f"{replay.reads['item_id'].n_unique()} of {len(replay.world.leaked)}",
+        "reads of them by Bison": f"{replay.reads.height:,}",
+        "bits per byte, OLMES form, Bison minus clean twin": str(own),
+    }
+
+
+def _sections(replay: Replay, folder: Path) -> list[tuple[str, str]]:
+    rows = [(each.act, MARKS[each.holds], each.claim, each.found) for each in replay.evidence]
+    reads, surprisal = folder / "reads.png", folder / "surprisal.png"
+    reads_png(replay.reads, replay.world.scale.cooldown_steps, reads)
+    surprisal_png(replay.differences, surprisal)
+    lineage = (replay.world.folder / LINEAGE_PAGE).read_text(encoding="utf-8")
+    style = f"width:100%;height:{LINEAGE_HEIGHT}px;border:1px solid #d8dde6"
+    frame = f'<iframe title="lineage" style="{style}" srcdoc="{html.escape(lineage)}"></iframe>'
+    moved = Table(("artifact", "address before the fix", "address after it"), replay.moved.rows())
+    return [
+        ("What was claimed and what was found", Table(("act", "", "claim", "found"), rows).html()),
+        ("Addresses of the bundle's artifacts", moved.html()),
+        ("When Bison read the leaked items", image(reads)),
+        ("Surprisal of GSM8K's answers", _surprisal(replay) + image(surprisal)),
+        ("The linear permutation on data in blocks", _shuffles(replay, folder)),
+        ("Both histories", frame),
+    ]
+
+
+def _surprisal(replay: Replay) -> str:
+    """Every checkpoint in both forms; the paired differences are in the picture and in the evidence."""
+    num_leaked = len(replay.world.leaked)
+    rows = []
+    for (name, form), each in replay.measured.items():
+        is_leaked = np.arange(len(each.bits)) < num_leaked
+        for group, which in (("leaked", is_leaked), ("control", ~is_leaked)):
+            rows.append((name, form, group, str(bits_per_byte(each, which)), str(int(which.sum()))))
+    heads = ("checkpoint", "form", "items", "bits per byte of the answer (95 %)", "n")
+    [lm_eval] = [each.difference for each in replay.differences if (each.form, each.group) == ("lm-eval", "leaked")]
+    told = (
+        f"Forms: {', '.join(FORMS)}, each after the question alone, with no example before it. Leaked items were in test.json, "
+        "control items nowhere. The retrospective blames Bison's GSM8K score on surprise at lm-eval's tags. Is Bison here more "
+        f"surprised than its clean twin by lm-eval's text of the leaked items? {answer(lm_eval)}."
+    )
+    return f"<p>{html.escape(told)}</p>" + Table(heads, rows, frozenset({"n"})).html()
+
+
+def _shuffles(replay: Replay, folder: Path) -> str:
+    shift = replay.phase_shift
+    composition = folder / "composition.png"
+    composition_png(shift, composition)
+    told = (
+        "Shares of the blocks by window of training, for the worst of the keys under the linear permutation. Chance is drawing "
+        "without replacement: a ratio of 1. Below it a shuffle spreads the blocks more evenly than chance, above it in phases."
+    )
+    parts = [f"<p>{html.escape(told)}</p>", image(composition)]
+    if shift.traversals["linear"].losses is not None:
+        losses = folder / "losses.png"
+        losses_png(shift, losses)
+        parts.append(image(losses))
+    return "".join(parts)

@@ -1,0 +1,42 @@
+"""Evidence: what a scenario claims, what it found, and whether the two agree."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One line of a scenario's report. `holds` is None for a measurement that nobody expected anything of."""
+
+    act: str
+    claim: str
+    found: str
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Prints evidence as it comes and keeps it."""
+
+    console: Console
+    kept: list[Evidence]
+
+    def act(self, name: str) -> None:
+        self.console.rule(f"[bold]{escape(name)}", align="left")
+
+    def say(self, act: str, claim: str, found: str, holds: bool | None = None) -> None:
+        """Keep and print one piece of evidence."""
+        evidence = Evidence(act, claim, found, holds)
+        self.kept.append(evidence)
+        mark = {True: "[green]holds[/]   ", False: "[red]FAILS[/]   ", None: "measured"}[holds]
+        self.console.print(f"{mark} {escape(claim)}", soft_wrap=True, highlight=False)
+        for line in found.splitlines():
+            self.console.print(f"         [dim]{escape(line)}[/]", soft_wrap=True, highlight=False)
+
+
+def failures(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """What was expected and is not so."""
+    return [each for each in evidence if each.holds is False]

@@ -1,0 +1,156 @@
+"""Acts 3 to 5: the audit of Bison, what the leak did to its surprisal, Mantis, and both histories in one picture."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from evals.audit_evidence import STANDING_TIERS
+from evals.evaluate import open_tokenizer
+from lineage.plan import resolve
+from lineage.store import Artifact
+from marin_assets.lineage_picture import html_page
+from scenarios import nodes
+from scenarios.surprisal import (
+    FORMS,
+    Estimate,
+    Measured,
+    bits_per_byte,
+    measure_all,
+    paired_difference,
+    paired_tag_difference,
+)
+from scenarios.witness import READ, asked_reads, audited_reads, logged_reads
+from scenarios.world import World
+from trainer.scoring import load_scorer
+
+AUDITED, SURPRISED, MANTIS, PICTURE = (
+    "3a The audit of Bison", "3b Surprisal, Bison against its clean twin", "4 Mantis", "5 Both histories",
+)  # fmt: skip
+LISTED = 6
+
+
+def audit_bison(world: World, bison: Artifact) -> pl.DataFrame:
+    """Act 3a: which items, read at which steps, by three ways that share no code but the data order. Returns the reads."""
+    say = world.teller.say
+    world.teller.act(AUDITED)
+    [audit] = world.make(nodes.audit(world.before, nodes.bison(world.before)))
+    summary = audit.manifest.extra["audit"]
+    found = set(_matched(audit)["item_id"])
+    leaked = {item.item_id for item in world.leaked}
+    say(AUDITED, "the audit calls Bison contaminated, and names every item of test.json",
+        f"verdict {summary['verdict_at_step']}; {len(found & leaked)} of {len(leaked)} leaked items named, "
+        f"{len(found - leaked)} others; {summary['verified_exposures']} reads found again in their batches",
+        summary["verdict_at_step"] == "contaminated" and leaked <= found)  # fmt: skip
+    reads = audited_reads(audit)
+    say(AUDITED, "it says at which steps each was seen", _listed(reads), set(reads["item_id"]) == found)
+    asked = asked_reads(bison, [item for item in (*world.leaked, *world.control) if item.item_id in found])
+    listed = reads.filter(pl.col("item_id").is_in(asked["item_id"].unique().implode()))
+    logged = logged_reads(bison, reads["id"].unique().to_list())
+    agree = asked.equals(listed) and logged.equals(reads.select(READ).unique().sort(READ))
+    say(AUDITED, "`marin exposure` and a log of every batch, read forward, name the same reads",
+        f"{reads.height:,} reads audited, {asked.height:,} asked for, {logged.height:,} (document, row) pairs logged",
+        agree)  # fmt: skip
+    return reads
+
+
+def _matched(audit: Artifact) -> pl.DataFrame:
+    """Items with a standing match among the documents that were trained on, and seen by a step."""
+    table = pl.read_parquet(audit.files("items.parquet")[0])
+    return table.filter(pl.col("tier_after").is_in(STANDING_TIERS) & (pl.col("num_exposures") > 0))
+
+
+def _listed(reads: pl.DataFrame) -> str:
+    by_item = reads.group_by("item_id").agg(pl.col("step").unique().sort()).sort("item_id")
+    lines = [
+        f"gsm8k/{item}: {len(steps)} steps, {', '.join(map(str, steps[:LISTED]))}{', ...' if len(steps) > LISTED else ''}"
+        for item, steps in by_item.head(LISTED).iter_rows()
+    ]
+    return "\n".join([*lines, f"... {by_item.height} items in all" if by_item.height > LISTED else ""]).strip()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Bison minus its clean twin on one form of one group of items."""
+
+    form: str
+    group: str
+    bison: Estimate
+    twin: Estimate
+    difference: Estimate
+
+
+def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tuple[Measured, list[Difference]]:
+    """Act 3b: bits per byte of the answers in both forms. Only the leak's own form must show it, the other is as it is."""
+    say = world.teller.say
+    world.teller.act(SURPRISED)
+    tokenizer, start = open_tokenizer(resolve(world.store, nodes.tokenizer(world.before)))
+    items = [*world.leaked, *world.control]
+    scorers = {name: load_scorer(checkpoint) for name, checkpoint in checkpoints.items()}
+    measured = measure_all(scorers, tokenizer, start, items)
+    groups = {"leaked": np.arange(len(items)) < len(world.leaked), "control": np.arange(len(items)) >= len(world.leaked)}
+    differences = [
+        Difference(
+            form,
+            group,
+            bits_per_byte(measured["bison", form], which),
+            bits_per_byte(measured["clean twin", form], which),
+            paired_difference(measured["bison", form], measured["clean twin", form], which),
+        )
+        for form in FORMS
+        for group, which in groups.items()
+    ]
+    for each in differences:
+        told = f"bison {each.bison}, clean twin {each.twin}, difference {each.difference} bits per byte (95 %)"
+        own = (each.form, each.group) == ("OLMES", "leaked")
+        claim = f"{each.form} form, {each.group} items" + (": the leak shows, Bison is surprised less" if own else "")
+        say(SURPRISED, claim, told, each.difference.high < 0 if own else None)
+    for group, which in groups.items():
+        tags = paired_tag_difference(measured["bison", "lm-eval"], measured["clean twin", "lm-eval"], which)
+        say(SURPRISED, f"lm-eval form, {group} items, calculator tags alone", f"difference {tags} bits a tag token (95 %)")
+    [lm_eval] = [each.difference for each in differences if (each.form, each.group) == ("lm-eval", "leaked")]
+    say(SURPRISED, "is Bison more surprised than the clean twin by lm-eval's text of the leaked items?", answer(lm_eval))
+    cut = sum(each.truncated for each in measured.values())
+    say(SURPRISED, "prompts cut to fit the context", f"{cut} of {len(measured) * len(items)}")
+    return measured, differences
+
+
+def answer(difference: Estimate) -> str:
+    """Yes, no or not shown, by the interval."""
+    if difference.low > 0:
+        return f"yes, by {difference} bits per byte"
+    if difference.high < 0:
+        return f"no: it is surprised less, by {difference} bits per byte"
+    return f"not shown either way: {difference} bits per byte"
+
+
+def audit_mantis(world: World) -> Artifact:
+    """Act 4: the same warm start, the clean mix, the default permutation."""
+    say = world.teller.say
+    world.teller.act(MANTIS)
+    of = nodes.mantis(world.after)
+    mantis, audit, base = world.make(of, nodes.audit(world.after, of), nodes.base(world.before))
+    summary = audit.manifest.extra["audit"]
+    same = mantis.input("start").spec.address == base.spec.address
+    say(MANTIS, "Mantis starts from the checkpoint that Bison started from", mantis.input("start").name, same)
+    shuffles = [resolve(world.store, node.inputs["mixture"]).manifest.extra["mixture"]["shuffle"]  # pyrefly: ignore
+                for node in (nodes.bison(world.before), of)]  # fmt: skip
+    say(MANTIS, "and reads by another permutation", " > ".join(shuffles), shuffles == ["linear", "splitmix"])
+    told = f"verdict {summary['verdict']}; {summary['counts']['matched_after']} items matched of {summary['counts']['items']:,}"
+    say(MANTIS, "its audit is clean", told, summary["verdict"] == "clean")
+    return mantis
+
+
+def draw_histories(world: World, ends: Sequence[Artifact], path: Path) -> list[Artifact]:
+    """Act 5: everything above both audits, once each, as one page."""
+    world.teller.act(PICTURE)
+    walked = {a.spec.address: a for end in ends for a in world.store.walk_up(end)}
+    artifacts = list(walked.values())
+    path.write_text(html_page(artifacts, "Bison and Mantis: two histories of one base"), encoding="utf-8")
+    starts = {a.name: a.input("start").name for a in artifacts if any(ref.name == "start" for ref in a.spec.inputs)}
+    both = len(starts) == 2 and len(set(starts.values())) == 1
+    told = "; ".join(f"{start} > {name}" for name, start in starts.items())
+    world.teller.say(PICTURE, f"one picture holds both: {path.name}, {len(artifacts)} artifacts", told, both)
+    return artifacts

@@ -1,0 +1,163 @@
+"""The replay's artifacts to be, as nodes over the lab's own stages: two cooldowns of one base, and what goes into them.
+
+A `Recipe` is what the lab declares on a day. The day of the fix is the same recipe with one file fewer in its bundle, so the
+same names mean other artifacts from then on, which is the whole point.
+"""
+
+from dataclasses import dataclass
+
+from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.corpus import CORPUS, CorpusConfig
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.minhash import MINHASH, MinHashConfig
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality import QUALITY, quality_config
+from datakit.raw import RAW
+from datakit.remote import folder_listing, listing_digest
+from datakit.sources import FolderFiles, Records, Source, Unverified
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokenizer import TOKENIZER, TokenizerConfig
+from evals.audit import AUDIT, AuditConfig
+from evals.suites import SUITE, SuiteConfig
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.permutation import Shuffle
+from lineage.plan import Node
+from recipes.lines import source_config
+from recipes.suites import suite_config, suite_raw_source
+from scenarios.scale import Scale
+from trainer.config import RunSpec
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+
+BUNDLE = "dolmino_math"
+POLICY = "gsm8k"
+MIXTURE_SEED = 17
+COOLDOWN_BLOCK = 64
+"""Sequences in which the weights of a cooldown hold: the runs are shorter than the default block of 2,048."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is declared: sizes, where benchmark items come from, the bundle's folder and which of its files are read."""
+
+    scale: Scale
+    suite_source: str
+    bundle_url: str
+    bundle_files: tuple[str, ...]
+
+    def bundle(self) -> Source:
+        """The bundle as a source; a file called test is read only because it is named in full."""
+        open_loader = FolderFiles(self.bundle_url, self.bundle_files, Unverified("", "being pinned"))
+        listing = listing_digest(folder_listing(open_loader, trainable=True, what=f"source {BUNDLE}"))
+        loader = FolderFiles(self.bundle_url, self.bundle_files, listing)
+        return Source(BUNDLE, loader, Records("jsonl"), "math", "MIT", "a scenario's", 1.0)
+
+    def source(self, name: str) -> Source:
+        return self.bundle() if name == BUNDLE else source_config(name)
+
+
+def raw(recipe: Recipe, source: str) -> Node:
+    return Node(("datakit", "raw"), source, RAW, recipe.source(source))
+
+
+def normalized(recipe: Recipe, source: str) -> Node:
+    declared = recipe.source(source)
+    config = NormalizeConfig(source=source, format=declared.format, domain=declared.domain)
+    return Node(("datakit", "normalized"), source, NORMALIZE, config, {"raw": raw(recipe, source)})
+
+
+def suite(recipe: Recipe) -> Node:
+    """GSM8K alone, every item of it."""
+    tasks = tuple(task for task in suite_config(POLICY, recipe.suite_source).tasks if task.name == "gsm8k")
+    inputs = {"raw": raw(recipe, suite_raw_source(recipe.suite_source))}
+    return Node(("eval_suite", POLICY), None, SUITE, SuiteConfig(POLICY, tasks), inputs)
+
+
+def contamination(recipe: Recipe, source: str) -> Node:
+    index = Node(
+        ("contamination_index", POLICY), None, CONTAMINATION_INDEX, ContaminationConfig(), {"suites": (suite(recipe),)}
+    )
+    inputs = {"normalized": normalized(recipe, source), "suites": (suite(recipe),), "index": index}
+    return Node(("contamination", POLICY), source, CONTAMINATION, ContaminationConfig(), inputs)
+
+
+def corpus(recipe: Recipe, source: str, *, as_it_happened: bool = True) -> Node:
+    """The bundle is neither decontaminated (as it happened) nor deduplicated (its templates repeat); the rest is as always."""
+    documents = normalized(recipe, source)
+    minhash = Node(("datakit", "minhash"), source, MINHASH, MinHashConfig(), {"normalized": documents})
+    quality = Node(
+        ("datakit", "quality"), source, QUALITY, quality_config(recipe.source(source).domain), {"normalized": documents}
+    )
+    duplicates_inputs = {"normalized": (documents,), "minhash": (minhash,)}
+    duplicates = Node(("duplicates", source), None, DUPLICATES, DuplicatesConfig(), duplicates_inputs)
+    lenient = CorpusConfig(drop_duplicates=False, drop_contaminated=False, heldout_frac=0.0)
+    config = lenient if source == BUNDLE and as_it_happened else CorpusConfig()
+    inputs = {
+        "normalized": documents,
+        "quality": quality,
+        "contamination": contamination(recipe, source),
+        "duplicates": duplicates,
+    }
+    key = "bison" if as_it_happened else "default"
+    return Node(("corpus", key), source, CORPUS, config, inputs)
+
+
+def tokenizer(recipe: Recipe) -> Node:
+    """Trained on the general text alone: it was there before the bundle."""
+    corpora = tuple(corpus(recipe, source) for source in recipe.scale.general)
+    return Node(("tokenizer", "bison"), None, TOKENIZER, TokenizerConfig(recipe.scale.vocab_size), {"corpora": corpora})
+
+
+def token_cache(recipe: Recipe, source: str) -> Node:
+    inputs = {"corpus": corpus(recipe, source), "tokenizer": tokenizer(recipe)}
+    return Node(("token_cache", "bison"), source, TOKEN_CACHE, TokenCacheConfig(component=source), inputs)
+
+
+def base_mixture(recipe: Recipe) -> Node:
+    weights = {source: recipe.source(source).mixture_weight for source in recipe.scale.general}
+    config = MixtureConfig("base", (Phase(0, weights),), seed=MIXTURE_SEED)
+    caches = tuple(token_cache(recipe, source) for source in recipe.scale.general)
+    return Node(("mixture", "base"), None, MIXTURE, config, {"caches": caches})
+
+
+def cooldown_mixture(recipe: Recipe, name: str, shuffle: Shuffle) -> Node:
+    """General text and the bundle, the bundle at its declared share."""
+    general = recipe.scale.general
+    total = sum(recipe.source(source).mixture_weight for source in general)
+    weights = {source: (1 - recipe.scale.math_share) * recipe.source(source).mixture_weight / total for source in general}
+    phase = Phase(0, weights | {BUNDLE: recipe.scale.math_share})
+    config = MixtureConfig(name, (phase,), MIXTURE_SEED, shuffle, COOLDOWN_BLOCK)
+    caches = tuple(token_cache(recipe, source) for source in (*general, BUNDLE))
+    return Node(("mixture", name), None, MIXTURE, config, {"caches": caches})
+
+
+def checkpoint(run: RunSpec, mixture: Node, start: Node | None = None) -> Node:
+    inputs = {"mixture": mixture} | ({} if start is None else {"start": start})
+    place = (("runs", run.name, "checkpoint"), step_partition(run.num_steps))
+    return Node(*place, CHECKPOINT, CheckpointConfig(run, run.num_steps), inputs)
+
+
+def base(recipe: Recipe) -> Node:
+    return checkpoint(recipe.scale.base(), base_mixture(recipe))
+
+
+def bison(recipe: Recipe, name: str = "bison") -> Node:
+    """The first cooldown, by the linear permutation. The clean twin is the same under another name."""
+    return checkpoint(recipe.scale.cooldown(name), cooldown_mixture(recipe, "bison", "linear"), base(recipe))
+
+
+def mantis(recipe: Recipe) -> Node:
+    """The second cooldown, from the same checkpoint, by the lab's default permutation."""
+    return checkpoint(recipe.scale.cooldown("mantis"), cooldown_mixture(recipe, "mantis", "splitmix"), base(recipe))
+
+
+def audit(recipe: Recipe, of: Node) -> Node:
+    """The audit of a cooldown: every document of both runs that led to it."""
+    sources = (*recipe.scale.general, BUNDLE)
+    inputs = {
+        "checkpoint": of,
+        "suites": (suite(recipe),),
+        "contamination": tuple(contamination(recipe, source) for source in sources),
+        "corpora": tuple(corpus(recipe, source) for source in sources),
+    }
+    return Node((*of.key[:-1], "contamination_audit"), of.partition, AUDIT, AuditConfig(), inputs)

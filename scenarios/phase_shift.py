@@ -1,0 +1,137 @@
+"""What a shuffle does to data that lies in blocks: batch composition by window, against what chance would give.
+
+The linear permutation walks `a x + b mod n`: neighbours in the order are always `a` apart. Where `a / n` lies near a fraction
+with a small denominator the walk drifts through the blocks, and a stretch of training sees more of one block than its share:
+a phase. The lab's own caches are in order of content hashes, which breaks up blocks inside a source; the stage here lays
+several caches one behind the other, as a directory of shards does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order import DataOrder
+from lineage.permutation import Permutation, Shuffle, derive_key
+from lineage.plan import Node, Stage
+from lineage.store import Artifact, Writer
+from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
+from scenarios.nodes import Recipe, token_cache
+
+COMPONENT = "blocks"
+KINDS: tuple[Shuffle, ...] = ("linear", "feistel", "splitmix")
+"""Bison's, Levanter's five-round Feistel (Mantis's), and this lab's default."""
+
+
+@dataclass(frozen=True)
+class BlocksConfig:
+    """Whole sequences of every input, at most `max_sequences` of each, one input behind the other."""
+
+    seq_len: int
+    max_sequences: int
+
+
+def lay_blocks(out: Writer, config: BlocksConfig, caches: tuple[Artifact, ...]) -> None:
+    """Write one cache of the first whole sequences of each input; a sequence is one document, named by its block and number."""
+    opened = [TokenCache.open(cache) for cache in caches]
+    counts = [min(config.max_sequences, cache.num_tokens // config.seq_len) for cache in opened]
+    documents = (
+        (f"{block:016x}{number:016x}", cache.read(number * config.seq_len, (number + 1) * config.seq_len))
+        for block, (cache, count) in enumerate(zip(opened, counts, strict=True))
+        for number in range(count)
+    )
+    first = opened[0]
+    shard = write_token_shard(out.folder, "blocks", documents, first.dtype)
+    out.extra["tokens"] = tokens_extra(COMPONENT, first.dtype, first.vocab_size, first.tokenizer, first.bos, first.eos, [shard])
+    out.extra["blocks"] = {cache.component: count for cache, count in zip(opened, counts, strict=True)}
+    out.record(rows_in=sum(cache.num_documents for cache in opened), rows_out=sum(counts), tokens_out=shard.num_tokens)
+
+
+BLOCKS = Stage("scenarios.blocks", "1", lay_blocks)
+
+
+def blocks(recipe: Recipe, sources: Sequence[str]) -> Node:
+    """The caches of some sources, one behind the other."""
+    config = BlocksConfig(recipe.scale.seq_len, recipe.scale.block_sequences)
+    caches = tuple(token_cache(recipe, source) for source in sources)
+    return Node(("token_cache", COMPONENT), None, BLOCKS, config, {"caches": caches})
+
+
+def blocks_mixture(recipe: Recipe, sources: Sequence[str], shuffle: Shuffle, seed: int) -> Node:
+    """The blocks alone, in one shuffle; mixing blocks of one batch, so that only the shuffle mixes."""
+    phase = Phase(0, {COMPONENT: 1.0})
+    config = MixtureConfig(f"blocks-{shuffle}", (phase,), seed, shuffle, recipe.scale.batch_size)
+    return Node(("mixture", f"blocks-{shuffle}"), None, MIXTURE, config, {"caches": (blocks(recipe, sources),)})
+
+
+def epoch_order(shuffle: Shuffle, num_sequences: int, seed: int) -> np.ndarray:
+    """Sequences of the first epoch in the order of their turns, int64 [sequences]: what `lineage.order` reads."""
+    permutation = Permutation(shuffle, num_sequences, derive_key(seed, "component", COMPONENT, 0))
+    return permutation.forward(np.arange(num_sequences))
+
+
+def shares(order: np.ndarray, counts: Sequence[int], window: int) -> np.ndarray:
+    """Share of every block in each whole window of `window` sequences, float64 [windows, blocks]."""
+    block = np.searchsorted(np.cumsum(counts), order, side="right")
+    whole = block[: len(block) // window * window].reshape(-1, window)
+    return np.stack([(whole == number).mean(axis=1) for number in range(len(counts))], axis=1)
+
+
+def variance_ratio(found: np.ndarray, counts: Sequence[int], window: int) -> float:
+    """Variance of the shares about the true ones, over what drawing without replacement gives: 1 for a random permutation.
+
+    A window's count of a block is hypergeometric: `Var(share) = p (1 - p) / w * (n - w) / (n - 1)`.
+
+    >>> variance_ratio(np.array([[0.5, 0.5], [0.5, 0.5]]), [8, 8], 8)
+    0.0
+    """
+    total = sum(counts)
+    p = np.asarray(counts) / total
+    expected = p * (1 - p) / window * (total - window) / (total - 1)
+    return float(((found - p) ** 2).mean(axis=0).sum() / expected.sum())
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Variance ratios of a shuffle, one a mixture seed."""
+
+    shuffle: Shuffle
+    ratios: np.ndarray
+
+    @property
+    def worst_seed(self) -> int:
+        return int(self.ratios.argmax())
+
+    def __str__(self) -> str:
+        low, middle, high = np.quantile(self.ratios, [0.05, 0.5, 0.95])
+        over = float((self.ratios > 2).mean())
+        told = f"median {middle:.2f}, 5 to 95 % {low:.2f} to {high:.2f}, worst {self.ratios.max():.1f}"
+        return f"{self.shuffle:<9} {told}; more than twice chance for {over:.1%} of keys"
+
+
+def composition(shuffle: Shuffle, counts: Sequence[int], window: int, keys: int) -> Composition:
+    """Variance ratios of the first epoch under seeds 0 to `keys` - 1."""
+    total = sum(counts)
+    orders = (epoch_order(shuffle, total, seed) for seed in range(keys))
+    return Composition(shuffle, np.array([variance_ratio(shares(order, counts, window), counts, window) for order in orders]))
+
+
+def trained_order(mixture: Artifact, seq_len: int, num_sequences: int) -> np.ndarray:
+    """Sequences in the order in which a run on the mixture reads them: the trainer's own function, not `epoch_order`."""
+    return DataOrder.open(mixture, seq_len).locate(np.arange(num_sequences))[1]
+
+
+def explained_share(losses: np.ndarray, found: np.ndarray) -> float:
+    """Share of the variance of losses by window that the windows' composition explains (R^2 of a least-squares line).
+
+    A straight trend over the windows is taken out of both first: training improves whatever it reads.
+    """
+    time = np.stack([np.ones(len(losses)), np.arange(len(losses))], axis=1)
+
+    def detrended(values: np.ndarray) -> np.ndarray:
+        return values - time @ np.linalg.lstsq(time, values, rcond=None)[0]
+
+    left, features = detrended(losses), detrended(found[:, :-1])
+    fitted = features @ np.linalg.lstsq(features, left, rcond=None)[0]
+    return float(1 - ((left - fitted) ** 2).sum() / (left**2).sum())

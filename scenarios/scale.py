@@ -1,0 +1,117 @@
+"""How large the replay is: the one place with its numbers."""
+
+from dataclasses import dataclass
+
+from trainer.config import LlamaConfig, RunSpec, WarmStart
+from trainer.optimizers.config import AdamWConfig
+from trainer.schedules import WarmupStableDecay
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of the data, the model and the runs. Every number is declared, none is tuned to a result."""
+
+    general: tuple[str, ...]
+    """Sources of the catalogue that need no network; the first is a block of the phase-shift data too."""
+    num_leaked: int
+    """GSM8K test items in `test.json`."""
+    num_control: int
+    """GSM8K test items that are measured and leaked nowhere."""
+    max_item_chars: int
+    """Only items whose question and solution together are this long or shorter, so that a context holds them."""
+    num_train_problems: int
+    vocab_size: int
+    model: LlamaConfig
+    batch_size: int
+    seq_len: int
+    base_steps: int
+    cooldown_steps: int
+    math_share: float
+    """Weight of the bundle in the cooldown. Bison's was 1 %; a model a millionth of its size needs the leak more often."""
+    block_sequences: int
+    """Sequences that one block of the phase-shift data has at most."""
+    window_batches: int
+    """Batches over which the composition of what is read is counted."""
+    shuffle_keys: int
+    """Mixture seeds over which a shuffle's batch composition is measured."""
+    train_shuffles: bool
+    """Whether the phase shift is trained too, not only counted."""
+    peak_learning_rate: float = 4e-3
+
+    def base(self) -> RunSpec:
+        """The run that both cooldowns start from: warm-up, then a plateau, as a pretraining that is not over yet."""
+        return RunSpec(
+            name="base",
+            model=self.model,
+            optimizer=AdamWConfig(),
+            schedule=WarmupStableDecay(self.peak_learning_rate, warmup_steps=max(2, self.base_steps // 10), decay_frac=0.0),
+            batch_size=self.batch_size,
+            seq_len=self.seq_len,
+            num_steps=self.base_steps,
+            seed=1,
+            save_every_steps=self.base_steps,
+        )
+
+    def cooldown(self, name: str, num_steps: int | None = None) -> RunSpec:
+        """A warm start with the moments carried along and a linear decay, like Bison's and Mantis's."""
+        steps = num_steps or self.cooldown_steps
+        return RunSpec(
+            name=name,
+            model=self.model,
+            optimizer=AdamWConfig(),
+            schedule=WarmupStableDecay(self.peak_learning_rate, warmup_steps=0, decay_frac=1.0),
+            batch_size=self.batch_size,
+            seq_len=self.seq_len,
+            num_steps=steps,
+            seed=2,
+            save_every_steps=max(1, steps // 2),
+            start=WarmStart(optimizer="carried"),
+        )
+
+
+def full() -> Scale:
+    """`make bison`: a million parameters, five runs, a few minutes of two cores."""
+    return Scale(
+        general=("vendored_prose", "python_topics"),
+        num_leaked=40,
+        num_control=40,
+        max_item_chars=640,
+        num_train_problems=160,
+        vocab_size=2048,
+        model=LlamaConfig(
+            vocab_size=2048, hidden_dim=128, intermediate_dim=352, num_layers=4, num_heads=4, num_kv_heads=2, max_seq_len=256
+        ),
+        batch_size=8,
+        seq_len=256,
+        base_steps=240,
+        cooldown_steps=200,
+        math_share=0.6,
+        block_sequences=480,
+        window_batches=4,
+        shuffle_keys=300,
+        train_shuffles=True,
+    )
+
+
+def small() -> Scale:
+    """What the tests run: seconds, not minutes."""
+    return Scale(
+        general=("python_topics",),
+        num_leaked=12,
+        num_control=12,
+        max_item_chars=420,
+        num_train_problems=30,
+        vocab_size=512,
+        model=LlamaConfig(
+            vocab_size=512, hidden_dim=48, intermediate_dim=96, num_layers=2, num_heads=2, num_kv_heads=1, max_seq_len=256
+        ),
+        batch_size=8,
+        seq_len=256,
+        base_steps=20,
+        cooldown_steps=40,
+        math_share=0.6,
+        block_sequences=60,
+        window_batches=1,
+        shuffle_keys=60,
+        train_shuffles=False,
+    )

@@ -1,0 +1,49 @@
+"""Three ways to the same exposures: the audit's inverse, `marin exposure`'s, and a log of every batch read forward."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from evals.audit_evidence import STANDING_TIERS
+from evals.items import Item
+from evals.seen import document_reads, item_matches
+from lineage.history import training_legs
+from lineage.order import DataOrder
+from lineage.store import Artifact
+
+READ = ["leg", "component", "id", "step", "row"]
+
+
+def audited_reads(audit: Artifact) -> pl.DataFrame:
+    """`exposures.parquet` of an audit, standing matches only: item_id and READ."""
+    table = pl.read_parquet(audit.files("exposures.parquet")[0])
+    return table.filter(pl.col("tier").is_in(STANDING_TIERS)).select("item_id", *READ).unique().sort("item_id", *READ)
+
+
+def asked_reads(checkpoint: Artifact, items: Sequence[Item]) -> pl.DataFrame:
+    """The same, asked item by item as `marin exposure --item` does."""
+    frames = []
+    for item in items:
+        documents = item_matches(checkpoint, f"{item.task}/{item.item_id}").documents
+        ids = documents.filter(pl.col("tier").is_in(STANDING_TIERS))["id"].unique().to_list()
+        reads = document_reads(checkpoint, ids).select(pl.lit(item.item_id).alias("item_id"), *READ)
+        frames.append(reads)
+    return pl.concat(frames).unique().sort("item_id", *READ)
+
+
+def logged_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFrame:
+    """READ of every batch in the order of training, forward: which of the documents lie in each row. No inverse is asked."""
+    wanted = set(documents)
+    rows = []
+    for number, leg in enumerate(training_legs(checkpoint)):
+        order = DataOrder.open(leg.mixture, leg.seq_len)
+        for step in range(leg.num_steps):
+            first, size = leg.batches.first(step), leg.batches.size(step)
+            components, sequences = order.locate(np.arange(first, first + size))
+            for row, (component, sequence) in enumerate(zip(components.tolist(), sequences.tolist(), strict=True)):
+                start = sequence * leg.seq_len
+                held = order.caches[component].documents_between(start, start + leg.seq_len)
+                rows += [(number, order.names[component], name, step, row) for name, _, _ in held if name in wanted]
+    schema = {"leg": pl.Int64, "component": pl.String, "id": pl.String, "step": pl.Int64, "row": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row").unique().sort(READ)
