@@ -45,7 +45,7 @@ def replay(folder: Path, store: Store, scale: Scale, suite_source: str, launcher
     teller = Teller(console, [])
     world = new_world(folder, store, scale, suite_source, launcher, teller)
     bison = as_it_happened(world)
-    reads = audit_bison(world, bison)
+    reads = audit_bison(world, nodes.bison(world.before))
     under_marins_rules(world)
     moved = in_this_lab(world, bison)
     world.make(nodes.cooldown_mixture(world.after, "bison", "linear"))

@@ -2,6 +2,7 @@
 
 import html
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from evals.report_page import Table, image, page
 from scenarios.bison import LINEAGE_PAGE, Replay
 from scenarios.bison_plots import composition_png, losses_png, reads_png, surprisal_png
-from scenarios.evidence import failures
+from scenarios.evidence import Evidence, failures
 from scenarios.judgement import answer
 from scenarios.surprisal import FORMS, bits_per_byte
 
 PAGE = "bison.html"
 MARKS = {True: "holds", False: "FAILS", None: "measured"}
+COLOURS = {True: "#2f6f4f", False: "#c1121f", None: "#5b6577"}
+FOUND_STYLE = "white-space:pre-wrap;overflow-wrap:anywhere;color:#5b6577;font-size:13px;margin:0 0 .5rem 1.5rem"
 LINEAGE_HEIGHT = 720
 
 
@@ -36,12 +39,11 @@ def _facts(replay: Replay) -> dict[str, str]:
         "expectations that hold": f"{len(expected) - len(failed)} of {len(expected)}",
         "leaked items that the audit names": f"{replay.reads['item_id'].n_unique()} of {len(replay.world.leaked)}",
         "reads of them by Bison": f"{replay.reads.height:,}",
-        "bits per byte, OLMES form, Bison minus clean twin": str(own),
+        "bits per byte, OLMES form, Bison minus clean twin": f"{own:+.3f}",
     }
 
 
 def _sections(replay: Replay, folder: Path) -> list[tuple[str, str]]:
-    rows = [(each.act, MARKS[each.holds], each.claim, each.found) for each in replay.evidence]
     reads, surprisal = folder / "reads.png", folder / "surprisal.png"
     reads_png(replay.reads, replay.world.scale.cooldown_steps, reads)
     surprisal_png(replay.differences, surprisal)
@@ -50,13 +52,26 @@ def _sections(replay: Replay, folder: Path) -> list[tuple[str, str]]:
     frame = f'<iframe title="lineage" style="{style}" srcdoc="{html.escape(lineage)}"></iframe>'
     moved = Table(("artifact", "address before the fix", "address after it"), replay.moved.rows())
     return [
-        ("What was claimed and what was found", Table(("act", "", "claim", "found"), rows).html()),
+        ("What was claimed and what was found", _evidence(replay.evidence)),
         ("Addresses of the bundle's artifacts", moved.html()),
         ("When Bison read the leaked items", image(reads)),
         ("Surprisal of GSM8K's answers", _surprisal(replay) + image(surprisal)),
         ("The linear permutation on data in blocks", _shuffles(replay, folder)),
         ("Both histories", frame),
     ]
+
+
+def _evidence(evidence: Sequence[Evidence]) -> str:
+    """A heading an act; a claim with its mark, and below it what was found, line for line."""
+    parts = []
+    for act in dict.fromkeys(each.act for each in evidence):
+        parts.append(f"<h3>{html.escape(act)}</h3>")
+        for each in evidence:
+            if each.act == act:
+                mark = f'<b style="color:{COLOURS[each.holds]}">{MARKS[each.holds]}</b>'
+                found = f'<div style="{FOUND_STYLE}">{html.escape(each.found)}</div>'
+                parts.append(f"<div>{mark} {html.escape(each.claim)}</div>{found}")
+    return "".join(parts)
 
 
 def _surprisal(replay: Replay) -> str:
@@ -66,7 +81,7 @@ def _surprisal(replay: Replay) -> str:
     for (name, form), each in replay.measured.items():
         is_leaked = np.arange(len(each.bits)) < num_leaked
         for group, which in (("leaked", is_leaked), ("control", ~is_leaked)):
-            rows.append((name, form, group, str(bits_per_byte(each, which)), str(int(which.sum()))))
+            rows.append((name, form, group, f"{bits_per_byte(each, which):.3f}", str(int(which.sum()))))
     heads = ("checkpoint", "form", "items", "bits per byte of the answer (95 %)", "n")
     [lm_eval] = [each.difference for each in replay.differences if (each.form, each.group) == ("lm-eval", "leaked")]
     told = (

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.figure
+import matplotlib.ticker
 import numpy as np
 import polars as pl
 
@@ -18,13 +19,12 @@ DPI = 100
 
 def reads_png(reads: pl.DataFrame, num_steps: int, path: Path) -> None:
     """A row an item, a tick at every step that read it; the first read on top."""
-    first = reads.group_by("item_id").agg(pl.col("step").min()).sort("step", "item_id")
-    row_of = {item: row for row, item in enumerate(first["item_id"])}
-    figure = matplotlib.figure.Figure(figsize=(9, 1.2 + 0.075 * max(12, len(row_of))), layout="constrained")
+    first = reads.group_by("item_id").agg(first=pl.col("step").min()).sort("first", "item_id").with_row_index("line")
+    lines = reads.join(first, on="item_id", maintain_order="left")["line"]
+    figure = matplotlib.figure.Figure(figsize=(9, 1.2 + 0.075 * max(12, first.height)), layout="constrained")
     axes = figure.add_subplot()
-    rows = reads["item_id"].replace_strict(row_of, return_dtype=pl.Int64)
-    axes.scatter(reads["step"].to_numpy(), rows.to_numpy(), marker="|", s=14, color=BISON, linewidth=0.9)
-    axes.set(xlim=(0, num_steps), ylim=(len(row_of), -1), xlabel="step of Bison", ylabel=f"{len(row_of)} leaked items")
+    axes.scatter(reads["step"].to_numpy(), lines.to_numpy(), marker="|", s=14, color=BISON, linewidth=0.9)
+    axes.set(xlim=(0, num_steps), ylim=(first.height, -1), xlabel="step of Bison", ylabel=f"{first.height} leaked items")
     axes.set_yticks([])
     _clean(axes)
     figure.savefig(path, dpi=DPI)
@@ -43,7 +43,7 @@ def surprisal_png(differences: Sequence[Difference], path: Path) -> None:
     left.set_xlabel("bits per byte of the answer")
     left.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.axvline(0, color=GREY, linewidth=1, linestyle="--")
-    right.set_xlabel("Bison minus clean twin, same items (below 0: surprised less)")
+    right.set_xlabel("Bison minus clean twin (below 0: surprised less)")
     for axes in (left, right):
         _clean(axes)
     figure.savefig(path, dpi=DPI)
@@ -71,6 +71,7 @@ def composition_png(shift: PhaseShift, path: Path) -> None:
         axes.hist(each.ratios, bins=bins, color=INK)
         axes.axvline(1, color=BISON, linewidth=1, linestyle="--")
         axes.set(xscale="log", xlabel="variance of shares / that of chance", title=f"{kind}, {len(each.ratios)} keys")
+        axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
         _clean(axes)
     panels[1][0].set_ylabel("keys")
     figure.savefig(path, dpi=DPI)

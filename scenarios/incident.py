@@ -21,6 +21,8 @@ from scenarios.world import World, losses
 from trainer.stage import CHECKPOINT
 
 HAPPENED, SIMULATED, HERE = "0 As it happened", "1 The fix under Marin's rules (a simulation)", "2 The fix in this lab"
+RESUMED = "resumed.txt"
+"""Log of the job that is started again."""
 
 
 def as_it_happened(world: World) -> Artifact:
@@ -152,7 +154,7 @@ def _resume(world: World, bison: Artifact) -> str:
     """Start Bison's job file again; what the trainer said when it refused."""
     folder = world.store.scratch / "jobs" / bison.spec.version
     try:
-        world.launcher([sys.executable, "-m", "trainer", str(folder / "job.json")], folder / "resumed.txt")
+        world.launcher([sys.executable, "-m", "trainer", str(folder / "job.json")], folder / RESUMED)
     except RuntimeError as error:
         said = str(error)
         start = said.find("is refused")

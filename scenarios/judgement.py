@@ -9,7 +9,7 @@ import polars as pl
 
 from evals.audit_evidence import STANDING_TIERS
 from evals.evaluate import open_tokenizer
-from lineage.plan import resolve
+from lineage.plan import Node, resolve
 from lineage.store import Artifact
 from marin_assets.lineage_picture import html_page
 from scenarios import nodes
@@ -32,11 +32,11 @@ AUDITED, SURPRISED, MANTIS, PICTURE = (
 LISTED = 6
 
 
-def audit_bison(world: World, bison: Artifact) -> pl.DataFrame:
+def audit_bison(world: World, of: Node) -> pl.DataFrame:
     """Act 3a: which items, read at which steps, by three ways that share no code but the data order. Returns the reads."""
     say = world.teller.say
     world.teller.act(AUDITED)
-    [audit] = world.make(nodes.audit(world.before, nodes.bison(world.before)))
+    audit, bison = world.make(nodes.audit(world.before, of), of)
     summary = audit.manifest.extra["audit"]
     found = set(_matched(audit)["item_id"])
     leaked = {item.item_id for item in world.leaked}
@@ -103,13 +103,13 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
         for group, which in groups.items()
     ]
     for each in differences:
-        told = f"bison {each.bison}, clean twin {each.twin}, difference {each.difference} bits per byte (95 %)"
+        told = f"bison {each.bison:.3f}, clean twin {each.twin:.3f}, difference {each.difference:+.3f} bits per byte (95 %)"
         own = (each.form, each.group) == ("OLMES", "leaked")
         claim = f"{each.form} form, {each.group} items" + (": the leak shows, Bison is surprised less" if own else "")
         say(SURPRISED, claim, told, each.difference.high < 0 if own else None)
     for group, which in groups.items():
         tags = paired_tag_difference(measured["bison", "lm-eval"], measured["clean twin", "lm-eval"], which)
-        say(SURPRISED, f"lm-eval form, {group} items, calculator tags alone", f"difference {tags} bits a tag token (95 %)")
+        say(SURPRISED, f"lm-eval form, {group} items, calculator tags alone", f"difference {tags:+.3f} bits a tag token (95 %)")
     [lm_eval] = [each.difference for each in differences if (each.form, each.group) == ("lm-eval", "leaked")]
     say(SURPRISED, "is Bison more surprised than the clean twin by lm-eval's text of the leaked items?", answer(lm_eval))
     cut = sum(each.truncated for each in measured.values())
@@ -120,10 +120,10 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
 def answer(difference: Estimate) -> str:
     """Yes, no or not shown, by the interval."""
     if difference.low > 0:
-        return f"yes, by {difference} bits per byte"
+        return f"yes, by {difference:+.3f} bits per byte"
     if difference.high < 0:
-        return f"no: it is surprised less, by {difference} bits per byte"
-    return f"not shown either way: {difference} bits per byte"
+        return f"no: it is surprised less, by {difference:+.3f} bits per byte"
+    return f"not shown either way: {difference:+.3f} bits per byte"
 
 
 def audit_mantis(world: World) -> Artifact:

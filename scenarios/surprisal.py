@@ -37,14 +37,15 @@ class Surprisal:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A ratio of sums with its 95 % bootstrap interval over items."""
+    """A ratio of sums with its 95 % bootstrap interval over items; `f"{estimate:.3f}"` writes it."""
 
     value: float
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+    def __format__(self, form: str) -> str:
+        """Value and interval, each in a number's format: `.3f`, or `+.3f` for a difference."""
+        return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}]"
 
 
 def measure(scorer: TokenScorer, tokenizer: Tokenizer, start_token: int, items: Sequence[Item], form: str) -> Surprisal:

@@ -12,7 +12,8 @@ from lineage.history import training_legs
 from lineage.order import DataOrder
 from lineage.store import Artifact
 
-READ = ["leg", "component", "id", "step", "row"]
+READ_SCHEMA = {"leg": pl.Int64, "component": pl.String, "id": pl.String, "step": pl.Int64, "row": pl.Int64}
+READ = list(READ_SCHEMA)
 
 
 def audited_reads(audit: Artifact) -> pl.DataFrame:
@@ -23,7 +24,7 @@ def audited_reads(audit: Artifact) -> pl.DataFrame:
 
 def asked_reads(checkpoint: Artifact, items: Sequence[Item]) -> pl.DataFrame:
     """The same, asked item by item as `marin exposure --item` does."""
-    frames = []
+    frames = [pl.DataFrame(schema={"item_id": pl.String, **READ_SCHEMA})]
     for item in items:
         documents = item_matches(checkpoint, f"{item.task}/{item.item_id}").documents
         ids = documents.filter(pl.col("tier").is_in(STANDING_TIERS))["id"].unique().to_list()
@@ -45,5 +46,4 @@ def logged_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFrame
                 start = sequence * leg.seq_len
                 held = order.caches[component].documents_between(start, start + leg.seq_len)
                 rows += [(number, order.names[component], name, step, row) for name, _, _ in held if name in wanted]
-    schema = {"leg": pl.Int64, "component": pl.String, "id": pl.String, "step": pl.Int64, "row": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row").unique().sort(READ)
+    return pl.DataFrame(rows, schema=READ_SCHEMA, orient="row").unique().sort(READ)

@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -21,8 +22,9 @@ from scenarios.__main__ import conclude
 from scenarios.bison import LINEAGE_PAGE, Replay, replay
 from scenarios.bison_page import write_page
 from scenarios.bundle import TEST_FILE, lm_eval_answer, olmes_answer, prompt
-from scenarios.evidence import Evidence, failures
-from scenarios.incident import HERE, SIMULATED
+from scenarios.evidence import Evidence, Teller, failures
+from scenarios.incident import HERE, RESUMED, SIMULATED
+from scenarios.judgement import audit_bison
 from scenarios.phase_shift import shares, variance_ratio
 from scenarios.problems import problems
 from scenarios.scale import small
@@ -33,20 +35,22 @@ from trainer.stage import CHECKPOINT
 
 
 def launch(command: Sequence[str], log_path: Path) -> None:
-    """The base and the resume that is refused are real processes; the other runs train here, where JAX is loaded."""
-    job = Path(command[-1])
-    if log_path.name == "resumed.txt" or '"name": "base"' in job.read_text():
+    """The resume that is refused is a process, as every job is outside of tests; what trains does so where JAX is loaded."""
+    if log_path.name == RESUMED:
         run_subprocess(command, log_path)
     else:
-        trainer([str(job)])
+        trainer([command[-1]])
 
 
 @pytest.fixture(scope="module")
-def quick_compilation() -> Iterator[None]:
-    """As in tests/trainer: what this process compiles runs a few dozen times at most."""
+def quick_compilation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """As in tests/trainer; and the step that four runs share is compiled once."""
+    cache = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_compilation_cache_dir", cache)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +120,13 @@ def test_a_failing_expectation_ends_with_a_status_of_one(played: Replay) -> None
     console = Console(file=io.StringIO())
     assert conclude(played.evidence, Path("page"), console) == 0
     assert conclude([*played.evidence, Evidence("act", "a claim", "nothing", False)], Path("page"), console) == 1
+
+
+def test_an_audit_that_finds_nothing_fails_the_replay(played: Replay) -> None:
+    world = played.world
+    clean = replace(world, before=world.after, teller=Teller(Console(file=io.StringIO()), []))
+    assert audit_bison(clean, nodes.mantis(world.after)).is_empty()
+    assert any("12 leaked items named" in each.found for each in failures(clean.teller.kept))
 
 
 def test_a_second_replay_into_the_same_folder_is_refused(played: Replay) -> None:
