@@ -17,8 +17,10 @@ from scenarios.surprisal import FORMS, bits_per_byte
 PAGE = "bison.html"
 MARKS = {True: "holds", False: "FAILS", None: "measured"}
 COLOURS = {True: "#2f6f4f", False: "#c1121f", None: "#5b6577"}
-FOUND_STYLE = "white-space:pre-wrap;overflow-wrap:anywhere;color:#5b6577;font-size:13px;margin:0 0 .5rem 1.5rem"
-LINEAGE_HEIGHT = 720
+FOUND_STYLE = (
+    "white-space:pre-wrap;overflow-wrap:anywhere;color:#5b6577;font:12px/1.45 ui-monospace,monospace;margin:0 0 .5rem 1.5rem"
+)
+LINEAGE_HEIGHT = 560
 
 
 def write_page(replay: Replay) -> Path:

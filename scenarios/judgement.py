@@ -15,12 +15,14 @@ from marin_assets.lineage_picture import html_page
 from scenarios import nodes
 from scenarios.surprisal import (
     FORMS,
+    PARTS,
     Estimate,
     Measured,
     bits_per_byte,
+    contrast,
     measure_all,
     paired_difference,
-    paired_tag_difference,
+    paired_part_difference,
 )
 from scenarios.witness import READ, asked_reads, audited_reads, logged_reads
 from scenarios.world import World
@@ -107,9 +109,17 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
         own = (each.form, each.group) == ("OLMES", "leaked")
         claim = f"{each.form} form, {each.group} items" + (": the leak shows, Bison is surprised less" if own else "")
         say(SURPRISED, claim, told, each.difference.high < 0 if own else None)
-    for group, which in groups.items():
-        tags = paired_tag_difference(measured["bison", "lm-eval"], measured["clean twin", "lm-eval"], which)
-        say(SURPRISED, f"lm-eval form, {group} items, calculator tags alone", f"difference {tags:+.3f} bits a tag token (95 %)")
+    for form in FORMS:
+        leak = contrast(measured["bison", form], measured["clean twin", form], groups["leaked"], groups["control"])
+        claim = f"{form} form: the difference of leaked items less that of control items, what the leak itself did"
+        say(SURPRISED, claim, f"{leak:+.3f} bits per byte (95 %)")
+    for part in PARTS:
+        both = {
+            group: paired_part_difference(measured["bison", "lm-eval"], measured["clean twin", "lm-eval"], which, part)
+            for group, which in groups.items()
+        }
+        told = ", ".join(f"{group} {each:+.3f}" for group, each in both.items())
+        say(SURPRISED, f"lm-eval form, {part} alone, Bison minus clean twin", f"{told} bits a token (95 %)")
     [lm_eval] = [each.difference for each in differences if (each.form, each.group) == ("lm-eval", "leaked")]
     say(SURPRISED, "is Bison more surprised than the clean twin by lm-eval's text of the leaked items?", answer(lm_eval))
     cut = sum(each.truncated for each in measured.values())

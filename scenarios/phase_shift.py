@@ -120,18 +120,3 @@ def composition(shuffle: Shuffle, counts: Sequence[int], window: int, keys: int)
 def trained_order(mixture: Artifact, seq_len: int, num_sequences: int) -> np.ndarray:
     """Sequences in the order in which a run on the mixture reads them: the trainer's own function, not `epoch_order`."""
     return DataOrder.open(mixture, seq_len).locate(np.arange(num_sequences))[1]
-
-
-def explained_share(losses: np.ndarray, found: np.ndarray) -> float:
-    """Share of the variance of losses by window that the windows' composition explains (R^2 of a least-squares line).
-
-    A straight trend over the windows is taken out of both first: training improves whatever it reads.
-    """
-    time = np.stack([np.ones(len(losses)), np.arange(len(losses))], axis=1)
-
-    def detrended(values: np.ndarray) -> np.ndarray:
-        return values - time @ np.linalg.lstsq(time, values, rcond=None)[0]
-
-    left, features = detrended(losses), detrended(found[:, :-1])
-    fitted = features @ np.linalg.lstsq(features, left, rcond=None)[0]
-    return float(1 - ((left - fitted) ** 2).sum() / (left**2).sum())

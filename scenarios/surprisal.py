@@ -5,33 +5,36 @@ replay's context, so a model knows the notation from its training alone. Where t
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from evals.intervals import ratio_bootstrap
+from evals.intervals import RESAMPLES, ratio_bootstrap
 from evals.items import Item
 from evals.prompts import CALCULATION
 from evals.scorer import TokenScorer
 from scenarios.bundle import lm_eval_answer, olmes_answer, prompt
 
 FORMS = {"lm-eval": lm_eval_answer, "OLMES": olmes_answer}
+PARTS = {"calculator tags": CALCULATION, "openings of tags": re.compile("<<")}
+"""The whole of `<<16-7=9>>`, and its `<<` alone: whether the model expects a tag there at all."""
 SEED = 5
 
 
 @dataclass(frozen=True)
 class Surprisal:
-    """One form of some items under one checkpoint, arrays over items: the answer's bits and UTF-8 bytes, its tags' bits.
+    """One form of some items under one checkpoint, arrays over items: bits and UTF-8 bytes of the answer, and of PARTS of it.
 
-    A token is a tag's when it overlaps `<<...>>`; OLMES's form has none. `truncated` counts prompts cut on the left.
+    A token is a part's when it overlaps it; OLMES's form has neither part. `truncated` counts prompts cut on the left.
     """
 
     bits: np.ndarray
     num_bytes: np.ndarray
-    tag_bits: np.ndarray
-    num_tag_tokens: np.ndarray
+    part_bits: Mapping[str, np.ndarray]
+    part_tokens: Mapping[str, np.ndarray]
     truncated: int
 
 
@@ -64,20 +67,27 @@ def measure(scorer: TokenScorer, tokenizer: Tokenizer, start_token: int, items: 
     nats = [
         scores[-len(tail.ids) :].astype(np.float64) for scores, tail in zip(scorer.token_nll(sequences), tails, strict=True)
     ]
-    in_tag = [_overlaps_tag(answer, tail.offsets) for answer, tail in zip(answers, tails, strict=True)]
+    masks = {
+        part: [_overlaps(pattern, answer, tail.offsets) for answer, tail in zip(answers, tails, strict=True)]
+        for part, pattern in PARTS.items()
+    }
     return Surprisal(
         bits=np.array([each.sum() for each in nats]) / math.log(2),
         num_bytes=np.array([len(answer.encode()) for answer in answers], np.float64),
-        tag_bits=np.array([each[mask].sum() for each, mask in zip(nats, in_tag, strict=True)]) / math.log(2),
-        num_tag_tokens=np.array([mask.sum() for mask in in_tag], np.float64),
+        part_bits={part: _sums(nats, each) / math.log(2) for part, each in masks.items()},
+        part_tokens={part: np.array([mask.sum() for mask in each], np.float64) for part, each in masks.items()},
         truncated=truncated,
     )
 
 
-def _overlaps_tag(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Which tokens, given as character spans, share a character with a calculator tag."""
-    tags = [match.span() for match in CALCULATION.finditer(text)]
-    return np.array([any(start < high and low < stop for low, high in tags) for start, stop in offsets], bool)
+def _sums(nats: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([each[mask].sum() for each, mask in zip(nats, masks, strict=True)])
+
+
+def _overlaps(pattern: re.Pattern[str], text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Which tokens, given as character spans, share a character with a match."""
+    spans = [match.span() for match in pattern.finditer(text)]
+    return np.array([any(start < high and low < stop for low, high in spans) for start, stop in offsets], bool)
 
 
 def bits_per_byte(measured: Surprisal, which: np.ndarray) -> Estimate:
@@ -90,10 +100,28 @@ def paired_difference(one: Surprisal, other: Surprisal, which: np.ndarray) -> Es
     return Estimate(*ratio_bootstrap((one.bits - other.bits)[which], one.num_bytes[which], SEED))
 
 
-def paired_tag_difference(one: Surprisal, other: Surprisal, which: np.ndarray) -> Estimate:
-    """`one` minus `other` in bits a tag token; items without a tag are left out."""
-    chosen = which & (one.num_tag_tokens > 0)
-    return Estimate(*ratio_bootstrap((one.tag_bits - other.tag_bits)[chosen], one.num_tag_tokens[chosen], SEED))
+def paired_part_difference(one: Surprisal, other: Surprisal, which: np.ndarray, part: str) -> Estimate:
+    """`one` minus `other` in bits a token of a part; items without it are left out."""
+    chosen = which & (one.part_tokens[part] > 0)
+    bits = (one.part_bits[part] - other.part_bits[part])[chosen]
+    return Estimate(*ratio_bootstrap(bits, one.part_tokens[part][chosen], SEED))
+
+
+def contrast(one: Surprisal, other: Surprisal, leaked: np.ndarray, control: np.ndarray) -> Estimate:
+    """The paired difference of leaked items less that of control items, in bits per byte: the leak itself.
+
+    Each group is resampled alone, its items in pairs.
+    """
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    bits, sizes = one.bits - other.bits, one.num_bytes
+    values, resampled = [], []
+    for which in (leaked, control):
+        members = np.flatnonzero(which)
+        rows = members[generator.integers(0, members.size, size=(RESAMPLES, members.size))]
+        values.append(float(bits[members].sum() / sizes[members].sum()))
+        resampled.append(bits[rows].sum(axis=1) / sizes[rows].sum(axis=1))
+    low, high = np.quantile(resampled[0] - resampled[1], [0.025, 0.975])
+    return Estimate(values[0] - values[1], float(low), float(high))
 
 
 type Measured = Mapping[tuple[str, str], Surprisal]
