@@ -88,7 +88,7 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
     """Act 3b: bits per byte of the answers in both forms. Only the leak's own form must show it, the other is as it is."""
     say = world.teller.say
     world.teller.act(SURPRISED)
-    tokenizer, start = open_tokenizer(resolve(world.store, nodes.tokenizer(world.before)))
+    tokenizer, start = open_tokenizer(resolve(world.store, nodes.tokenizer(world.before)), world.scale.vocab_size)
     items = [*world.leaked, *world.control]
     scorers = {name: load_scorer(checkpoint) for name, checkpoint in checkpoints.items()}
     measured = measure_all(scorers, tokenizer, start, items)

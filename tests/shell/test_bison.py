@@ -98,7 +98,7 @@ def test_the_audit_names_the_leaked_items_alone(played: Replay) -> None:
 def test_surprisal_is_what_the_evaluations_would_say(played: Replay) -> None:
     world = played.world
     bison = resolve(world.store, nodes.bison(world.before))
-    tokenizer, start = open_tokenizer(resolve(world.store, nodes.tokenizer(world.before)))
+    tokenizer, start = open_tokenizer(resolve(world.store, nodes.tokenizer(world.before)), world.scale.vocab_size)
     items = [*world.leaked, *world.control]
     for form, render in FORMS.items():
         pairs = [(prompt(item.question), render(item.solution, item.answer)) for item in items]
