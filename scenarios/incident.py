@@ -152,9 +152,9 @@ def _refusal(world: World, node: Node) -> str:
 
 def _resume(world: World, bison: Artifact) -> str:
     """Start Bison's job file again; what the trainer said when it refused."""
-    folder = world.store.scratch / "jobs" / bison.spec.version
+    job = world.store.scratch / "jobs" / bison.spec.version / "job.json"
     try:
-        world.launcher([sys.executable, "-m", "trainer", str(folder / "job.json")], folder / RESUMED)
+        world.launcher([sys.executable, "-m", "trainer", str(job)], world.folder / RESUMED)
     except RuntimeError as error:
         said = str(error)
         start = said.find("is refused")

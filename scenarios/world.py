@@ -18,6 +18,7 @@ from scenarios.scale import Scale
 
 ITEM_SEED = 8
 RUN_ID = "bison"
+BUNDLE_FOLDER = "bundle"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class World:
 
     @property
     def bundle(self) -> Path:
-        return self.folder / "bundle"
+        return self.folder / BUNDLE_FOLDER
 
     @property
     def scale(self) -> Scale:
@@ -55,10 +56,14 @@ class World:
 def new_world(folder: Path, store: Store, scale: Scale, suite_source: str, launcher: Launcher, teller: Teller) -> World:
     """An empty store, the benchmark's items, and the bundle on disk with half of the chosen items in its `test.json`.
 
-    Raises: FileExistsError when the folder has been used: what is stale today would be made already.
+    Raises: FileExistsError when the folder holds a replay: what must be stale in this one would be made already.
     """
-    folder.mkdir(parents=True)
-    before = Recipe(scale, suite_source, str(folder / "bundle"), (TRAIN_FILE, TEST_FILE))
+    if (folder / BUNDLE_FOLDER).exists():
+        raise FileExistsError(
+            f"{folder} holds a replay already, and nothing would be stale in a second one: give another folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    before = Recipe(scale, suite_source, str(folder / BUNDLE_FOLDER), (TRAIN_FILE, TEST_FILE))
     world = World(folder, store, launcher, teller, before, (), ())
     leaked, control = _chosen(read_items(world.make(nodes.suite(before))[0]), scale)
     write_bundle(world.bundle, leaked, scale.num_train_problems)
