@@ -6,7 +6,6 @@ whose raw artifact is gone is reported as unknown, and so is a checkpoint whose 
 The steps come from inverting the data order (`lineage.exposure`); `evals.takedown_plan` says what making each clean costs.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -108,7 +107,7 @@ class Found:
 
 def find_holders(store: Store, tables: LineageTables, selection: Selection) -> Found:
     """Everything in the store that holds or read the selection."""
-    artifacts = {role: open_all(store, _of_role(tables, role)) for role in ROLES.values()}
+    artifacts = {role: open_all(store, of_role(tables, role)) for role in ROLES.values()}
     unknown: list[tuple[str, str]] = []
     if selection.documents:
         data = [h for role in BY_ID for h in _by_id(artifacts[role], role, selection.documents)]
@@ -122,26 +121,8 @@ def find_holders(store: Store, tables: LineageTables, selection: Selection) -> F
     return Found(selection, (*data, *mixtures.values(), *checkpoints, *exports), tuple(unknown))
 
 
-def documents_with(store: Store, tables: LineageTables, name: str, value: str) -> tuple[str, ...]:
-    """Ids of the documents whose metadata has a field (`datakit.sources.Records.keep`) with this very value.
-
-    Raises: ValueError when no document of any normalized set has it, with the fields that there are.
-    """
-    found: set[str] = set()
-    fields: set[str] = set()
-    for artifact in open_all(store, _of_role(tables, "normalized")):
-        for path in artifact.files(".parquet", under="documents/"):
-            rows = pl.read_parquet(path, columns=["id", "metadata"])
-            fields |= set(json.loads(rows["metadata"][0])) if rows.height else set()
-            near = rows.filter(pl.col("metadata").str.contains(json.dumps(value, ensure_ascii=False)[1:-1], literal=True))
-            found |= {document for document, metadata in near.iter_rows() if json.loads(metadata).get(name) == value}
-    if not found:
-        known = ", ".join(sorted(fields)) or "none"
-        raise ValueError(f"no document of {store.root} has the field {name!r} with the value {value!r}; fields seen: {known}")
-    return tuple(sorted(found))
-
-
-def _of_role(tables: LineageTables, role: Role) -> list[str]:
+def of_role(tables: LineageTables, role: Role) -> list[str]:
+    """Addresses of the artifacts of a role, the oldest first."""
     stages = [stage for stage, name in ROLES.items() if name == role]
     return tables.artifacts.filter(pl.col("stage").is_in(stages)).sort("created", "address")["address"].to_list()
 

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from evals.takedown import Found, Holder, Selection, documents_with, find_holders
+from evals.takedown import Found, Holder, Selection, find_holders
+from evals.takedown_fields import documents_with
 from evals.takedown_plan import PlanStep, TakedownPlan, missing_features, plan_takedown, training_flops
 from lineage.affected import Affected, affected_by, artifacts_of_stage
 from lineage.edges import LineageTables, lineage_tables

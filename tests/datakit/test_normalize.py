@@ -18,7 +18,7 @@ from datakit.html_text import html_to_text
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.readers import Record, read_file
 from datakit.sources import Format, PypiFiles, Records, Source, WheelPin
-from evals.takedown import documents_with
+from evals.takedown_fields import documents_with
 from lineage.digests import text_digest
 from lineage.edges import lineage_tables
 from lineage.plan import Node, Stage, build
