@@ -1,4 +1,4 @@
-"""Pictures for the README from a real browser: the lineage graph, a ferry run, one partitioned asset, the ferry's report.
+"""Pictures for the README from a real browser: the lineage graph, a ferry run, one partitioned asset, the report, the audit.
 
     .venv/bin/python tools/screenshots.py docs/pictures
 
@@ -41,7 +41,8 @@ def main(target: Path) -> None:
         run = next(o for o in outcomes(instance, "ferry") if o.status == "passed")
     resource = lab_from_environment()
     lab = Lab.at(resource.root, workers=resource.workers)
-    report = resolve(lab.ferry_store, recipe.report(recipe.rostered_line(smoke_ferry(), lab.ferry_store, run.day)))
+    line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, run.day)
+    report, audit = (resolve(lab.ferry_store, node(line)) for node in (recipe.report, recipe.final_audit))
     with webserver() as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         page = browser.new_page(viewport={"width": 1800, "height": 1000})
@@ -50,6 +51,7 @@ def main(target: Path) -> None:
         shoot(page, f"{base}/assets/ferry/runs/smoke/checkpoint?view=overview", target / "checkpoint_asset.png", 8)
         shoot(page, f"{base}/overview/activity/sensors", target / "sensors.png", 6)
         shoot(page, report.files("report.html")[0].as_uri(), target / "report.png", 2)
+        shoot(page, audit.files("audit.html")[0].as_uri(), target / "audit.png", 2)
         browser.close()
 
 
