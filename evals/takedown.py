@@ -17,6 +17,7 @@ import polars as pl
 from lineage.batches import BatchSchedule
 from lineage.edges import LineageTables, open_all
 from lineage.exposure import exposures
+from lineage.mixture import bound_caches
 from lineage.order import DataOrder
 from lineage.store import Artifact, Store
 from lineage.token_cache import TokenCache
@@ -193,14 +194,14 @@ def _mixtures(
     every = {cache.spec.address: _num_documents(cache, "cache") for cache in artifacts["cache"]}
     holders = {}
     for mixture in artifacts["mixture"]:
-        components = mixture.manifest.extra["mixture"]["components"]
-        for component in components:
-            if component["cache"] not in every:
-                unknown.append((mixture.spec.address, f"its cache {component['cache']} is gone"))
-        held = {c["name"]: caches[c["cache"]] for c in components if c["cache"] in caches}
+        bound = bound_caches(mixture)
+        for address in bound.values():
+            if address not in every:
+                unknown.append((mixture.spec.address, f"its cache {address} is gone"))
+        held = {name: caches[address] for name, address in bound.items() if address in caches}
         if held:
             selected = sum(holder.num_selected for holder in held.values())
-            total = sum(every.get(c["cache"], 0) for c in components)
+            total = sum(every.get(address, 0) for address in bound.values())
             holders[mixture.spec.address] = Holder(mixture, "mixture", selected, total, tuple(held))
     return holders
 

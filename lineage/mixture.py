@@ -87,7 +87,7 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
     _check_components(config, opened)
     _check_one_tokenizer(config, opened)
     components = [
-        {"name": o.component, "cache": c.spec.address, "data_version": c.data_version, "num_tokens": o.num_tokens}
+        {"name": o.component, "data_version": c.data_version, "num_tokens": o.num_tokens}
         for c, o in zip(caches, opened, strict=True)
     ]
     record = {
@@ -130,4 +130,11 @@ def _check_one_tokenizer(config: MixtureConfig, caches: list[TokenCache]) -> Non
             )
 
 
-MIXTURE = Stage("lineage.mixture", "1", freeze_mixture)
+MIXTURE = Stage("lineage.mixture", "2", freeze_mixture)
+"""2: no addresses in the file. A cache made again with equal bytes has another address, and its mixture is the same one."""
+
+
+def bound_caches(mixture: Artifact) -> dict[str, str]:
+    """Address of the cache behind each component. They are inputs of the mixture, in the components' order."""
+    names = [component["name"] for component in mixture.manifest.extra["mixture"]["components"]]
+    return dict(zip(names, (ref.address for ref in mixture.spec.inputs), strict=True))
