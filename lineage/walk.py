@@ -28,8 +28,9 @@ class LineageGraph:
     @cached_property
     def addresses(self) -> list[str]:
         """Every artifact and every input, sorted."""
-        known = self.tables.artifacts["address"]
-        return pl.concat([known, self.tables.edges["parent"]]).unique().sort().to_list()
+        known = self.tables.artifacts.select("address")
+        gone = self.tables.edges.select(address="parent").join(known, on="address", how="anti").unique()
+        return pl.concat([known, gone])["address"].sort().to_list()
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -43,9 +44,9 @@ class LineageGraph:
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Children and parents as indices, each pair once (an input may be given twice under two names)."""
         names = pl.DataFrame({"address": self.addresses}).with_row_index("i")
-        pairs = self.tables.edges.select("child", "parent").unique()
+        pairs = self.tables.edges.select("child", "parent")
         pairs = pairs.join(names.rename({"i": "c", "address": "child"}), on="child")
-        pairs = pairs.join(names.rename({"i": "p", "address": "parent"}), on="parent")
+        pairs = pairs.join(names.rename({"i": "p", "address": "parent"}), on="parent").select("c", "p").unique()
         return pairs["c"].to_numpy(), pairs["p"].to_numpy()
 
     @cached_property
