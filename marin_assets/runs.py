@@ -4,6 +4,9 @@
 sensor reports each as a step partition (sensors/checkpoints.py), so neither side needs the other alive.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import dagster as dg
 
 from evals.stage import TaskSpec
@@ -113,45 +116,34 @@ def eval_family(line: Line) -> Family:
 
 def hf_family(line: Line) -> Family:
     """Hugging Face's form of one saved step."""
-    return Family(
-        example=hf_model(line, line.run.num_steps),
-        node_at=lambda lab, partition: hf_model(line, parse_step_partition(str(partition))),
-        store_of=lambda lab: lab.store,
-        group="runs",
-        description="The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer.",
-        kinds=frozenset({"safetensors", "huggingface"}),
-        partitions_def=steps(line.run.name),
-        invariants=(FILES,),
-    )
+    told = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
+    return _step_family(line, hf_model, told, {"safetensors", "huggingface"}, FILES)
 
 
 def contamination_scores_family(line: Line) -> Family:
     """Scores of the items that the corpora hold, at one saved step."""
-    return Family(
-        example=contamination_scores(line, line.run.num_steps),
-        node_at=lambda lab, partition: contamination_scores(line, parse_step_partition(str(partition))),
-        store_of=lambda lab: lab.store,
-        group="runs",
-        description=SCORED_ITEMS,
-        kinds=frozenset({"jax", "parquet"}),
-        partitions_def=steps(line.run.name),
-        invariants=(ROWS,),
-    )
+    return _step_family(line, contamination_scores, SCORED_ITEMS, {"jax", "parquet"}, ROWS)
 
 
 def audit_family(line: Line) -> Family:
     """Contamination audit of one saved step."""
-    example = audit(line, line.run.num_steps)
+    told = "Which benchmark items the corpus held, before and after, which steps saw them, and what it changed."
+    return replace(_step_family(line, audit, told, {"parquet"}, AUDITED), advisories=(CLEAN,))
+
+
+def _step_family(
+    line: Line, node: Callable[[Line, int], Node], description: str, kinds: set[str], invariant: Invariant
+) -> Family:
+    """What a run has one of for every saved step."""
     return Family(
-        example=example,
-        node_at=lambda lab, partition: audit(line, parse_step_partition(str(partition))),
+        example=node(line, line.run.num_steps),
+        node_at=lambda lab, partition: node(line, parse_step_partition(str(partition))),
         store_of=lambda lab: lab.store,
         group="runs",
-        description="Which benchmark items the corpus held, before and after, which steps saw them, and what it changed.",
-        kinds=frozenset({"parquet"}),
+        description=description,
+        kinds=frozenset(kinds),
         partitions_def=steps(line.run.name),
-        invariants=(AUDITED,),
-        advisories=(CLEAN,),
+        invariants=(invariant,),
     )
 
 
