@@ -46,6 +46,14 @@ def audit_bison(world: World, of: Node) -> pl.DataFrame:
         f"verdict {summary['verdict_at_step']}; {len(found & leaked)} of {len(leaked)} leaked items named, "
         f"{len(found - leaked)} others; {summary['verified_exposures']} reads found again in their batches",
         summary["verdict_at_step"] == "contaminated" and leaked <= found)  # fmt: skip
+    scores = summary["scores"]["by_task"]["gsm8k"]
+    changed = ", ".join(
+        f"{name.replace('_', ' ')} {scores[name][0]:+.3f} ({scores[name][1]:+.3f} to {scores[name][2]:+.3f})"
+        for name in ("seen_since_start", "clean_since_start", "seen_less_clean_since_start")
+        if name in scores
+    )
+    say(AUDITED, "it says what the leak changed in the scores, item by item since the base", f"{changed} bits per byte",
+        "seen_less_clean_since_start" in scores)  # fmt: skip
     reads = audited_reads(audit)
     say(AUDITED, "it says at which steps each was seen", _listed(reads), set(reads["item_id"]) == found)
     asked = asked_reads(bison, [item for item in (*world.leaked, *world.control) if item.item_id in found])

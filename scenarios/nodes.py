@@ -19,6 +19,7 @@ from datakit.sources import FolderFiles, Records, Source, Unverified
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.audit import AUDIT, AuditConfig
+from evals.stage import CONTAMINATION_SCORES, ContaminationScoresConfig, TaskSpec
 from evals.suites import SUITE, SuiteConfig
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.permutation import Shuffle
@@ -34,6 +35,9 @@ POLICY = "gsm8k"
 MIXTURE_SEED = 17
 COOLDOWN_BLOCK = 64
 """Sequences in which the weights of a cooldown hold: the runs are shorter than the default block of 2,048."""
+
+CONTROLS, EVAL_SEED = 50, 5
+"""Clean items that are scored beside the leaked ones, and the seed that chooses them."""
 
 
 @dataclass(frozen=True)
@@ -151,13 +155,32 @@ def mantis(recipe: Recipe) -> Node:
     return checkpoint(recipe.scale.cooldown("mantis"), cooldown_mixture(recipe, "mantis", "splitmix"), base(recipe))
 
 
+def contamination_scores(recipe: Recipe, of: Node) -> Node:
+    """GSM8K's items that a source holds, and clean ones, under a cooldown and under the base that it started from."""
+    start = of.inputs["start"]
+    assert isinstance(start, Node)  # a cooldown starts from one checkpoint
+    inputs = {
+        "checkpoint": of,
+        "baseline": (start,),
+        "tokenizer": tokenizer(recipe),
+        "suites": (suite(recipe),),
+        "contamination": _marks(recipe),
+    }
+    config = ContaminationScoresConfig((TaskSpec("gsm8k", "gold_bpb"),), CONTROLS, EVAL_SEED)
+    return Node((*of.key[:-1], "contamination_scores"), of.partition, CONTAMINATION_SCORES, config, inputs)
+
+
 def audit(recipe: Recipe, of: Node) -> Node:
-    """The audit of a cooldown: every document of both runs that led to it."""
-    sources = (*recipe.scale.general, BUNDLE)
+    """The audit of a cooldown: every document of both runs that led to it, and what they changed in the scores."""
     inputs = {
         "checkpoint": of,
         "suites": (suite(recipe),),
-        "contamination": tuple(contamination(recipe, source) for source in sources),
-        "corpora": tuple(corpus(recipe, source) for source in sources),
+        "contamination": _marks(recipe),
+        "corpora": tuple(corpus(recipe, source) for source in (*recipe.scale.general, BUNDLE)),
+        "scores": (contamination_scores(recipe, of),),
     }
     return Node((*of.key[:-1], "contamination_audit"), of.partition, AUDIT, AuditConfig(), inputs)
+
+
+def _marks(recipe: Recipe) -> tuple[Node, ...]:
+    return tuple(contamination(recipe, source) for source in (*recipe.scale.general, BUNDLE))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from evals.__main__ import main as evaluator
 from evals.evaluate import open_tokenizer
 from evals.scorer import score_continuations
 from lineage.gate import inspect
@@ -39,7 +40,7 @@ def launch(command: Sequence[str], log_path: Path) -> None:
     if log_path.name == RESUMED:
         run_subprocess(command, log_path)
     else:
-        trainer([command[-1]])
+        {"trainer": trainer, "evals": evaluator}[command[2]]([command[-1]])
 
 
 @pytest.fixture(scope="module")
