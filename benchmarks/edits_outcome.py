@@ -10,6 +10,11 @@ from benchmarks.edits_table import Edit
 type Answers = dict[str, dict[str, Any]]
 """By the name of an artifact: what `benchmarks/edits_probe.py` found."""
 
+COLUMNS = (
+    "#", "edit", "kind", "reused", "flagged", "equal", "differs", "open", "rebuilt", "same bytes", "would run", "verdict",
+)  # fmt: skip
+MARIN_COLUMNS = ("Marin again", "for nothing", "stale")
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -90,22 +95,9 @@ class Outcome:
 
 def outcome_table(outcomes: list[Outcome]) -> Table:
     table = Table(title="what the lab does after an edit, in artifacts", show_lines=False)
-    for column in (
-        "#",
-        "edit",
-        "kind",
-        "reused",
-        "flagged",
-        "equal",
-        "differs",
-        "open",
-        "rebuilt",
-        "same bytes",
-        "would run",
-        "verdict",
-    ):
+    for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("edit", "kind", "verdict") else "right")
-    for column in ("Marin again", "for nothing", "stale"):
+    for column in MARIN_COLUMNS:
         table.add_column(column, justify="right", style="dim")
     for number, outcome in enumerate(outcomes, 1):
         table.add_row(*row(number, outcome))
@@ -152,21 +144,7 @@ def summary_table(outcomes: list[Outcome]) -> Table:
 
 def markdown(outcomes: list[Outcome], cost: str) -> str:
     """The note: the table, every expectation with its reason, the summary."""
-    head = [
-        "#",
-        "edit",
-        "kind",
-        "reused",
-        "flagged",
-        "equal",
-        "differs",
-        "open",
-        "rebuilt",
-        "same bytes",
-        "would run",
-        "verdict",
-    ]
-    head += ["Marin again", "for nothing", "stale", "why it must"]
+    head = [*COLUMNS, *MARIN_COLUMNS, "why it must"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for number, outcome in enumerate(outcomes, 1):
         lines.append("| " + " | ".join([*row(number, outcome), outcome.edit.why]).replace("\n", " ") + " |")

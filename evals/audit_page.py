@@ -139,7 +139,7 @@ def _effects(folder: Path, report: Mapping[str, Any]) -> Iterator[Block]:
         if name in found
     ]
     if differences:
-        yield Table(("task", "difference in bits per byte", "value and 95 % interval"), differences, frozenset({"value"}))
+        yield Table(("task", "difference in bits per byte", "value and 95 % interval"), differences)
     else:
         yield "No task has two seen items, so no difference has an interval."
 

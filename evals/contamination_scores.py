@@ -62,12 +62,12 @@ def choose_items(
     flagged = {
         key for marks in contamination for key in pl.read_parquet(marks.files("matches.parquet")[0]).select(ITEM_KEY).rows()
     }
-    unknown = {key for marks in contamination for key in _unmatchable(marks)}
+    no_controls = flagged | {key for marks in contamination for key in _unmatchable(marks)}
     chosen: dict[str, list[Item]] = {}
     for task in config.tasks:
         of_task = items_of(items, task.name)
         held = [item for item in of_task if _key(item) in flagged]
-        clean = [item for item in of_task if _key(item) not in flagged | unknown]
+        clean = [item for item in of_task if _key(item) not in no_controls]
         chosen[task.name] = [
             *select_items(held, task.max_items, config.seed),
             *select_items(clean, config.controls_per_task, config.seed),

@@ -19,7 +19,7 @@ from lineage.config import from_jsonable
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from trainer.config import RunSpec
-from trainer.hf import hf_config, to_hf
+from trainer.hf import architecture, hf_config, to_hf
 
 SHARD_BYTES = 5_000_000_000
 TOKENIZER_FILE = "tokenizer.json"
@@ -66,7 +66,7 @@ def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokeniz
         (out.folder / TEMPLATE_FILE).write_bytes(template.read_bytes())
     _write_json(out.folder / "tokenizer_config.json", _tokenizer_config(opened, first, model.max_seq_len))
     out.extra["hf_model"] = {
-        "architecture": hf_config(model, eos, first)["architectures"][0],
+        "architecture": architecture(model),
         "eos": list(eos),
         "dtype": config.dtype,
     }
