@@ -1,0 +1,137 @@
+"""The stage `datakit.contamination` on real artifacts: marks, unknown items, any cut of the work, and what it refuses."""
+
+import random
+
+import numpy as np
+import polars as pl
+import pytest
+from test_contamination import PROSE, REPOSITORY, vendored_items
+
+import datakit.contamination as contamination_stage
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_policy import ContaminationConfig
+from datakit.documents import write_sorted_parts
+from evals.items import ITEMS_FILE, Item, write_items
+from evals.suites import SUITE, SuiteConfig, vendored_tasks
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage, build
+from lineage.store import Store
+
+
+def write_documents(out, config):
+    texts = sorted(config["texts"], key=text_digest)
+    frame = pl.DataFrame({"id": [text_digest(t) for t in texts], "text": texts}).with_columns(
+        source=pl.lit("test"), metadata=pl.lit('{"source_id": "x"}')
+    )
+    write_sorted_parts(out.folder, "documents", frame, target_bytes=config["part_bytes"])
+
+
+def write_suite_items(out, config):
+    write_items(out.folder / ITEMS_FILE, [Item("s", "t", str(i), q, "", "MIT", "d") for i, q in enumerate(config)])
+
+
+def write_vendored(out, config):
+    for path in sorted((REPOSITORY / "data" / "eval_items").glob("*.jsonl")):
+        target = out.folder / "files" / "data" / "eval_items" / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+
+
+DOCUMENTS = Stage("test.documents", "1", write_documents)
+ITEMS = Stage("test.items", "1", write_suite_items)
+
+
+def clean_texts(count: int) -> list[str]:
+    words = PROSE.split()
+    return [" ".join(random.Random(i).sample(words, len(words))) for i in range(count)]
+
+
+def marked(store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28):
+    documents = Node(("normalized",), "test", DOCUMENTS, {"texts": texts, "part_bytes": part_bytes})
+    if questions is None:
+        raw = Node(("raw",), "vendored", Stage("test.vendored", "1", write_vendored), {})
+        suite = Node(("suite",), None, SUITE, SuiteConfig("vendored", vendored_tasks()), {"raw": raw})
+        build(store, raw)
+    else:
+        suite = Node(("suite",), None, ITEMS, questions)
+    config = config or ContaminationConfig()
+    index = Node(("index",), None, CONTAMINATION_INDEX, config, {"suites": (suite,)})
+    for node in (documents, suite, index):
+        build(store, node)
+    inputs = {"normalized": documents, "suites": (suite,), "index": index}
+    return build(store, Node(("contamination",), "test", CONTAMINATION, config, inputs)).artifact
+
+
+def test_the_stage_marks_the_planted_document_only(tmp_path):
+    item = vendored_items("gsm8k").row(7, named=True)
+    leaked = f"{PROSE}\n{item['question'].lower()}\n{PROSE}"
+    artifact = marked(Store(str(tmp_path)), [*clean_texts(30), leaked], None)
+    marks = pl.concat(pl.read_parquet(path) for path in artifact.files(under="marks/"))
+    assert marks.filter("contaminated")["id"].to_list() == [text_digest(leaked)]
+    assert marks.filter("contaminated").select("tier", "best_score").row(0) == ("verbatim", 1.0)
+    assert len(marks) == 31 and set(marks.filter(~pl.col("contaminated"))["tier"]) == {""}
+    (match,) = pl.read_parquet(artifact.folder() / "matches.parquet").iter_rows(named=True)
+    assert (match["task"], match["item_id"], match["channel"]) == ("gsm8k", item["item_id"], "question")
+    assert leaked[match["start"] : match["end"]] == item["question"].lower()
+    statuses = pl.read_parquet(artifact.folder() / "items.parquet")
+    assert statuses.filter(pl.col("status") == "matched")["item_id"].to_list() == [item["item_id"]]
+    assert len(statuses) == 360
+    canaries = artifact.manifest.extra["canaries"]
+    assert {name: recall for name, recall in canaries["recall"].items() if recall < 1}.keys() <= {"edited_12_percent"}
+    assert canaries["false_positives"]["shuffled"] == 0
+    assert canaries["false_positives"]["other_items"] < 0.05  # MMLU questions about one passage hold each other's words
+    counts = artifact.manifest.extra["contamination"]
+    assert (counts["documents"], counts["contaminated"], counts["items_by_task"]["gsm8k"]["matched"]) == (31, 1, 1)
+
+
+def test_items_too_short_to_match_are_unknown_not_clean(tmp_path):
+    questions = ["Which resource is renewable?", PROSE, "Solve 3 + 4 * 5 - 6 / 7 + 8 - 9 for me"]
+    artifact = marked(Store(str(tmp_path)), clean_texts(3), questions)
+    statuses = dict(pl.read_parquet(artifact.folder() / "items.parquet").select("item_id", "status").iter_rows())
+    assert statuses == {"0": "unknown", "1": "clean", "2": "unknown"}
+
+
+def test_bytes_are_the_same_for_any_number_of_workers_and_any_cut(tmp_path, monkeypatch):
+    leaks = [f"{PROSE} {q}" for q in vendored_items("mmlu")["question"].head(5)]
+    texts = [*clean_texts(20), *leaks]
+    one = marked(Store(str(tmp_path / "one")), texts, None, part_bytes=4_000)
+    monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 900)
+    two = marked(Store(str(tmp_path / "two"), workers=2), texts, None, part_bytes=4_000)
+    assert len(one.files(under="marks/")) > 1
+    assert one.data_version == two.data_version
+    documents = one.input("normalized")
+    for part, marks in zip(documents.files(under="documents/"), one.files(under="marks/"), strict=True):
+        assert part.name == marks.name
+        assert pl.read_parquet(part)["id"].to_list() == pl.read_parquet(marks)["id"].to_list()
+
+
+def test_a_scan_that_cannot_find_its_canaries_fails(tmp_path, monkeypatch):
+    for name in ("needed_coverage", "needed_alignment"):
+        monkeypatch.setattr(ContaminationConfig, name, lambda self, lengths: np.full(np.shape(lengths), 1.5))
+    with pytest.raises(RuntimeError, match="planted verbatim were found, 95% are needed"):
+        marked(Store(str(tmp_path)), clean_texts(2), [" ".join(PROSE.split()[:20])])
+
+
+def test_suites_with_nothing_to_match_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="none of the 1 benchmark items has a question long enough"):
+        marked(Store(str(tmp_path)), clean_texts(2), ["Too short?"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "questions", "message"),
+    [
+        (ContaminationConfig(flag_coverage=0.4), [PROSE], r"index was built for .*'flag_coverage': 0.4.*the scan asks for"),
+        (ContaminationConfig(), [PROSE, "And one more?"], "index was not built from exactly suite"),
+    ],
+)
+def test_an_index_of_another_policy_or_other_items_is_refused(tmp_path, policy, questions, message):
+    store, config = Store(str(tmp_path)), ContaminationConfig()
+    documents = Node(("normalized",), "test", DOCUMENTS, {"texts": clean_texts(2), "part_bytes": 1 << 28})
+    suite, other = Node(("suite",), None, ITEMS, [PROSE]), Node(("other",), None, ITEMS, questions)
+    index = Node(("index",), None, CONTAMINATION_INDEX, policy, {"suites": (other,)})
+    for node in (documents, suite, other, index):
+        build(store, node)
+    inputs = {"normalized": documents, "suites": (suite,), "index": index}
+    with pytest.raises(ValueError, match=message):
+        build(store, Node(("contamination",), "test", CONTAMINATION, config, inputs))
