@@ -129,8 +129,14 @@ def _scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Verdicts, and counts that plot over steps; older stage versions recorded fewer of them."""
     audit = artifact.manifest.extra["audit"]
-    return {"verdict": dg.MetadataValue.text(audit["verdict"]), "audit": dg.MetadataValue.json(audit)}
+    counts = audit.get("counts", {})
+    numbers = ("matched_before", "matched_after", "seen_in_training", "unknown")
+    return {
+        **{name: dg.MetadataValue.text(audit[name]) for name in ("verdict", "verdict_at_step") if name in audit},
+        **{f"items_{name}": dg.MetadataValue.int(counts[name]) for name in numbers if name in counts},
+    }
 
 
 def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -158,8 +164,6 @@ def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     pictures = {path.stem: path for path in artifact.files(".png")}
     columns = ("task", "items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
     return {
-        "verdict": dg.MetadataValue.text(audit["verdict"]),
-        "verdict_at_step": dg.MetadataValue.text(audit["verdict_at_step"]),
         "items": records_table(counts, columns),
         "strongest_matches": records_table(audit["worst"], ("task", "item_id", "tier", "component", "id", "num_steps", "text")),
         "item_scores": records_table(effects, ("task", "group", "items", "bits_per_byte")),
