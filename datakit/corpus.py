@@ -1,41 +1,45 @@
 """The stage `datakit.corpus`: documents that survive the declared filters, split into train and held-out.
 
-This join is the only full rewrite of text. Each filter is an attribute table keyed by id, so a threshold or a policy may
-change without recomputing what it reads. The first filter that applies names the drop. Held-out documents are chosen by a
-hash of their duplicate cluster, so copies never stand on both sides.
+This join is the only full rewrite of text. Each filter is an attribute table keyed by id (`corpus_filters.py`), so a threshold
+or a policy may change without recomputing what it reads. Held-out documents are chosen by a hash of their duplicate cluster,
+so copies never stand on both sides.
+
+Two passes, each a shard a part and a row group at a time: the first decides on every document of a part of the input, the
+second writes a part of the output. Between them stand the counts, so that output parts have their target size; no output
+depends on how many workers there were, and memory does not grow with the source.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import xxhash
 
-from datakit.documents import read_documents, write_parquet, write_sorted_parts
-from datakit.duplicates import DUPLICATES_FILE
-from datakit.quality import FOLDER as QUALITY_FOLDER
+from datakit.corpus_filters import Attributes, CorpusConfig, reasons
+from datakit.documents import (
+    TARGET_PART_BYTES,
+    as_frame,
+    document_paths,
+    iterate_part,
+    part_bounds,
+    part_name,
+    text_bytes,
+    writing_part,
+)
 from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
 TRAIN = "train"
 HELDOUT = "heldout"
-MARKS_FOLDER = "marks"
+SPLITS = (TRAIN, HELDOUT)
 HASH_RANGE = 1 << 64
-
-
-@dataclass(frozen=True)
-class CorpusConfig:
-    """Which filters apply, and the held-out share."""
-
-    drop_duplicates: bool = True
-    drop_contaminated: bool = True
-    drop_low_quality: bool = True
-    heldout_frac: float = 0.02
-    split_salt: str = "heldout-1"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.heldout_frac < 1:
-            raise ValueError(f"corpus.heldout_frac is {self.heldout_frac}; it must be in [0, 1)")
+FATES_SCHEMA = pa.schema([("id", pa.string()), ("reason", pa.string()), ("split", pa.string())])
+"""What the first pass says of every document: the reason why it goes, or the split it stays in."""
 
 
 def build_corpus(
@@ -46,84 +50,139 @@ def build_corpus(
     contamination: Artifact,
     duplicates: Artifact,
 ) -> None:
-    """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop). Raises ValueError when nothing is left."""
-    documents = read_documents(normalized)
-    source = str(documents["source"][0])
-    reasons = drop_reasons(documents, source, config, quality, contamination, duplicates)
-    kept = documents.join(reasons, on="id", how="left", maintain_order="left", validate="1:1")
-    dropped = kept.filter(pl.col("reason") != "")
-    survivors = kept.filter(pl.col("reason") == "")
-    drops = dict(dropped.group_by("reason").len().sort("reason").iter_rows())
-    in_heldout = survivors["split_key"].map_elements(lambda key: is_heldout(key, config), return_dtype=pl.Boolean)
-    train, heldout = survivors.filter(~in_heldout), survivors.filter(in_heldout)
-    if not train.height:
-        raise ValueError(f"{out.spec.name}: no document of {documents.height} is left to train on; dropped: {drops}")
-    for split, frame in ((TRAIN, train), (HELDOUT, heldout)):
-        write_sorted_parts(out.folder, split, frame.select(DOCUMENT_SCHEMA.names))
-    write_parquet(out.folder / "dropped.parquet", dropped.select("id", "reason").to_arrow().cast(CORPUS_DROPPED_SCHEMA))
+    """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
+
+    Raises: ValueError when nothing is left, or an attribute table was made from other documents.
+    """
+    parts = document_paths(normalized)
+    source = _source(parts)
+    attributes = Attributes.of(source, duplicates, quality=quality, contamination=contamination)
+    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, config, attributes) for part in parts})
+    totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
+    drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
+    if strangers := attributes.num_clustered() - totals["clustered"]:
+        raise ValueError(f"{duplicates.name} names {strangers} documents of {source} that are not there; it is stale")
+    if not totals[f"rows:{TRAIN}"]:
+        raise ValueError(f"{out.spec.name}: no document of {totals['rows']} is left to train on; dropped: {drops}")
+    fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
+    counts = {split: [_counts(decided[f"decide-{part.stem}"])[f"rows:{split}"] for part in parts] for split in SPLITS}
+    tasks = {
+        f"write-{split}-{index:05d}": (name, split, slices)
+        for split in SPLITS
+        for index, (name, slices) in enumerate(layout(split, parts, fates, counts[split], totals[f"bytes:{split}"]))
+    }
+    out.map_shards(write_split_part, tasks)
+    _write_dropped(out.folder / "dropped.parquet", fates)
     out.facts["corpus"] = {"source": source, "domain": normalized.manifest.extra["documents"]["domain"]}
     out.record(
-        rows_in=documents.height,
-        rows_out=survivors.height,
-        rows_train=train.height,
-        rows_heldout=heldout.height,
+        rows_in=totals["rows"],
+        rows_out=totals[f"rows:{TRAIN}"] + totals[f"rows:{HELDOUT}"],
+        rows_train=totals[f"rows:{TRAIN}"],
+        rows_heldout=totals[f"rows:{HELDOUT}"],
         drops=drops,
-        bytes_in=int(documents["text"].str.len_bytes().sum()),
-        bytes_out=int(survivors["text"].str.len_bytes().sum()),
+        bytes_in=totals["bytes"],
+        bytes_out=totals[f"bytes:{TRAIN}"] + totals[f"bytes:{HELDOUT}"],
     )
 
 
-CORPUS = Stage("datakit.corpus", "1", build_corpus)
+CORPUS = Stage("datakit.corpus", "2", build_corpus)
 
 
-def drop_reasons(
-    documents: pl.DataFrame,
-    source: str,
-    config: CorpusConfig,
-    quality: Artifact,
-    contamination: Artifact,
-    duplicates: Artifact,
-) -> pl.DataFrame:
-    """id, the first reason to drop it ("" for none), and the key that decides its split.
-
-    Raises: ValueError when an attribute table's ids are not the documents'.
-    """
-    verdict = _aligned(read_documents(quality, QUALITY_FOLDER), documents, quality)
-    marks = _aligned(read_documents(contamination, MARKS_FOLDER), documents, contamination)
-    clusters = pl.read_parquet(duplicates.files(DUPLICATES_FILE)[0]).filter(pl.col("source") == source)
-    strangers = clusters.join(documents.select("id"), on="id", how="anti").height
-    if strangers:
-        raise ValueError(f"{duplicates.name} names {strangers} documents of {source} that are not there; it is stale")
-    joined = (
-        documents.select("id")
-        .join(verdict.select("id", low_quality="reason"), on="id", how="left", validate="1:1")
-        .join(marks.select("id", "contaminated"), on="id", how="left", validate="1:1")
-        .join(clusters.select("id", "cluster_id", "is_kept"), on="id", how="left", validate="1:1")
+def decide_part(folder: Path, part: Path, config: CorpusConfig, attributes: Attributes) -> Mapping[str, int]:
+    """Say of every document of a part why it goes or where it stays; counts of rows, bytes and drops."""
+    ids, sizes = [], []
+    for table in iterate_part(part, ["id", "text"]):
+        ids.append(as_frame(table.select(["id"]))["id"])
+        sizes.append(pl.Series("bytes", text_bytes(table)))
+    joined = attributes.of_part(part.name, pl.concat(ids) if ids else pl.Series("id", [], pl.String))
+    reason = pl.coalesce(*reasons(config), pl.lit(""))
+    key = pl.coalesce("cluster_id", "id")
+    frame = joined.with_columns(reason=reason, bytes=pl.concat(sizes) if sizes else pl.lit(0, pl.Int64)).with_columns(
+        split=pl.when(pl.col("reason") == "").then(key.map_elements(lambda k: split_of(k, config), return_dtype=pl.String))
     )
-    repeated = pl.lit(config.drop_duplicates) & ~pl.col("is_kept").fill_null(True)
-    contaminated = pl.lit(config.drop_contaminated) & pl.col("contaminated")
-    poor = pl.lit(config.drop_low_quality) & (pl.col("low_quality") != "")
-    reason = (
-        pl.when(repeated)
-        .then(pl.lit("duplicate"))
-        .when(contaminated)
-        .then(pl.lit("contaminated"))
-        .when(poor)
-        .then(pl.concat_str(pl.lit("low_quality:"), "low_quality"))
-        .otherwise(pl.lit(""))
-    )
-    return joined.select("id", reason=reason, split_key=pl.coalesce("cluster_id", "id"))
+    frame = frame.with_columns(pl.col("split").fill_null(""))
+    with writing_part(folder / SCRATCH_FOLDER / part.name, FATES_SCHEMA) as fates:
+        fates.write(frame.select(FATES_SCHEMA.names).to_arrow().cast(FATES_SCHEMA))
+    counts = Counter({"rows": frame.height, "bytes": int(frame["bytes"].sum()), "clustered": joined["cluster_id"].count()})
+    for split, rows, size in frame.filter(pl.col("split") != "").group_by("split").agg(pl.len(), pl.sum("bytes")).iter_rows():
+        counts[f"rows:{split}"], counts[f"bytes:{split}"] = rows, size
+    dropped = frame.filter(pl.col("reason") != "").group_by("reason").len()
+    return dict(counts) | {f"drop:{reason}": count for reason, count in dropped.iter_rows()}
 
 
-def _aligned(attributes: pl.DataFrame, documents: pl.DataFrame, artifact: Artifact) -> pl.DataFrame:
-    if not attributes["id"].equals(documents["id"]):
-        raise ValueError(
-            f"{artifact.name} has {attributes.height} rows for {documents.height} documents, or other ids; it was made from "
-            "other documents: materialize it again"
-        )
-    return attributes
+def split_of(split_key: str, config: CorpusConfig) -> str:
+    """The split of a cluster (or of a document without one)."""
+    return HELDOUT if is_heldout(split_key, config) else TRAIN
 
 
 def is_heldout(split_key: str, config: CorpusConfig) -> bool:
-    """Whether a cluster (or a document without one) is held out: a salted hash below the share."""
+    """Whether a cluster is held out: a salted hash below the share."""
     return xxhash.xxh3_64_intdigest(f"{config.split_salt}:{split_key}") < config.heldout_frac * HASH_RANGE
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Survivors `[start, stop)` of one split in one part of the input, counted from the part's first survivor."""
+
+    part: Path
+    fates: Path
+    start: int
+    stop: int
+
+
+def layout(
+    split: str,
+    parts: list[Path],
+    fates: list[Path],
+    counts: list[int],
+    num_bytes: int,
+    target_bytes: int = TARGET_PART_BYTES,
+) -> Iterator[tuple[str, tuple[Slice, ...]]]:
+    """(name of an output part, where its documents come from) for every part of a split; `counts` are survivors by part."""
+    bounds = part_bounds(sum(counts), num_bytes, target_bytes)
+    for index, (start, stop) in enumerate(bounds):
+        slices, first = [], 0
+        for part, fate, count in zip(parts, fates, counts, strict=True):
+            low, high = max(start, first) - first, min(stop, first + count) - first
+            if low < high:
+                slices.append(Slice(part, fate, low, high))
+            first += count
+        yield f"{split}/{part_name(index, len(bounds))}", tuple(slices)
+
+
+def write_split_part(folder: Path, name: str, split: str, slices: tuple[Slice, ...]) -> Mapping[str, int]:
+    """Copy a split's documents into one output part, a row group of the input at a time."""
+    with writing_part(folder / name, DOCUMENT_SCHEMA) as out:
+        for piece in slices:
+            for table in _survivors(piece, split):
+                out.write(table)
+    return {"rows": out.rows}
+
+
+def _survivors(piece: Slice, split: str) -> Iterator[pa.Table]:
+    is_mine = pl.read_parquet(piece.fates, columns=["split"])["split"] == split
+    rows = is_mine.arg_true()[piece.start : piece.stop]
+    is_mine = pl.int_range(is_mine.len(), eager=True).is_in(rows.implode())
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    for table in iterate_part(piece.part, DOCUMENT_SCHEMA.names, first, end):
+        yield table.filter(is_mine[first : first + table.num_rows].to_arrow())
+        first += table.num_rows
+
+
+def _write_dropped(path: Path, fates: list[Path]) -> None:
+    with writing_part(path, CORPUS_DROPPED_SCHEMA) as out:
+        for fate in fates:
+            dropped = pl.read_parquet(fate, columns=["id", "reason"]).filter(pl.col("reason") != "")
+            out.write(dropped.to_arrow().cast(CORPUS_DROPPED_SCHEMA))
+
+
+def _source(parts: list[Path]) -> str:
+    """The source's name, from the first document that there is."""
+    for part in parts:
+        for table in iterate_part(part, ["source"], 0, 1):
+            return str(table["source"][0].as_py())
+    raise ValueError(f"{parts[0].parent}: there is no document in {len(parts)} parts")
+
+
+def _counts(statistics: Mapping[str, Any]) -> Counter[str]:
+    return Counter({name: int(str(value)) for name, value in statistics.items()})

@@ -1,22 +1,28 @@
 """Documents on storage: Parquet parts that are sorted by id, written once, read in bounded batches.
 
 zstd level 3 without a dictionary on text: 0.98 of the speed of raw zstd and a third smaller than snappy (research/
-data_peers_measured.md, section 5). Row groups of 2,048 documents keep a reader's memory bounded.
+data_peers_measured.md, section 5). A row group holds at most 2,048 documents and ends at 16 MiB of text, so whoever goes
+through a part a row group at a time needs a small multiple of that, whatever the size of the part and of its documents.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datakit.schemas import DOCUMENT_SCHEMA, ID, TEXT
+from datakit.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema
 from lineage.store import Artifact
 
 ROW_GROUP_ROWS = 2_048
+ROW_GROUP_TEXT_BYTES = 16 << 20
 TARGET_PART_BYTES = 256 << 20
 DOCUMENTS = "documents"
+DICTIONARY_COLUMNS = ("source", "reason", "kind", "tier", "task", "suite")
 
 
 def part_name(index: int, count: int) -> str:
@@ -24,19 +30,59 @@ def part_name(index: int, count: int) -> str:
     return f"part-{index:05d}-of-{count:05d}.parquet"
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write one Parquet file the way every artifact's file is written."""
+@dataclass
+class PartWriter:
+    """Rows of one part as they come; row groups end where rows and text say, not where the batches did."""
+
+    file: pq.ParquetWriter
+    schema: pa.Schema
+    rows: int = 0
+    _pending: list[pa.Table] = field(default_factory=list)
+    _pending_rows: int = 0
+    _pending_bytes: int = 0
+
+    def write(self, batch: pa.Table) -> None:
+        """Append rows. Raises ValueError, with both schemas, for a batch of another schema."""
+        check_schema(batch, self.schema, str(self.file.where))
+        sizes = text_bytes(batch) if TEXT in self.schema.names else np.zeros(batch.num_rows, np.int64)
+        start = 0
+        while start < batch.num_rows:
+            room = ROW_GROUP_ROWS - self._pending_rows
+            filled = self._pending_bytes + np.cumsum(sizes[start : start + room])
+            take = min(int(np.searchsorted(filled, ROW_GROUP_TEXT_BYTES)) + 1, filled.size)
+            self._pending.append(batch.slice(start, take))
+            self._pending_rows += take
+            self._pending_bytes = int(filled[take - 1])
+            start += take
+            if self._pending_rows == ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_TEXT_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending as one row group."""
+        if self._pending:
+            group = pa.concat_tables(self._pending).combine_chunks()  # pages follow chunks, and bytes must not
+            self.file.write_table(group, row_group_size=group.num_rows)
+            self.rows += group.num_rows
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+
+@contextmanager
+def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> Iterator[PartWriter]:
+    """Write one Parquet file the way every artifact's file is written, a batch at a time. A part may stay empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    dictionary = [name for name in table.column_names if name in ("source", "reason", "kind", "tier", "task", "suite")]
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=dictionary or False,
-        row_group_size=ROW_GROUP_ROWS,
-        write_statistics=True,
-    )
+    dictionary = [name for name in schema.names if name in DICTIONARY_COLUMNS]
+    with pq.ParquetWriter(
+        path, schema, compression="zstd", compression_level=3, use_dictionary=dictionary or False, write_statistics=True
+    ) as file:
+        part = PartWriter(file, schema)
+        yield part
+        part.flush()
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table that is at hand as one file."""
+    with writing_part(path, table.schema) as part:
+        part.write(table)
 
 
 def write_sorted_parts(
@@ -46,7 +92,7 @@ def write_sorted_parts(
     target_bytes: int = TARGET_PART_BYTES,
     schema: pa.Schema = DOCUMENT_SCHEMA,
 ) -> int:
-    """Write documents below `folder/split/` as parts of about `target_bytes` of text, sorted by id; how many parts.
+    """Write documents that are at hand below `folder/split/`, sorted by id, in parts as `part_bounds` cuts them; how many.
 
     Raises: ValueError when an id stands twice.
     """
@@ -54,12 +100,20 @@ def write_sorted_parts(
     if ordered[ID].n_unique() != ordered.height:
         raise ValueError(f"{split}: {ordered.height - ordered[ID].n_unique()} ids stand twice; documents must be unique")
     size = int(ordered[TEXT].str.len_bytes().sum() or 0) if TEXT in ordered.columns else 0
-    count = max(1, -(-size // target_bytes))
-    bounds = [ordered.height * i // count for i in range(count + 1)]
-    for index in range(count):
-        part = ordered[bounds[index] : bounds[index + 1]].select(schema.names).to_arrow().cast(schema)
-        write_parquet(folder / split / part_name(index, count), part)
-    return count
+    bounds = part_bounds(ordered.height, size, target_bytes)
+    for index, (start, stop) in enumerate(bounds):
+        part = ordered[start:stop].select(schema.names).to_arrow().cast(schema)
+        write_parquet(folder / split / part_name(index, len(bounds)), part)
+    return len(bounds)
+
+
+def part_bounds(rows: int, num_bytes: int, target_bytes: int = TARGET_PART_BYTES) -> list[tuple[int, int]]:
+    """(first row, end row) of every part: equal numbers of rows, as many as give `target_bytes` of text each.
+
+    Rows in id order are in random order, so equal numbers of them are equal sizes.
+    """
+    count = max(1, -(-num_bytes // target_bytes))
+    return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
 def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
@@ -71,17 +125,41 @@ def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
 
 
 def read_documents(artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Every document of a split, in id order."""
+    """Every document of a split, in id order, in memory: for tests and for what is known to be small."""
     return pl.concat([pl.read_parquet(p, columns=list(columns) if columns else None) for p in document_paths(artifact, split)])
 
 
+def iterate_part(
+    path: Path, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+) -> Iterator[pa.Table]:
+    """Rows `[start, stop)` of a part, a row group at a time; row groups outside are not read."""
+    with pq.ParquetFile(path) as file:
+        first = 0
+        for group in range(file.num_row_groups):
+            end = first + file.metadata.row_group(group).num_rows
+            low, high = max(start, first), end if stop is None else min(stop, end)
+            if low < high:
+                table = file.read_row_group(group, columns=list(columns) if columns else None)
+                yield table.slice(low - first, high - low)
+            first = end
+
+
 def iterate_documents(
-    artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None, batch_rows: int = ROW_GROUP_ROWS
+    artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Documents of a split in id order, a batch at a time: memory stays bounded whatever the size."""
+    """Documents of a split in id order, a row group at a time: memory stays bounded whatever the size."""
     for path in document_paths(artifact, split):
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_rows, columns=list(columns) if columns else None):
-                frame = pl.from_arrow(batch)
-                assert isinstance(frame, pl.DataFrame)
-                yield frame
+        for table in iterate_part(path, columns):
+            yield as_frame(table)
+
+
+def as_frame(table: pa.Table) -> pl.DataFrame:
+    """An Arrow table as a polars frame."""
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def text_bytes(table: pa.Table) -> np.ndarray:
+    """int64 [rows]: bytes of every text."""
+    return as_frame(table.select([TEXT]))[TEXT].str.len_bytes().to_numpy().astype(np.int64)

@@ -18,3 +18,20 @@ DROPPED_SCHEMA = pa.schema([("source_id", pa.string()), ("reason", pa.string()),
 
 CORPUS_DROPPED_SCHEMA = pa.schema([(ID, pa.string()), ("reason", pa.string())])
 """Every document that a corpus left out, and the first reason that applied."""
+
+
+def check_schema(table: pa.Table, frozen: pa.Schema, where: str) -> None:
+    """Refuse rows of another schema. A column more or of another type is a change to declare, not to let through.
+
+    Raises: ValueError that prints both schemas.
+    """
+    if not table.schema.equals(frozen):
+        raise ValueError(
+            f"{where}: a batch would change the schema, which is frozen\n  frozen: {columns(frozen)}\n"
+            f"  batch:  {columns(table.schema)}\nmake the batch fit, or change the schema and bump the stages that write it"
+        )
+
+
+def columns(schema: pa.Schema) -> str:
+    """`id: string, text: large_string, ...`."""
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

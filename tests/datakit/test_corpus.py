@@ -1,14 +1,22 @@
+from itertools import chain
+
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Marked, Texts, corpus, documents, duplicates, edited, file_bytes, made, marks, quality, random_texts
 
-from datakit.corpus import CORPUS, CorpusConfig, is_heldout
+from datakit.corpus import CORPUS, CorpusConfig, is_heldout, layout, write_split_part
+from datakit.documents import read_documents, write_parquet
+from datakit.invariants import check_corpus, check_rows_conserved
+from datakit.schemas import DOCUMENT_SCHEMA
 from lineage.digests import text_digest
 from lineage.plan import Node
 
 HALF = CorpusConfig(heldout_frac=0.5)
+POOL = random_texts(20, 60, seed=45)
+POOL = (*POOL, *(edited(text, seed=i) for i, text in enumerate(POOL[:12])), *(f"short lead {i}" for i in range(8)))
 
 
 def ids(artifact, split):
@@ -73,6 +81,66 @@ def test_documents_pass_unchanged_and_sorted(tmp_path):
         after = pl.concat([pl.read_parquet(p) for p in artifact.files(".parquet", under=f"{split}/")])
         assert after["id"].is_sorted()
         assert after.equals(before.filter(pl.col("id").is_in(after["id"].to_list())))
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(st.sampled_from(range(len(POOL))), min_size=1, max_size=24, unique=True),
+    st.sets(st.sampled_from(range(len(POOL)))),
+    st.integers(200, 20_000),
+    st.booleans(),
+)
+def test_parts_and_passes_give_what_a_walk_over_all_documents_gives(tmp_path_factory, chosen, marked, part_bytes, drop):
+    """A slow obvious reference: one document after the other, from the whole tables in memory."""
+    root = tmp_path_factory.mktemp("corpus")
+    source = Texts("here", tuple(POOL[i] for i in sorted(chosen)), part_bytes=part_bytes)
+    how = CorpusConfig(heldout_frac=0.5, drop_duplicates=drop, drop_low_quality=not drop)
+    marking = Marked(tuple(POOL[i] for i in sorted(marked)))
+    verdicts = read_documents(made(root, quality(source)), "quality")
+    clusters = {row["id"]: row for row in pl.read_parquet(made(root, duplicates((source,))).files()[0]).to_dicts()}
+    wanted = {"train": [], "heldout": [], "dropped": []}
+    for document, low in zip(read_documents(made(root, documents(source))).to_dicts(), verdicts["reason"], strict=True):
+        cluster = clusters.get(document["id"], {"is_kept": True, "cluster_id": document["id"]})
+        if drop and not cluster["is_kept"]:
+            wanted["dropped"].append((document["id"], "duplicate"))
+        elif document["text"] in marking.texts:
+            wanted["dropped"].append((document["id"], "contaminated"))
+        elif not drop and low:
+            wanted["dropped"].append((document["id"], f"low_quality:{low}"))
+        else:
+            wanted["heldout" if is_heldout(cluster["cluster_id"], how) else "train"].append(document)
+    if not wanted["train"]:
+        with pytest.raises(ValueError, match="is left to train on"):
+            made(root, corpus(source, how=how, marked=marking))
+        return
+    artifact = made(root, corpus(source, how=how, marked=marking))
+    for split in ("train", "heldout"):
+        assert read_documents(artifact, split).to_dicts() == wanted[split]
+    assert pl.read_parquet(artifact.files("dropped.parquet")[0]).rows() == wanted["dropped"]
+    assert check_rows_conserved(artifact) == check_corpus(artifact) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["train", "heldout", ""]), max_size=9), min_size=1, max_size=5), st.integers(1, 60))
+def test_output_parts_are_of_equal_rows_whatever_the_input_parts(tmp_path_factory, splits, target):
+    root = tmp_path_factory.mktemp("layout")
+    texts = sorted((f"text {i}" for i in range(sum(map(len, splits)))), key=text_digest)
+    parts, fates, first = [], [], 0
+    for index, part in enumerate(splits):
+        rows = [{"id": text_digest(t), "text": t, "source": "s", "metadata": "{}"} for t in texts[first : first + len(part)]]
+        parts.append(root / f"part-{index}.parquet")
+        fates.append(root / f"fate-{index}.parquet")
+        write_parquet(parts[-1], pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA))
+        write_parquet(fates[-1], pa.table({"split": pa.array(part, pa.string())}))
+        first += len(part)
+    wanted = [text for text, split in zip(texts, chain(*splits), strict=True) if split == "train"]
+    plan = list(layout("train", parts, fates, [p.count("train") for p in splits], sum(map(len, wanted)), target))
+    found = []
+    for name, slices in plan:
+        write_split_part(root, name, "train", slices)
+        found.append(pl.read_parquet(root / name)["text"].to_list())
+    assert list(chain(*found)) == wanted
+    assert len(found) == max(1, -(-sum(map(len, wanted)) // target)) and max(map(len, found)) - min(map(len, found)) <= 1
 
 
 def test_a_duplicate_cluster_stands_on_one_side(tmp_path):

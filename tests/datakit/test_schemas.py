@@ -1,5 +1,7 @@
 """Documents on storage: one schema, sorted unique ids, bounded reading, the same bytes for the same rows."""
 
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -13,12 +15,14 @@ from datakit.documents import (
     ROW_GROUP_ROWS,
     document_paths,
     iterate_documents,
+    iterate_part,
     part_name,
     read_documents,
     write_parquet,
     write_sorted_parts,
+    writing_part,
 )
-from datakit.schemas import DOCUMENT_SCHEMA
+from datakit.schemas import DOCUMENT_SCHEMA, columns
 from lineage.digests import text_digest
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
@@ -74,9 +78,40 @@ def test_reading_is_bounded_by_row_groups_and_keeps_the_order(tmp_path: Path) ->
     (path,) = document_paths(artifact)
     metadata = pq.read_metadata(path)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [ROW_GROUP_ROWS, ROW_GROUP_ROWS, 5]
-    batches = list(iterate_documents(artifact, columns=["id"], batch_rows=1000))
-    assert max(batch.height for batch in batches) <= 1000
+    batches = list(iterate_documents(artifact, columns=["id"]))
+    assert [batch.height for batch in batches] == [ROW_GROUP_ROWS, ROW_GROUP_ROWS, 5]
     assert pl.concat(batches).equals(read_documents(artifact, columns=["id"]))
+
+
+def test_row_groups_end_where_texts_say_whatever_the_batches(tmp_path: Path) -> None:
+    """Documents of 6 MiB stand by three; the same rows in other batches are the same bytes."""
+    rows = pa.Table.from_pylist(frame([f"{i}" * (6 << 20) for i in range(8)]).to_dicts(), schema=DOCUMENT_SCHEMA)
+    for name, cuts in (("whole", [0, 8]), ("pieces", [0, 1, 4, 5, 8])):
+        with writing_part(tmp_path / name) as part:
+            for start, stop in itertools.pairwise(cuts):
+                part.write(rows.slice(start, stop - start))
+    metadata = pq.read_metadata(tmp_path / "whole")
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [3, 3, 2]
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 5000), st.integers(0, 5000))
+def test_a_slice_of_a_part_is_its_rows(tmp_path_factory: pytest.TempPathFactory, start: int, stop: int) -> None:
+    path = tmp_path_factory.mktemp("part") / "f.parquet"
+    write_parquet(path, pa.table({"id": [str(i) for i in range(4500)]}))
+    read = [value for table in iterate_part(path, ["id"], start, stop) for value in table["id"].to_pylist()]
+    assert read == [str(i) for i in range(4500)][start:stop]
+
+
+@pytest.mark.parametrize("change", [lambda t: t.append_column("url", [["u"]]), lambda t: t.drop_columns("metadata")])
+def test_a_batch_that_would_change_the_schema_is_refused_with_both(tmp_path: Path, change: Callable) -> None:
+    good = pa.Table.from_pylist(frame(["a"]).to_dicts(), schema=DOCUMENT_SCHEMA)
+    wanted = pytest.raises(ValueError, match=r"frozen: id: string, text: large_string, .*\n  batch: ")
+    with wanted as refused, writing_part(tmp_path / "f.parquet") as part:
+        part.write(good)
+        part.write(change(good))
+    assert columns(change(good).schema) in str(refused.value)
 
 
 def test_text_is_zstd_without_a_dictionary(tmp_path: Path) -> None:
