@@ -2,13 +2,15 @@
 
 The job file names the store, the identity to make and the resolved inputs; the process commits the artifact itself, so
 whoever started it needs no message back: it looks in the store. Inputs are frozen here and checked again when read.
+Where a job runs is the launcher's business: here is the plain one, a child process; `resources/` has those of clusters.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,14 +23,61 @@ from lineage.stage import Needs
 from lineage.store import Artifact, Store, Writer
 
 type Inputs = Mapping[str, Artifact | tuple[Artifact, ...]]
-type Launcher = Callable[[Sequence[str], Path], None]
-"""Runs a command to its end, its output copied to a log file; raises RuntimeError when it fails."""
+type Launcher = Callable[["Launch"], "Launched"]
+"""Runs a job to its end, its output copied to a log file; raises RuntimeError when it fails."""
 
 LOG_TAIL_LINES = 30
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """For the children of a launcher: XLA on CPU takes its temporary memory (236 MiB in the ferry's step) anew from the system at
 every step, 60,000 page faults of 4 KiB. With huge pages (glibc from 2.35; others ignore it) steps are 1.16 and 1.40 times
 faster in two pairs, and the parameters the same bits (`benchmarks/huge_pages.py`, 2026-11-21)."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launcher is asked to run: `python -m module job.json`."""
+
+    module: str
+    job_path: Path
+    log_path: Path
+    name: str
+    """Of the artifact, for people."""
+
+    digest: str
+    """Identity of what it makes: two launches of one digest are one job."""
+
+    code: str = ""
+    """Fingerprint of the code that is to run."""
+
+    hardware: tuple[str, ...] = ()
+    """Names in order of preference (`recipes/hardware.py`); empty: wherever the launcher is."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a job: where it ran and how it ended ("done", or why not)."""
+
+    number: int
+    place: str
+    seconds: float
+    ended: str
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Where a job ran, on what, and every attempt it took."""
+
+    place: str
+    hardware: str
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a job committed and how it came to be."""
+
+    artifact: Artifact
+    launched: Launched
 
 
 @dataclass(frozen=True)
@@ -118,24 +167,37 @@ def read_job(path: Path) -> Job:
     )
 
 
-def run_job(module: str, job: Job, launcher: Launcher) -> Artifact:
-    """Start `python -m module job.json` and return what it committed."""
+def launch_of(module: str, job: Job, hardware: tuple[str, ...] = ()) -> Launch:
+    """Write a job's file below the store's scratch folder; what a launcher is told of it."""
     folder = job.store.scratch / "jobs" / job.spec.version
     write_job(job, folder / "job.json")
-    launcher([sys.executable, "-m", module, str(folder / "job.json")], folder / "log.txt")
+    return Launch(
+        module, folder / "job.json", folder / "log.txt", job.spec.name, job.spec.version, job.code_fingerprint, hardware
+    )
+
+
+def run_job(module: str, job: Job, launcher: Launcher, hardware: tuple[str, ...] = ()) -> Ran:
+    """Start `python -m module job.json` and return what it committed."""
+    launch = launch_of(module, job, hardware)
+    launched = launcher(launch)
     made = job.store.find(job.spec)
     if made is None:
-        raise RuntimeError(f"{job.spec.name}: `python -m {module}` ended well but committed nothing; see {folder}/log.txt")
-    return made
+        raise RuntimeError(f"{launch.name}: `python -m {module}` ended well but committed nothing; see {launch.log_path}")
+    return Ran(made, launched)
 
 
-def run_subprocess(command: Sequence[str], log_path: Path) -> None:
-    """The plain launcher: a child process from the repository's root, output to stderr and to the log file."""
+def run_subprocess(launch: Launch) -> Launched:
+    """The plain launcher: a child process from the repository's root, output to stderr and to the log file.
+
+    It runs on whatever this machine has; hardware that a recipe names is for launchers that can choose.
+    """
     root = Path(__file__).resolve().parent.parent
     environment = {**HUGE_PAGES, **os.environ, "PYTHONPATH": str(root)}
-    log_path.parent.mkdir(parents=True, exist_ok=True)
+    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", launch.module, str(launch.job_path)]
+    started = time.monotonic()
     with (
-        log_path.open("a") as log_file,
+        launch.log_path.open("a") as log_file,
         subprocess.Popen(
             command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process,
@@ -149,5 +211,10 @@ def run_subprocess(command: Sequence[str], log_path: Path) -> None:
             process.terminate()
             raise
     if process.returncode != 0:
-        tail = "\n".join(log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
-        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}; the end of {log_path}:\n{tail}")
+        tail = "\n".join(launch.log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
+        raise RuntimeError(
+            f"{launch.name}: `{' '.join(command)}` ended with status {process.returncode}; "
+            f"the end of {launch.log_path}:\n{tail}"
+        )
+    attempt = Attempt(1, f"process {process.pid}", round(time.monotonic() - started, 1), "done")
+    return Launched("child process", "this machine", (attempt,))

@@ -14,7 +14,7 @@ from lineage.config import to_jsonable
 from lineage.evidence import Drift, drift_of
 from lineage.fingerprint import stage_code
 from lineage.gate import Finding, GateError, admit, today
-from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
+from lineage.jobs import Inputs, Job, Launched, Launcher, run_job, run_subprocess
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.stage import Stage
 from lineage.store import Artifact, Store
@@ -36,6 +36,15 @@ class Node:
     stage: Stage
     config: object
     inputs: Mapping[str, NodeInput] = field(default_factory=dict)
+    hardware: tuple[str, ...] = ()
+    """What its job asks to run on, in order of preference (`recipes/hardware.py`); no part of the identity."""
+
+    def __post_init__(self) -> None:
+        if self.hardware and self.stage.job is None:
+            raise ValueError(
+                f"{self.name}: hardware is {', '.join(self.hardware)}, but stage {self.stage.name} runs inside the step that "
+                "orchestrates, which has none; leave hardware empty, or make the stage a job"
+            )
 
     @property
     def name(self) -> str:
@@ -53,6 +62,8 @@ class Built:
     artifact: Artifact
     reused: bool
     drift: Drift | None = None
+    launched: Launched | None = None
+    """Where it ran and how often, when a job made it now."""
 
     @property
     def drifted(self) -> bool:
@@ -107,6 +118,7 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
         return built
     waivers = [] if node.stage.gate is None else admit(store, spec.name, spec.inputs, node.stage.gate, today())
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
+    launched = None
     if node.stage.job is None:
         assert node.stage.run is not None  # a stage has exactly one of the two
         with store.writing(spec, code.fingerprint, run_id, waivers=waivers, packages=code.packages) as out:
@@ -114,10 +126,11 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
         made = out.artifact
     else:
         job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, packages=tuple(code.packages))
-        made = run_job(node.stage.job, job, launcher or run_subprocess)
+        ran = run_job(node.stage.job, job, launcher or run_subprocess, node.hardware)
+        made, launched = ran.artifact, ran.launched
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
-    return Built(made, reused=False)
+    return Built(made, reused=False, launched=launched)
 
 
 def _told(built: Built) -> str:

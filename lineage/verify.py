@@ -98,7 +98,7 @@ def remake(
     if stage.job is not None:
         _lend_ancestors(artifact, into)
         job = Job(into, spec, inputs, code.fingerprint, "verify", packages=tuple(code.packages))
-        return run_job(stage.job, job, launcher or run_subprocess).manifest
+        return run_job(stage.job, job, launcher or run_subprocess).artifact.manifest
     assert stage.run is not None  # a stage has exactly one of the two
     config = read_config(spec, known)
     with into.writing(spec, code.fingerprint, "verify", packages=tuple(code.packages)) as out:

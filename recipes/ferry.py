@@ -7,6 +7,7 @@ from datakit.sources import PypiFiles, WheelPin
 from evals.report import REPORT, ReportConfig
 from lineage.plan import MissingArtifactError, Node, ancestors_first, resolve
 from lineage.store import Store
+from recipes.hardware import refuse_accelerators
 from recipes.lines import Line, source_config
 from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks
 from recipes.suites import suite_raw_source
@@ -18,6 +19,14 @@ class Ferry:
 
     online: Line
     offline: Line
+    with_accelerators: bool = False
+    """Whether its jobs may ask for accelerators. A smoke ferry has no use for them, and sails every day."""
+
+    def __post_init__(self) -> None:
+        if not self.with_accelerators:
+            for line in (self.online, self.offline):
+                what = f"the ferry of run {line.run.name}"
+                refuse_accelerators((*line.hardware, *line.eval_hardware), what, "Say with_accelerators=True if it is to.")
 
     def line(self, day: str, *, reachable: bool) -> Line:
         return replace(self.online if reachable else self.offline, day=day)

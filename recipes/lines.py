@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datakit.sources import Source
+from recipes.hardware import alternatives
 from recipes.licences import permissive_only
 from recipes.sources import catalogue
 from trainer.config import RunSpec
@@ -46,6 +47,12 @@ class Line:
     after: "tuple[Line, int] | None" = None
     """The line, and the step of its run, whose checkpoint this run starts from (`trainer.config.WarmStart`)."""
 
+    hardware: tuple[str, ...] = ("cpu",)
+    """What the run trains on, names of `recipes/hardware.py` in order of preference; no part of any identity."""
+
+    eval_hardware: tuple[str, ...] = ("cpu",)
+    """What its checkpoints are scored on."""
+
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a choice over the line left out, and why; set by `permissive`."""
 
@@ -55,6 +62,8 @@ class Line:
                 f"line of run {self.run.name}: after is {'not ' if self.after is None else ''}set, run.start is "
                 f"{self.run.start!r}; give both or neither"
             )
+        alternatives(self.hardware)
+        alternatives(self.eval_hardware)
 
     @property
     def history(self) -> "tuple[Line, ...]":

@@ -77,7 +77,7 @@ def checkpoint(line: Line, step: int) -> Node:
     inputs = {"mixture": mixture(line)}
     if line.after is not None:
         inputs["start"] = checkpoint(*line.after)
-    return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), inputs)
+    return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), inputs, line.hardware)
 
 
 def hf_model(line: Line, step: int) -> Node:
@@ -106,6 +106,7 @@ def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: s
         EVAL_RESULT,
         EvalConfig(tasks=tasks, seed=EVAL_SEED),
         inputs,
+        line.eval_hardware,
     )
 
 
@@ -121,7 +122,7 @@ def contamination_scores(line: Line, step: int) -> Node:
     }
     place = line.run_place("contamination_scores", partition=step_partition(step))
     config = ContaminationScoresConfig(tasks=tasks, controls_per_task=CONTROLS_PER_TASK, seed=EVAL_SEED)
-    return Node(*place, CONTAMINATION_SCORES, config, inputs)
+    return Node(*place, CONTAMINATION_SCORES, config, inputs, line.eval_hardware)
 
 
 def audit(line: Line, step: int) -> Node:

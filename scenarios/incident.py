@@ -1,6 +1,5 @@
 """Acts 0 to 2: what happened, what Marin's identity rules make of the fix, and what this lab makes of it."""
 
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +9,7 @@ from datakit.sources import FolderFiles, Unverified
 from lineage.affected import affected_by
 from lineage.edges import lineage_tables
 from lineage.gate import GateError, inspect
+from lineage.jobs import Launch
 from lineage.plan import Node, build, resolve, spec_of
 from lineage.store import Artifact
 from lineage.verdicts import quarantine
@@ -154,7 +154,7 @@ def _resume(world: World, bison: Artifact) -> str:
     """Start Bison's job file again; what the trainer said when it refused."""
     job = world.store.scratch / "jobs" / bison.spec.version / "job.json"
     try:
-        world.launcher([sys.executable, "-m", "trainer", str(job)], world.folder / RESUMED)
+        world.launcher(Launch("trainer", job, world.folder / RESUMED, bison.name, bison.spec.version))
     except RuntimeError as error:
         said = str(error)
         start = said.find("is refused")

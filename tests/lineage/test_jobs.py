@@ -1,15 +1,15 @@
 """Jobs: a stage as a process of its own, and writers in several processes."""
 
+import base64
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lineage.jobs import HUGE_PAGES, Job, read_job, run_job, run_subprocess, write_job
+from lineage.jobs import HUGE_PAGES, Attempt, Job, Launch, Launched, read_job, run_job, run_subprocess, write_job
 from lineage.manifest import MANIFEST_NAME
 from lineage.mixture import freeze_mixture
 from lineage.plan import Node, Stage, ancestors_first, build, spec_of
@@ -75,12 +75,14 @@ def launcher(folder: Path):
     """Like `run_subprocess`, with the test's own module on the path."""
     (folder / "concatenate.py").write_text(CONCATENATE)
 
-    def launch(command: Sequence[str], log_path: Path) -> None:
+    def launch(asked: Launch) -> Launched:
+        command = [sys.executable, "-m", asked.module, str(asked.job_path)]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-        with log_path.open("w") as log_file:
+        with asked.log_path.open("w") as log_file:
             subprocess.run(
                 command, env=environment, cwd=ROOT, stdout=log_file, stderr=subprocess.STDOUT, check=True, timeout=60
             )
+        return Launched("child process", "cpu", (Attempt(1, "child process", 0.0, "done"),))
 
     return launch
 
@@ -88,7 +90,9 @@ def launcher(folder: Path):
 def test_a_job_commits_what_it_was_asked_for(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
     job = job_of(store)
-    made = run_job("concatenate", job, launcher(tmp_path))
+    ran = run_job("concatenate", job, launcher(tmp_path))
+    made = ran.artifact
+    assert [attempt.ended for attempt in ran.launched.attempts] == ["done"]
     assert made.files()[0].read_text().split() == ["first", *(f"part{i}" for i in range(NUM_PARTS))]
     assert made.spec == job.spec
     assert (made.manifest.code_fingerprint, made.manifest.run_id) == ("code", "run-7")
@@ -120,10 +124,14 @@ def test_a_job_whose_input_is_gone_does_not_start(tmp_path: Path) -> None:
 
 
 def test_the_plain_launcher_reports_the_end_of_the_log(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import lineage; print('why it failed'); raise SystemExit(3)"]
-    with pytest.raises(RuntimeError, match=r"ended with status 3; the end of .*log\.txt:\nwhy it failed"):
-        run_subprocess(command, tmp_path / "log.txt")
-    run_subprocess([sys.executable, "-c", "import lineage"], tmp_path / "log.txt")
+    """Any module will do as a job: `json.tool` prints a file, or says why it cannot."""
+    (tmp_path / "good.json").write_text('"fine"')
+    (tmp_path / "bad.json").write_text("nonsense")
+    launched = run_subprocess(Launch("json.tool", tmp_path / "good.json", tmp_path / "log.txt", "a job", "digest"))
+    assert (tmp_path / "log.txt").read_text() == '"fine"\n'
+    assert [attempt.ended for attempt in launched.attempts] == ["done"]
+    with pytest.raises(RuntimeError, match=r"(?s)a job: .*ended with status 1; the end of .*log\.txt:\n.*Expecting value"):
+        run_subprocess(Launch("json.tool", tmp_path / "bad.json", tmp_path / "log.txt", "a job", "digest"))
 
 
 def test_of_three_processes_one_commits_and_all_return_its_artifact(tmp_path: Path) -> None:
@@ -181,5 +189,6 @@ def test_a_job_asks_for_huge_pages_unless_its_user_tuned_glibc(
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     if chosen is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", chosen)
-    run_subprocess([sys.executable, "-c", "import os; print(os.environ['GLIBC_TUNABLES'])"], tmp_path / "log.txt")
-    assert (tmp_path / "log.txt").read_text() == f"{chosen or HUGE_PAGES['GLIBC_TUNABLES']}\n"
+    run_subprocess(Launch("base64", Path("/proc/self/environ"), tmp_path / "log.txt", "a job", "digest"))
+    environment = base64.b64decode((tmp_path / "log.txt").read_text()).decode().split("\0")
+    assert f"GLIBC_TUNABLES={chosen or HUGE_PAGES['GLIBC_TUNABLES']}" in environment

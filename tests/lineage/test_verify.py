@@ -4,7 +4,8 @@ import importlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from lineage.evidence import Evidence, code_changes, drift_of
 from lineage.fingerprint import Code, stage_code
+from lineage.jobs import Launch, Launched
 from lineage.manifest import MANIFEST_NAME, from_json, to_json
 from lineage.plan import Node, build, spec_of
 from lineage.reproduce import KnownStage
@@ -211,9 +213,10 @@ def test_a_job_is_verified_over_links_to_its_ancestors(tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(folder))
     importlib.import_module("a_job.__main__")  # the fingerprint finds modules outside the project where they are loaded
 
-    def launch(command: Sequence[str], log_path: Path) -> None:
+    def launch(asked: Launch) -> Launched:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-        subprocess.run(command, env=environment, check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", asked.module, str(asked.job_path)], env=environment, check=True, timeout=60)
+        return Launched("child process", "cpu", ())
 
     top = Node(("words",), None, stage_of(SAME), Words())
     middle = Node(("middle",), None, Stage("tests.copy", "1", copy_first), Words(), {"above": top})

@@ -2,7 +2,7 @@
 
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from evals.__main__ import main as evaluator
 from evals.evaluate import open_tokenizer
 from evals.scorer import score_continuations
 from lineage.gate import inspect
-from lineage.jobs import run_subprocess
+from lineage.jobs import Launch, Launched, run_subprocess
 from lineage.plan import resolve
 from lineage.store import Store
 from scenarios import nodes
@@ -35,12 +35,12 @@ from trainer.scoring import load_scorer
 from trainer.stage import CHECKPOINT
 
 
-def launch(command: Sequence[str], log_path: Path) -> None:
+def launch(job: Launch) -> Launched:
     """The resume that is refused is a process, as every job is outside of tests; what trains does so where JAX is loaded."""
-    if log_path.name == RESUMED:
-        run_subprocess(command, log_path)
-    else:
-        {"trainer": trainer, "evals": evaluator}[command[2]]([command[-1]])
+    if job.log_path.name == RESUMED:
+        return run_subprocess(job)
+    {"trainer": trainer, "evals": evaluator}[job.module]([str(job.job_path)])
+    return Launched("this process", "cpu", ())
 
 
 @pytest.fixture(scope="module")

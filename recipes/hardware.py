@@ -1,0 +1,177 @@
+"""Hardware by name: one table from `v5p-8` or `2xh100x8` to chips, hosts, topology, what a pod asks for, and what it costs.
+
+A run's recipe names hardware (`Line.hardware`, alternatives in order); launchers look the name up here. It never enters an
+identity: the same run on other chips is the same run. `COUNTxNAME` is that many slices or nodes of a base shape.
+
+TPU names count as Google's do: TensorCores for v4 and v5p (two a chip), chips for v5e and v6e. Chip figures and prices are from
+memory unless marked verified: plan with them, and check them against the provider's page before money depends on them.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Literal
+
+GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True)
+class Price:
+    """List price on demand, per chip and hour."""
+
+    dollars_per_chip_hour: float
+    as_of: str
+    source: str
+    verified: bool = False
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One accelerator: dense bfloat16 peak and memory."""
+
+    name: str
+    bf16_flops: float
+    hbm_bytes: int
+    price: Price
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a job may be given. `hosts` is per slice; a GPU node is a slice of one host.
+
+    `resources` and `node_selector` are those of one host's pod, in Kubernetes' words.
+    """
+
+    name: str
+    kind: Literal["cpu", "tpu", "gpu"]
+    chip: Chip | None
+    chips_per_host: int
+    hosts: int
+    slices: int
+    topology: str
+    resources: Mapping[str, str]
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    """Keys of node taints that its pods tolerate."""
+
+    machine: str = ""
+
+    @property
+    def chips(self) -> int:
+        """Accelerators in all; 0 of a CPU."""
+        return self.chips_per_host * self.hosts * self.slices
+
+    @property
+    def pods(self) -> int:
+        return self.hosts * self.slices
+
+    @property
+    def peak_flops(self) -> float:
+        """Dense bfloat16 FLOP/s of all chips; 0 where there is no accelerator."""
+        return self.chips * self.chip.bf16_flops if self.chip else 0.0
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """List price on demand; 0 of a CPU, which is not priced here."""
+        return self.chips * self.chip.price.dollars_per_chip_hour if self.chip else 0.0
+
+
+def hardware(name: str) -> Hardware:
+    """The hardware of a name. Raises ValueError that lists the known names."""
+    match = re.fullmatch(r"([1-9]\d*)x(?=\D)(.+)", name)
+    count, base = (int(match[1]), match[2]) if match else (1, name)
+    table = base_shapes()
+    if base not in table or (match and table[base].kind == "cpu"):
+        raise ValueError(f"hardware {name!r} is not known; known: {', '.join(table)}, and COUNTx before an accelerator's name")
+    shape = table[base]
+    return replace(shape, name=name, slices=count) if match else shape
+
+
+def alternatives(names: tuple[str, ...]) -> tuple[Hardware, ...]:
+    """Hardware of names in order of preference. Raises: ValueError on an unknown name, a repeated one, or none at all."""
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"hardware is {names}; name at least one, each once, the preferred first")
+    return tuple(hardware(name) for name in names)
+
+
+def refuse_accelerators(names: tuple[str, ...], what: str, instead: str) -> None:
+    """Raises: ValueError when any of the names is an accelerator: `what` asks for it and must not, `instead` is the way."""
+    asked = [name for name in names if hardware(name).kind != "cpu"]
+    if asked:
+        raise ValueError(f"{what} asks for {', '.join(asked)}, by accident or not: it would hold accelerators idle. {instead}")
+
+
+@functools.cache
+def base_shapes() -> Mapping[str, Hardware]:
+    """Every shape that has a name of its own, in the order in which they are listed to people."""
+    shapes = [
+        Hardware("cpu", "cpu", None, 0, 1, 1, "", {"cpu": "2", "memory": "8Gi"}),
+        *(_tpu("v4", f"v4-{2 * prod(t)}", t) for t in _CUBES),
+        *(_tpu("v5p", f"v5p-{2 * prod(t)}", t) for t in _CUBES),
+        *(_tpu("v5e", f"v5e-{prod(t)}", t) for t in _SQUARES),
+        *(_tpu("v6e", f"v6e-{prod(t)}", t) for t in _SQUARES),
+        _h100(),
+    ]
+    return {shape.name: shape for shape in shapes}
+
+
+def _tpu(generation: str, name: str, topology: tuple[int, ...]) -> Hardware:
+    """A TPU slice as GKE sells it: hosts of four chips (v5e and v6e slices of at most eight are one host)."""
+    chip, accelerator, machine = _TPUS[generation]
+    chips = prod(topology)
+    per_host = chips if generation in ("v5e", "v6e") and chips <= 8 else 4
+    shape = "x".join(map(str, topology))
+    return Hardware(
+        name=name,
+        kind="tpu",
+        chip=chip,
+        chips_per_host=per_host,
+        hosts=chips // per_host,
+        slices=1,
+        topology=shape,
+        resources={"google.com/tpu": str(per_host)},
+        node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": shape},
+        taints=("google.com/tpu",),
+        machine=f"{machine}-{per_host}t",
+    )
+
+
+def _h100() -> Hardware:
+    """CoreWeave's node of eight on InfiniBand; `rdma/ib` is a switch there, not a count."""
+    return Hardware(
+        name="h100x8",
+        kind="gpu",
+        chip=_H100,
+        chips_per_host=GPUS_PER_NODE,
+        hosts=1,
+        slices=1,
+        topology="nvlink",
+        resources={"nvidia.com/gpu": str(GPUS_PER_NODE), "rdma/ib": "1", "cpu": "110", "memory": "1800Gi"},
+        node_selector={
+            "node.kubernetes.io/instance-type": "gd-8xh100ib-i128",
+            "backend.coreweave.cloud/flavor": "infiniband",
+        },
+        taints=("nvidia.com/gpu",),
+        machine="gd-8xh100ib-i128",
+    )
+
+
+def _from_memory(dollars: float, provider: str) -> Price:
+    return Price(dollars, as_of="2026-11-21", source=f"from memory of {provider}'s list price on demand, not read again")
+
+
+_GIB = 2**30
+_CUBES = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8), (8, 8, 16), (8, 16, 16))
+"""Shapes of v4 and v5p slices; larger ones and twisted tori are added when somebody has one."""
+_SQUARES = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+_GOOGLE = "Google Cloud"
+_V5E = Chip("TPU v5e", 197e12, 16 * _GIB, _from_memory(1.20, _GOOGLE))  # peak and memory read in Google's v5e page, 2026-11-21
+_TPUS: Mapping[str, tuple[Chip, str, str]] = {
+    "v4": (Chip("TPU v4", 275e12, 32 * _GIB, _from_memory(3.22, _GOOGLE)), "tpu-v4-podslice", "ct4p-hightpu"),
+    "v5p": (Chip("TPU v5p", 459e12, 95 * _GIB, _from_memory(4.20, _GOOGLE)), "tpu-v5p-slice", "ct5p-hightpu"),
+    "v5e": (_V5E, "tpu-v5-lite-podslice", "ct5lp-hightpu"),
+    "v6e": (Chip("TPU v6e", 918e12, 32 * _GIB, _from_memory(2.70, _GOOGLE)), "tpu-v6e-slice", "ct6e-standard"),
+}
+_H100 = Chip("H100 SXM", 989e12, 80 * 10**9, _from_memory(6.16, "CoreWeave"))

@@ -1,0 +1,92 @@
+"""The hardware table: names to shapes, and who may ask for them."""
+
+from dataclasses import replace
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.plan import Node
+from lineage.stage import Stage
+from recipes.ferry import Ferry
+from recipes.hardware import alternatives, base_shapes, hardware
+from recipes.lab import default_line, smoke_ferry
+from recipes.runs import checkpoint, eval_result, eval_tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "hosts", "slices", "topology"),
+    [
+        ("cpu", 0, 1, 1, ""),
+        ("v5p-8", 4, 1, 1, "2x2x1"),
+        ("v4-512", 256, 64, 1, "4x8x8"),
+        ("v6e-16", 16, 4, 1, "4x4"),
+        ("v6e-8", 8, 1, 1, "2x4"),
+        ("v5e-256", 256, 64, 1, "16x16"),
+        ("2xv5e-256", 512, 64, 2, "16x16"),
+        ("h100x8", 8, 1, 1, "nvlink"),
+        ("2xh100x8", 16, 1, 2, "nvlink"),
+    ],
+)
+def test_names_of_the_reference_documents(name: str, chips: int, hosts: int, slices: int, topology: str) -> None:
+    shape = hardware(name)
+    assert (shape.chips, shape.hosts, shape.slices, shape.topology) == (chips, hosts, slices, topology)
+
+
+def test_every_topology_is_filled_by_its_hosts() -> None:
+    for shape in base_shapes().values():
+        if shape.kind == "tpu":
+            assert prod(map(int, shape.topology.split("x"))) == shape.hosts * shape.chips_per_host
+            assert shape.resources == {"google.com/tpu": str(shape.chips_per_host)}
+            assert shape.node_selector["cloud.google.com/gke-tpu-topology"] == shape.topology
+
+
+@given(st.sampled_from(sorted(base_shapes())), st.integers(1, 50))
+def test_a_count_multiplies(name: str, count: int) -> None:
+    base = hardware(name)
+    if base.kind == "cpu":
+        return
+    many = hardware(f"{count}x{name}")
+    assert (many.chips, many.pods) == (count * base.chips, count * base.pods)
+    assert many.peak_flops == pytest.approx(count * base.peak_flops)
+    assert many.dollars_per_hour == pytest.approx(count * base.dollars_per_hour)
+
+
+@pytest.mark.parametrize("name", ["v5p-9", "h100", "2xcpu", "0xh100x8", "x", "", "2x", "V5P-8"])
+def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(ValueError, match=r"is not known; known: cpu, v4-8, .*v5p-8, .*v6e-16, .*h100x8"):
+        hardware(name)
+
+
+def test_no_price_claims_to_be_verified() -> None:
+    """None has been read on a provider's page; whoever does so marks it, and narrows this test."""
+    assert not any(shape.chip.price.verified for shape in base_shapes().values() if shape.chip)
+
+
+def test_alternatives_are_named_once_each() -> None:
+    assert [shape.name for shape in alternatives(("v5p-8", "v6e-8"))] == ["v5p-8", "v6e-8"]
+    for names in ((), ("cpu", "cpu")):
+        with pytest.raises(ValueError, match="name at least one, each once"):
+            alternatives(names)
+    with pytest.raises(ValueError, match="'v5p-7' is not known"):
+        replace(default_line(), hardware=("v5p-8", "v5p-7"))
+
+
+def test_hardware_is_no_part_of_an_identity() -> None:
+    line = default_line()
+    elsewhere = replace(line, hardware=("v5p-8",), eval_hardware=("v6e-8",))
+    here, there = checkpoint(line, 50), checkpoint(elsewhere, 50)
+    assert there.hardware == ("v5p-8",)
+    assert eval_result(elsewhere, 50, eval_tasks(line)[:1], "x").hardware == ("v6e-8",)
+    assert (here.config, here.stage, here.key, here.partition) == (there.config, there.stage, there.key, there.partition)
+
+
+def test_what_orchestrates_and_what_sails_daily_may_not_hold_accelerators() -> None:
+    inside = Stage("tests.inside", "1", run=lambda out, config: None)
+    with pytest.raises(ValueError, match=r"hardware is v5p-8, but stage tests\.inside runs inside the step that orchestrates"):
+        Node(("a",), None, inside, None, hardware=("v5p-8",))
+    line = replace(smoke_ferry().online, hardware=("cpu", "v5p-8"))
+    with pytest.raises(ValueError, match="ferry of run smoke asks for v5p-8, by accident or not"):
+        Ferry(line, line)
+    assert Ferry(line, line, with_accelerators=True).online.hardware == ("cpu", "v5p-8")

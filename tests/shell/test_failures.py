@@ -1,0 +1,113 @@
+"""The classifier of failed attempts, and what is decided on it."""
+
+import pytest
+from failure_logs import AGENT_GUIDELINES, PERMANENT, TRANSIENT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resources.failures import PREEMPTION, Evidence, Failed, RetryPolicy, Verdict, classify, classify_pod, decide
+
+CHATTER = "\n12:00:01 trainer: step   100/480  loss 5.1234  lr 4.00e-03     5503 tokens/s    12 s left\n"
+POLICY = RetryPolicy(max_failures=5, max_identical=3, first_wait_seconds=10, max_wait_seconds=40, healthy_seconds=3600)
+
+
+def _cases(kind: str, *tables: dict[str, tuple[str, ...]]) -> list[tuple[str, str, str]]:
+    return [(kind, cause, line) for table in tables for cause, lines in table.items() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "line"), _cases("transient", AGENT_GUIDELINES, TRANSIENT) + _cases("permanent", PERMANENT)
+)
+def test_lines_that_were_seen_are_known(kind: str, cause: str, line: str) -> None:
+    verdict = classify_pod(Evidence(exit_code=1, reason="Error", log=CHATTER + line + CHATTER))
+    if cause == "program error":
+        assert (verdict.kind, verdict.cause) == (kind, cause)
+    else:
+        assert (verdict.kind, verdict.cause, verdict.because) == (kind, cause, line[:300])
+
+
+def test_ordinary_output_is_no_signature() -> None:
+    verdict = classify_pod(Evidence(exit_code=1, log=CHATTER))
+    assert verdict.cause == "program error" and "step   100/480" in verdict.because
+
+
+def test_the_last_error_decides_not_one_that_was_overcome() -> None:
+    overcome = "HttpError: status 503, trying again\n" + CHATTER + "FloatingPointError: the loss of step 7 is nan"
+    assert classify_pod(Evidence(exit_code=1, log=overcome)).cause == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("pod", "kind", "cause"),
+    [
+        (Evidence(143, disruption="TerminationByKubelet", log="FloatingPointError: x"), "transient", "preemption"),
+        (Evidence(137, pod_reason="Terminated", message="imminent node shutdown"), "transient", "preemption"),
+        (Evidence(137, reason="OOMKilled"), "permanent", "own memory"),
+        (Evidence(pod_reason="Evicted", message="The node was low on resource: memory."), "transient", "neighbours memory"),
+        (Evidence(reason="ImagePullBackOff", message="Back-off pulling image"), "transient", "image pull"),
+        (Evidence(reason="ErrImagePull", message="manifest unknown"), "permanent", "missing image"),
+        (Evidence(reason="InvalidImageName", message="couldn't parse image"), "permanent", "bad spec"),
+        (Evidence(128, reason="StartError", message="exec: python: not found"), "permanent", "bad spec"),
+        (Evidence(pod_reason="NodeLost"), "transient", "node loss"),
+        (Evidence(137, reason="Error"), "transient", "killed"),
+        (Evidence(1, reason="Error"), "permanent", "program error"),
+    ],
+)
+def test_what_kubernetes_knows_comes_first(pod: Evidence, kind: str, cause: str) -> None:
+    verdict = classify_pod(pod)
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+
+
+def test_of_a_gang_the_pod_that_explains_the_others_is_named() -> None:
+    aborted = Evidence(134, log="Heartbeat timeout from the task")
+    diverged = Evidence(1, log="FloatingPointError: the loss of step 7 is nan")
+    preempted = Evidence(143, disruption="TerminationByKubelet")
+    assert classify([aborted, diverged, aborted]).cause == "diverged"
+    assert classify([aborted, preempted, Evidence(1, log="AssertionError")]).cause == PREEMPTION
+    assert classify([]).kind == "transient"
+
+
+def _failed(cause: str, seconds: float = 5.0, because: str = "line 1") -> Failed:
+    return Failed(Verdict("transient", cause, because), seconds)
+
+
+def test_permanent_failures_stop_at_once() -> None:
+    decision = decide([Failed(Verdict("permanent", "diverged", "nan"), 9000.0)], POLICY)
+    assert decision.wait_seconds is None and "permanent" in decision.why
+
+
+def test_waits_double_up_to_a_cap_and_end() -> None:
+    history = [_failed(f"cause {i}") for i in range(5)]
+    waits = [decide(history[: i + 1], POLICY).wait_seconds for i in range(5)]
+    assert waits == [10, 20, 40, 40, None]
+    assert "5 transient failures" in decide(history, POLICY).why
+
+
+def test_three_failures_that_differ_in_numbers_alone_are_a_crash_loop() -> None:
+    history = [_failed("network", because=f"10.0.0.{i}: reset of 0xdeadbeef{i}") for i in range(3)]
+    assert decide(history[:2], POLICY).wait_seconds is not None
+    decision = decide(history, POLICY)
+    assert decision.wait_seconds is None and "crash loop: 3 failures in a row" in decision.why
+
+
+def test_a_healthy_attempt_clears_the_account_before_it() -> None:
+    history = [_failed("network"), _failed("network"), _failed("network", seconds=4000.0)]
+    assert decide(history, POLICY).wait_seconds == 10
+
+
+@given(st.lists(st.sampled_from(["network", "node loss", PREEMPTION]), min_size=1, max_size=30))
+def test_preemptions_never_spend_retries(causes: list[str]) -> None:
+    """A history decides as it would without its preemptions, unless its last failure is one: that is tried again."""
+    history = [_failed(cause) for cause in causes]
+    own = [failed for failed in history if failed.verdict.cause != PREEMPTION]
+    decision = decide(history, POLICY)
+    if history[-1].verdict.cause == PREEMPTION:
+        assert decision.wait_seconds == POLICY.first_wait_seconds
+    else:
+        assert decision == decide(own, POLICY)
+
+
+def test_a_policy_that_cannot_be_is_refused_by_field() -> None:
+    with pytest.raises(ValueError, match="max_identical is 0; it must be at least 1"):
+        RetryPolicy(max_identical=0)
+    with pytest.raises(ValueError, match="first_wait_seconds is 700"):
+        RetryPolicy(first_wait_seconds=700)
