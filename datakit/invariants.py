@@ -5,15 +5,15 @@ shell runs them as blocking checks.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.corpus import HELDOUT, TRAIN
-from datakit.documents import DOCUMENTS
-from datakit.schemas import DOCUMENT_SCHEMA
+from datakit.documents import DOCUMENTS, as_frame, iterate_part
+from datakit.schemas import DOCUMENT_SCHEMA, columns
 from lineage.digests import text_digest
 from lineage.store import Artifact
 from lineage.token_cache import TokenCache
@@ -67,7 +67,7 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
         schema = pq.read_schema(path).remove_metadata()
         if not schema.equals(DOCUMENT_SCHEMA):
             violations.append(
-                f"{split}/{path.name} has the columns {_columns(schema)}; documents have {_columns(DOCUMENT_SCHEMA)}"
+                f"{split}/{path.name} has the columns {columns(schema)}; documents have {columns(DOCUMENT_SCHEMA)}"
             )
             continue
         ids = pl.read_parquet(path, columns=["id"])["id"]
@@ -78,8 +78,7 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
             violations.append(f"{split}/{path.name}: ids are not sorted and unique")
         last = ids[-1] if ids.len() else last
         step = max(1, ids.len() // SAMPLED_IDS)
-        sample = pl.scan_parquet(path).gather_every(step).select("id", "text").collect()
-        wrong = [i for i, text in sample.iter_rows() if text_digest(text) != i]
+        wrong = [i for i, text in _sample(path, step) if text_digest(text) != i]
         if wrong:
             violations.append(f"{split}/{path.name}: {len(wrong)} sampled ids are not the digest of their text ({wrong[0]})")
     written = sum(entry.rows or 0 for entry in artifact.manifest.files if entry.path.startswith(f"{split}/"))
@@ -88,6 +87,14 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
     if not written == counted == on_disk:
         violations.append(f"{split} holds {on_disk} rows, its manifest {written}, its statistics {counted}")
     return violations
+
+
+def _sample(path: Path, step: int) -> Iterator[tuple[str, str]]:
+    """(id, text) of every `step`-th document."""
+    first = 0
+    for table in iterate_part(path, ["id", "text"]):
+        yield from as_frame(table).gather_every(step, -first % step).iter_rows()
+        first += table.num_rows
 
 
 def check_attributes(artifact: Artifact, normalized: Artifact) -> list[str]:
@@ -138,10 +145,6 @@ def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
     if artifact.manifest.statistics.get("tokens_out") != cache.num_tokens:
         violations.append(f"{cache.num_tokens} tokens, the statistics say {artifact.manifest.statistics.get('tokens_out')}")
     return violations
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def _missing(paths: list[Path]) -> list[str]:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
-from datakit.documents import document_paths, write_parquet
+from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.shingles import batch_shingles, batches, mix
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -48,20 +47,20 @@ MINHASH = Stage("datakit.minhash", "1", sign_documents)
 
 
 def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]:
-    """Sign one part of the documents."""
-    documents = pl.read_parquet(part, columns=["id", "text"])
-    bands: list[np.ndarray | None] = []
-    sizes: list[int] = []
-    for batch in batches(documents["text"].to_list()):
-        batch_bands, batch_sizes = sign_texts(batch, config)
-        bands += [row if size else None for row, size in zip(batch_bands, batch_sizes, strict=True)]
-        sizes += batch_sizes
-    table = pa.Table.from_arrays(
-        [documents["id"].to_arrow().cast(pa.string()), pa.array(bands, pa.list_(pa.uint64())), pa.array(sizes, pa.int32())],
-        schema=SCHEMA,
-    )
-    write_parquet(folder / FOLDER / part.name, table)
-    return {"rows": documents.height, "unsigned": sizes.count(0)}
+    """Sign one part of the documents, a row group at a time."""
+    unsigned = 0
+    with writing_part(folder / FOLDER / part.name, SCHEMA) as out:
+        for documents in iterate_part(part, ["id", "text"]):
+            bands: list[np.ndarray | None] = []
+            sizes: list[int] = []
+            for batch in batches(documents["text"].to_pylist()):
+                batch_bands, batch_sizes = sign_texts(batch, config)
+                bands += [row if size else None for row, size in zip(batch_bands, batch_sizes, strict=True)]
+                sizes += batch_sizes
+            columns = [documents["id"].combine_chunks(), pa.array(bands, pa.list_(pa.uint64())), pa.array(sizes, pa.int32())]
+            out.write(pa.Table.from_arrays(columns, schema=SCHEMA))
+            unsigned += sizes.count(0)
+    return {"rows": out.rows, "unsigned": unsigned}
 
 
 def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray, list[int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from datakit.documents import document_paths, write_parquet
+from datakit.documents import as_frame, document_paths, iterate_part, writing_part
 from datakit.sources import Domain
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -138,12 +138,13 @@ QUALITY = Stage("datakit.quality", "2", score_documents)
 
 
 def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, int]:
-    """Score one part, a slice at a time so that lists of lines stay small."""
-    documents = pl.read_parquet(part, columns=["id", "text"])
-    slices = [verdicts(documents.slice(i, SLICE_ROWS), config) for i in range(0, max(1, documents.height), SLICE_ROWS)]
-    table = pl.concat(slices)
-    write_parquet(folder / FOLDER / part.name, table.to_arrow())
-    return {"rows": table.height}
+    """Score one part, a row group and a slice of it at a time, so that lists of lines stay small."""
+    nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
+    with writing_part(folder / FOLDER / part.name, verdicts(nothing, config).to_arrow().schema) as out:
+        for table in iterate_part(part, ["id", "text"]):
+            for rows in as_frame(table).iter_slices(SLICE_ROWS):
+                out.write(verdicts(rows, config).to_arrow())
+    return {"rows": out.rows}
 
 
 def verdicts(documents: pl.DataFrame, config: QualityConfig) -> pl.DataFrame:

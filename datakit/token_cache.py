@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from datakit.corpus import TRAIN
-from datakit.documents import document_paths
+from datakit.documents import as_frame, document_paths, iterate_part, text_bytes
 from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, pieces
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -62,7 +62,7 @@ TOKEN_CACHE = Stage("datakit.token_cache", "1", tokenize_corpus)
 def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
     """(part, first row, end row) of every shard, a function of the documents alone."""
     for part in parts:
-        sizes = pl.scan_parquet(part).select(pl.col("text").str.len_bytes()).collect().to_series().to_numpy()
+        sizes = np.concatenate([np.zeros(0, np.int64), *map(text_bytes, iterate_part(part, ["text"]))])
         start, size = 0, 0
         for row, document_bytes in enumerate(sizes):
             size += int(document_bytes)
@@ -78,7 +78,7 @@ def tokenize_shard(
 ) -> dict[str, int]:
     """Encode one run of documents."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # processes are the parallelism here
-    documents = pl.scan_parquet(part).slice(start, stop - start).select("id", "text").collect()
+    documents = pl.concat(map(as_frame, iterate_part(part, ["id", "text"], start, stop)))
     info = write_token_shard(folder, name, encoded(documents, tokenizer, eos), dtype)
     return {
         "tokens": info.num_tokens,

@@ -140,7 +140,9 @@ def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    characters = pl.scan_parquet(document_paths(artifact)).select(pl.col("text").str.len_chars()).collect().to_series()
+    characters = (
+        pl.scan_parquet(document_paths(artifact)).select(pl.col("text").str.len_chars()).collect(engine="streaming").to_series()
+    )
     return {"document_lengths": picture(lambda path: lengths_png(characters.to_numpy(), artifact.name, path))}
 
 
