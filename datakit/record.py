@@ -20,4 +20,4 @@ class Unreadable:
     """A place where a text should be and cannot be had, or is not wanted: a drop with its reason, never an exception."""
 
     source_id: str
-    reason: Literal["invalid_utf8", "unparsable", "not_text", "not_selected", "not_html", "http_error"]
+    reason: Literal["invalid_utf8", "unparsable", "not_text", "not_selected", "not_html", "http_error", "not_messages"]

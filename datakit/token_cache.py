@@ -1,62 +1,136 @@
-"""The stage `datakit.token_cache`: the train split as token shards, every document ended by the end-of-text token.
+"""The stage `datakit.token_cache`: the train split as token shards, framed as the config says, with a mask where one is asked.
 
-The policy is explicit: no token at a document's beginning, one at its end. Shards are runs of documents of about 4 MiB of
+The policy is explicit: which token opens a document (none unless told) and which ends it. It is checked as shards are written:
+every document begins and ends so, and no special token stands inside a text. Shards are runs of documents of about 4 MiB of
 text, in id order, so they are the same for any number of workers and survive a kill one by one.
 """
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 
 from datakit.corpus import TRAIN
-from datakit.documents import as_frame, document_paths, iterate_part, text_bytes
-from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, pieces
+from datakit.documents import as_frame, document_paths, iterate_part, text_bytes, write_parquet
+from datakit.schemas import CORPUS_DROPPED_SCHEMA
+from datakit.token_engines import ENGINE_CHOICES, EngineChoice, EngineName, EngineVerdict, choose_engine, encoder
+from datakit.token_formats import (
+    PLAIN,
+    Dropped,
+    Encoded,
+    PlainText,
+    Prebuilt,
+    TokenFormat,
+    TokenPolicy,
+    columns,
+    encode_documents,
+    weights_dtype,
+)
+from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
-from lineage.token_cache import ShardInfo, token_dtype, tokens_extra, write_token_shard
+from lineage.token_cache import ShardInfo, token_dtype, tokens_extra, write_flat_shard
 
 SHARD_BYTES = 4 << 20
-ENCODE_BATCH = 64
+SAMPLED_DOCUMENTS = 64
+SAMPLE_CHARS = 8_192
+"""Of each sampled document: the reference needs .2 s for all of them."""
+
+DROPPED = "dropped"
 
 
 @dataclass(frozen=True)
 class TokenCacheConfig:
-    """The component's name in mixtures."""
+    """The component's name in mixtures, how documents become tokens, and how they are framed."""
 
     component: str
+    format: TokenFormat = field(default=PLAIN, metadata={"added_later": True})
+    bos: str | None = field(default=None, metadata={"added_later": True})
+    """Token before every document."""
+    eos: str | None = field(default=END_OF_TEXT, metadata={"added_later": True})
+    """Token behind every document; None writes none."""
+    engine: EngineChoice = field(default="auto", metadata={"identity": False})
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINE_CHOICES:
+            raise ValueError(f"token_cache.engine is {self.engine!r}; allowed: {', '.join(ENGINE_CHOICES)}")
+        for name, token in (("bos", self.bos), ("eos", self.eos)):
+            if token == "":
+                raise ValueError(f"token_cache.{name} is ''; name a token of the tokenizer, or None for none")
 
 
 def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tokenizer: Artifact) -> None:
-    """Write `tokens/<shard>.{tokens,ends,ids}` and say in `extra["tokens"]` what they hold."""
-    path = tokenizer.files(TOKENIZER_FILE)[0]
-    loaded = load_tokenizer(path)
-    vocab_size, eos = loaded.get_vocab_size(), loaded.token_to_id(END_OF_TEXT)
-    if eos is None:
-        raise ValueError(f"{tokenizer.name} has no token {END_OF_TEXT!r} to end documents with; train one that has")
-    dtype = token_dtype(vocab_size)
-    tasks = {
-        f"shard-{i:05d}": (f"shard-{i:05d}", part, start, stop, path, eos, dtype)
-        for i, (part, start, stop) in enumerate(shard_plan(document_paths(corpus, TRAIN)))
-    }
+    """Write `tokens/<shard>.{tokens,ends,ids}`, `.weights` where the format has a mask, and `dropped/` where it drops.
+
+    Raises: ValueError when the tokenizer lacks a token that the config names, or when no document is left.
+    """
+    path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, TRAIN)
+    policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
+    verdict = _engine(config, path, parts)
+    common = (path, policy, config.format, None if verdict is None else verdict.engine)
+    plan = enumerate(shard_plan(parts))
+    tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in plan}
     done = out.map_shards(tokenize_shard, tasks)
     shards = [ShardInfo(name, int(str(s["tokens"])), int(str(s["documents"]))) for name, s in done.items()]
+    weights = weights_dtype(config.format)
     out.extra["tokens"] = tokens_extra(
-        config.component, dtype, vocab_size, tokenizer.data_version, bos=None, eos=eos, shards=shards
+        config.component,
+        token_dtype(policy.vocab_size),
+        policy.vocab_size,
+        tokenizer.data_version,
+        bos=policy.bos,
+        eos=policy.eos,
+        shards=shards,
+        weights=weights,
     )
-    rows = sum(shard.num_documents for shard in shards)
-    out.record(
-        rows_in=rows,
-        rows_out=rows,
-        bytes_in=sum(int(str(s["bytes"])) for s in done.values()),
-        tokens_out=sum(shard.num_tokens for shard in shards),
-    )
+    out.extra["engine"] = {"engine": "none"} if verdict is None else asdict(verdict)
+    out.record(**_statistics(done, weights is not None))
+    if not out.extra["tokens"]["num_documents"]:
+        raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
 TOKEN_CACHE = Stage("datakit.token_cache", "1", tokenize_corpus)
+
+
+def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dict[str, Any]:
+    drops: Counter[str] = Counter()
+    for statistics in done.values():
+        drops.update(statistics.get("drops", {}))
+    rows = sum(int(s["documents"]) for s in done.values())
+    tokens = sum(int(s["tokens"]) for s in done.values())
+    found: dict[str, Any] = {
+        "rows_in": rows + drops.total(),
+        "rows_out": rows,
+        "bytes_in": sum(int(s["bytes"]) for s in done.values()),
+        "tokens_out": tokens,
+    }
+    if drops:
+        found["drops"] = dict(sorted(drops.items()))
+    if has_weights:
+        found["loss_weight"] = round(sum(float(s["weight"]) for s in done.values()), 3)
+    return found
+
+
+def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path]) -> EngineVerdict | None:
+    """The verdict for this corpus; None where the format encodes nothing."""
+    if isinstance(config.format, Prebuilt):
+        return None
+    return choose_engine(tokenizer, config.engine, [text[:SAMPLE_CHARS] for text in sampled_texts(parts)])
+
+
+def sampled_texts(parts: list[Path]) -> list[str]:
+    """Documents at even distances in the first row group: ids are hashes of contents, so any run of them is a random sample."""
+    with pq.ParquetFile(parts[0]) as file:
+        if not file.num_row_groups:
+            return []
+        texts = file.read_row_group(0, columns=["text"])["text"]
+    step = max(1, len(texts) // SAMPLED_DOCUMENTS)
+    return texts.take(list(range(0, len(texts), step))[:SAMPLED_DOCUMENTS]).to_pylist()
 
 
 def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
@@ -74,25 +148,65 @@ def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
 
 
 def tokenize_shard(
-    folder: Path, name: str, part: Path, start: int, stop: int, tokenizer: Path, eos: int, dtype: str
-) -> dict[str, int]:
+    folder: Path,
+    name: str,
+    part: Path,
+    start: int,
+    stop: int,
+    tokenizer: Path,
+    policy: TokenPolicy,
+    format: TokenFormat,
+    engine: EngineName | None,
+) -> dict[str, Any]:
     """Encode one run of documents."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # processes are the parallelism here
-    documents = pl.concat(map(as_frame, iterate_part(part, ["id", "text"], start, stop)))
-    info = write_token_shard(folder, name, encoded(documents, tokenizer, eos), dtype)
-    return {
+    documents = pl.concat(map(as_frame, iterate_part(part, ["id", *columns(format)], start, stop)))
+    made = encode_documents(format, documents, None if engine is None else encoder(tokenizer, engine), policy, tokenizer)
+    named = list(zip(documents["id"], made, strict=True))
+    kept = [(document_id, one) for document_id, one in named if isinstance(one, Encoded)]
+    gone = [(document_id, one.reason) for document_id, one in named if isinstance(one, Dropped)]
+    ids, tokens, ends = [document_id for document_id, _ in kept], *_flat([one.tokens for _, one in kept], np.uint32)
+    weights = None
+    if (kind := weights_dtype(format)) is not None:
+        weights, _ = _flat([one.weights for _, one in kept if one.weights is not None], np.dtype(kind))
+    check_policy(name, ids, tokens, ends, policy, within_text=isinstance(format, PlainText))
+    info = write_flat_shard(folder, name, ids, tokens, ends, token_dtype(policy.vocab_size), weights)
+    statistics: dict[str, Any] = {
         "tokens": info.num_tokens,
         "documents": info.num_documents,
         "bytes": int(documents["text"].str.len_bytes().sum()),
     }
+    if weights is not None:
+        statistics["weight"] = float(weights.sum(dtype=np.float64))
+    if gone:
+        dropped = pl.DataFrame(gone, schema=["id", "reason"], orient="row")
+        write_parquet(folder / DROPPED / f"{name}.parquet", dropped.to_arrow().cast(CORPUS_DROPPED_SCHEMA))
+        statistics["drops"] = dict(sorted(Counter(reason for _, reason in gone).items()))
+    return statistics
 
 
-def encoded(documents: pl.DataFrame, tokenizer: Path, eos: int) -> Iterator[tuple[str, np.ndarray]]:
-    """(id, tokens with the end token) of every document."""
-    loaded = load_tokenizer(tokenizer)
-    for batch in documents.iter_slices(ENCODE_BATCH):
-        cut = [pieces(text) for text in batch["text"]]
-        flat = iter(loaded.encode_batch_fast([piece for group in cut for piece in group], add_special_tokens=False))
-        for document_id, group in zip(batch["id"], cut, strict=True):
-            ids = [np.asarray(next(flat).ids, dtype=np.int64) for _ in group]
-            yield document_id, np.concatenate([*ids, np.array([eos], np.int64)])
+def _flat(arrays: list[np.ndarray], dtype: np.dtype | type) -> tuple[np.ndarray, np.ndarray]:
+    """All arrays as one, and where each ends."""
+    ends = np.cumsum([array.size for array in arrays], dtype=np.int64)
+    return np.concatenate([np.zeros(0, dtype), *arrays]), ends
+
+
+def check_policy(
+    name: str, ids: list[str], tokens: np.ndarray, ends: np.ndarray, policy: TokenPolicy, *, within_text: bool
+) -> None:
+    """Every document begins and ends as the policy says; with `within_text` no special token stands anywhere else.
+
+    Raises: ValueError naming the first document that does not: an encoder that breaks the policy must not write a cache.
+    """
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: ends.size]
+    framed = np.zeros(tokens.size, bool)
+    for token, places in ((policy.bos, starts), (policy.eos, ends - 1)):
+        if token is not None:
+            there = ends > starts
+            wrong = np.flatnonzero(~there) if not there.all() else np.flatnonzero(tokens[places] != token)
+            if wrong.size:
+                raise ValueError(f"shard {name}: document {ids[wrong[0]]} is not framed by token {token}")
+            framed[places] = True
+    inside = np.flatnonzero(np.isin(tokens, policy.specials) & ~framed) if within_text else np.zeros(0, np.int64)
+    if inside.size:
+        document_id = ids[int(np.searchsorted(ends, inside[0], side="right"))]
+        raise ValueError(f"shard {name}: special token {tokens[inside[0]]} stands inside the text of document {document_id}")

@@ -1,9 +1,11 @@
 """The token cache, format `tokens/1`: flat token arrays, document ends, document ids - enough to go both ways.
 
 A shard is three files: `<name>.tokens` (little-endian ids), `<name>.ends` (int64 document ends in tokens, relative to the
-shard) and `<name>.ids` (16 raw bytes a document). The shards of one artifact, in name order, are one long token array; the
-artifact's manifest says what they hold. Writer and reader are here so that the data engine and the trainer share the format
-and nothing else (DESIGN, section 4).
+shard) and `<name>.ids` (16 raw bytes a document). A cache in which not every token counts in the loss has a fourth,
+`<name>.weights`: the weight of each token as what is to be predicted, uint8 or float32 (since 2026-11-21; without it every
+weight is one, and who does not know of it reads the tokens as before). The shards of one artifact, in name order, are one
+long token array; the artifact's manifest says what they hold. Writer and reader are here so that the data engine and the
+trainer share the format and nothing else (DESIGN, section 4).
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,6 +21,7 @@ FORMAT = "tokens/1"
 FOLDER = "tokens"
 ID_BYTES = 16
 DTYPES = ("uint16", "uint32")
+WEIGHT_DTYPES = ("uint8", "float32")
 
 
 @dataclass(frozen=True)
@@ -36,27 +39,57 @@ def token_dtype(vocab_size: int) -> str:
 
 
 def write_token_shard(folder: Path, name: str, documents: Iterable[tuple[str, np.ndarray]], dtype: str) -> ShardInfo:
-    """Write one shard's three files below `folder/tokens/`.
+    """Write one shard from documents one by one, (id, tokens). Raises as `write_flat_shard` does."""
+    ids, arrays = [], [np.zeros(0, np.int64)]
+    for document_id, tokens in documents:
+        ids.append(document_id)
+        arrays.append(tokens)
+    ends = np.cumsum([array.size for array in arrays[1:]], dtype=np.int64)
+    return write_flat_shard(folder, name, ids, np.concatenate(arrays), ends, dtype)
 
-    Raises: ValueError for a type that is not `uint16` or `uint32`, and for a token that does not fit it.
+
+def write_flat_shard(
+    folder: Path,
+    name: str,
+    ids: Sequence[str],
+    tokens: np.ndarray,
+    ends: np.ndarray,
+    dtype: str,
+    weights: np.ndarray | None = None,
+) -> ShardInfo:
+    """Write one shard's files below `folder/tokens/`: all documents' tokens in one array, and where each document ends.
+
+    `weights` [tokens], uint8 or float32, are written where they are given. Raises: ValueError for a type that the format does
+    not have, a token that does not fit it, ends that do not rise to the number of tokens, or weights of another length, below
+    zero or not finite.
     """
     if dtype not in DTYPES:
         raise ValueError(f"token dtype {dtype!r} of shard {name}; allowed: {', '.join(DTYPES)}")
-    limit = np.iinfo(dtype).max
+    bad = np.flatnonzero((tokens > np.iinfo(dtype).max) | (tokens < 0))
+    if bad.size:
+        document_id = ids[int(np.searchsorted(ends, bad[0], side="right"))]
+        raise ValueError(f"document {document_id}: token {int(tokens[bad[0]])} does not fit {dtype}")
+    if len(ids) != ends.size or (int(ends[-1]) if ends.size else 0) != tokens.size or np.any(np.diff(ends, prepend=0) < 0):
+        raise ValueError(f"shard {name}: {len(ids)} ids and {ends.size} ends, which must rise to {tokens.size} tokens")
+    if weights is not None:
+        _check_weights(name, weights, tokens.size)
     target = folder / FOLDER
     target.mkdir(parents=True, exist_ok=True)
-    ends: list[int] = []
-    total = 0
-    with (target / f"{name}.tokens").open("wb") as tokens_file, (target / f"{name}.ids").open("wb") as ids_file:
-        for document_id, tokens in documents:
-            if tokens.size and (int(tokens.max()) > limit or int(tokens.min()) < 0):
-                raise ValueError(f"document {document_id}: token {int(tokens.max())} does not fit {dtype}")
-            tokens_file.write(np.ascontiguousarray(tokens, dtype=np.dtype(dtype).newbyteorder("<")).tobytes())
-            ids_file.write(bytes.fromhex(document_id))
-            total += int(tokens.size)
-            ends.append(total)
-    np.asarray(ends, dtype="<i8").tofile(target / f"{name}.ends")
-    return ShardInfo(name, total, len(ends))
+    tokens.astype(np.dtype(dtype).newbyteorder("<")).tofile(target / f"{name}.tokens")
+    ends.astype("<i8").tofile(target / f"{name}.ends")
+    (target / f"{name}.ids").write_bytes(bytes.fromhex("".join(ids)))
+    if weights is not None:
+        weights.astype(weights.dtype.newbyteorder("<")).tofile(target / f"{name}.weights")
+    return ShardInfo(name, int(tokens.size), len(ids))
+
+
+def _check_weights(name: str, weights: np.ndarray, num_tokens: int) -> None:
+    if weights.dtype.name not in WEIGHT_DTYPES:
+        raise ValueError(f"weights of shard {name} are {weights.dtype.name}; allowed: {', '.join(WEIGHT_DTYPES)}")
+    if weights.shape != (num_tokens,):
+        raise ValueError(f"shard {name} has {num_tokens} tokens and weights of shape {weights.shape}; one a token is needed")
+    if not np.all(np.isfinite(weights) & (weights >= 0)):
+        raise ValueError(f"weights of shard {name} go from {weights.min()} to {weights.max()}; they must be finite and >= 0")
 
 
 def tokens_extra(
@@ -67,8 +100,9 @@ def tokens_extra(
     bos: int | None,
     eos: int | None,
     shards: Sequence[ShardInfo],
+    weights: str | None = None,
 ) -> dict[str, object]:
-    """What `manifest.extra["tokens"]` says of a cache; `tokenizer` is a data version."""
+    """What `manifest.extra["tokens"]` says of a cache; `tokenizer` is a data version, `weights` the type of its weights."""
     return {
         "format": FORMAT,
         "component": component,
@@ -80,6 +114,7 @@ def tokens_extra(
         "num_tokens": sum(shard.num_tokens for shard in shards),
         "num_documents": sum(shard.num_documents for shard in shards),
         "shards": [asdict(shard) for shard in sorted(shards, key=lambda shard: shard.name)],
+        **({} if weights is None else {"weights": weights}),
     }
 
 
@@ -100,6 +135,9 @@ class TokenCache:
     """int64 [documents]: end of every document in tokens of the whole cache."""
     ids: np.ndarray
     """uint8 [documents, 16]."""
+    weights_dtype: str | None = None
+    weight_arrays: tuple[np.ndarray, ...] = ()
+    """Loss weights of the tokens in `arrays`; empty where every weight is one."""
 
     @staticmethod
     def open(artifact: Artifact) -> "TokenCache":
@@ -110,9 +148,10 @@ class TokenCache:
         folder = artifact.folder() / FOLDER
         shards = tuple(ShardInfo(**shard) for shard in facts["shards"])
         arrays, ends, ids, base = [], [np.zeros(0, np.int64)], [np.zeros((0, ID_BYTES), np.uint8)], 0
-        dtype = np.dtype(facts["dtype"]).newbyteorder("<")
+        dtype, weights = np.dtype(facts["dtype"]).newbyteorder("<"), facts.get("weights")
+        weights_dtype = None if weights is None else _weights_dtype(artifact.name, weights)
         for shard in shards:
-            _check_sizes(artifact.name, folder, shard, dtype)
+            _check_sizes(artifact.name, folder, shard, dtype, weights_dtype)
             shard_ends = np.fromfile(folder / f"{shard.name}.ends", dtype="<i8")
             shard_ids = np.fromfile(folder / f"{shard.name}.ids", dtype=np.uint8).reshape(-1, ID_BYTES)
             last_end = int(shard_ends[-1]) if shard_ends.size else 0
@@ -137,7 +176,16 @@ class TokenCache:
             arrays=tuple(arrays),
             ends=np.concatenate(ends),
             ids=np.concatenate(ids),
+            weights_dtype=weights,
+            weight_arrays=()
+            if weights_dtype is None
+            else tuple(_map(folder / f"{shard.name}.weights", weights_dtype) for shard in shards),
         )
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether some token may count less or more than one in the loss."""
+        return self.weights_dtype is not None
 
     @property
     def num_tokens(self) -> int:
@@ -149,15 +197,19 @@ class TokenCache:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens `[start, stop)` across shards, in the cache's dtype."""
+        self._check_span(start, stop)
+        return _slice(self.arrays, start, stop, np.dtype(self.dtype))
+
+    def read_weights(self, start: int, stop: int) -> np.ndarray:
+        """Loss weights of the tokens `[start, stop)` as targets, float32; ones where the cache has none."""
+        self._check_span(start, stop)
+        if not self.has_weights:
+            return np.ones(stop - start, np.float32)
+        return _slice(self.weight_arrays, start, stop, np.dtype(np.float32)).astype(np.float32)
+
+    def _check_span(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_tokens:
             raise ValueError(f"{self.artifact_name}: span [{start}, {stop}) is outside its {self.num_tokens} tokens")
-        pieces, base = [np.zeros(0, self.dtype)], 0
-        for array in self.arrays:
-            low, high = max(start - base, 0), min(stop - base, array.size)
-            if low < high:
-                pieces.append(array[low:high])
-            base += array.size
-        return np.concatenate(pieces)
 
     def document_ids(self) -> list[str]:
         """Ids in the order of the tokens."""
@@ -188,12 +240,30 @@ class TokenCache:
         return {row.tobytes(): i for i, row in enumerate(self.ids)}
 
 
-def _check_sizes(name: str, folder: Path, shard: ShardInfo, dtype: np.dtype) -> None:
+def _slice(arrays: Sequence[np.ndarray], start: int, stop: int, dtype: np.dtype) -> np.ndarray:
+    pieces, base = [np.zeros(0, dtype)], 0
+    for array in arrays:
+        low, high = max(start - base, 0), min(stop - base, array.size)
+        if low < high:
+            pieces.append(array[low:high])
+        base += array.size
+    return np.concatenate(pieces)
+
+
+def _weights_dtype(name: str, said: str) -> np.dtype:
+    if said not in WEIGHT_DTYPES:
+        raise ValueError(f"{name}: its manifest says that its weights are {said!r}; allowed: {', '.join(WEIGHT_DTYPES)}")
+    return np.dtype(said).newbyteorder("<")
+
+
+def _check_sizes(name: str, folder: Path, shard: ShardInfo, dtype: np.dtype, weights_dtype: np.dtype | None) -> None:
     wanted = {
         "tokens": shard.num_tokens * dtype.itemsize,
         "ends": shard.num_documents * 8,
         "ids": shard.num_documents * ID_BYTES,
     }
+    if weights_dtype is not None:
+        wanted["weights"] = shard.num_tokens * weights_dtype.itemsize
     for suffix, num_bytes in wanted.items():
         found = (folder / f"{shard.name}.{suffix}").stat().st_size
         if found != num_bytes:

@@ -120,6 +120,18 @@ def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def _tokens(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Which engine made the ids and what was compared to choose it; the share of tokens that the loss looks at."""
+    engine, tokens = artifact.manifest.extra["engine"], artifact.manifest.extra["tokens"]
+    shown: dict[str, dg.MetadataValue] = {"engine": dg.MetadataValue.text(engine["engine"])}
+    if "reason" in engine:
+        shown["engine_verdict"] = dg.MetadataValue.text(f"{engine['engine']} {engine['version']}: {engine['reason']}")
+    weight = artifact.manifest.statistics.get("loss_weight")
+    if weight is not None:
+        shown["loss_weight_frac"] = dg.MetadataValue.float(round(weight / max(1, tokens["num_tokens"]), 4))
+    return shown
+
+
 def _scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     scores = artifact.manifest.extra["scores"]
     shown: dict[str, dg.MetadataValue] = {
@@ -178,6 +190,7 @@ def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 type _Show = Callable[[Artifact], dict[str, dg.MetadataValue]]
 _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.raw": frozenset({"source"}),
+    "datakit.token_cache": frozenset({"engine"}),
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "evals.result": frozenset({"scores"}),
     "evals.audit": frozenset({"audit"}),
@@ -185,6 +198,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
 """What of `extra` each of these shows: manifests of older stage versions may hold less, and are shown without."""
 _RECORDED: Mapping[str, _Show] = {
     "datakit.raw": _source,
+    "datakit.token_cache": _tokens,
     "trainer.checkpoint": training_numbers,
     "evals.result": _scores,
     "evals.audit": _audit,

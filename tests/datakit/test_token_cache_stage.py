@@ -5,7 +5,8 @@ from inputs import Texts, corpus, file_bytes, made, random_texts
 
 from datakit import token_cache
 from datakit.corpus import CorpusConfig
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig, encoded
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.token_engines import encoder
 from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TOKENIZER_FILE, TokenizerConfig, load_tokenizer
 from lineage.plan import Node, Stage
 from lineage.token_cache import TokenCache
@@ -78,14 +79,13 @@ def test_how_the_text_is_cut_into_shards_does_not_change_the_tokens(tmp_path, mo
 
 
 def test_a_document_longer_than_a_piece_is_one_document(tmp_path):
-    """Cut for the encoder's sake, joined again before the end token."""
+    """Cut for the encoder's sake, and joined again."""
     path = made(tmp_path, tokenizer()).files(TOKENIZER_FILE)[0]
     long = "b" * (MAX_PIECE_CHARS + 5)
-    documents = pl.DataFrame({"id": ["1" * 32, "2" * 32], "text": [long, "short"]})
-    (first, tokens), (second, short) = encoded(documents, path, eos=0)
-    assert (first, second) == ("1" * 32, "2" * 32)
-    assert (tokens == 0).sum() == (short == 0).sum() == 1
-    assert load_tokenizer(path).decode(tokens[:-1].tolist()) == long
+    for engine in ("hf", "gigatoken"):
+        tokens, short = encoder(path, engine).encode([long, "short"])
+        assert load_tokenizer(path).decode(tokens.tolist()) == long
+        assert load_tokenizer(path).decode(short.tolist()) == "short"
 
 
 def test_a_tokenizer_without_an_end_token_is_refused(tmp_path):

@@ -1,0 +1,141 @@
+"""Encoders: Hugging Face's tokenizers as the reference, gigatoken where it is shown to give the same ids.
+
+gigatoken is 30 to 50 times as fast (benchmarks/tokenize.py) and refuses split patterns that it does not know, but exactness is
+a property of a tokenizer and a text, not of a release. So a cache compares the two on documents of its own corpus and on
+adversarial texts before it starts; a refusal or one differing text means the reference, with the reason on the log and in
+the manifest. The choice cannot change a byte of the output, so it is no part of an identity.
+
+Neither engine reads special tokens out of text. The reference has a switch for it; gigatoken has none, so it is given the
+tokenizer without its special tokens, which leaves their characters to the ordinary merges - what the switch does.
+"""
+
+import importlib.metadata
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import gigatoken
+import numpy as np
+
+from datakit.adversarial_texts import adversarial_texts
+from datakit.tokenizer import load_tokenizer, pieces
+
+log = logging.getLogger(__name__)
+
+type EngineName = Literal["gigatoken", "hf"]
+type EngineChoice = Literal["auto", "gigatoken", "hf"]
+ENGINE_CHOICES: tuple[EngineChoice, ...] = ("auto", "gigatoken", "hf")
+"""`auto`: gigatoken where it is exact, else the reference, loudly. `gigatoken`: an error where it is not exact."""
+
+DISTRIBUTIONS = {"gigatoken": "gigatoken", "hf": "tokenizers"}
+ENCODE_BATCH = 64
+SHOWN_CHARS = 60
+
+
+class EngineError(RuntimeError):
+    """The engine that was asked for cannot be used; says why."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One engine over one tokenizer."""
+
+    engine: EngineName
+    encode_pieces: Callable[[Sequence[str]], list[np.ndarray]]
+    """Ids [tokens] of each text, none longer than `datakit.tokenizer.MAX_PIECE_CHARS`."""
+
+    def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
+        """Ids of each text, whatever its length: long ones are cut, encoded piece by piece and joined."""
+        cut = [pieces(text) for text in texts]
+        flat = iter(self.encode_pieces([piece for group in cut for piece in group]))
+        joined = ([next(flat) for _ in group] for group in cut)
+        return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in joined]
+
+
+@dataclass(frozen=True)
+class EngineVerdict:
+    """Which engine encodes a cache, and what was compared to decide it."""
+
+    engine: EngineName
+    version: str
+    documents_compared: int
+    adversarial_compared: int
+    differing: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.engine} {self.version}: {self.reason}"
+
+
+def reference_encoder(tokenizer: Path) -> Encoder:
+    """Hugging Face's tokenizers."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # processes are the parallelism here
+    loaded = load_tokenizer(tokenizer)
+
+    def encode(texts: Sequence[str]) -> list[np.ndarray]:
+        batches = (texts[i : i + ENCODE_BATCH] for i in range(0, len(texts), ENCODE_BATCH))
+        encoded = (one for batch in batches for one in loaded.encode_batch_fast(batch, add_special_tokens=False))
+        return [np.array(one.ids, dtype=np.uint32) for one in encoded]
+
+    return Encoder("hf", encode)
+
+
+def fast_encoder(tokenizer: Path) -> Encoder:
+    """gigatoken. Raises: EngineError where it refuses the tokenizer."""
+    description = json.loads(tokenizer.read_text())
+    description["added_tokens"] = [added for added in description["added_tokens"] if not added["special"]]
+    try:
+        loaded = gigatoken.Tokenizer.from_json(json.dumps(description))
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(f"gigatoken refuses the tokenizer: {str(error).splitlines()[0]}") from error
+    return Encoder("gigatoken", lambda texts: [loaded.encode(text) for text in texts])
+
+
+@lru_cache(maxsize=2)
+def encoder(tokenizer: Path, engine: EngineName) -> Encoder:
+    """An encoder kept by the process: shards of one cache share what it has learnt of frequent words."""
+    return fast_encoder(tokenizer) if engine == "gigatoken" else reference_encoder(tokenizer)
+
+
+def choose_engine(tokenizer: Path, choice: EngineChoice, documents: Sequence[str]) -> EngineVerdict:
+    """Compare the engines on documents and on adversarial texts, and say which one encodes.
+
+    Raises: EngineError when `choice` is `gigatoken` and it refuses the tokenizer or differs on a text.
+    """
+    verdict = _verdict(tokenizer, choice, documents)
+    if choice == "gigatoken" and verdict.engine != "gigatoken":
+        raise EngineError(f"engine 'gigatoken' was asked for and cannot be used: {verdict.reason}; allowed here: 'auto', 'hf'")
+    loud = choice == "auto" and verdict.engine == "hf"
+    log.log(logging.WARNING if loud else logging.INFO, "tokenizing with %s", verdict)
+    return verdict
+
+
+def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str]) -> EngineVerdict:
+    if choice == "hf":
+        return _judged("hf", (0, 0, 0), "asked for")
+    try:
+        fast = encoder(tokenizer, "gigatoken")
+    except EngineError as error:
+        return _judged("hf", (0, 0, 0), str(error))
+    adversarial = adversarial_texts(load_tokenizer(tokenizer).get_added_tokens_decoder().values())
+    different = differing(encoder(tokenizer, "hf"), fast, [*documents, *adversarial])
+    counts = (len(documents), len(adversarial), len(different))
+    if different:
+        shown = different[0][:SHOWN_CHARS]
+        return _judged("hf", counts, f"gigatoken gives other ids for {len(different)} texts, the first begins {shown!r}")
+    return _judged("gigatoken", counts, f"ids equal to tokenizers' on {counts[0]} documents and {counts[1]} adversarial texts")
+
+
+def _judged(engine: EngineName, counts: tuple[int, int, int], reason: str) -> EngineVerdict:
+    return EngineVerdict(engine, importlib.metadata.version(DISTRIBUTIONS[engine]), *counts, reason)
+
+
+def differing(reference: Encoder, candidate: Encoder, texts: Sequence[str]) -> list[str]:
+    """The texts that the two encode differently."""
+    pairs = zip(texts, reference.encode(texts), candidate.encode(texts), strict=True)
+    return [text for text, wanted, found in pairs if not np.array_equal(wanted, found)]

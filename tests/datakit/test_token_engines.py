@@ -1,0 +1,116 @@
+"""The fast engine is used where it gives the reference's ids, and nowhere else; real tokenizers that differ show it."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from inputs import random_texts
+from tokenizers import pre_tokenizers, trainers
+
+from datakit.token_engines import EngineError, choose_engine, differing, fast_encoder, reference_encoder
+from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, load_tokenizer, new_tokenizer
+
+SPECIALS = (END_OF_TEXT, "<|end|>")
+PARTS = st.one_of(
+    st.sampled_from([*SPECIALS, "<|", "|>", "don't", "'S", "\r\n", "  ", "12345", "e\u0301", "👨‍👩‍👧", "שלום", "字", "\x00"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+)
+TEXTS = st.lists(PARTS, max_size=12).map("".join)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Path:
+    trained = new_tokenizer()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False)
+    trained.train_from_iterator([*random_texts(40, 60, seed=3), "it's 字 é e\u0301 12 345 \r\n  x"], trainer)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    path.write_text(trained.to_str())
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoders(tokenizer):
+    return reference_encoder(tokenizer), fast_encoder(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def loaded(tokenizer):
+    return load_tokenizer(tokenizer)
+
+
+def altered(tokenizer: Path, target: Path, change) -> Path:
+    description = json.loads(tokenizer.read_text())
+    change(description)
+    target.write_text(json.dumps(description))
+    return target
+
+
+def with_single_word(description) -> None:
+    """An added token that counts between word boundaries alone: gigatoken loads it and takes it everywhere."""
+    description["added_tokens"].append(
+        {
+            "id": 700,
+            "content": "word",
+            "single_word": True,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": False,
+        }
+    )
+
+
+def with_unknown_split(description) -> None:
+    description["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = r"\w+|\s+|[^\w\s]+"
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS)
+@example(f"{END_OF_TEXT}{END_OF_TEXT} a<|end|>")
+def test_both_engines_give_the_same_ids_which_decode_to_the_text(loaded, encoders, text):
+    (wanted,), (found,) = (one.encode([text]) for one in encoders)
+    assert np.array_equal(wanted, found)
+    assert loaded.decode(found.tolist(), skip_special_tokens=False) == text
+    assert not np.isin(found, range(len(SPECIALS))).any(), "a text made a special token"
+
+
+@pytest.mark.parametrize("unit", [" ", "字a"])
+def test_a_run_longer_than_a_piece_is_cut_alike(encoders, unit):
+    assert differing(*encoders, [unit * (MAX_PIECE_CHARS // len(unit) + 3)]) == []
+
+
+def test_the_fast_engine_is_chosen_where_it_is_exact_and_says_so(tokenizer, caplog):
+    caplog.set_level(logging.INFO)
+    verdict = choose_engine(tokenizer, "auto", random_texts(5, 30, seed=1))
+    assert (verdict.engine, verdict.documents_compared, verdict.differing) == ("gigatoken", 5, 0)
+    assert verdict.adversarial_compared > 50
+    assert "tokenizing with gigatoken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(with_single_word, "gives other ids for"), (with_unknown_split, "refuses the tokenizer: Unknown pre_tokenizer Split")],
+)
+def test_an_engine_that_differs_or_refuses_is_left_loudly_and_strictly_an_error(tokenizer, tmp_path, caplog, change, reason):
+    path = altered(tokenizer, tmp_path / "tokenizer.json", change)
+    verdict = choose_engine(path, "auto", ["a sword in words and a word"])
+    assert verdict.engine == "hf" and reason in verdict.reason
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and reason in caplog.text
+    with pytest.raises(EngineError, match=r"'gigatoken' was asked for and cannot be used"):
+        choose_engine(path, "gigatoken", ["a sword in words and a word"])
+
+
+def test_documents_alone_can_tell_the_engines_apart(tokenizer, tmp_path):
+    path = altered(tokenizer, tmp_path / "tokenizer.json", with_single_word)
+    texts = ["harmless", "passwords are words"]
+    assert differing(reference_encoder(path), fast_encoder(path), texts) == texts[1:]
+
+
+def test_the_reference_is_used_when_it_is_asked_for(tokenizer):
+    verdict = choose_engine(tokenizer, "hf", ["text"])
+    assert (verdict.engine, verdict.reason, verdict.documents_compared) == ("hf", "asked for", 0)
