@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from gcs_server import GcsServer, gcs_server
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -20,6 +21,14 @@ def compilations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compilations")))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
         yield
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    """A GCS-protocol server on loopback, and the environment that points Google's clients at it."""
+    with gcs_server() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield server
 
 
 @pytest.hookimpl(optionalhook=True)  # also without xdist

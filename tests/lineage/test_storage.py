@@ -1,5 +1,6 @@
-"""Where artifacts lie: the same promises on a local folder and on an fsspec URL."""
+"""Where artifacts lie: the same promises on a local folder, in a bucket and on any other fsspec URL."""
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -14,8 +15,11 @@ THREADS = 8
 SPEC = ArtifactSpec(("a",), None, "tests.plain", "1", {})
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "gs", "gs, below a folder"])
 def storage(request, tmp_path: Path) -> Storage:
+    if request.param.startswith("gs"):
+        root = request.getfixturevalue("gcs").bucket(uuid.uuid4().hex)
+        return Storage(f"{root}/some/lab" if "folder" in request.param else root)
     return Storage(str(tmp_path / "root") if request.param == "local" else f"memory://{tmp_path.name}")
 
 
@@ -34,8 +38,10 @@ def test_create_never_replaces(storage: Storage) -> None:
     assert storage.read_text("a/x.txt") == "first é\n"
 
 
-def test_of_many_creators_one_wins_and_its_text_is_whole(tmp_path: Path) -> None:
-    storage, together = Storage(str(tmp_path)), Barrier(THREADS)
+@pytest.mark.parametrize("where", ["local", "gs"])
+def test_of_many_creators_one_wins_and_its_text_is_whole(request, tmp_path: Path, where: str) -> None:
+    root = str(tmp_path) if where == "local" else request.getfixturevalue("gcs").bucket(uuid.uuid4().hex)
+    storage, together = Storage(root), Barrier(THREADS)
 
     def attempt(number: int) -> bool:
         together.wait()
@@ -45,7 +51,41 @@ def test_of_many_creators_one_wins_and_its_text_is_whole(tmp_path: Path) -> None
         won = list(pool.map(attempt, range(THREADS)))
     assert won.count(True) == 1
     assert storage.read_text("a/x.txt") == str(won.index(True)) * 100_000
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x.txt"], "no scratch file stays"
+    assert list(storage.sizes("a")) == ["x.txt"], "no scratch file stays"
+
+
+@pytest.mark.parametrize("where", ["local", "gs"])
+def test_of_many_swaps_of_one_generation_one_wins(request, tmp_path: Path, where: str) -> None:
+    root = str(tmp_path) if where == "local" else request.getfixturevalue("gcs").bucket(uuid.uuid4().hex)
+    files, together = Storage(root).files, Barrier(THREADS)
+    files.create("a/lease", b"first")
+    before = files.read_versioned("a/lease")
+    assert before is not None
+    assert before.data == b"first"
+
+    def attempt(number: int) -> str | None:
+        together.wait()
+        return files.swap("a/lease", str(number).encode(), before.generation)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        won = list(pool.map(attempt, range(THREADS)))
+    winner = next(number for number, generation in enumerate(won) if generation is not None)
+    assert won.count(None) == THREADS - 1
+    after = files.read_versioned("a/lease")
+    assert after == (str(winner).encode(), won[winner])
+    assert files.swap("a/lease", None, before.generation) is None, "a stale generation deletes nothing"
+    assert files.swap("a/lease", None, after.generation) == ""
+    assert files.read_versioned("a/lease") is None
+    assert files.swap("a/lease", b"again", after.generation) is None, "what is gone is not replaced"
+
+
+def test_ranges_are_read_of_any_root(storage: Storage) -> None:
+    storage.replace("a/x.bin", bytes(range(100)))
+    assert storage.files.read_range("a/x.bin", 10, 20) == bytes(range(10, 20))
+    assert storage.files.read_range("a/x.bin", 90, 100) == bytes(range(90, 100))
+    assert storage.files.read_range("a/x.bin", 5, 5) == b""
+    with pytest.raises(FileNotFoundError):
+        storage.files.read_range("a/none.bin", 0, 1)
 
 
 def test_what_is_published_is_found_fetched_and_deleted(storage: Storage, tmp_path: Path) -> None:

@@ -1,0 +1,202 @@
+"""Files of a `gs://` root. Nothing here relies on a read before a write: every promise is a precondition of the request.
+
+A request that was answered with 429, 5xx, a time-out or a cut connection is sent again, so an answer may belong to an earlier
+attempt of ours: a create that is refused (412) was *won* if the object carries our own writer's mark. Without that, a lost
+answer to a manifest's upload would make its writer believe that another was first, and delete the data it has just committed.
+Content is checked on the way in and out by CRC32C (research/cluster.md, section 3; google-cloud-storage 3.17).
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from google.api_core.exceptions import GoogleAPICallError, NotFound, PreconditionFailed
+from google.api_core.retry import Retry
+from google.cloud.storage import Blob, Bucket, Client
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from lineage.storage import Listed, Versioned
+
+log = logging.getLogger(__name__)
+
+SESSIONS = 3
+"""Resumable uploads of one file that are begun before it fails: the server may forget a session (404, 410)."""
+TRANSFERS = 8
+"""Files on their way at once; the client's connection pool holds ten."""
+WRITER = "marin-writer"
+_LISTED = "items(name,size,generation),nextPageToken"
+
+
+@dataclass(frozen=True)
+class BucketFiles:
+    """Operations of `lineage.storage.Files` on a bucket. `STORAGE_EMULATOR_HOST` points the client at another server."""
+
+    root: str
+    timeout_seconds: float = 60.0
+    """Without a byte from the server; then the request is sent again."""
+    retry_seconds: float = 300.0
+    """How long a failing request is repeated (0.1 s apart at first, doubling to 30) before the stage fails."""
+
+    chunk_bytes: int = 16 << 20
+    """Of resumable uploads (files above 8 MiB): what a cut connection costs at most."""
+
+    @cached_property
+    def bucket(self) -> Bucket:
+        # Else the client asks for the bucket's own facts, for traces that nobody takes: once a process and after every 404,
+        # with a permission (storage.buckets.get) that a job does not need.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        return Client().bucket(self.root.removeprefix("gs://").split("/", 1)[0])
+
+    @cached_property
+    def prefix(self) -> str:
+        """What object names begin with: empty, or ending in `/`."""
+        inside = self.root.removeprefix("gs://").rstrip("/").partition("/")[2]
+        return f"{inside}/" if inside else ""
+
+    @cached_property
+    def retry(self) -> Retry:
+        return DEFAULT_RETRY.with_delay(initial=0.1, maximum=30.0).with_timeout(self.retry_seconds)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._blob(name).download_as_bytes(**self._sending)
+        except NotFound:
+            return None
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        if start >= stop:
+            return b""
+        try:
+            return self._blob(name).download_as_bytes(start=start, end=stop - 1, **self._sending)
+        except NotFound as error:
+            raise FileNotFoundError(f"{self.root}: there is no {name}") from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        return self._write(name, data, generation=0) is not None
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._blob(name).upload_from_string(data, "application/octet-stream", checksum="crc32c", **self._sending)
+
+    def read_versioned(self, name: str) -> Versioned | None:
+        while True:
+            blob = self._blob(name)
+            try:
+                blob.reload(**self._sending)
+                generation = int(blob.generation or 0)
+                data = self._blob(name).download_as_bytes(if_generation_match=generation, **self._sending)
+            except NotFound:
+                return None
+            except PreconditionFailed:  # swapped between the two requests
+                continue
+            return Versioned(data, str(generation))
+
+    def swap(self, name: str, data: bytes | None, generation: str) -> str | None:
+        if data is not None:
+            return self._write(name, data, int(generation))
+        try:
+            self._blob(name).delete(if_generation_match=int(generation), **self._sending)
+        except PreconditionFailed:
+            return None
+        except NotFound:  # an earlier attempt of this very request, or another's deletion: it is gone either way
+            pass
+        return ""
+
+    def publish(self, folder: Path, name: str) -> None:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        _at_once(partial(self._upload, path, f"{name}/{path.relative_to(folder).as_posix()}") for path in files)
+        shutil.rmtree(folder)
+
+    def download(self, names: Mapping[str, Path]) -> None:
+        _at_once(partial(self._download, name, path) for name, path in names.items())
+
+    def listing(self, prefix: str, name: str | None) -> dict[str, Listed]:
+        """One request for each thousand files that match: the server filters by name."""
+        glob = None if name is None else f"**/{name}"
+        found = self.bucket.client.list_blobs(
+            self.bucket, prefix=self._below(prefix), match_glob=glob, fields=_LISTED, **self._sending
+        )
+        skip = len(self.prefix)
+        return {blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}") for blob in found}
+
+    def folders(self, name: str) -> list[str]:
+        below = self._below(name)
+        pages = self.bucket.client.list_blobs(
+            self.bucket, prefix=below, delimiter="/", fields="prefixes,nextPageToken", **self._sending
+        )
+        for _ in pages:  # prefixes are known once the pages are read
+            pass
+        return [prefix[len(below) :].rstrip("/") for prefix in pages.prefixes]
+
+    def delete(self, name: str) -> None:
+        listed = self.bucket.client.list_blobs(self.bucket, prefix=self.prefix + name, fields=_LISTED, **self._sending)
+        own = self.prefix + name
+        _at_once(partial(self._delete, blob) for blob in listed if blob.name == own or blob.name.startswith(f"{own}/"))
+
+    @property
+    def _sending(self) -> dict:
+        return {"timeout": self.timeout_seconds, "retry": self.retry}
+
+    def _below(self, folder: str) -> str:
+        return f"{self.prefix}{folder.strip('/')}/" if folder.strip("/") else self.prefix
+
+    def _blob(self, name: str) -> Blob:
+        return self.bucket.blob(self.prefix + name)
+
+    def _write(self, name: str, data: bytes, generation: int) -> str | None:
+        """Write if the object has a generation (0: if there is none); its new generation, or None when another was first."""
+        blob, mark = self._blob(name), uuid.uuid4().hex
+        blob.metadata = {WRITER: mark}
+        try:
+            blob.upload_from_string(
+                data, "application/octet-stream", checksum="crc32c", if_generation_match=generation, **self._sending
+            )
+        except PreconditionFailed:
+            blob = self._blob(name)
+            try:
+                blob.reload(**self._sending)
+            except NotFound:
+                return None
+            if (blob.metadata or {}).get(WRITER) != mark:
+                return None
+        return str(blob.generation)
+
+    def _upload(self, path: Path, name: str) -> None:
+        """Into a folder that nobody refers to yet, so sending it twice does no harm."""
+        blob = self.bucket.blob(self.prefix + name, chunk_size=self.chunk_bytes)
+        for left in reversed(range(SESSIONS)):
+            try:
+                blob.upload_from_filename(str(path), "application/octet-stream", checksum="crc32c", **self._sending)
+                return
+            except GoogleAPICallError as error:
+                if error.code not in (404, 410) or not left:
+                    raise
+                log.warning("%s: the upload session of %s ended (%s); starting it anew", self.root, name, error.code)
+
+    def _download(self, name: str, path: Path) -> None:
+        try:
+            self._blob(name).download_to_filename(str(path), **self._sending)
+        except NotFound as error:
+            raise FileNotFoundError(f"{self.root}: there is no {name}") from error
+
+    def _delete(self, blob: Blob) -> None:
+        with contextlib.suppress(NotFound, PreconditionFailed):  # deleted by another, or a new object of that name by now
+            blob.delete(if_generation_match=blob.generation, **self._sending)
+
+
+def _at_once(transfers: Iterable[Callable[[], None]]) -> None:
+    """Run transfers a few at a time; the first exception, after the ones already on their way."""
+    with ThreadPoolExecutor(TRANSFERS, thread_name_prefix="transfers") as pool:
+        futures = [pool.submit(transfer) for transfer in transfers]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

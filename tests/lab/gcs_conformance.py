@@ -1,0 +1,146 @@
+"""Which rules of Google's JSON API does a server keep? Of the server itself: no client library in between.
+
+`python tests/lab/gcs_conformance.py http://127.0.0.1:PORT` prints them; the server of the tests must keep all. What real GCS
+answers is from its reference. fake-gcs-server 1.54 by itself breaks eleven (`make cluster-test` asks it too and says which).
+"""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+BUCKET = "conformance"
+JSON = {"Content-Type": "application/json"}
+
+
+class Rule(NamedTuple):
+    """One rule: what was asked, what came back, what real GCS answers."""
+
+    name: str
+    got: object
+    wanted: object
+
+    @property
+    def is_kept(self) -> bool:
+        return self.got == self.wanted
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server to ask."""
+
+    url: str
+
+    def ask(self, method: str, path: str, data: str | None = None, headers: dict[str, str] | None = None) -> Answer:
+        body = None if data is None else data.encode()
+        request = urllib.request.Request(self.url + path, method=method, data=body, headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return Answer(answer.status, answer.read(), {k.lower(): v for k, v in answer.headers.items()})
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read(), {k.lower(): v for k, v in error.headers.items()})
+
+    def put(self, kind: str, name: str, body: str = "x", **query: object) -> int:
+        """Upload in one of the three ways; the status of the last request."""
+        path, asked = f"/upload/storage/v1/b/{BUCKET}/o?uploadType={kind}", urlencode(query)
+        if kind == "media":
+            return self.ask("POST", f"{path}&name={name}&{asked}", body, {"Content-Type": "text/plain"}).status
+        if kind == "multipart":
+            told = f"--B\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
+            data = f"{told}--B\r\nContent-Type: text/plain\r\n\r\n{body}\r\n--B--\r\n"
+            return self.ask("POST", f"{path}&{asked}", data, {"Content-Type": "multipart/related; boundary=B"}).status
+        begun = self.ask("POST", f"{path}&name={name}&{asked}", json.dumps({"name": name}), JSON)
+        if begun.status >= 300:
+            return begun.status
+        session = urlsplit(begun.headers["location"])
+        span = {"Content-Type": "text/plain", "Content-Range": f"bytes 0-{len(body) - 1}/{len(body)}"}
+        return self.ask("PUT", f"{session.path}?{session.query}", body, span).status
+
+    def object(self, name: str, verb: str = "", method: str = "GET", data: str | None = None, **query: object) -> Answer:
+        path = f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}{verb}?{urlencode(query)}"
+        return self.ask(method, path, data, JSON if data is not None else None)
+
+    def generation(self, name: str) -> int | None:
+        answer = self.object(name)
+        return int(json.loads(answer.body)["generation"]) if answer.status == 200 else None
+
+    def listed(self, **query: object) -> dict[str, Any]:
+        return json.loads(self.ask("GET", f"/storage/v1/b/{BUCKET}/o?{urlencode(query)}").body or b"{}")
+
+
+def rules(url: str) -> Iterator[Rule]:
+    """Every rule, asked now. Makes a bucket called `conformance`."""
+    server = Server(url.rstrip("/"))
+    server.ask("POST", "/storage/v1/b?project=p", json.dumps({"name": BUCKET}), JSON)
+    for kind in ("media", "multipart", "resumable"):
+        yield from _write_rules(server, kind)
+    yield from _object_rules(server)
+    yield from _listing_rules(server)
+    server.ask(
+        "PATCH",
+        f"/storage/v1/b/{BUCKET}",
+        '{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 7}}]}}',
+        JSON,
+    )
+    yield Rule("bucket: its lifecycle is kept", b"lifecycle" in server.ask("GET", f"/storage/v1/b/{BUCKET}").body, True)
+    yield Rule("XML: HEAD", server.ask("HEAD", f"/{BUCKET}/d/a").status, 200)
+    yield Rule("XML: PUT (object_store)", server.ask("PUT", f"/{BUCKET}/viaxml", "q").status, 200)
+
+
+def _write_rules(server: Server, kind: str) -> Iterator[Rule]:
+    name = f"c-{kind}"
+    yield Rule(f"{kind}: create", server.put(kind, name, ifGenerationMatch=0), 200)
+    yield Rule(f"{kind}: create what exists", server.put(kind, name, ifGenerationMatch=0), 412)
+    seen = server.generation(name)
+    yield Rule(f"{kind}: swap, right generation", server.put(kind, name, "y", ifGenerationMatch=seen), 200)
+    yield Rule(f"{kind}: swap, stale generation", server.put(kind, name, "z", ifGenerationMatch=seen), 412)
+    yield Rule(f"{kind}: what is read", server.object(name, alt="media").body, b"y")
+
+
+def _object_rules(server: Server) -> Iterator[Rule]:
+    server.put("multipart", "o", "0123456789")
+    seen = server.generation("o")
+    yield Rule("read: other generation", server.object("o", alt="media", ifGenerationMatch=1).status, 412)
+    yield Rule("read: not this generation", server.object("o", alt="media", ifGenerationNotMatch=seen).status, 304)
+    part = server.ask("GET", f"/storage/v1/b/{BUCKET}/o/o?alt=media", None, {"Range": "bytes=2-4"})
+    yield Rule("read: a range", (part.status, part.body), (206, b"234"))
+    yield Rule("read: what is not there", server.object("nope").status, 404)
+    patched = server.object("o", method="PATCH", data='{"metadata": {"a": "1"}}', ifMetagenerationMatch=999)
+    yield Rule("patch: other metageneration", patched.status, 412)
+    onto = f"/rewriteTo/b/{BUCKET}/o/o"
+    yield Rule("copy: onto what exists", server.object("o", onto, "POST", "{}", ifGenerationMatch=0).status, 412)
+    sources = '{"sourceObjects": [{"name": "o"}]}'
+    yield Rule("compose: onto what exists", server.object("o", "/compose", "POST", sources, ifGenerationMatch=0).status, 412)
+    yield Rule("delete: other generation", server.object("o", method="DELETE", ifGenerationMatch=1).status, 412)
+    yield Rule("delete: it is still there", server.generation("o"), seen)
+    yield Rule(
+        "delete: right generation", server.object("o", method="DELETE", ifGenerationMatch=seen).status in (200, 204), True
+    )
+    yield Rule("delete: it is gone", server.generation("o"), None)
+
+
+def _listing_rules(server: Server) -> Iterator[Rule]:
+    for name in ("d/a", "d/b", "d/e/c", "d/e/f/a"):
+        server.put("multipart", name)
+    found = server.listed(prefix="d/", delimiter="/")
+    yield Rule("list: delimiter", ([i["name"] for i in found["items"]], found.get("prefixes")), (["d/a", "d/b"], ["d/e/"]))
+    yield Rule("list: pages", "nextPageToken" in server.listed(prefix="d/", maxResults=1), True)
+    globbed = server.listed(prefix="d/", matchGlob="**/a")
+    yield Rule("list: glob by name", [i["name"] for i in globbed.get("items", [])], ["d/a", "d/e/f/a"])
+
+
+if __name__ == "__main__":
+    if urlsplit(sys.argv[1]).hostname not in ("127.0.0.1", "localhost"):
+        raise SystemExit(f"{sys.argv[1]} is not on this machine; this makes buckets and deletes objects")
+    for rule in rules(sys.argv[1]):
+        print(f"{'kept' if rule.is_kept else 'BROKEN'}  {rule.name}: {rule.got!r} (real GCS: {rule.wanted!r})")

@@ -1,0 +1,169 @@
+"""What the test's object store holds: buckets, objects, generations, and the preconditions of Google's JSON API.
+
+It is written from the public API reference, not from our client; `gcs_conformance.py` holds it and fake-gcs-server to the same
+list. One lock around everything: a request is applied whole or not at all.
+"""
+
+import base64
+import re
+import struct
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import google_crc32c
+
+PRECONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
+
+
+class ApiError(Exception):
+    """An answer other than success."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass
+class Stored:
+    """One live object."""
+
+    data: bytes
+    generation: int
+    metageneration: int = 1
+    metadata: dict[str, str] = field(default_factory=dict)
+    content_type: str = "application/octet-stream"
+
+    @property
+    def crc32c(self) -> str:
+        return base64.b64encode(struct.pack(">I", google_crc32c.value(self.data))).decode()
+
+
+@dataclass
+class Upload:
+    """A resumable upload under way: what has arrived, and what must hold when it ends."""
+
+    bucket: str
+    name: str
+    preconditions: Mapping[str, str]
+    resource: Mapping[str, object]
+    received: bytes = b""
+    made: dict[str, object] | None = None
+
+
+@dataclass
+class Objects:
+    """All buckets. Generations rise by one a write, so tests can tell them."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    buckets: dict[str, dict[str, object]] = field(default_factory=dict)
+    objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
+    uploads: dict[str, Upload] = field(default_factory=dict)
+    generation: int = 1_000
+
+    def check(self, bucket: str, name: str, asked: Mapping[str, str], *, reading: bool = False) -> None:
+        """Raises: ApiError 412 (304 for a read that asked for another generation) where a precondition does not hold."""
+        there = self.objects.get((bucket, name))
+        has = {"Generation": there.generation if there else 0, "Metageneration": there.metageneration if there else 0}
+        for key in PRECONDITIONS:
+            if key in asked:
+                kind = "Metageneration" if "Meta" in key else "Generation"
+                if (has[kind] == int(asked[key])) == key.endswith("NotMatch"):
+                    raise ApiError(304 if reading and key.endswith("NotMatch") else 412, "conditionNotMet")
+
+    def put(
+        self, bucket: str, name: str, data: bytes, asked: Mapping[str, str], resource: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        with self.lock:
+            if bucket not in self.buckets:
+                raise ApiError(404, "notFound")
+            self.check(bucket, name, asked)
+            self.generation += 1
+            resource = resource or {}
+            told = resource.get("metadata")
+            stored = Stored(data, self.generation, metadata=dict(told) if isinstance(told, dict) else {})
+            if resource.get("crc32c") not in (None, stored.crc32c):
+                raise ApiError(400, "crc32c of the content is another than was sent")
+            self.objects[bucket, name] = stored
+            return self.resource(bucket, name)
+
+    def get(self, bucket: str, name: str, asked: Mapping[str, str]) -> Stored:
+        with self.lock:
+            if (bucket, name) not in self.objects:
+                raise ApiError(404, "notFound")
+            self.check(bucket, name, asked, reading=True)
+            return self.objects[bucket, name]
+
+    def delete(self, bucket: str, name: str, asked: Mapping[str, str]) -> None:
+        with self.lock:
+            if (bucket, name) not in self.objects:
+                raise ApiError(404, "notFound")
+            self.check(bucket, name, asked)
+            del self.objects[bucket, name]
+
+    def patch(self, bucket: str, name: str, asked: Mapping[str, str], metadata: Mapping[str, str]) -> dict[str, object]:
+        with self.lock:
+            if (bucket, name) not in self.objects:
+                raise ApiError(404, "notFound")
+            self.check(bucket, name, asked)
+            self.objects[bucket, name].metadata.update(metadata)
+            self.objects[bucket, name].metageneration += 1
+            return self.resource(bucket, name)
+
+    def start_upload(self, upload: Upload) -> str:
+        with self.lock:
+            self.check(upload.bucket, upload.name, upload.preconditions)
+            session = uuid.uuid4().hex
+            self.uploads[session] = upload
+            return session
+
+    def resource(self, bucket: str, name: str) -> dict[str, object]:
+        stored = self.objects[bucket, name]
+        return {
+            "kind": "storage#object",
+            "id": f"{bucket}/{name}/{stored.generation}",
+            "bucket": bucket,
+            "name": name,
+            "size": str(len(stored.data)),
+            "generation": str(stored.generation),
+            "metageneration": str(stored.metageneration),
+            "metadata": stored.metadata,
+            "contentType": stored.content_type,
+            "crc32c": stored.crc32c,
+            "etag": f"g{stored.generation}m{stored.metageneration}",
+        }
+
+    def page(self, bucket: str, query: Mapping[str, str]) -> dict[str, object]:
+        """One page of a listing: prefix, delimiter, matchGlob, maxResults, pageToken."""
+        with self.lock:
+            if bucket not in self.buckets:
+                raise ApiError(404, "notFound")
+            prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+            glob = _glob(query["matchGlob"]) if "matchGlob" in query else None
+            entries: dict[str, str | None] = {}  # name or prefix -> name, None for a prefix
+            for held, name in sorted(self.objects):
+                if held != bucket or not name.startswith(prefix) or (glob is not None and not glob.fullmatch(name)):
+                    continue
+                head, cut, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
+                entries[prefix + head + cut if cut else name] = None if cut else name
+            after = query.get("pageToken", "")
+            limit = min(int(query.get("maxResults", 1000)), 1000)
+            chosen = [key for key in sorted(entries) if key > after]
+            answer: dict[str, object] = {"kind": "storage#objects"}
+            shown = chosen[:limit]
+            if items := [self.resource(bucket, key) for key in shown if entries[key] is not None]:
+                answer["items"] = items
+            if prefixes := [key for key in shown if entries[key] is None]:
+                answer["prefixes"] = prefixes
+            if len(chosen) > limit:
+                answer["nextPageToken"] = shown[-1]
+            return answer
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """The API's globs: `**` crosses folders, `*` and `?` do not."""
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    meaning = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(meaning.get(part, re.escape(part)) for part in parts))

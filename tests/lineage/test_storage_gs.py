@@ -1,0 +1,222 @@
+"""Buckets: nothing lost and nothing half committed, whatever the server answers and wherever a writer dies.
+
+The client and the HTTP are real; the server is `tests/lab/gcs_server.py`, held to the rules of Google's API first.
+"""
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from gcs_conformance import rules
+from gcs_server import Fault, GcsServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lineage.spec import ArtifactSpec
+from lineage.storage_gs import BucketFiles
+from lineage.store import Artifact, Store
+
+SPEC = ArtifactSpec(("tests", "written"), None, "tests.plain", "1", {})
+FILES = {"one.bin": b"1" * 1000, "two.bin": b"2" * 70_000, "sub/three.bin": b""}
+MANY_FILES = 40
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture
+def server(gcs: GcsServer) -> Iterator[GcsServer]:
+    """The session's server with nothing counted and no fault waiting."""
+    gcs.counts.clear()
+    gcs.faults.clear()
+    yield gcs
+    gc.collect()  # google-cloud-storage leaves the sockets of broken answers to the collector: here, where it is expected
+
+
+def fresh_store(server: GcsServer, scratch: Path) -> Store:
+    return Store(server.bucket(uuid.uuid4().hex), scratch_folder=str(scratch / uuid.uuid4().hex))
+
+
+def write(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
+    with store.writing(spec) as out:
+        for name, data in FILES.items():
+            (out.folder / name).parent.mkdir(exist_ok=True)
+            (out.folder / name).write_bytes(data)
+    return out.artifact
+
+
+def assert_whole(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
+    """There is one artifact, its bytes are those that were written, and no other data lies beside it."""
+    found = Store(store.root, scratch_folder=f"{store.scratch_folder}-reader").find(spec)
+    assert found is not None
+    found.verify()
+    assert {entry.path for entry in found.manifest.files} == FILES.keys()
+    assert store.storage.folders(spec.address) == [found.manifest.data_folder]
+    return found
+
+
+def test_the_server_keeps_the_rules_of_the_real_one(server: GcsServer) -> None:
+    assert [rule for rule in rules(server.url) if not rule.is_kept] == []
+
+
+faults = st.lists(
+    st.builds(Fault, st.just("any"), st.integers(1, 14), st.sampled_from(["429", "503", "lost", "torn"])),
+    max_size=4,
+    unique_by=lambda fault: fault.number,
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(faults)
+def test_whatever_the_server_does_an_artifact_is_whole(server: GcsServer, tmp_path: Path, faults: list[Fault]) -> None:
+    store = fresh_store(server, tmp_path)
+    server.counts.clear()
+    server.faults[:] = faults
+    write(store)
+    assert_whole(store)
+
+
+def test_a_commit_whose_answer_was_lost_is_ours(server: GcsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The request is sent again and refused, because our own manifest is there: its data must not be deleted."""
+    store = fresh_store(server, tmp_path)
+    server.faults.append(Fault("upload", len(FILES) + 1, "lost"))
+    made = write(store)
+    assert server.counts["upload"] == len(FILES) + 2
+    assert assert_whole(store).manifest.data_folder == made.manifest.data_folder
+    assert "another writer" not in caplog.text
+
+
+def test_of_two_writers_the_first_wins_and_the_other_leaves_nothing(
+    server: GcsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = [fresh_store(server, tmp_path)]
+    stores.append(Store(stores[0].root, scratch_folder=str(tmp_path / "another machine")))
+    together = Barrier(2)
+
+    def attempt(store: Store) -> Artifact:
+        with store.writing(SPEC) as out:
+            for name, data in FILES.items():
+                (out.folder / name).parent.mkdir(exist_ok=True)
+                (out.folder / name).write_bytes(data)
+            together.wait()
+        return out.artifact
+
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(attempt, stores)
+    assert first.manifest.data_folder == second.manifest.data_folder == assert_whole(stores[0]).manifest.data_folder
+    assert "another writer committed first" in caplog.text
+
+
+def test_a_server_that_stays_down_fails_the_stage_and_commits_nothing(server: GcsServer, tmp_path: Path) -> None:
+    store = fresh_store(server, tmp_path)
+    impatient = BucketFiles(store.root, retry_seconds=0.3)
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "a").write_bytes(b"a")
+    server.faults[:] = [Fault("any", number, "503") for number in range(1, 100)]
+    with pytest.raises(Exception, match=r"Timeout of 0\.3s exceeded"):
+        impatient.publish(made, "k/data-1")
+    assert (made / "a").exists(), "what was not uploaded is kept"
+    server.faults.clear()
+    assert store.find(SPEC) is None
+    write(store)
+    assert_whole(store)
+
+
+@pytest.mark.parametrize(
+    ("operation", "number", "kind"),
+    [
+        ("chunk", 2, "torn"),
+        ("chunk", 10, "lost"),
+        ("chunk", 3, "hang"),
+        ("chunk", 2, "410"),
+        ("upload", 1, "503"),
+        ("read", 1, "torn"),
+    ],
+)
+def test_a_big_file_survives_cut_connections(server: GcsServer, tmp_path: Path, operation: str, number: int, kind: str) -> None:
+    """Resumable: only a forgotten session (410) sends again what has arrived."""
+    files = BucketFiles(server.bucket(uuid.uuid4().hex), timeout_seconds=0.4, chunk_bytes=1 << 20)
+    data = os.urandom((9 << 20) + 5)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "big").write_bytes(data)
+    server.faults.append(Fault(operation, number, kind, seconds=0.8))  # type: ignore[arg-type]
+    files.publish(tmp_path / "folder", "k/data-1")
+    files.download({"k/data-1/big": tmp_path / "read"})
+    assert server.faults == [], "the fault was met"
+    assert (tmp_path / "read").read_bytes() == data
+    assert server.counts["upload"] == (2 if kind in ("410", "503") else 1)
+    assert server.counts["chunk"] <= (10 + 2 if kind == "410" else 10 + 1)
+
+
+def write_in_child(url: str, root: str, scratch: str) -> None:
+    os.environ["STORAGE_EMULATOR_HOST"] = url
+    write(Store(root, scratch_folder=scratch))
+
+
+@pytest.mark.parametrize("number", range(1, len(FILES) + 3))
+def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer, tmp_path: Path, number: int) -> None:
+    """SIGKILL while its n-th request is on the way: three files, the manifest, the look for leftovers."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["lineage.store", "google.cloud.storage"])
+    store = fresh_store(server, tmp_path)
+    child = context.Process(target=write_in_child, args=(server.url, store.root, str(store.scratch_folder)))
+
+    def kill() -> None:
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        time.sleep(0.05)  # it must not live to read the answer
+
+    server.faults.append(Fault("any", number, "call", action=kill))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    found = store.find(SPEC)
+    assert (found is not None) == (number > len(FILES)), "the manifest is the last upload"
+    if found is None:
+        write(store)
+    assert_whole(store)
+
+
+def test_what_operations_cost(server: GcsServer, tmp_path: Path) -> None:
+    """Requests, which a bucket bills: none grows with the number of data files beside what is asked for."""
+    store = fresh_store(server, tmp_path)
+    many = ArtifactSpec(("many",), "p", "tests.plain", "1", {})
+    with store.writing(many) as out:
+        for number in range(MANY_FILES):
+            (out.folder / f"part-{number:05d}").write_bytes(b"x")
+    made = write(store, ArtifactSpec(("top",), None, "tests.plain", "1", {}, (out.artifact.ref("many"),)))
+
+    def cost(action) -> dict[str, int]:
+        server.counts.clear()
+        action()
+        return {name: n for name, n in sorted(server.counts.items()) if name != "any"}
+
+    assert cost(lambda: store.find(many)) == {"read": 1}
+    assert cost(lambda: store.latest(("many",), "p")) == {"list": 1, "read": 1}
+    assert cost(lambda: store.storage.stamps("manifest.json")) == {"list": 1}
+    assert cost(lambda: list(store.walk_up(made))) == {"read": 1}
+    assert cost(lambda: made.input("many").folder()) == {"read": 1 + MANY_FILES}
+    assert cost(lambda: made.input("many").folder()) == {"read": 1}, "fetched once"
+    assert cost(lambda: write(store)) == {"list": 1, "upload": len(FILES) + 1}
+
+
+def test_two_pages_of_a_listing_are_one_listing(server: GcsServer, tmp_path: Path) -> None:
+    store = fresh_store(server, tmp_path)
+    bucket = store.root.removeprefix("gs://")
+    names = [f"k/{number:04d}/manifest.json" for number in range(1100)]
+    for name in names:
+        server.objects.put(bucket, name, b"{}", {})
+        server.objects.put(bucket, f"{name}.old", b"{}", {})
+    server.counts.clear()
+    assert store.storage.find("k", "manifest.json") == names
+    assert server.counts["list"] == 2, "names that are not asked for are not sent"
+    assert len(store.storage.folders("k")) == len(names)
