@@ -55,6 +55,7 @@ class GcsServer:
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     bytes_read: int = 0
+    under_way: int = 0
 
     def bucket(self, name: str, location: str = "US-CENTRAL1") -> str:
         """Make a bucket; its root URL."""
@@ -65,9 +66,15 @@ class GcsServer:
     def names(self, bucket: str) -> list[str]:
         return sorted(name for held, name in self.objects.objects if held == bucket)
 
+    def settle(self) -> None:
+        """Wait until every request that has arrived is done with, also those of a client that is dead."""
+        while self.under_way:
+            time.sleep(0.01)
+
     def meet(self, operation: str) -> Fault | None:
         """Count a request; the misfortune that waits for it, if any."""
         with self.lock:
+            self.under_way += 1
             self.counts[operation] += 1
             self.counts["any"] += 1
             for fault in self.faults:
@@ -116,6 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(error.status, b"" if error.status == 304 else told.encode())
         except (_CutError, ConnectionError):
             self._cut()
+        finally:
+            with self.gcs.lock:
+                self.gcs.under_way -= 1
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = handle_any  # noqa: N815 (http.server's names)
 

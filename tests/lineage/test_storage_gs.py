@@ -178,6 +178,7 @@ def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer,
     server.faults.append(Fault("any", number, "call", action=kill))
     child.start()
     child.join()
+    server.settle()
     assert child.exitcode == -signal.SIGKILL
     found = store.find(SPEC)
     assert (found is not None) == (number > len(FILES)), "the manifest is the last upload"
