@@ -96,6 +96,18 @@ PER_SOURCE = (
         (FILES, TOKENS_VALID),
     ),
 )
+CANONICAL_PER_SOURCE = (
+    *PER_SOURCE,
+    DataStage(
+        data.quality_rules,
+        "datakit",
+        "What Gopher, C4 and FineWeb would drop, rule by rule, and the signals that they judge by; code is not judged.",
+        frozenset({"parquet", "polars"}),
+        (FILES, ATTRIBUTES),
+    ),
+)
+"""Ferries go without the last of these: no corpus of theirs reads them."""
+
 WHOLE_LINE = (
     DataStage(
         data.duplicates,
@@ -127,7 +139,7 @@ WHOLE_LINE = (
         (FILES,),
     ),
 )
-_OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality)
+_OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
 
 
@@ -135,7 +147,7 @@ def canonical_families(line: Line) -> Iterator[Family]:
     """The data assets of a canonical line, one partition a source."""
     every_source = sources(sorted({*(source.name for source in small_sources()), *line.sources}))
     of_line = sources(line.sources)
-    for stage in PER_SOURCE:
+    for stage in CANONICAL_PER_SOURCE:
         over_every_source = stage.node in _OVER_EVERY_SOURCE
         yield _family(
             stage,

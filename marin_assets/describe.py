@@ -3,12 +3,8 @@
 Events are rows of a database, so pictures are small (below 100 kB) and everything larger is a path.
 """
 
-import base64
 import json
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import dagster as dg
 import polars as pl
@@ -20,10 +16,10 @@ from lineage.plan import Built
 from lineage.store import Artifact
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png, lengths_png
+from marin_assets.quality_views import rule_sets
+from marin_assets.values import counts_table, inline, picture, records_table
 from trainer.plots import loss_curve_png
 
-PICTURE_BYTES = 100_000
-TABLE_ROWS = 30
 _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out")
 
 
@@ -181,7 +177,7 @@ def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "items": records_table(counts, columns),
         "strongest_matches": records_table(audit["worst"], ("task", "item_id", "tier", "component", "id", "num_steps", "text")),
         "item_scores": records_table(effects, ("task", "group", "items", "bits_per_byte")),
-        **{name: _inline(path.read_bytes()) for name, path in pictures.items()},
+        **{name: inline(path.read_bytes()) for name, path in pictures.items()},
         "page": dg.MetadataValue.path(str(artifact.files("audit.html")[0])),
         "audit": dg.MetadataValue.json({name: audit[name] for name in ("counts", "documents_by_fate", "scan", "legs")}),
     }
@@ -205,35 +201,8 @@ _RECORDED: Mapping[str, _Show] = {
 }
 _DRAWN: Mapping[str, _Show] = {
     "datakit.normalize": _lengths,
+    "datakit.quality_rules": rule_sets,
     "trainer.checkpoint": _loss_curve,
     "evals.result": _scores_picture,
     "evals.audit": _audited,
 }
-
-
-def counts_table(counts: Mapping[str, int], name: str, unit: str) -> dg.MetadataValue:
-    """A two-column table, largest first."""
-    rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:TABLE_ROWS]
-    return dg.MetadataValue.table([dg.TableRecord({name: key, unit: int(value)}) for key, value in rows])
-
-
-def records_table(records: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> dg.MetadataValue:
-    """A table of some columns of records, as they come; "none" where there are no records (a table needs a schema)."""
-    if not records:
-        return dg.MetadataValue.text("none")
-    rows = [dg.TableRecord({c: record[c] for c in columns}) for record in records[:TABLE_ROWS]]
-    return dg.MetadataValue.table(rows)
-
-
-def picture(draw: Callable[[Path], None]) -> dg.MetadataValue:
-    """A PNG drawn by a function, inline as Markdown; too large a one says so instead."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "picture.png"
-        draw(path)
-        return _inline(path.read_bytes())
-
-
-def _inline(png: bytes) -> dg.MetadataValue:
-    if len(png) > PICTURE_BYTES:
-        return dg.MetadataValue.text(f"the picture has {len(png)} bytes; the UI is given at most {PICTURE_BYTES}")
-    return dg.MetadataValue.md(f"![picture](data:image/png;base64,{base64.b64encode(png).decode()})")

@@ -12,8 +12,8 @@ import dagster as dg
 from lineage.store import Store
 from lineage.witnesses import Comparison
 from marin_assets.consistency import CACHE_KINDS, check_consistency, reasons
-from marin_assets.describe import records_table
 from marin_assets.factory import OWNER
+from marin_assets.values import records_table
 from partitions.axes import day_of
 from resources.dagster_private import BaseAssetGraph
 from resources.lab import FERRY_TTL_DAYS, Lab

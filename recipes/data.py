@@ -15,6 +15,7 @@ from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.quality import QUALITY, quality_config
+from datakit.quality_rules import QUALITY_RULES, quality_rules_config
 from datakit.raw import RAW
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
@@ -54,6 +55,14 @@ def quality(line: Line, source: str) -> Node:
     config = quality_config(source_config(source).domain)
     place = line.source_place("datakit", "quality", source=source)
     return Node(*place, QUALITY, config, {"normalized": normalized(line, source)})
+
+
+@cache
+def quality_rules(line: Line, source: str) -> Node:
+    """What the published rule sets would drop, and the signals that they judge by."""
+    config = quality_rules_config(source_config(source).domain)
+    place = line.source_place("datakit", "quality_rules", source=source)
+    return Node(*place, QUALITY_RULES, config, {"normalized": normalized(line, source)})
 
 
 @cache

@@ -14,6 +14,7 @@ from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.quality import QUALITY, QualityConfig
+from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
 from datakit.raw import RAW
 from datakit.roster import ROSTER, RosterConfig
 from datakit.sources import Source
@@ -41,6 +42,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(MINHASH, MinHashConfig),
         KnownStage(DUPLICATES, DuplicatesConfig),
         KnownStage(QUALITY, QualityConfig),
+        KnownStage(QUALITY_RULES, QualityRulesConfig),
         KnownStage(SUITE, SuiteConfig),
         KnownStage(CONTAMINATION_INDEX, ContaminationConfig),
         KnownStage(CONTAMINATION, ContaminationConfig),
