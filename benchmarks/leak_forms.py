@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from datakit.canonical_text import blank_calculator_tags, canonical_bytes
+from datakit.contamination_named_words import lm_eval_text
 
 type Item = Mapping[str, Any]
 type Form = Callable[[Item, random.Random], str | None]
@@ -125,15 +126,7 @@ _FILLER = [
 
 def lm_eval(item: Item, choose: random.Random) -> str:
     """The prompt of lm-eval with its gold answer: what an index of rendered prompts holds, calculator tags included."""
-    question, answer = item["question"], item["solution"] or item["answer"]
-    match item["task"]:
-        case "mmlu":
-            choices = "\n".join(f"{letter}. {choice}" for letter, choice in zip("ABCD", item["choices"], strict=False))
-            return f"{question}\n{choices}\nAnswer: {'ABCD'[item['answer_index']]}"
-        case "hellaswag":
-            return f"{question} {answer}"
-        case _:
-            return f"Question: {question}\nAnswer: {answer}"
+    return lm_eval_text(item)
 
 
 def olmes(item: Item, choose: random.Random) -> str:

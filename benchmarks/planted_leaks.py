@@ -1,4 +1,4 @@
-"""Recall of planted leaks by form and benchmark, and false positives on the real corpus: our policy and the peers' definitions.
+"""Recall of planted leaks by form and benchmark, and false positives on the real corpus: our policy and the named ones.
 
     PYTHONPATH=. .venv/bin/python benchmarks/planted_leaks.py --items 150
 
@@ -18,17 +18,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from benchmarks.leak_forms import EDITED_12, FORMAT_CHANGES, MORE, TWELVE, Form, Item
-from benchmarks.peer_definitions import PEERS
 from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, index_items
+from datakit.contamination_methods import (
+    Policy,
+    build_index,
+    counts_documents,
+    document_counts,
+    policy_channels,
+    scanner,
+    text_batches,
+    too_common,
+)
+from datakit.contamination_named_scan import NO_GRAMS
 from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
-from datakit.contamination_scan import scan
 from datakit.documents import document_paths
 from evals.items import ITEMS_FILE
 from lineage.plan import Node, ancestors_first, build
 from lineage.store import Artifact
+from recipes.contamination import named_policies
 from recipes.data import normalized, suite
 from recipes.lab import default_line
 from resources.lab import Lab
@@ -38,7 +49,6 @@ type Marker = Callable[[Sequence[str]], set[int]]
 
 NATURAL_LEAKS = Path(__file__).parent / "data" / "natural_leaks.json"
 FILLER_CHARACTERS = 1_200
-BATCH_CHARACTERS = 4 << 20
 LEFT_OUT = 150
 """Items of each benchmark that the second index lacks."""
 
@@ -52,7 +62,7 @@ def main() -> None:
     documents, items = read_data(options.root)
     config = ContaminationConfig()
     index = index_items(channel_table(items), config)
-    markers = all_markers(items, index, config)
+    markers = all_markers(items, config)
     print(f"{len(documents):,} documents, {documents['text'].str.len_bytes().sum() / 1e6:.1f} MB; {len(items):,} items\n")
     flagged, seconds = {}, {}
     for name, marker in markers.items():
@@ -80,33 +90,26 @@ def read_data(root: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     return documents, pl.read_parquet(made(suite(line)).folder() / ITEMS_FILE).sort(ITEM_KEY)
 
 
-def our_marker(index: ItemIndex, config: ContaminationConfig) -> Marker:
+def marker_of(items: pl.DataFrame, policy: Policy) -> Marker:
+    """The documents that a policy marks, of all the texts that it is given at once."""
+    index = build_index(items, policy_channels(items, policy), policy)
+
     def mark(texts: Sequence[str]) -> set[int]:
-        found, low = set(), 0
-        while low < len(texts):
-            high, size = low, 0
-            while high < len(texts) and size < BATCH_CHARACTERS:
-                size += len(texts[high])
-                high += 1
-            matches = scan(texts[low:high], index, config)
-            found |= {low + match.document for match in matches if match.tier in STANDING_TIERS}
-            low = high
-        return found
+        ignored = NO_GRAMS
+        if counts_documents(policy):
+            counts = [document_counts(batch, index, policy) for _, batch in text_batches(texts)]
+            ignored = too_common(*(np.concatenate(column) for column in zip(*counts, strict=True)), policy)
+        scan = scanner(index, policy, ignored)
+        found = ((low + m.document, m.tier) for low, batch in text_batches(texts) for m in scan(batch))
+        return {document for document, tier in found if tier in STANDING_TIERS}
 
     return mark
 
 
-def all_markers(items: pl.DataFrame, index: ItemIndex, config: ContaminationConfig) -> dict[str, Marker]:
-    """Our policy, our policy without alignment, and every peer's definition."""
-    coverage_alone = replace(config, max_aligned_words=0)
-    markers = {
-        "ours": our_marker(index, config),
-        "ours, no alignment": our_marker(index_items(channel_table(items), coverage_alone), coverage_alone),
-    }
-    for name, definition in PEERS.items():
-        peer = definition.of(items.iter_rows(named=True))
-        markers[name] = lambda texts, peer=peer: {at for at, text in enumerate(texts) if peer.is_flagged(text)}
-    return markers
+def all_markers(items: pl.DataFrame, config: ContaminationConfig) -> dict[str, Marker]:
+    """Our policy, our policy without alignment, and every named one."""
+    policies = {"ours": config, "ours, no alignment": replace(config, max_aligned_words=0)} | named_policies()
+    return {name: marker_of(items, policy) for name, policy in policies.items()}
 
 
 def plantable(items: pl.DataFrame, index: ItemIndex, seed: int) -> dict[str, list[Item]]:
@@ -182,7 +185,7 @@ def print_left_out(
     key = ["task", "item_id"]
     out = pl.DataFrame([{name: item[name] for name in key} for group in by_task.values() for item in group[:LEFT_OUT]])
     rest = items.join(out, on=key, how="anti").sort("suite", "task", "item_id")
-    markers = all_markers(rest, index_items(channel_table(rest), config), config)
+    markers = all_markers(rest, config)
     print(
         "| left out of the index, planted verbatim | items | " + " | ".join(markers) + " |\n|---|---|" + "---|" * len(markers)
     )

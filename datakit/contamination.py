@@ -7,22 +7,35 @@ is in `contamination_policy.py`, its cost and recall in the module docstrings be
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.canonical_text import CANONICAL_TEXT_VERSION
-from datakit.contamination_canaries import run_canaries
-from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, read_suite_items
+from datakit.contamination_canaries import num_clean_texts, run_canaries
+from datakit.contamination_channels import ITEM_KEY, read_suite_items
 from datakit.contamination_index import index_folder
-from datakit.contamination_policy import STANDING_TIERS, TIERS, ContaminationConfig
-from datakit.contamination_scan import scan
+from datakit.contamination_methods import (
+    Policy,
+    PolicyIndex,
+    counts_documents,
+    document_counts,
+    load_index,
+    policy_channels,
+    scanner,
+    text_batches,
+    too_common,
+)
+from datakit.contamination_named_scan import NO_GRAMS
+from datakit.contamination_policy import STANDING_TIERS, TIERS
 from datakit.documents import document_paths
+from datakit.ngram_index import UInt64s
 from lineage.stage import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
-SLICE_BYTES = 4 << 20
-"""Text of one shard; how the work is cut, which no output depends on."""
+SLICE_BYTES = 16 << 20
+"""Text of one shard, whole row groups; how the work is cut, which no output depends on."""
 MARK_SCHEMA = pa.schema(
     [("id", pa.string()), ("contaminated", pa.bool_()), ("tier", pa.string()), ("best_score", pa.float64())]
 )
@@ -53,7 +66,7 @@ _FOUND_SCHEMA = {
 
 
 def mark_contamination(
-    out: Writer, config: ContaminationConfig, normalized: Artifact, suites: tuple[Artifact, ...], index: Artifact
+    out: Writer, config: Policy, normalized: Artifact, suites: tuple[Artifact, ...], index: Artifact
 ) -> None:
     """Write `marks/`, `matches.parquet` and `items.parquet` (docs/design/contracts.md), and the canaries' recall.
 
@@ -63,61 +76,102 @@ def mark_contamination(
     RuntimeError when planted canaries are not found.
     """
     items = read_suite_items(suites)
-    channels = channel_table(items)
+    channels = policy_channels(items, config)
     folder = index_folder(index, config, suites)
-    item_index = ItemIndex.load(folder)
     parts = document_paths(normalized)
-    tasks = {
-        f"{part.stem}-{number:05d}": (part, offset, length, folder, config)
-        for part in parts
-        for number, (offset, length) in enumerate(_slices(part))
-    }
+    slices = {f"{part.stem}-{low:05d}": (part, low, high) for part in parts for low, high in _slices(part)}
+    ignored = _common_grams(out, slices, folder, config)
+    tasks = {name: (*where, folder, config, ignored) for name, where in slices.items()}
     out.map_shards(_match_slice, tasks)
-    found = _read_found(out.folder, tasks)
+    found = pl.concat([pl.DataFrame(schema=_FOUND_SCHEMA), *(pl.read_parquet(_scratch(out, "found", n)) for n in tasks)])
     matches = _named(found, items, channels)
     marks = _write_marks(out.folder / "marks", parts, matches)
     _write(out.folder / "matches.parquet", matches, MATCH_SCHEMA)
+    item_index = load_index(folder, config)
     statuses = _item_statuses(items, channels, item_index, matches)
     _write(out.folder / "items.parquet", statuses, ITEM_STATUS_SCHEMA)
-    clean_texts = _clean_texts(parts, marks, config.num_canaries)
+    clean_texts = _clean_texts(parts, marks, num_clean_texts(config))
     out.record(rows_in=len(marks), rows_out=len(marks), drops={})
     out.extra["contamination"] = _summary(config, marks, matches, statuses)
-    out.extra["canaries"] = run_canaries(items, channels, clean_texts, item_index, config)
+    scan = scanner(item_index, config, _read_ignored(ignored))
+    out.extra["canaries"] = run_canaries(items, channels, clean_texts, item_index, config, scan)
 
 
-CONTAMINATION = Stage("datakit.contamination", "2", mark_contamination)
+CONTAMINATION = Stage("datakit.contamination", "3", mark_contamination)
+"""3: named policies; canaries are planted as rendered records, and false positives counted on scrambled text too."""
 
 
 def _slices(part: Path) -> Iterator[tuple[int, int]]:
-    """(offset, length) in rows, about SLICE_BYTES of text each."""
+    """(first row group, the one after the last) of about SLICE_BYTES of text each."""
     metadata = pq.read_metadata(part)
-    num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    rows = max(1, int(metadata.num_rows * SLICE_BYTES / max(num_bytes, 1)))
-    for offset in range(0, metadata.num_rows, rows):
-        yield offset, min(rows, metadata.num_rows - offset)
+    low, size = 0, 0
+    for group in range(metadata.num_row_groups):
+        size += metadata.row_group(group).total_byte_size
+        if size >= SLICE_BYTES:
+            yield low, group + 1
+            low, size = group + 1, 0
+    if low < metadata.num_row_groups:
+        yield low, metadata.num_row_groups
+
+
+def _read_groups(part: Path, low: int, high: int) -> Iterator[pl.DataFrame]:
+    """Ids and texts of row groups, one group in memory at a time."""
+    with pq.ParquetFile(part) as file:
+        for group in range(low, high):
+            frame = pl.from_arrow(file.read_row_group(group, columns=["id", "text"]))
+            assert isinstance(frame, pl.DataFrame)
+            yield frame
 
 
 def _match_slice(
-    folder: Path, part: Path, offset: int, length: int, index_folder: Path, config: ContaminationConfig
+    folder: Path, part: Path, low: int, high: int, index_folder: Path, config: Policy, ignored: Path | None
 ) -> Mapping[str, object]:
-    """One shard: the matches of some rows of a part, channels still as numbers."""
-    documents = pl.scan_parquet(part).select("id", "text").slice(offset, length).collect()
-    matches = scan(documents["text"].to_list(), ItemIndex.load(index_folder), config)
-    ids = documents["id"]
-    rows = [(ids[m.document], m.channel, m.tier, m.score, m.start, m.end, m.longest_run) for m in matches]
-    path = _found_path(folder, f"{part.stem}-{offset:010d}")
+    """One shard: the matches of some row groups of a part, channels still as numbers."""
+    scan = scanner(load_index(index_folder, config), config, _read_ignored(ignored))
+    rows, num_documents = [], 0
+    for documents in _read_groups(part, low, high):
+        ids = documents["id"]
+        for first, texts in text_batches(documents["text"].to_list()):
+            rows += [(ids[first + m.document], m.channel, m.tier, m.score, m.start, m.end, m.longest_run) for m in scan(texts)]
+        num_documents += len(documents)
+    path = folder / SCRATCH_FOLDER / "found" / f"{part.stem}-{low:05d}.parquet"
     path.parent.mkdir(parents=True)
     pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row").write_parquet(path)
-    return {"documents": len(documents), "matches": len(rows)}
+    return {"documents": num_documents, "matches": len(rows)}
 
 
-def _found_path(folder: Path, name: str) -> Path:
-    return folder / SCRATCH_FOLDER / "found" / f"{name}.parquet"
+def _common_grams(out: Writer, slices: Mapping[str, tuple[Path, int, int]], index_folder: Path, config: Policy) -> Path | None:
+    """File of the grams that the policy ignores because too many documents hold them; None where it counts none."""
+    if not counts_documents(config):
+        return None
+    out.map_shards(_count_slice, {f"count-{name}": (*where, index_folder, config) for name, where in slices.items()})
+    counts = pl.concat([pl.read_parquet(_scratch(out, "counts", name)) for name in slices])
+    path = _scratch(out, "counts", "common")
+    grams = too_common(counts["gram"].to_numpy(), counts["documents"].to_numpy(), config)
+    pl.DataFrame({"gram": grams}, schema={"gram": pl.UInt64}).write_parquet(path)
+    return path
 
 
-def _read_found(folder: Path, tasks: Mapping[str, tuple]) -> pl.DataFrame:
-    paths = [_found_path(folder, f"{part.stem}-{offset:010d}") for part, offset, *_ in tasks.values()]
-    return pl.concat([pl.DataFrame(schema=_FOUND_SCHEMA), *(pl.read_parquet(path) for path in paths)])
+def _count_slice(folder: Path, part: Path, low: int, high: int, index_folder: Path, config: Policy) -> Mapping[str, object]:
+    """One shard: in how many documents of some row groups each gram of the items is."""
+    index = load_index(index_folder, config)
+    counted = [pl.DataFrame(schema={"gram": pl.UInt64, "documents": pl.Int64})]
+    for documents in _read_groups(part, low, high):
+        for _, texts in text_batches(documents["text"].to_list()):
+            grams, counts = document_counts(texts, index, config)
+            counted.append(pl.DataFrame({"gram": grams, "documents": counts.astype(np.int64)}))
+    path = folder / SCRATCH_FOLDER / "counts" / f"{part.stem}-{low:05d}.parquet"
+    path.parent.mkdir(parents=True)
+    pl.concat(counted).group_by("gram").sum().sort("gram").write_parquet(path)
+    return {"grams": len(counted)}
+
+
+def _read_ignored(path: Path | None) -> UInt64s:
+    return NO_GRAMS if path is None else pl.read_parquet(path)["gram"].to_numpy()
+
+
+def _scratch(out: Writer, folder: str, name: str) -> Path:
+    return out.folder / SCRATCH_FOLDER / folder / f"{name}.parquet"
 
 
 def _named(found: pl.DataFrame, items: pl.DataFrame, channels: pl.DataFrame) -> pl.DataFrame:
@@ -146,10 +200,10 @@ def _write_marks(folder: Path, parts: list[Path], matches: pl.DataFrame) -> pl.D
     return pl.concat(written)
 
 
-def _item_statuses(items: pl.DataFrame, channels: pl.DataFrame, index: ItemIndex, matches: pl.DataFrame) -> pl.DataFrame:
+def _item_statuses(items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, matches: pl.DataFrame) -> pl.DataFrame:
     standing = matches.filter(pl.col("tier").is_in(STANDING_TIERS))
     counts = standing.group_by(ITEM_KEY).agg(num_documents=pl.col("id").n_unique().cast(pl.Int64))
-    matchable = channels.filter(pl.Series(index.exact.is_matchable() | index.masked.is_matchable()))["item"].unique()
+    matchable = channels.filter(pl.Series(index.is_matchable()))["item"].unique()
     status = (
         pl.when(pl.col("num_documents") > 0)
         .then(pl.lit("matched"))
@@ -168,9 +222,7 @@ def _clean_texts(parts: list[Path], marks: pl.DataFrame, count: int) -> list[str
     return found.sort("id")["text"].to_list()
 
 
-def _summary(
-    config: ContaminationConfig, marks: pl.DataFrame, matches: pl.DataFrame, statuses: pl.DataFrame
-) -> dict[str, object]:
+def _summary(config: Policy, marks: pl.DataFrame, matches: pl.DataFrame, statuses: pl.DataFrame) -> dict[str, object]:
     tiers = dict.fromkeys(TIERS, 0) | dict(matches.group_by("tier").agg(pl.col("id").n_unique()).iter_rows())
     tasks: dict[str, dict[str, int]] = {}
     for task, status, count in statuses.group_by("task", "status").len().sort("task", "status").iter_rows():

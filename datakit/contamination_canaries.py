@@ -1,10 +1,13 @@
 """Proof that a scan can find: real items planted into the source's own clean documents, in the forms leaks take.
 
 A scan that marks nothing says little unless the same code, index and thresholds mark a planted item. Recall is recorded by
-form with every artifact; controls with an item's words in another order measure false alarms.
+form with every artifact, and what is marked falsely: controls with an item's words in another order, other items than the
+planted one, and the source's own text with its words in another order, which holds the source's vocabulary, numbers and
+tables and no item.
 """
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,32 +15,37 @@ import polars as pl
 import xxhash
 
 from datakit.canonical_text import blank_calculator_tags, canonical_bytes
-from datakit.contamination_channels import ITEM_KEY, ItemIndex
-from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
-from datakit.contamination_scan import scan
+from datakit.contamination_channels import ITEM_KEY
+from datakit.contamination_methods import Policy, PolicyIndex, Scanner
+from datakit.contamination_named_words import lm_eval_text
+from datakit.contamination_policy import STANDING_TIERS
 
 FILLER_CHARACTERS = 2_000
+SCRAMBLED_PER_CANARY = 8
+"""Documents whose words are shuffled, for each planted item: 192 unless told."""
 _WRAP_WORDS = 8
 _EDITED_SHARE = 0.12
+_MIN_QUESTION_WORDS = 8
+"""Of a canary under any policy: shorter questions are in text by chance, and policies are compared on the same items."""
 
 
 @dataclass(frozen=True)
 class Canary:
-    """A benchmark item to plant: its row in the item table, its question, and its solution or gold answer."""
+    """A benchmark item to plant: its row in the item table, its question, and the record that prompts are rendered to."""
 
     item: int
     question: str
-    answer: str
+    record: str
     seed: int
 
 
 def _verbatim(canary: Canary) -> str:
-    return f"Question: {canary.question}\nAnswer: {canary.answer}"
+    return canary.record
 
 
 def _olmes(canary: Canary) -> str:
     """One paragraph, calculator tags cut, as OLMES renders GSM8K."""
-    return " ".join(blank_calculator_tags(f"Question: {canary.question} Answer: {canary.answer}").split())
+    return " ".join(blank_calculator_tags(canary.record).split())
 
 
 def _question_only(canary: Canary) -> str:
@@ -76,80 +84,101 @@ VARIANTS: Mapping[str, Callable[[Canary], str]] = {
 }
 
 
+def num_clean_texts(policy: Policy) -> int:
+    """How many clean documents `run_canaries` wants."""
+    return policy.num_canaries * SCRAMBLED_PER_CANARY
+
+
 def run_canaries(
-    items: pl.DataFrame, channels: pl.DataFrame, clean_texts: Sequence[str], index: ItemIndex, config: ContaminationConfig
+    items: pl.DataFrame,
+    channels: pl.DataFrame,
+    clean_texts: Sequence[str],
+    index: PolicyIndex,
+    policy: Policy,
+    scan: Scanner,
 ) -> dict[str, object]:
-    """Plant `config.num_canaries` items in every variant and report recall by variant and false alarms.
+    """Plant `policy.num_canaries` items in every variant and report recall by variant and false alarms.
 
-    `false_positives.shuffled`: share of controls that are marked. `false_positives.other_items`: share of planted documents
-    marked for an item whose question is not the planted one (siblings made from one template do that rightly).
+    `false_positives.shuffled`: share of plants of an item's words in another order that are marked. `.other_items`: share of
+    planted documents marked for an item whose question is not the planted one (siblings made from one template do that
+    rightly). `.clean_text`: share of `scrambled_documents` that are marked.
 
-    Raises: RuntimeError when the recall of verbatim plants is below `config.min_canary_recall`.
+    Raises: RuntimeError when the recall of verbatim plants is below `policy.min_canary_recall`.
     """
-    canaries = choose_canaries(items, channels, index, config.num_canaries)
-    fillers = [text[:FILLER_CHARACTERS] for text in clean_texts] or [""]
+    canaries = choose_canaries(items, channels, index, policy.num_canaries)
+    fillers = [text[:FILLER_CHARACTERS] for text in clean_texts[: policy.num_canaries]] or [""]
+    item_of_channel = channels["item"].to_list()
+
+    def marked(render: Callable[[Canary], str]) -> list[set[int]]:
+        documents = [_planted(render(canary), fillers[i % len(fillers)]) for i, canary in enumerate(canaries)]
+        return _items_found(documents, scan, item_of_channel)
+
     recall: dict[str, float] = {}
     num_others = 0
     for name, render in VARIANTS.items():
-        marked = _marked_items(canaries, render, fillers, channels, index, config)
-        recall[name] = _share(canary.item in found for canary, found in zip(canaries, marked, strict=True))
-        questions = items["question"]
-        num_others += sum(
-            any(questions[item] != canary.question for item in found) for canary, found in zip(canaries, marked, strict=True)
-        )
-    shuffled = _marked_items(canaries, _shuffled, fillers, channels, index, config)
-    if recall["verbatim"] < config.min_canary_recall:
+        found = marked(render)
+        recall[name] = _share(canary.item in items for canary, items in zip(canaries, found, strict=True))
+        num_others += _marked_for_others(canaries, found, items["question"])
+    if recall["verbatim"] < policy.min_canary_recall:
         raise RuntimeError(
             f"only {recall['verbatim']:.0%} of {len(canaries)} benchmark items planted verbatim were found, "
-            f"{config.min_canary_recall:.0%} are needed: this scan cannot be trusted, check the policy's thresholds"
+            f"{policy.min_canary_recall:.0%} are needed: this scan cannot be trusted, check the policy's thresholds"
         )
+    scrambled = [_scrambled(text[:FILLER_CHARACTERS], seed) for seed, text in enumerate(clean_texts)]
     return {
         "items": len(canaries),
-        "clean_documents": len(clean_texts),
+        "clean_documents": len(fillers),
+        "scrambled_documents": len(scrambled),
         "recall": recall,
         "false_positives": {
-            "shuffled": _share(bool(found) for found in shuffled),
+            "shuffled": _share(map(bool, marked(_shuffled))),
             "other_items": round(num_others / (len(canaries) * len(VARIANTS)), 4),
+            "clean_text": _share(map(bool, _items_found(scrambled, scan, item_of_channel))) if scrambled else 0.0,
         },
     }
 
 
-def choose_canaries(items: pl.DataFrame, channels: pl.DataFrame, index: ItemIndex, count: int) -> list[Canary]:
-    """The first `count` items, in hash order of their keys, whose question is matchable.
+def choose_canaries(items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, count: int) -> list[Canary]:
+    """The first `count` items, in hash order of their keys, that are matchable and whose question is long enough.
 
-    Raises: ValueError when no item has a matchable question: such a suite cannot be scanned for.
+    Raises: ValueError when there is none: such a suite cannot be scanned for.
     """
-    is_question = pl.col("channel") == "question"
-    rows = channels.filter(pl.Series(index.exact.is_matchable()) & is_question)["item"].to_list()
+    is_question = channels["channel"] == "question"
+    wanted = pl.Series(index.is_matchable()) & (is_question if is_question.any() else ~is_question)
+    matchable = channels.filter(wanted)["item"].unique().to_list()
+    questions = items["question"]
+    rows = [row for row in matchable if len(canonical_bytes(questions[row]).split()) >= _MIN_QUESTION_WORDS]
     keys = items.select(ITEM_KEY).rows()
     keyed = [(xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in rows]
     if not keyed:
         raise ValueError(
             f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
         )
-    canaries = []
-    for seed, row in sorted(keyed)[:count]:
-        item = items.row(row, named=True)
-        canaries.append(Canary(row, item["question"], item["solution"] or item["answer"], seed))
-    return canaries
+    return [Canary(row, questions[row], lm_eval_text(items.row(row, named=True)), seed) for seed, row in sorted(keyed)[:count]]
 
 
-def _marked_items(
-    canaries: Sequence[Canary],
-    render: Callable[[Canary], str],
-    fillers: Sequence[str],
-    channels: pl.DataFrame,
-    index: ItemIndex,
-    config: ContaminationConfig,
-) -> list[set[int]]:
-    """For each canary, the items found in the document it was planted in."""
-    documents = [_planted(render(canary), fillers[i % len(fillers)]) for i, canary in enumerate(canaries)]
-    item_of_channel = channels["item"].to_list()
-    found: list[set[int]] = [set() for _ in canaries]
-    for match in scan(documents, index, config):
+def _items_found(documents: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]) -> list[set[int]]:
+    """For each document, the items that it is marked for."""
+    found: list[set[int]] = [set() for _ in documents]
+    for match in scan(documents):
         if match.tier in STANDING_TIERS:
             found[match.document].add(item_of_channel[match.channel])
     return found
+
+
+def _marked_for_others(canaries: Sequence[Canary], found: Sequence[set[int]], questions: pl.Series) -> int:
+    """How many plants are marked for an item with another question than theirs."""
+    pairs = zip(canaries, found, strict=True)
+    return sum(any(questions[item] != canary.question for item in marked) for canary, marked in pairs)
+
+
+def _scrambled(text: str, seed: int) -> str:
+    """The words of a text in another order, its white space in place."""
+    pieces = re.split(r"(\s+)", text)
+    words = pieces[::2]
+    random.Random(seed).shuffle(words)
+    pieces[::2] = words
+    return "".join(pieces)
 
 
 def _planted(text: str, filler: str) -> str:

@@ -69,6 +69,10 @@ class ItemIndex:
     masked: ChannelGrams
     aligned: AlignedChannels
 
+    def is_matchable(self) -> NDArray[np.bool_]:
+        """Which channels can be flagged at all."""
+        return self.exact.is_matchable() | self.masked.is_matchable()
+
     def save(self, folder: Path) -> None:
         self.exact.save(folder / "exact")
         self.masked.save(folder / "masked")
@@ -84,11 +88,11 @@ class ItemIndex:
 
 
 def read_suite_items(suites: Sequence[Artifact]) -> pl.DataFrame:
-    """Items of every suite: the key columns, the text channels, `choices`; sorted by key.
+    """Items of every suite: the key columns, the text channels, `choices`, `answer_index`; sorted by key.
 
     Raises: ValueError when there is no item, or when two suites hold the same key.
     """
-    columns = [*ITEM_KEY, *CHANNELS]
+    columns = [*ITEM_KEY, *CHANNELS, "choices", "answer_index"]
     frames = [pl.read_parquet(suite.folder() / _ITEMS_FILE, columns=columns) for suite in suites]
     items = pl.concat(frames).sort(ITEM_KEY) if frames else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     if items.is_empty():

@@ -6,8 +6,8 @@ An artifact of its own, because the index depends on the items and the policy al
 
 from pathlib import Path
 
-from datakit.contamination_channels import channel_table, index_items, read_suite_items
-from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_channels import read_suite_items
+from datakit.contamination_methods import Policy, build_index, policy_channels
 from lineage.config import to_jsonable
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -15,21 +15,21 @@ from lineage.store import Artifact, Writer
 _FOLDER = "index"
 
 
-def build_contamination_index(out: Writer, config: ContaminationConfig, suites: tuple[Artifact, ...]) -> None:
-    """Write `index/{exact,masked,aligned}/*.npz`, an `ItemIndex`.
+def build_contamination_index(out: Writer, config: Policy, suites: tuple[Artifact, ...]) -> None:
+    """Write `index/**/*.npz`, an `ItemIndex`, or a `NamedIndex` where the policy is a named one.
 
     Raises: ValueError when the suites hold no item or one twice.
     """
     items = read_suite_items(suites)
-    index_items(channel_table(items), config).save(out.folder / _FOLDER)
+    build_index(items, policy_channels(items, config), config).save(out.folder / _FOLDER)
     out.record(rows_in=len(items), rows_out=len(items), drops={})
 
 
 CONTAMINATION_INDEX = Stage("datakit.contamination_index", "2", build_contamination_index)
 
 
-def index_folder(index: Artifact, config: ContaminationConfig, suites: tuple[Artifact, ...]) -> Path:
-    """Folder that `ItemIndex.load` reads. Raises: ValueError when the index is of another policy or of other suites."""
+def index_folder(index: Artifact, config: Policy, suites: tuple[Artifact, ...]) -> Path:
+    """Folder that `load_index` reads. Raises: ValueError when the index is of another policy or of other suites."""
     if index.spec.config != to_jsonable(config):
         raise ValueError(f"{index.name} was built for {index.spec.config}, the scan asks for {to_jsonable(config)}")
     held = {ref.data_version for ref in index.spec.inputs}

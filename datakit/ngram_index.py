@@ -75,6 +75,14 @@ def extended_grams(grams: UInt64s, words: UInt64s, n: int, longer: int) -> UInt6
     return extended
 
 
+def grams_at(words: UInt64s, places: Ints, n: int) -> UInt64s:
+    """`gram_hashes(words, n)[places]`, without the others."""
+    grams = np.zeros(len(places), np.uint64)
+    for k in range(n):
+        grams += words[places + k] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
+    return grams
+
+
 def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
     """Which of the flat n-grams lie within one text."""
     whole = np.ones(num_grams, np.bool_)

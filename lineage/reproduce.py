@@ -8,7 +8,7 @@ is made, because it would differ for that reason alone.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAliasType, cast
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.digests import canonical_json
@@ -28,10 +28,10 @@ LISTED_FILES = 5
 
 @dataclass(frozen=True)
 class KnownStage:
-    """A stage of this checkout and the dataclass that its config is."""
+    """A stage of this checkout and the dataclass that its config is, or a union of some."""
 
     stage: Stage
-    config: type
+    config: type | TypeAliasType
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def node_of(manifest: Manifest, registry: Registry, nodes: Mapping[str, Node]) -
 
 def read_config(spec: ArtifactSpec, known: KnownStage) -> object:
     """The config on record as its type. Raises: ValueError when another identity would come of it."""
-    config = from_jsonable(known.config, dict(spec.config), spec.name)
+    config = from_jsonable(cast(type, known.config), dict(spec.config), spec.name)
     if canonical_json(to_jsonable(config)) != canonical_json(spec.config):
         raise ValueError(
             f"{spec.name}: its config does not survive {known.config.__name__} (a field was added since, or left out of the "

@@ -144,6 +144,18 @@ def audit(
 
 
 @app.command()
+def policies(
+    comparison: Annotated[str, typer.Argument(help=ARTIFACT)] = "contamination_comparison/default",
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show contamination policies side by side: what each marks, what it finds of planted items, and who agrees with whom."""
+    from marin_assets import policies_cli
+
+    policies_cli.print_policies(comparison, root, as_json=as_json, console=Console())
+
+
+@app.command()
 def exposure(
     checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits); give it again for more.")] = None,

@@ -4,6 +4,7 @@ The canonical assets have the source as their partition, the ferry's have it in 
 both come from the same table below.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from lineage.store import Store
 from marin_assets.factory import Family, Invariant, LeftOut
 from partitions.axes import sources
 from recipes import data
+from recipes.contamination import named_policies
 from recipes.lines import Line
 from recipes.sources import small_sources
 from recipes.suites import suite_raw_source
@@ -139,6 +141,13 @@ WHOLE_LINE = (
         (FILES,),
     ),
 )
+COMPARISON = DataStage(
+    data.contamination_comparison,
+    "contamination_policies",
+    "Contamination policies side by side: documents and items marked, agreement, recall of planted items, false positives.",
+    frozenset({"parquet", "markdown"}),
+    (FILES,),
+)
 _OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
 
@@ -148,30 +157,44 @@ def canonical_families(line: Line) -> Iterator[Family]:
     every_source = sources(sorted({*(source.name for source in small_sources()), *line.sources}))
     of_line = sources(line.sources)
     for stage in CANONICAL_PER_SOURCE:
-        over_every_source = stage.node in _OVER_EVERY_SOURCE
-        yield _family(
-            stage,
-            example=stage.node(line, line.sources[0]),
-            node_at=_at_source(stage, line),
-            store_of=lambda lab: lab.store,
-            partitions_def=every_source if over_every_source else of_line,
-        )
+        yield _of_sources(stage, line, every_source if stage.node in _OVER_EVERY_SOURCE else of_line)
     yield from whole_line_families(line)
+    yield from named_policy_families(line)
+
+
+def named_policy_families(line: Line) -> Iterator[Family]:
+    """Contamination by every named policy, and the table that holds them against the line's own."""
+    for name, policy in named_policies().items():
+        index = DataStage(
+            lambda line, name=name: data.named_contamination_index(line, name),
+            "contamination_policies",
+            f"The benchmark items as {name} indexes them.",
+            frozenset({"numpy"}),
+            (FILES,),
+        )
+        marks = DataStage(
+            lambda line, source, name=name: data.named_contamination(line, name, source),
+            "contamination_policies",
+            f"Marks by the named policy {name}, to compare. {inspect.getdoc(type(policy))}",
+            frozenset({"parquet"}),
+            (FILES, ATTRIBUTES),
+        )
+        yield _of_line(index, line)
+        yield _of_sources(marks, line, sources(line.sources))
+    yield _of_line(COMPARISON, line)
 
 
 def whole_line_families(line: Line) -> Iterator[Family]:
     """The assets that a canonical line has one of."""
     for stage in WHOLE_LINE:
-        node = stage.node(line)
-        yield _family(stage, node, lambda lab, partition, node=node: node, lambda lab: lab.store, None)
+        yield _of_line(stage, line)
 
 
 def canonical_per_source(line: Line) -> Iterator[Family]:
     """The per-source assets of another canonical line that are its own (its policy, corpus and cache)."""
     for stage in PER_SOURCE:
         if stage.node not in _OVER_EVERY_SOURCE:
-            example = stage.node(line, line.sources[0])
-            yield _family(stage, example, _at_source(stage, line), lambda lab: lab.store, sources(line.sources))
+            yield _of_sources(stage, line, sources(line.sources))
 
 
 def daily_families(
@@ -213,6 +236,18 @@ def daily_families(
         family = _family(stage, stage.node(example), at_line(stage), lambda lab: lab.ferry_store, days, "ferry_")
         items = tuple(data.raw(example, source).key for source in suite_sources)
         yield replace(family, after=items if stage.node is data.suite else ())
+
+
+def _of_sources(stage: DataStage, line: Line, partitions_def: dg.PartitionsDefinition) -> Family:
+    """A canonical asset with the source as partition."""
+    example = stage.node(line, line.sources[0])
+    return _family(stage, example, _at_source(stage, line), lambda lab: lab.store, partitions_def)
+
+
+def _of_line(stage: DataStage, line: Line) -> Family:
+    """A canonical asset that the line has one of."""
+    node = stage.node(line)
+    return _family(stage, node, lambda lab, partition: node, lambda lab: lab.store, None)
 
 
 def _at_source(stage: DataStage, line: Line) -> Callable[[Lab, str | None], Node | LeftOut]:

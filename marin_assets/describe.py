@@ -183,10 +183,43 @@ def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def _marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """What a policy marked, and how well it finds what was planted."""
+    counts, proof = artifact.manifest.extra["contamination"], artifact.manifest.extra["canaries"]
+    items = [{"task": task, **row} for task, row in counts["items_by_task"].items()]
+    forms = [{"form": form, "recall": value} for form, value in proof["recall"].items()]
+    false = [{"text": text, "marked": value} for text, value in proof["false_positives"].items()]
+    return {
+        "policy": dg.MetadataValue.text(counts["policy"]),
+        "contaminated": dg.MetadataValue.int(counts["contaminated"]),
+        "items_matched": dg.MetadataValue.int(sum(row["matched"] for row in items)),
+        "items": records_table(items, ("task", "clean", "matched", "unknown")),
+        "documents_by_tier": counts_table(counts["documents_by_tier"], "tier", "documents"),
+        "planted_items_found": records_table(forms, ("form", "recall")),
+        "false_positives": records_table(false, ("text", "marked")),
+    }
+
+
+def _comparison(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Policies side by side, in tables narrow enough to read."""
+    found = artifact.manifest.extra["comparison"]
+    rows, agreement = found["policies"], found["agreement"]
+    recall, false = (tuple(name for name in rows[0] if name.startswith(prefix)) for prefix in ("recall_", "false_"))
+    counts = tuple(name for name in rows[0] if name not in recall + false)
+    return {
+        "policies": records_table(rows, counts),
+        "planted_items_found": records_table(rows, ("policy", *recall)),
+        "false_positives": records_table(rows, ("policy", *false)),
+        "pairs": records_table(agreement, tuple(agreement[0]) if agreement else ()),
+    }
+
+
 type _Show = Callable[[Artifact], dict[str, dg.MetadataValue]]
 _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.raw": frozenset({"source"}),
     "datakit.token_cache": frozenset({"engine"}),
+    "datakit.contamination": frozenset({"contamination", "canaries"}),
+    "datakit.contamination_comparison": frozenset({"comparison"}),
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "evals.result": frozenset({"scores"}),
     "evals.audit": frozenset({"audit"}),
@@ -195,6 +228,8 @@ _NEEDS: Mapping[str, frozenset[str]] = {
 _RECORDED: Mapping[str, _Show] = {
     "datakit.raw": _source,
     "datakit.token_cache": _tokens,
+    "datakit.contamination": _marks,
+    "datakit.contamination_comparison": _comparison,
     "trainer.checkpoint": training_numbers,
     "evals.result": _scores,
     "evals.audit": _audit,

@@ -8,8 +8,11 @@ duplicates of eight sources below each of eight corpora.
 from dataclasses import replace
 from functools import cache
 
-from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig
 from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_methods import Policy
+from datakit.contamination_policy import ContaminationConfig
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
@@ -22,6 +25,7 @@ from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.suites import SUITE
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node
+from recipes.contamination import named_policies
 from recipes.lines import Line, source_config
 from recipes.suites import suite_config, suite_raw_source
 
@@ -75,16 +79,44 @@ def suite(line: Line) -> Node:
 @cache
 def contamination_index(line: Line) -> Node:
     """The items of the suites that the policy binds, indexed once for every source."""
-    place = line.place("contamination_index", line.policy)
-    return Node(*place, CONTAMINATION_INDEX, ContaminationConfig(), {"suites": (suite(line),)})
+    return _index(line, line.policy, ContaminationConfig())
 
 
 @cache
 def contamination(line: Line, source: str) -> Node:
     """Marks of every document against the suites that the policy binds."""
-    place = line.source_place("contamination", line.policy, source=source)
-    inputs = {"normalized": normalized(line, source), "suites": (suite(line),), "index": contamination_index(line)}
-    return Node(*place, CONTAMINATION, ContaminationConfig(), inputs)
+    return _marks(line, source, line.policy, ContaminationConfig(), contamination_index(line))
+
+
+@cache
+def named_contamination_index(line: Line, policy: str) -> Node:
+    """The same items, indexed for a named policy."""
+    return _index(line, policy, named_policies()[policy])
+
+
+@cache
+def named_contamination(line: Line, policy: str, source: str) -> Node:
+    """Marks of the same documents against the same items by a named policy: to compare, no corpus is made with them."""
+    return _marks(line, source, policy, named_policies()[policy], named_contamination_index(line, policy))
+
+
+@cache
+def contamination_comparison(line: Line) -> Node:
+    """The line's policy and every named one side by side, over the line's sources."""
+    ours = tuple(contamination(line, source) for source in line.sources)
+    named = tuple(named_contamination(line, policy, source) for policy in named_policies() for source in line.sources)
+    config = ComparisonConfig(reference=ContaminationConfig().policy)
+    place = line.place("contamination_comparison", line.scope)
+    return Node(*place, CONTAMINATION_COMPARISON, config, {"contamination": (*ours, *named)})
+
+
+def _index(line: Line, name: str, policy: Policy) -> Node:
+    return Node(*line.place("contamination_index", name), CONTAMINATION_INDEX, policy, {"suites": (suite(line),)})
+
+
+def _marks(line: Line, source: str, name: str, policy: Policy, index: Node) -> Node:
+    inputs = {"normalized": normalized(line, source), "suites": (suite(line),), "index": index}
+    return Node(*line.source_place("contamination", name, source=source), CONTAMINATION, policy, inputs)
 
 
 @cache

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig
 from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_methods import Policy
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
@@ -44,8 +46,9 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(QUALITY, QualityConfig),
         KnownStage(QUALITY_RULES, QualityRulesConfig),
         KnownStage(SUITE, SuiteConfig),
-        KnownStage(CONTAMINATION_INDEX, ContaminationConfig),
-        KnownStage(CONTAMINATION, ContaminationConfig),
+        KnownStage(CONTAMINATION_INDEX, Policy),
+        KnownStage(CONTAMINATION, Policy),
+        KnownStage(CONTAMINATION_COMPARISON, ComparisonConfig),
         KnownStage(CORPUS, CorpusConfig),
         KnownStage(TOKENIZER, TokenizerConfig),
         KnownStage(TOKEN_CACHE, TokenCacheConfig),

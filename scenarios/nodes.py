@@ -6,8 +6,9 @@ same names mean other artifacts from then on, which is the whole point.
 
 from dataclasses import dataclass
 
-from datakit.contamination import CONTAMINATION, ContaminationConfig
+from datakit.contamination import CONTAMINATION
 from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_policy import ContaminationConfig
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig

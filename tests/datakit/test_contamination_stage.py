@@ -9,13 +9,16 @@ from test_contamination import PROSE, REPOSITORY, vendored_items
 
 import datakit.contamination as contamination_stage
 from datakit.contamination import CONTAMINATION
+from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig, compare_policies
 from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, TuluPolicy
 from datakit.contamination_policy import ContaminationConfig
 from datakit.documents import write_sorted_parts
 from evals.items import ITEMS_FILE, Item, write_items
 from evals.suites import SUITE, SuiteConfig, vendored_tasks
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
+from lineage.spec import ArtifactSpec
 from lineage.store import Store
 
 
@@ -28,7 +31,9 @@ def write_documents(out, config):
 
 
 def write_suite_items(out, config):
-    write_items(out.folder / ITEMS_FILE, [Item("s", "t", str(i), q, "", "MIT", "d") for i, q in enumerate(config)])
+    """An item is written as `question` or `question||answer`."""
+    pairs = (text.partition("||") for text in config)
+    write_items(out.folder / ITEMS_FILE, [Item("s", "t", str(i), q, a, "MIT", "d") for i, (q, _, a) in enumerate(pairs)])
 
 
 def write_vendored(out, config):
@@ -48,6 +53,7 @@ def clean_texts(count: int) -> list[str]:
 
 
 def marked(store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28):
+    config = config or ContaminationConfig()
     documents = Node(("normalized",), "test", DOCUMENTS, {"texts": texts, "part_bytes": part_bytes})
     if questions is None:
         raw = Node(("raw",), "vendored", Stage("test.vendored", "1", write_vendored), {})
@@ -55,12 +61,11 @@ def marked(store: Store, texts: list[str], questions: list[str] | None, config=N
         build(store, raw)
     else:
         suite = Node(("suite",), None, ITEMS, questions)
-    config = config or ContaminationConfig()
-    index = Node(("index",), None, CONTAMINATION_INDEX, config, {"suites": (suite,)})
+    index = Node(("index", type(config).__name__), None, CONTAMINATION_INDEX, config, {"suites": (suite,)})
     for node in (documents, suite, index):
         build(store, node)
     inputs = {"normalized": documents, "suites": (suite,), "index": index}
-    return build(store, Node(("contamination",), "test", CONTAMINATION, config, inputs)).artifact
+    return build(store, Node(("contamination", type(config).__name__), "test", CONTAMINATION, config, inputs)).artifact
 
 
 def test_the_stage_marks_the_planted_document_only(tmp_path):
@@ -121,8 +126,8 @@ def test_suites_with_nothing_to_match_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("policy", "questions", "message"),
     [
-        (ContaminationConfig(flag_coverage=0.4), [PROSE], r"index was built for .*'flag_coverage': 0.4.*the scan asks for"),
-        (ContaminationConfig(), [PROSE, "And one more?"], "index was not built from exactly suite"),
+        (ContaminationConfig(flag_coverage=0.4), [PROSE], r"was built for .*'flag_coverage': 0.4.*the scan asks for"),
+        (ContaminationConfig(), [PROSE, "And one more?"], "was not built from exactly suite"),
     ],
 )
 def test_an_index_of_another_policy_or_other_items_is_refused(tmp_path, policy, questions, message):
@@ -135,3 +140,72 @@ def test_an_index_of_another_policy_or_other_items_is_refused(tmp_path, policy, 
     inputs = {"normalized": documents, "suites": (suite,), "index": index}
     with pytest.raises(ValueError, match=message):
         build(store, Node(("contamination",), "test", CONTAMINATION, config, inputs))
+
+
+LEAK = "How many ducks does the old farmer sell at the market every week if each of them costs four dollars and he earns sixty?"
+ANSWER = "He sells fifteen of them, because sixty dollars divided by the four dollars of one duck is fifteen."
+QUESTIONS = [f"{LEAK}||{ANSWER}", PROSE, "Too short?"]
+POLICIES = (ContaminationConfig(), MarinPolicy(), TuluPolicy(), GptPolicy(), DatatrovePolicy(), DolmaPolicy())
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """Three documents hold an item (in capitals, as rendered, in one of eleven copies of a phrase), by every policy."""
+    phrase = " ".join(PROSE.split()[:13])
+    texts = [*clean_texts(30), LEAK.upper(), f"Question: {LEAK}\nAnswer: {ANSWER}", *(f"{i} {phrase} {i}" for i in range(11))]
+    store = Store(str(tmp_path_factory.mktemp("scans")))
+    return tuple(marked(store, texts, QUESTIONS, policy) for policy in POLICIES)
+
+
+def test_every_policy_stores_what_it_finds_of_planted_items_with_its_marks(scans):
+    for scan, policy in zip(scans, POLICIES, strict=True):
+        proof = scan.manifest.extra["canaries"]
+        assert set(proof["recall"]) == {"verbatim", "olmes", "question_only", "wrapped", "unpunctuated", "edited_12_percent"}
+        assert proof["recall"]["verbatim"] >= policy.min_canary_recall
+        assert proof["false_positives"]["clean_text"] == 0 and proof["scrambled_documents"] >= 30
+    recall = {policy.policy: scan.manifest.extra["canaries"]["recall"] for policy, scan in zip(POLICIES, scans, strict=True)}
+    assert recall["marin-13gram"]["unpunctuated"] == 0 and recall["gpt3-13gram"]["unpunctuated"] == 1
+
+
+def test_gram_counts_span_shards_and_row_groups(scans, tmp_path, monkeypatch):
+    """Eleven documents in several shards hold the phrase: GPT-3's filter ignores it in any cut."""
+    monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 1)
+    documents = pl.concat(pl.read_parquet(path) for path in scans[3].input("normalized").files(under="documents/"))
+    again = marked(Store(str(tmp_path)), documents["text"].to_list(), QUESTIONS, GptPolicy(), part_bytes=900)
+    assert len(again.files(under="marks/")) > 3
+    held = pl.read_parquet(again.folder() / "items.parquet").sort("item_id")["num_documents"].to_list()
+    assert held == pl.read_parquet(scans[3].folder() / "items.parquet").sort("item_id")["num_documents"].to_list() == [2, 0, 0]
+
+
+def compared(scans, reference: str):
+    config = ComparisonConfig(reference)
+    refs = tuple(scan.ref(f"contamination.{at}") for at, scan in enumerate(scans))
+    spec = ArtifactSpec(("comparison",), None, CONTAMINATION_COMPARISON.name, "1", {"reference": reference}, refs)
+    with scans[0].store.writing(spec, "code") as out:
+        compare_policies(out, config, scans)
+    return out.artifact
+
+
+def test_policies_are_compared_over_the_same_documents(scans):
+    comparison = compared(scans, ContaminationConfig().policy).manifest.extra["comparison"]
+    rows = {row["policy"]: row for row in comparison["policies"]}
+    assert list(rows) == [policy.policy for policy in POLICIES]
+    assert {name: row["marked"] for name, row in rows.items()} == {
+        "window_coverage+alignment": 2,
+        "marin-13gram": 1,
+        "olmo-tulu-8gram": 2,
+        "gpt3-13gram": 2,
+        "datatrove-12gram": 1,
+        "dolma-paragraph": 1,
+    }
+    assert rows["marin-13gram"]["agreement"] == 0.5 and rows["olmo-tulu-8gram"]["agreement"] == 1.0
+    assert rows["window_coverage+alignment"]["items_unknown"] == 1
+    folder = scans[0].store.latest(("comparison",), None).folder()
+    marks = pl.read_parquet(folder / "documents.parquet")
+    assert marks.height == 2
+    assert pl.read_parquet(folder / "items.parquet")["window_coverage+alignment"].to_list() == [2, 0, None]
+
+
+def test_a_comparison_without_its_reference_or_over_other_sources_is_refused(scans, tmp_path):
+    with pytest.raises(ValueError, match="reference is 'marin'; the scans given are by"):
+        compared(scans, "marin")

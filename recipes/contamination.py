@@ -1,0 +1,21 @@
+"""The contamination policies of the lab beside the recommended one: assets `contamination/<policy>` to compare it with."""
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, NamedPolicy, TuluPolicy
+
+
+@cache
+def named_policies() -> Mapping[str, NamedPolicy]:
+    """By name, which is the last part of their assets' keys."""
+    policies = (
+        MarinPolicy(),
+        TuluPolicy(),
+        GptPolicy(),
+        GptPolicy(policy="gpt3-8to13gram", min_gram_words=8),
+        DatatrovePolicy(),
+        DolmaPolicy(),
+    )
+    return MappingProxyType({policy.policy: policy for policy in policies})
