@@ -1,34 +1,34 @@
 """The stage `datakit.normalize`: any record becomes a document with a content id, or a counted drop with its reason.
 
 Runs of whitespace longer than 128 characters are capped (128 is the longest run that one Llama token absorbs; multi-megabyte
-runs made Marin's tokenizers run out of memory, marin#4588). Raw files are parsed in shards of about 8 MiB that survive a kill;
-the merge sorts by id and keeps the first record of every id, so the result depends on neither workers nor shard order.
+runs made Marin's tokenizers run out of memory, marin#4588). Three kinds of shards, each of which survives a kill: raw files are
+parsed into sorted runs, too many runs are merged into fewer, and every part of the output is merged from all runs. The first
+record of every id is kept, so the result depends on neither workers nor shards, and memory does not grow with the source.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, write_parquet, write_sorted_parts
+from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, part_name, text_bytes, write_parquet, writing_part
+from datakit.drop_samples import SAMPLE_CHARS, DropSamples, joined
 from datakit.raw import FILES
 from datakit.readers import read_file
 from datakit.record import Record, Unreadable
-from datakit.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
+from datakit.schemas import DOCUMENT_SCHEMA
+from datakit.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
 from datakit.sources import Domain, Format, Records
 from lineage.digests import text_digest
 from lineage.stage import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
-SHARD_BYTES = 8 << 20
-SAMPLES_PER_REASON = 20
-SAMPLE_CHARS = 200
-PARSED_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
+CUT = Cut()
+RUNS = f"{SCRATCH_FOLDER}/runs"
+SAMPLES = f"{SCRATCH_FOLDER}/samples"
 
 
 @dataclass(frozen=True)
@@ -40,85 +40,116 @@ class NormalizeConfig:
     domain: Domain
     max_whitespace_run_chars: int = 128
     target_part_bytes: int = TARGET_PART_BYTES
+    """Text of one part before repeated documents go."""
 
     def __post_init__(self) -> None:
         if self.format == "none":
             raise ValueError(f"source {self.source} has format 'none': its files are no documents and cannot be normalized")
         if self.max_whitespace_run_chars < 1:
             raise ValueError(f"max_whitespace_run_chars is {self.max_whitespace_run_chars}; it must be at least 1")
+        if self.target_part_bytes < 1:
+            raise ValueError(f"target_part_bytes is {self.target_part_bytes}; it must be at least 1")
 
 
-def normalize(out: Writer, config: NormalizeConfig, raw: Artifact) -> None:
+def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CUT) -> None:
     """Write `documents/part-*.parquet` and `dropped.parquet`. Raises ValueError when no document survives."""
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
-    tasks = {f"parse-{i:05d}": (i, group, config) for i, group in enumerate(_groups(files))}
-    parsed = out.map_shards(parse_shard, tasks)
-    scratch = out.folder / SCRATCH_FOLDER
-    documents = pl.concat([pl.read_parquet(path) for path in sorted(scratch.glob("parsed-*.parquet"))])
-    dropped = pl.concat([pl.read_parquet(path) for path in sorted(scratch.glob("dropped-*.parquet"))])
-    unique = documents.sort("id", "order").unique(subset="id", keep="first", maintain_order=True)
-    drops: dict[str, int] = dict(dropped.group_by("reason").len().sort("reason").iter_rows())
-    if documents.height > unique.height:
-        drops["exact_duplicate"] = documents.height - unique.height
-    rows_in = documents.height + dropped.height
-    if not unique.height:
+    groups = _groups(files, cut.shard_bytes)
+    parsed = out.map_shards(parse_shard, {f"parse-{i:05d}": (i, group, config, cut) for i, group in enumerate(groups)})
+    runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
+    count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
+    tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count)) for i in range(count)}
+    parts = out.map_shards(merge_part, tasks)
+    drops = _drops([*parsed.values(), *collapsed, *parts.values()])
+    documents = _total(parts, "documents")
+    rows_in = documents + sum(drops.values())
+    if rows_in != _total(parsed, "records"):
+        raise RuntimeError(f"{out.spec.name}: {_total(parsed, 'records')} records came, {documents} documents left and {drops}")
+    if not documents:
         raise ValueError(f"source {config.source}: no document survives of {rows_in} records; dropped: {drops}")
-    write_sorted_parts(out.folder, DOCUMENTS, unique, config.target_part_bytes)
-    write_parquet(out.folder / "dropped.parquet", _samples(documents, unique, dropped))
+    write_parquet(out.folder / "dropped.parquet", joined(sorted((out.folder / SAMPLES).glob("*.parquet"))))
     out.facts["documents"] = {"domain": config.domain}
     out.record(
         rows_in=rows_in,
-        rows_out=unique.height,
+        rows_out=documents,
         drops=drops,
         bytes_in=sum(path.stat().st_size for _, path in files),
-        bytes_out=int(unique["text"].str.len_bytes().sum()),
-        whitespace_runs_capped=sum(int(str(statistics["whitespace_runs_capped"])) for statistics in parsed.values()),
+        bytes_out=_total(parts, "text_bytes"),
+        whitespace_runs_capped=_total(parsed, "whitespace_runs_capped"),
     )
 
 
-def _samples(documents: pl.DataFrame, unique: pl.DataFrame, dropped: pl.DataFrame) -> pa.Table:
-    """The first few drops of every reason, repeated documents included, in the order of the source."""
-    again = documents.join(unique.select("id", "order"), on=["id", "order"], how="anti").sort("order")
-    repeated = again.select(
-        pl.col("metadata").str.json_path_match("$.source_id").alias("source_id"),
-        pl.lit("exact_duplicate").alias("reason"),
-        pl.col("text").str.slice(0, SAMPLE_CHARS).alias("sample"),
-    )
-    every = pl.concat([dropped, repeated])
-    first = every.filter(pl.int_range(pl.len()).over("reason") < SAMPLES_PER_REASON)
-    return first.select(DROPPED_SCHEMA.names).to_arrow().cast(DROPPED_SCHEMA)
+NORMALIZE = Stage("datakit.normalize", "3", normalize)
 
 
-NORMALIZE = Stage("datakit.normalize", "2", normalize)
-
-
-def parse_shard(folder: Path, index: int, files: list[tuple[str, Path]], config: NormalizeConfig) -> dict[str, int]:
-    """Parse some raw files into intermediate documents and drops. `order` numbers records over the whole source."""
-    rows: list[tuple[str, str, str, str, int]] = []
-    dropped: list[tuple[str, str, str]] = []
-    capped = 0
+def parse_shard(
+    folder: Path, index: int, files: Sequence[tuple[str, Path]], config: NormalizeConfig, cut: Cut
+) -> dict[str, object]:
+    """Parse some raw files into sorted runs and drops. `order` numbers records over the whole source."""
+    dropped, capped, order = DropSamples(), 0, index << 40
+    first = order
+    runs = RunWriter(folder / RUNS, f"parsed-{index:05d}", cut, dropped.add_repeated)
     # The look-behind tries every run once: without it 10 MB of runs of 128 take 4.9 s, with it .3 s.
     pattern = re.compile(rf"(?<!\s)\s{{{config.max_whitespace_run_chars + 1},}}")
-    records = (record for name, path in files for record in read_file(config.format, name, path))
-    for number, record in enumerate(records):
-        text, runs, reason = clean(record, pattern, config.max_whitespace_run_chars)
-        capped += runs
+    for record in (record for name, path in files for record in read_file(config.format, name, path)):
+        text, num_capped, reason = clean(record, pattern, config.max_whitespace_run_chars)
+        capped += num_capped
         source_id = _encodable(record.source_id)
         if text is None:
             sample = (record.text or "") if isinstance(record, Record) else ""
-            dropped.append((source_id, reason, _encodable(sample[:SAMPLE_CHARS])))
+            dropped.add(source_id, reason, _encodable(sample[:SAMPLE_CHARS]), order)
         else:
             assert isinstance(record, Record)  # what cannot be read has no text
             kept = {name: _encodable(value) for name, value in record.fields.items()}
             metadata = json.dumps({"source_id": source_id, **kept}, ensure_ascii=False)
-            rows.append((text_digest(text), text, config.source, metadata, (index << 40) | number))
-    scratch = folder / SCRATCH_FOLDER
-    scratch.mkdir()
-    _write_rows(scratch / f"parsed-{index:05d}.parquet", rows, PARSED_SCHEMA)
-    _write_rows(scratch / f"dropped-{index:05d}.parquet", dropped, DROPPED_SCHEMA)
-    return {"documents": len(rows), "dropped": len(dropped), "whitespace_runs_capped": capped}
+            runs.add((text_digest(text), text, config.source, metadata, order))
+        order += 1
+    runs.flush()
+    dropped.write(folder / SAMPLES / f"parsed-{index:05d}.parquet")
+    return {
+        "records": order - first,
+        "text_bytes": runs.text_bytes,
+        "runs": runs.runs,
+        "drops": dict(dropped.counts),
+        "whitespace_runs_capped": capped,
+    }
+
+
+def _collapse(out: Writer, runs: list[Path], cut: Cut) -> tuple[list[Path], list[Mapping[str, Any]]]:
+    """At most `fan_in` runs, merged from more where there are more, and the statistics of the shards that did it."""
+    statistics: list[Mapping[str, Any]] = []
+    level = 0
+    while len(runs) > cut.fan_in:
+        groups = [runs[i : i + cut.fan_in] for i in range(0, len(runs), cut.fan_in)]
+        names = [f"collapsed-{level}-{i:05d}" for i in range(len(groups))]
+        tasks = {f"{name}": (name, group, cut) for name, group in zip(names, groups, strict=True)}
+        statistics += out.map_shards(collapse_runs, tasks).values()
+        runs, level = [out.folder / RUNS / f"{name}.arrow" for name in names], level + 1
+    return runs, statistics
+
+
+def collapse_runs(folder: Path, name: str, runs: Sequence[Path], cut: Cut) -> dict[str, object]:
+    """Merge a group of runs into one."""
+    dropped = DropSamples()
+    for repeated in merge_into_run(folder / RUNS / f"{name}.arrow", runs, cut):
+        dropped.add_repeated(repeated)
+    dropped.write(folder / SAMPLES / f"{name}.parquet")
+    return {"drops": dict(dropped.counts)}
+
+
+def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange) -> dict[str, object]:
+    """Write one part of the output: the documents of a range of ids, from all runs."""
+    dropped, size = DropSamples(), 0
+    with writing_part(folder / DOCUMENTS / name) as part:
+        for kept, repeated in merged(runs, ids):
+            table = kept.select(DOCUMENT_SCHEMA.names).to_arrow().cast(DOCUMENT_SCHEMA)
+            part.write(table)
+            size += int(text_bytes(table).sum())
+            dropped.add_repeated(repeated)
+    dropped.write(folder / SAMPLES / name)
+    return {"documents": part.rows, "text_bytes": size, "drops": dict(dropped.counts)}
 
 
 def clean(record: Record | Unreadable, long_runs: re.Pattern[str], cap: int) -> tuple[str | None, int, str]:
@@ -149,21 +180,25 @@ def _encodable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _groups(files: list[tuple[str, Path]]) -> Iterator[list[tuple[str, Path]]]:
-    """Runs of files of about `SHARD_BYTES`, in name order."""
+def _groups(files: Iterable[tuple[str, Path]], shard_bytes: int) -> Iterator[list[tuple[str, Path]]]:
+    """Runs of files of about `shard_bytes`, in name order."""
     group: list[tuple[str, Path]] = []
     size = 0
     for name, path in files:
         group.append((name, path))
         size += path.stat().st_size
-        if size >= SHARD_BYTES:
+        if size >= shard_bytes:
             yield group
             group, size = [], 0
     if group:
         yield group
 
 
-def _write_rows(path: Path, rows: list[tuple], schema: pa.Schema) -> None:
-    columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
-    arrays = [pa.array(list(column), type=f.type) for column, f in zip(columns, schema, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd", compression_level=1)
+def _total(shards: Mapping[str, Mapping[str, Any]], name: str) -> int:
+    return sum(int(shard[name]) for shard in shards.values())
+
+
+def _drops(shards: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Dropped rows by reason over all shards."""
+    totals = sum((Counter(shard["drops"]) for shard in shards), Counter[str]())
+    return dict(sorted(totals.items()))

@@ -1,0 +1,197 @@
+"""The external sort: whatever the files, shards, runs, blocks and merges, documents are those of a plain loop in memory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inputs import Texts, corpus, file_bytes, made, random_texts, shuffled
+
+from datakit.corpus import CorpusConfig
+from datakit.documents import document_paths, read_documents
+from datakit.invariants import check_documents, check_rows_conserved
+from datakit.normalize import NORMALIZE, NormalizeConfig, normalize
+from datakit.sorted_runs import Cut, IdRange, RunWriter, merged
+from datakit.sources import Records
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokenizer import TOKENIZER, TokenizerConfig
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage
+from lineage.store import Artifact, Writer
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = Records("jsonl")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Texts of the records of every file."""
+
+    files: tuple[tuple[str | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class CutConfig:
+    config: NormalizeConfig
+    cut: Cut
+
+
+def write_files(out: Writer, config: Files) -> None:
+    (out.folder / "files").mkdir()
+    for index, texts in enumerate(config.files):
+        lines = [json.dumps({"id": f"{index}.{i}", "text": text}) for i, text in enumerate(texts)]
+        (out.folder / "files" / f"{index:02d}.jsonl").write_text("\n".join(lines))
+
+
+def cut_otherwise(out: Writer, config: CutConfig, raw: Artifact) -> None:
+    normalize(out, config.config, raw, config.cut)
+
+
+RAW = Stage("tests.files", "1", write_files)
+CUT_OTHERWISE = Stage(NORMALIZE.name, NORMALIZE.version, cut_otherwise)
+SMALL = Cut(shard_bytes=300, run_bytes=600, block_bytes=40, fan_in=2)
+
+
+def normalized(root: Path, files: tuple[tuple[str | None, ...], ...], cut: Cut, part_bytes: int = 1 << 28) -> Artifact:
+    config = NormalizeConfig("s", LINES, "prose", target_part_bytes=part_bytes)
+    raw = Node(("raw",), "s", RAW, Files(files))
+    return made(root, Node(("normalized",), "s", CUT_OTHERWISE, CutConfig(config, cut), {"raw": raw}))
+
+
+def plainly(files: tuple[tuple[str | None, ...], ...]) -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
+    """The reference: documents by id (text, place of the first record that has it), and (place, reason) of every drop."""
+    kept, dropped = {}, []
+    for index, texts in enumerate(files):
+        for i, text in enumerate(texts):
+            reason = "empty" if not text else "whitespace_only" if text.isspace() else ""
+            if not reason and text_digest(text) in kept:
+                reason = "exact_duplicate"
+            if reason:
+                dropped.append((f"{index}.{i}", reason))
+            else:
+                kept[text_digest(text)] = (text, f"{index}.{i}")
+    return kept, dropped
+
+
+TEXT = st.one_of(st.none(), st.sampled_from(["", " ", "a", "b", "c" * 70]), st.text(st.characters(codec="utf-8"), max_size=50))
+FILES = st.lists(st.lists(TEXT, min_size=1, max_size=12).map(tuple), min_size=1, max_size=4).map(tuple)
+CUTS = st.builds(
+    Cut,
+    shard_bytes=st.integers(200, 2_000),
+    run_bytes=st.integers(30, 400),
+    block_bytes=st.integers(1, 200),
+    fan_in=st.integers(2, 5),
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(FILES, CUTS, st.integers(60, 600))
+def test_documents_are_those_of_a_loop_over_all_records(
+    tmp_path_factory: pytest.TempPathFactory, files: tuple[tuple[str | None, ...], ...], cut: Cut, part_bytes: int
+) -> None:
+    root, (kept, dropped) = tmp_path_factory.mktemp("sorted"), plainly(files)
+    if not kept:
+        with pytest.raises(ValueError, match="no document survives"):
+            normalized(root, files, cut)
+        return
+    artifact = normalized(root, files, cut, part_bytes)
+    documents = read_documents(artifact)
+    assert documents["id"].to_list() == sorted(kept)
+    found = [(d["text"], json.loads(d["metadata"])["source_id"]) for d in documents.iter_rows(named=True)]
+    assert found == [kept[i] for i in sorted(kept)]
+    assert check_documents(artifact) == check_rows_conserved(artifact) == []
+    size = sum(len(t.encode()) for ts in files for t in ts if t and not t.isspace())
+    assert len(document_paths(artifact)) == max(1, -(-size // part_bytes))
+    samples = pl.read_parquet(artifact.files("dropped.parquet")[0])
+    first = [row for i, row in enumerate(dropped) if [r for _, r in dropped[:i]].count(row[1]) < 20]
+    assert samples.select("source_id", "reason").rows() == first
+
+
+def test_neither_cuts_nor_order_of_files_change_a_byte(tmp_path: Path) -> None:
+    """Four cuts, two of them with merges of merges; then the files' contents change places."""
+    texts = random_texts(30, 30, seed=51)
+    files = tuple(tuple(texts[i : i + 10]) for i in range(0, 30, 7))
+    cuts = (Cut(), SMALL, Cut(shard_bytes=5_000, run_bytes=1_000, block_bytes=1, fan_in=3), Cut(run_bytes=300))
+    whole, *others = (normalized(tmp_path / str(i), files, cut, 2_000) for i, cut in enumerate(cuts))
+    assert len(document_paths(whole)) > 3
+    assert [other.data_version for other in others] == [whole.data_version] * 3
+    turned = normalized(tmp_path / "turned", files[::-1], SMALL, 2_000)
+    assert read_documents(turned)["text"].equals(read_documents(whole)["text"])
+
+
+def test_a_merge_holds_about_a_block_of_every_run(tmp_path: Path) -> None:
+    """Twenty runs of 50 documents: no round of a merge holds more than two blocks a run, whatever the range."""
+    cut = Cut(run_bytes=50 * 32, block_bytes=8 * 32)
+    writer = RunWriter(tmp_path, "r", cut, on_repeated=lambda rows: None)
+    ids = [text_digest(str(i)) for i in range(1_000)]
+    for order, i in enumerate(ids):
+        writer.add((i, i, "s", "{}", order))
+    writer.flush()
+    runs = [tmp_path / run for run in writer.runs]
+    assert len(runs) == 20
+    for share in (1, 3):
+        rounds = [kept for index in range(share) for kept, _ in merged(runs, IdRange.share(index, share))]
+        assert pl.concat(rounds)["id"].to_list() == sorted(ids)
+        assert max(kept.height for kept in rounds) <= 20 * 8 * 2
+
+
+@pytest.mark.parametrize("field", ["shard_bytes", "run_bytes", "block_bytes", "fan_in"])
+def test_a_cut_of_nothing_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=f"cut.{field} is 0; it must be at least"):
+        Cut(**{field: 0})
+
+
+def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -> None:
+    """The child dies while it writes the second of its parts; the next run parses nothing and writes the others."""
+    files = (tuple(random_texts(40, 30, seed=52)),)
+    few = replace(SMALL, run_bytes=3_000, fan_in=8)
+    whole = normalized(tmp_path / "whole", files, few, 2_000)
+    parts = len(document_paths(whole))
+    code = (
+        "import os, signal, sys, datakit.normalize as n; from test_sorted_runs import *\n"
+        "real, read, marker = n.merged, n.read_file, Path(sys.argv[1]) / 'steps'\n"
+        "def step(letter):\n"
+        "    with marker.open('a') as stream: stream.write(letter)\n"
+        "    if marker.read_text() == 'pmm': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def merged(runs, ids):\n"
+        "    for rows in real(runs, ids):\n"
+        "        if ids.low not in seen: step('m')\n"
+        "        seen.add(ids.low)\n"
+        "        yield rows\n"
+        "def parsed(*arguments):\n"
+        "    step('p')\n"
+        "    yield from read(*arguments)\n"
+        "seen, n.merged, n.read_file = set(), merged, parsed\n"
+        "files = (tuple(random_texts(40, 30, seed=52)),)\n"
+        "few = replace(SMALL, run_bytes=3_000, fan_in=8)\n"
+        "print(normalized(Path(sys.argv[1]), files, few, 2_000).data_version)"
+    )
+    root = tmp_path / "killed"
+    root.mkdir()
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    runs = [
+        subprocess.run([sys.executable, "-c", code, str(root)], env=environment, capture_output=True, text=True, timeout=120)
+        for _ in range(2)
+    ]
+    assert runs[0].returncode == -signal.SIGKILL
+    assert runs[1].stdout.split() == [whole.data_version], runs[1].stderr
+    assert parts > 3 and (root / "steps").read_text() == "pmm" + "m" * (parts - 1)
+
+
+def test_every_stage_writes_the_same_bytes_in_any_order_of_shards(tmp_path: Path) -> None:
+    source = Texts("here", (*random_texts(40, 60, seed=53), "short lead"), part_bytes=3_000)
+    of = corpus(source, how=CorpusConfig(heldout_frac=0.3))
+    tokens = Node(("tokenizer", "small"), None, TOKENIZER, TokenizerConfig(vocab_size=300), {"corpora": (of,)})
+    cache = Node(("cache",), "here", TOKEN_CACHE, TokenCacheConfig("here"), {"corpus": of, "tokenizer": tokens})
+    one, other = made(tmp_path / "one", cache), made(tmp_path / "other", shuffled(cache, seed=1))
+    pairs = list(zip(one.store.walk_up(one), other.store.walk_up(other), strict=True))
+    assert len(pairs) == 8
+    for a, b in pairs:
+        assert (a.spec.version, a.data_version, file_bytes(a)) == (b.spec.version, b.data_version, file_bytes(b))
