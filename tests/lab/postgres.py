@@ -65,7 +65,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _run(*command: str) -> None:
-    """From `/`, because the user `postgres` may not read the caller's folder. Output goes to a file: the server keeps it open."""
+    """From `/`: the user `postgres` may not read the caller's folder. Output to a file, because the server keeps it open."""
     as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     with tempfile.TemporaryFile("w+") as output:
         ended = subprocess.run([*as_user, *command], cwd="/", stdout=output, stderr=subprocess.STDOUT, check=False)
