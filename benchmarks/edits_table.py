@@ -107,8 +107,8 @@ def silent() -> tuple[Edit, ...]:
 def refactors() -> tuple[Edit, ...]:
     """Edits that change code and no bytes: flagged, cleared by evidence, nothing rebuilt."""
     rename = (
-        swap("datakit/minhash.py", "    odd = generator", "    multipliers = generator"),
-        swap("datakit/minhash.py", "    return odd, ", "    return multipliers, "),
+        swap("datakit/minhash.py", "    matrix = RMinHash.", "    digests = RMinHash."),
+        swap("datakit/minhash.py", "np.array(matrix.to_rows()", "np.array(digests.to_rows()"),
     )
     extract = (
         swap("datakit/quality.py", '    return {"rows": out.rows}\n', "    return _counted(out.rows)\n"),
@@ -218,7 +218,7 @@ def fixes() -> tuple[Edit, ...]:
     strip = swap(
         "datakit/normalize.py", "    if record.text.isspace():", '    if not record.text.strip("\\ufeff \\t\\r\\n\\x0b\\x0c"):'
     )
-    shift = swap("datakit/minhash.py", "(lowest >> np.uint64(32)).T", "(lowest >> np.uint64(31)).T")
+    shift = swap("datakit/minhash.py", "np.arange(1, config.bands + 1,", "np.arange(2, config.bands + 2,")
     return (
         Edit(
             "fix in normalize.py, no bytes on this data",
@@ -245,7 +245,7 @@ def fixes() -> tuple[Edit, ...]:
         Edit(
             "the same, stage version bumped",
             "bug fix",
-            (shift, swap("datakit/minhash.py", '"datakit.minhash", "1"', '"datakit.minhash", "2"')),
+            (shift, swap("datakit/minhash.py", '"datakit.minhash", "2"', '"datakit.minhash", "3"')),
             "rebuilt with what reads it; the same clusters come out and stop it there",
             rebuilt=frozenset({MINHASH, DUPLICATES, REPORT}),
         ),

@@ -2,43 +2,44 @@
 
 A document leaves only for a verified match with a document that stays, so nothing is removed through a chain of
 look-alikes (unverified, transitive clusters wiped whole sources out: marin#6854). Documents are walked in the order of their
-ids; each is compared with the *kept* documents that share a band with it. The outcome depends on texts and on the declared
-order of the sources alone, and a cluster of a million copies costs a million comparisons, not their square. Documents that
-share a band with very many others and repeat none of them (a boilerplate half) would cost that square: a band keeps its
-first `max_band_documents` kept documents, and a log line says when one was full.
+ids; each is compared with the *kept* documents that share a band with it (`datakit.near_duplicates`). The outcome depends on
+texts and on the declared order of the sources alone, and a cluster of a million copies costs a million comparisons, not
+their square.
+
+The scope is never in memory: equal ids and shared bands are joined over files, a range at a time (`datakit.band_join`), and
+every step is made of shards that survive a kill. What grows is 8 bytes a document and 80 bytes a row of the result.
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
 
-from datakit.documents import read_documents, write_parquet
-from datakit.minhash import FOLDER as MINHASH_FOLDER
-from datakit.shingles import jaccard, shingle_hashes
-from lineage.progress import track
+from datakit.band_join import (
+    ID_BYTES,
+    PAIR_BYTES,
+    Spilled,
+    components,
+    find_copies,
+    find_links,
+    load,
+    range_count,
+    save,
+    scope_parts,
+    spill_part,
+)
+from datakit.documents import document_paths, iterate_part
+from datakit.duplicates_table import cluster_rows, counts_by_source, write_clusters
+from datakit.near_duplicates import MATCHES, TASK_DOCUMENTS, spill_shingles, walk_task
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
 log = logging.getLogger(__name__)
 
 DUPLICATES_FILE = "duplicates.parquet"
-SCHEMA = pa.schema(
-    [
-        ("source", pa.string()),
-        ("id", pa.string()),
-        ("cluster_id", pa.string()),
-        ("kind", pa.string()),
-        ("is_kept", pa.bool_()),
-        ("matched_id", pa.string()),
-        ("jaccard", pa.float64()),
-    ]
-)
-CACHED_SHINGLE_SETS = 4096
+SMALL_SCOPE_ROWS = 50_000
+"""Below this many documents a pool of workers costs more than it saves (a second of imports for each of five steps)."""
 
 
 @dataclass(frozen=True)
@@ -57,149 +58,98 @@ class DuplicatesConfig:
                 raise ValueError(f"duplicates.{name} is {getattr(self, name)}; it must be at least 1")
 
 
-@dataclass(frozen=True)
-class Match:
-    """A document that leaves, the kept one it repeats, and how similar they are."""
-
-    id: str
-    kept_id: str
-    jaccard: float
-
-
 def find_duplicates(
     out: Writer, config: DuplicatesConfig, normalized: tuple[Artifact, ...], minhash: tuple[Artifact, ...]
 ) -> None:
     """Write `duplicates.parquet`: a row for every document of a cluster, the kept one included; singletons have none."""
-    signatures = pl.concat([read_documents(m, MINHASH_FOLDER).with_columns(order=pl.lit(i)) for i, m in enumerate(minhash)])
-    names = [read_documents(n, columns=["source"])["source"][0] for n in normalized]
-    exact = exact_rows(signatures, names)
-    unique = signatures.sort("id", "order").unique(subset="id", keep="first", maintain_order=True)
-    texts = _candidate_texts(unique, normalized)
-    matches = near_matches(unique, texts, config)
-    near = near_rows(matches, unique, names)
-    table = merge_rows(exact, near)
-    write_parquet(out.folder / DUPLICATES_FILE, table.select(SCHEMA.names).to_arrow().cast(SCHEMA))
-    dropped = table.filter(~pl.col("is_kept"))
+    names = [document_source(artifact) for artifact in normalized]
+    spilled = Spilled(out.folder / SCRATCH_FOLDER, scope_parts(normalized, minhash))
+    workers = 1 if spilled.rows < SMALL_SCOPE_ROWS else None
+    width = int(str(minhash[0].spec.config["bands"]))
+    out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in spilled.parts}, workers)
+    copies = _exact_copies(out, spilled, workers)
+    matches, num_candidates = _near_matches(out, config, spilled, copies, workers, width)
+    rows = cluster_rows(spilled, names, load(copies), matches)
+    write_clusters(out.folder / DUPLICATES_FILE, rows, spilled, names)
+    by_source = counts_by_source(rows, spilled, names)
+    dropped = {kind: sum(counts[kind] for counts in by_source.values()) for kind in ("exact", "near")}
     out.extra["duplicates"] = {
-        "clusters": table["cluster_id"].n_unique(),
-        "exact": dropped.filter(pl.col("kind") == "exact").height,
-        "near": dropped.filter(pl.col("kind") == "near").height,
-        "verified_candidates": len(texts),
+        "clusters": rows.num_clusters,
+        **dropped,
+        "verified_candidates": num_candidates,
+        "sources": by_source,
     }
-    out.record(rows_in=signatures.height, rows_out=signatures.height - dropped.height, drops=_by_kind(dropped))
+    drops = {f"{kind}_duplicate": count for kind, count in dropped.items() if count}
+    out.record(rows_in=spilled.rows, rows_out=spilled.rows - sum(drops.values()), drops=drops)
 
 
-DUPLICATES = Stage("datakit.duplicates", "1", find_duplicates)
+DUPLICATES = Stage("datakit.duplicates", "2", find_duplicates)
 
 
-def near_matches(signatures: pl.DataFrame, texts: Mapping[str, str], config: DuplicatesConfig) -> list[Match]:
-    """Every document that verifiably repeats a kept one; `signatures` has unique ids and a `bands` column."""
-    kept_by_band: dict[int, list[str]] = {}
-    not_listed = 0
-    sets = _ShingleSets(texts, config.ngram_words)
-    found = []
-    rows = signatures.filter(pl.col("id").is_in(list(texts))).sort("id").select("id", "bands").iter_rows()
-    for document_id, bands in track(rows, "verifying near-duplicates", len(texts)):
-        candidates = sorted({kept for band in bands for kept in kept_by_band.get(band, ())})
-        match = _first_match(document_id, candidates, sets, config.min_jaccard)
-        if match is not None:
-            found.append(match)
-            continue
-        for band in bands:
-            listed = kept_by_band.setdefault(band, [])
-            if len(listed) < config.max_band_documents:
-                listed.append(document_id)
-            else:
-                not_listed += 1
-    if not_listed:
-        log.warning("bands were full %d times (max_band_documents %d): recall is lower", not_listed, config.max_band_documents)
-    return found
+def document_source(normalized: Artifact) -> str:
+    """The source whose documents an artifact holds."""
+    for part in document_paths(normalized):
+        for table in iterate_part(part, ["source"], 0, 1):
+            return str(table["source"][0].as_py())
+    raise ValueError(f"{normalized.name} has no documents")
 
 
-def _first_match(document_id: str, candidates: Sequence[str], sets: "_ShingleSets", threshold: float) -> Match | None:
-    """The kept candidate of the smallest id that is similar enough."""
-    own = sets.of(document_id) if candidates else np.zeros(0, np.uint64)
-    for candidate in candidates:
-        similarity = jaccard(own, sets.of(candidate))
-        if similarity >= threshold:
-            return Match(document_id, candidate, similarity)
-    return None
+def _exact_copies(out: Writer, spilled: Spilled, workers: int | None) -> Path:
+    """The file of every (copy, first copy), sorted."""
+    count = range_count(spilled.rows, ID_BYTES)
+    shards = {f"copies-{i:06d}": (spilled, i, count) for i in range(count)}
+    out.map_shards(find_copies, shards, workers)
+    copies = np.concatenate([load(spilled.folder / f"{name}.npy") for name in shards])
+    return _saved(spilled.folder / "copies.npy", copies[np.argsort(copies[:, 0])])
 
 
-@dataclass
-class _ShingleSets:
-    """Shingle sets by document, the latest few kept."""
-
-    texts: Mapping[str, str]
-    words: int
-    cached: OrderedDict[str, np.ndarray] = field(default_factory=OrderedDict)
-
-    def of(self, document_id: str) -> np.ndarray:
-        if document_id not in self.cached:
-            self.cached[document_id] = shingle_hashes(self.texts[document_id], self.words)
-            if len(self.cached) > CACHED_SHINGLE_SETS:
-                self.cached.popitem(last=False)
-        return self.cached[document_id]
-
-
-def _candidate_texts(unique: pl.DataFrame, normalized: tuple[Artifact, ...]) -> dict[str, str]:
-    """Texts of the documents that share a band with another; the others are never read."""
-    bands = unique.select("id", "bands").explode("bands").drop_nulls()
-    shared = bands.filter(pl.col("bands").is_duplicated())["id"].unique().sort()
-    texts: dict[str, str] = {}
-    for artifact in normalized:
-        documents = read_documents(artifact, columns=["id", "text"]).filter(pl.col("id").is_in(shared.implode()))
-        texts |= dict(documents.iter_rows())
-    return texts
+def _near_matches(
+    out: Writer, config: DuplicatesConfig, spilled: Spilled, copies: Path, workers: int | None, width: int
+) -> tuple[np.ndarray, int]:
+    """Every verified match, and how many documents were candidates."""
+    count = range_count(spilled.rows * width, PAIR_BYTES)
+    shards = {f"links-{i:06d}": (spilled, copies, i, count) for i in range(count)}
+    out.map_shards(find_links, shards, workers)
+    roots = components(spilled.rows, [spilled.folder / f"{name}.npy" for name in shards])
+    candidates = np.flatnonzero(roots >= 0)
+    if not candidates.size:
+        return np.zeros(0, MATCHES), 0
+    tasks = _tasks(spilled.folder, candidates, roots[candidates])
+    listed = _saved(spilled.folder / "candidates.npy", candidates)
+    _spill_candidates(out, config, spilled, candidates, workers)
+    arguments = config.min_jaccard, config.max_band_documents
+    walks = {f"matches-{i:06d}": (spilled, listed, path, i, *arguments) for i, path in enumerate(tasks)}
+    done = out.map_shards(walk_task, walks, workers)
+    if full := sum(int(str(s["not_listed"])) for s in done.values()):
+        log.warning("bands were full %d times (max_band_documents %d): recall is lower", full, config.max_band_documents)
+    out.extra["full_bands"] = full
+    return np.concatenate([load(spilled.folder / f"{name}.npy") for name in walks]), int(candidates.size)
 
 
-def exact_rows(signatures: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Rows of ids that several sources hold; the first source in the declared order keeps the document."""
-    repeated = signatures.filter(pl.col("id").is_duplicated()).sort("id", "order")
-    return repeated.select(
-        pl.col("order").map_elements(lambda i: names[i], return_dtype=pl.String).alias("source"),
-        "id",
-        pl.col("id").alias("cluster_id"),
-        pl.lit("exact").alias("kind"),
-        (pl.col("order") == pl.col("order").min().over("id")).alias("is_kept"),
-        pl.col("id").alias("matched_id"),
-        pl.lit(1.0).alias("jaccard"),
-    )
+def _spill_candidates(
+    out: Writer, config: DuplicatesConfig, spilled: Spilled, candidates: np.ndarray, workers: int | None
+) -> None:
+    shards = {}
+    for part in spilled.parts:
+        start, stop = np.searchsorted(candidates, [part.first, part.first + part.rows])
+        if start < stop:
+            rows = candidates[start:stop] - part.first
+            shards[f"shingles-{part.index:06d}"] = (spilled, part, rows, config.ngram_words)
+    out.map_shards(spill_shingles, shards, workers)
 
 
-def near_rows(matches: Sequence[Match], unique: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Rows of near-duplicate clusters: every kept document that something repeats, and what repeats it."""
-    order_of = dict(unique.select("id", "order").iter_rows())
-    kept = sorted({match.kept_id for match in matches})
-    rows = [(names[order_of[k]], k, k, "near", True, k, 1.0) for k in kept]
-    rows += [(names[order_of[m.id]], m.id, m.kept_id, "near", False, m.kept_id, m.jaccard) for m in matches]
-    return pl.DataFrame(rows, schema=_polars_schema(), orient="row")
+def _tasks(folder: Path, candidates: np.ndarray, roots: np.ndarray) -> list[Path]:
+    """Files of the candidates of whole components, about `TASK_DOCUMENTS` each; a larger component is a task alone."""
+    order = np.argsort(roots, kind="stable")
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(roots[order]) > 0]))
+    cuts = [0]
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), order.size], strict=True):
+        if end - cuts[-1] > TASK_DOCUMENTS and start > cuts[-1]:
+            cuts.append(start)
+    bounds = zip(cuts, [*cuts[1:], order.size], strict=True)
+    return [_saved(folder / f"members-{i:06d}.npy", candidates[order[a:b]]) for i, (a, b) in enumerate(bounds)]
 
 
-def merge_rows(exact: pl.DataFrame, near: pl.DataFrame) -> pl.DataFrame:
-    """One row a (source, document). A copy of a document that is itself dropped as near is dropped with it."""
-    near_drop = near.filter(~pl.col("is_kept")).select(
-        "id", pl.col("matched_id").alias("near_kept"), pl.col("jaccard").alias("near_j")
-    )
-    joined = exact.join(near_drop, on="id", how="left")
-    exact = joined.select(
-        "source",
-        "id",
-        pl.coalesce("near_kept", "cluster_id").alias("cluster_id"),
-        pl.when(pl.col("near_kept").is_not_null()).then(pl.lit("near")).otherwise("kind").alias("kind"),
-        (pl.col("is_kept") & pl.col("near_kept").is_null()).alias("is_kept"),
-        pl.coalesce("near_kept", "matched_id").alias("matched_id"),
-        pl.coalesce("near_j", "jaccard").alias("jaccard"),
-    )
-    rest = near.join(exact.select("source", "id"), on=["source", "id"], how="anti")
-    return pl.concat([exact, rest]).sort("cluster_id", "id", "source")
-
-
-def _by_kind(dropped: pl.DataFrame) -> dict[str, int]:
-    return {f"{kind}_duplicate": count for kind, count in dropped.group_by("kind").len().sort("kind").iter_rows()}
-
-
-def _polars_schema() -> dict[str, pl.DataType]:
-    empty = pl.from_arrow(SCHEMA.empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return dict(empty.schema)
+def _saved(path: Path, values: np.ndarray) -> Path:
+    save(path, values)
+    return path

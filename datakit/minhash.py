@@ -1,18 +1,29 @@
 """The stage `datakit.minhash`: band hashes of every document, the candidates of fuzzy deduplication.
 
-Two documents of word-5-gram Jaccard similarity J share at least one of 14 bands of 8 rows with probability
-1 - (1 - J**8)**14: 0.92 at 0.8, 0.55 at 0.7, 0.05 at 0.5. Candidates are only looked at; `datakit.duplicates` verifies them.
+Two documents of word-5-gram Jaccard similarity J share at least one of b bands of r rows with probability 1 - (1 - J**r)**b.
+Candidates are only looked at; `datakit.duplicates` verifies them. Presets, and that probability:
+
+| preset | J = .95 | .9 | .8 | .7 | .5 | for |
+|---|---|---|---|---|---|---|
+| 14x8 | 1.000 | 1.000 | .924 | .565 | .053 | webs: few candidates |
+| 20x5 | 1.000 | 1.000 | 1.000 | .975 | .470 | small curated sets: nothing is missed |
+| 26x11 | 1.000 | 1.000 | .903 | .404 | .013 | what Marin runs (over other shingles: `datakit.marin_duplicates`) |
+
+The minima come from rensa's compiled kernel, a required package: there is no second engine that could differ. Its values are
+pinned by a golden test, because signatures on storage are compared with new ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+from rensa import RMinHash  # pyrefly: ignore[missing-module-attribute]  (a compiled module without stubs)
 
 from datakit.documents import document_paths, iterate_part, writing_part
-from datakit.shingles import batch_shingles, batches, mix
+from datakit.shingles import batches, mix, shingle_sets
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
@@ -35,6 +46,18 @@ class MinHashConfig:
                 raise ValueError(f"minhash.{name} is {getattr(self, name)}; it must be at least 1")
 
 
+PRESETS: Mapping[str, MinHashConfig] = MappingProxyType(
+    {"14x8": MinHashConfig(14, 8), "20x5": MinHashConfig(20, 5), "26x11": MinHashConfig(26, 11)}
+)
+
+
+def preset(name: str) -> MinHashConfig:
+    """Bands times rows by name. Raises ValueError listing the names there are."""
+    if name not in PRESETS:
+        raise ValueError(f"minhash preset is {name!r}; allowed: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
 def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> None:
     """Write `minhash/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
@@ -43,47 +66,44 @@ def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> 
     out.record(rows_in=rows, rows_out=rows, too_short_to_sign=sum(int(str(s["unsigned"])) for s in done.values()))
 
 
-MINHASH = Stage("datakit.minhash", "1", sign_documents)
+MINHASH = Stage("datakit.minhash", "2", sign_documents)
 
 
 def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]:
     """Sign one part of the documents, a row group at a time."""
     unsigned = 0
     with writing_part(folder / FOLDER / part.name, SCHEMA) as out:
-        for documents in iterate_part(part, ["id", "text"]):
-            bands: list[np.ndarray | None] = []
-            sizes: list[int] = []
-            for batch in batches(documents["text"].to_pylist()):
-                batch_bands, batch_sizes = sign_texts(batch, config)
-                bands += [row if size else None for row, size in zip(batch_bands, batch_sizes, strict=True)]
-                sizes += batch_sizes
-            columns = [documents["id"].combine_chunks(), pa.array(bands, pa.list_(pa.uint64())), pa.array(sizes, pa.int32())]
-            out.write(pa.Table.from_arrays(columns, schema=SCHEMA))
-            unsigned += sizes.count(0)
+        for table in iterate_part(part, ["id", "text"]):
+            bands, sizes = sign_texts(table["text"].to_pylist(), config)
+            out.write(_signed(table["id"].combine_chunks(), bands, sizes))
+            unsigned += int((sizes == 0).sum())
     return {"rows": out.rows, "unsigned": unsigned}
 
 
-def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray, list[int]]:
-    """uint64 [texts, bands] and the number of distinct shingles of every text; bands of a text without any mean nothing."""
-    shingles, bounds = batch_shingles(texts, config.ngram_words)
-    sizes = [int(np.unique(shingles[bounds[i] : bounds[i + 1]]).size) for i in range(len(texts))]
-    return band_hashes(lowest_hashes(shingles, bounds, config), config), sizes
+def _signed(ids: pa.Array, bands: np.ndarray, sizes: np.ndarray) -> pa.Table:
+    """Rows of the table; a document without shingles has no bands."""
+    is_signed = sizes > 0
+    counts = np.where(is_signed, bands.shape[1], 0)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, pa.array(bands[is_signed].ravel()), mask=pa.array(~is_signed))
+    return pa.Table.from_arrays([ids, lists, pa.array(sizes, pa.int32())], schema=SCHEMA)
+
+
+def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray, np.ndarray]:
+    """uint64 [texts, bands] and int64 [texts], the distinct shingles of each; bands of a text without any mean nothing."""
+    parts = [shingle_sets(batch, config.ngram_words) for batch in batches(texts)]
+    if not parts:
+        return np.zeros((0, config.bands), np.uint64), np.zeros(0, np.int64)
+    lowest = np.concatenate([lowest_hashes(shingles, bounds, config) for shingles, bounds in parts])
+    return band_hashes(lowest, config), np.concatenate([np.diff(bounds) for _, bounds in parts])
 
 
 def lowest_hashes(shingles: np.ndarray, bounds: np.ndarray, config: MinHashConfig) -> np.ndarray:
-    """uint64 [texts, bands * rows]: the minima of the permuted shingles, 32 bits each (0 for a text without shingles).
-
-    The permutations are multiply-add-shift (Dietzfelbinger et al. 1997): the high half of an odd multiple plus an offset.
-    """
-    multipliers, offsets = _permutations(config)
-    filled = np.flatnonzero(np.diff(bounds))
-    lowest = np.zeros((multipliers.size, bounds.size - 1), np.uint64)
-    permuted = np.empty_like(shingles)
-    for permutation in range(multipliers.size if filled.size else 0):
-        np.multiply(shingles, multipliers[permutation], out=permuted)
-        permuted += offsets[permutation]
-        lowest[permutation, filled] = np.minimum.reduceat(permuted, bounds[filled])
-    return (lowest >> np.uint64(32)).T
+    """uint64 [texts, bands * rows]: the minima of the permuted shingles, 32 bits each."""
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(
+        shingles, bounds.astype(np.uint64), config.bands * config.rows, config.seed
+    )
+    return np.array(matrix.to_rows(), np.uint64).reshape(bounds.size - 1, -1)
 
 
 def band_hashes(lowest: np.ndarray, config: MinHashConfig) -> np.ndarray:
@@ -93,10 +113,3 @@ def band_hashes(lowest: np.ndarray, config: MinHashConfig) -> np.ndarray:
     for row in range(config.rows):
         combined = mix(combined * np.uint64(0x9E3779B97F4A7C15) + rows[:, :, row])
     return combined
-
-
-def _permutations(config: MinHashConfig) -> tuple[np.ndarray, np.ndarray]:
-    generator = np.random.Generator(np.random.PCG64(config.seed))
-    count = config.bands * config.rows
-    odd = generator.integers(0, 1 << 63, size=count, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    return odd, generator.integers(0, 1 << 63, size=count, dtype=np.uint64)

@@ -1,44 +1,96 @@
 """Word n-gram hashes of texts, in array code: no Python string per word or shingle.
 
 Words are runs of letters, digits and non-ASCII bytes, ASCII lower-cased; everything else separates. A word's hash is a
-polynomial over its bytes modulo 2**64, a shingle's hash mixes those of its words in order. Bytes, not strings, are what the
-speed comes from (research/data_peers_measured.md, section 3: Python shingles alone cap at 23 MB/s), and documents are hashed
-many at a time, because most are shorter than the cost of a numpy call.
+polynomial over its bytes modulo 2**64, mixed; a shingle's hash is a polynomial over those of its words, mixed. Bytes, not
+strings, are what the speed comes from (research/data_peers_measured.md, section 3: Python shingles alone cap at 23 MB/s), and
+documents are hashed many at a time, because most are shorter than the cost of a numpy call.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
-BASE = np.uint64(0x9E3779B97F4A7C15)
+BASE = 0x9E3779B97F4A7C15
 ORDER_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 BATCH_CHARS = 1 << 18
 """Arrays of one batch stay near the size of a second-level cache: 64 to 256 KiB run alike, 1 MiB a third slower."""
 
-_IS_WORD_BYTE = np.array([chr(b).isalnum() if b < 128 else True for b in range(256)])
-_LOWER = np.array([ord(chr(b).lower()) if b < 128 else b for b in range(256)], dtype=np.uint8)
+PIECE_BYTES = 1 << 20
+"""A longer text is hashed in pieces of about this size, cut between words, so that its arrays stay small."""
+
+_LETTERS = bytes(
+    ord(chr(b).lower()) + 1 if b < 128 and chr(b).isalnum() else (b + 1) % 256 if b >= 128 else 0 for b in range(256)
+)
+"""Byte -> its lower-cased letter plus one, 0 for what separates words. 255 is no byte of UTF-8 and would separate."""
 
 
 def mix(values: np.ndarray) -> np.ndarray:
     """Finalizer of splitmix64: every input bit reaches every output bit."""
-    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    mixed = values ^ (values >> np.uint64(30))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
-def word_hashes(content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """uint64 [words] hashes and int64 [words] first bytes of the words of a UTF-8 buffer, in order."""
-    is_word = np.zeros(content.size + 2, dtype=bool)
-    is_word[1:-1] = _IS_WORD_BYTE[content]
+def word_hashes(content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """uint64 [words] hashes and int64 [words] first bytes of the words of a UTF-8 text, in order."""
+    letters = np.frombuffer(content.translate(_LETTERS), dtype=np.uint8)
+    bounds = _piece_bounds(letters)
+    pieces = [_piece_hashes(letters[start:end]) for start, end in pairwise(bounds)]
+    if len(pieces) == 1:
+        return pieces[0]
+    hashes = [np.zeros(0, np.uint64), *(hashes for hashes, _ in pieces)]
+    starts = [np.zeros(0, np.int64), *(starts + bound for (_, starts), bound in zip(pieces, bounds, strict=False))]
+    return np.concatenate(hashes), np.concatenate(starts)
+
+
+def _piece_bounds(letters: np.ndarray) -> list[int]:
+    """Where to cut: after the first separator at or behind every `PIECE_BYTES`; a word is never cut, however long."""
+    bounds = [0]
+    while bounds[-1] < letters.size:
+        end = min(letters.size, bounds[-1] + PIECE_BYTES)
+        while end < letters.size and (gaps := np.flatnonzero(letters[end : end + PIECE_BYTES] == 0)).size == 0:
+            end = min(letters.size, end + PIECE_BYTES)
+        bounds.append(end if end == letters.size else end + int(gaps[0]) + 1)
+    return bounds
+
+
+def _piece_hashes(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every letter is weighed by a power of its place in the piece; a word's sum is then divided by the power of its first.
+
+    Separators weigh nothing, so a sum from one word's first letter to the next's is that of the word alone.
+    """
+    is_word = np.zeros(letters.size + 2, dtype=bool)
+    np.not_equal(letters, 0, out=is_word[1:-1])
     edges = np.flatnonzero(is_word[1:] != is_word[:-1])
     starts, lengths = edges[0::2], edges[1::2] - edges[0::2]
     if not starts.size:
         return np.zeros(0, np.uint64), starts
-    letters = _LOWER[content[is_word[1:-1]]].astype(np.uint64) + np.uint64(1)
-    firsts = np.cumsum(lengths) - lengths
-    powers = np.concatenate([np.ones(1, np.uint64), np.cumprod(np.full(int(lengths.max()) - 1, BASE))])
-    letters *= powers[np.arange(letters.size) - np.repeat(firsts, lengths)]
-    return mix(np.add.reduceat(letters, firsts) + lengths.astype(np.uint64)), starts
+    bits = max(16, int(letters.size - 1).bit_length())
+    powers, inverses = (_powers if letters.size <= 2 * PIECE_BYTES else _new_powers)(bits)
+    weighed = np.multiply(letters, powers[: letters.size], dtype=np.uint64)
+    sums = np.add.reduceat(weighed, starts)
+    sums *= inverses[starts]
+    sums += lengths.view(np.uint64)
+    return mix(sums), starts
+
+
+def _new_powers(bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """uint64 [2**bits] powers of `BASE` and of its inverse modulo 2**64 (it is odd, so it has one)."""
+    return _powers_of(BASE, bits), _powers_of(pow(BASE, -1, 1 << 64), bits)
+
+
+_powers = cache(_new_powers)
+
+
+def _powers_of(base: int, bits: int) -> np.ndarray:
+    factors = np.full(1 << bits, base, np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors)
 
 
 def batch_shingles(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,17 +99,38 @@ def batch_shingles(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.nda
     A shingle is a run of `words` words of one text; a text with fewer has none.
     """
     encoded = [text.encode() for text in texts]
-    hashes, starts = word_hashes(np.frombuffer(b"\n".join(encoded), dtype=np.uint8))
+    hashes, starts = word_hashes(b"\n".join(encoded))
     first_bytes = np.cumsum([0, *(len(content) + 1 for content in encoded)])
     word_bounds = np.searchsorted(starts, first_bytes)
     counts = np.maximum(np.diff(word_bounds) - words + 1, 0)
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     windows = max(0, hashes.size - words + 1)
-    combined = np.zeros(windows, np.uint64)
-    for offset in range(words):
-        combined = mix(combined * ORDER_MULTIPLIER + hashes[offset : offset + windows])
+    combined = hashes[:windows].copy()
+    for offset in range(1, words):
+        combined *= ORDER_MULTIPLIER
+        combined += hashes[offset : offset + windows]
     inside = np.repeat(word_bounds[:-1] - bounds[:-1], counts) + np.arange(bounds[-1])
-    return combined[inside], bounds
+    return mix(combined)[inside], bounds
+
+
+def shingle_sets(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+    """`batch_shingles`, those of every text sorted and each once."""
+    shingles, bounds = batch_shingles(texts, words)
+    return unique_in_segments(shingles, bounds)
+
+
+def unique_in_segments(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort every segment in place and keep each value once; the segments' new bounds.
+
+    `np.unique` of numpy 2.5 goes through a hash table and takes seven times as long as this sort (measured).
+    """
+    for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        values[start:end].sort()
+    is_first = np.ones(values.size, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    is_first[bounds[:-1][np.diff(bounds) > 0]] = True
+    kept_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_first)])
+    return values[is_first], kept_before[bounds]
 
 
 def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -74,11 +147,12 @@ def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def shingle_hashes(text: str, words: int) -> np.ndarray:
     """uint64, sorted and unique: the hashes of every run of `words` words; empty when the text has fewer."""
-    return np.unique(batch_shingles([text], words)[0])
+    return shingle_sets([text], words)[0]
 
 
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     """Exact Jaccard similarity of two sorted unique arrays; 0 when both are empty."""
-    shared = np.intersect1d(a, b, assume_unique=True).size
-    union = a.size + b.size - shared
-    return shared / union if union else 0.0
+    both = np.concatenate([a, b])
+    both.sort()
+    union = both.size - int(np.count_nonzero(both[1:] == both[:-1]))
+    return (both.size - union) / union if union else 0.0

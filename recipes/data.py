@@ -15,7 +15,7 @@ from datakit.contamination_methods import Policy
 from datakit.contamination_policy import ContaminationConfig
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
+from datakit.minhash import MINHASH, preset
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.quality import QUALITY, quality_config
 from datakit.quality_rules import QUALITY_RULES, quality_rules_config
@@ -50,7 +50,7 @@ def normalized(line: Line, source: str) -> Node:
 def minhash(line: Line, source: str) -> Node:
     """MinHash bands of every document."""
     place = line.source_place("datakit", "minhash", source=source)
-    return Node(*place, MINHASH, MinHashConfig(), {"normalized": normalized(line, source)})
+    return Node(*place, MINHASH, preset("14x8"), {"normalized": normalized(line, source)})
 
 
 @cache

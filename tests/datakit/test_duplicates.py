@@ -1,15 +1,21 @@
 import logging
+from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inputs import Texts, documents, duplicates, edited, file_bytes, made, random_texts
+from inputs import Texts, documents, duplicates, edited, file_bytes, made, minhash, random_texts
 
-from datakit.duplicates import DuplicatesConfig, near_matches
+from datakit.band_join import components, save
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MinHashConfig, sign_texts
+from datakit.near_duplicates import near_matches
 from datakit.shingles import jaccard, shingle_hashes
 from lineage.digests import text_digest
+from lineage.plan import Node, build
+from lineage.store import Store
 
 PRESET = DuplicatesConfig()
 SURE = MinHashConfig(bands=96, rows=1)
@@ -36,16 +42,17 @@ def dropped_ids(artifact):
     return set(rows(artifact).filter(~pl.col("is_kept"))["id"])
 
 
-def signatures(texts, config=SURE):
-    bands, sizes = sign_texts(texts, config)
-    kept = [row.tolist() if size else None for row, size in zip(bands, sizes, strict=True)]
-    schema = {"id": pl.String, "bands": pl.List(pl.UInt64)}
-    return pl.DataFrame({"id": list(map(text_digest, texts)), "bands": kept}, schema=schema)
-
-
 def found_matches(texts, config=PRESET, signed=SURE):
-    long_enough = {text_digest(t): t for t in texts if shingle_hashes(t, 5).size}
-    return near_matches(signatures(texts, signed), long_enough, config)
+    """Document -> (the kept one, similarity), walked without files."""
+    ordered = sorted((t for t in texts if shingle_hashes(t, 5).size), key=text_digest)
+    bands, _ = sign_texts(ordered, signed)
+    sets = [shingle_hashes(text, 5) for text in ordered]
+    found, _ = near_matches(bands, sets.__getitem__, config.min_jaccard, config.max_band_documents)
+    return {text_digest(ordered[i]): (text_digest(ordered[k]), similarity) for i, k, similarity in found}
+
+
+def kept_for(found):
+    return {document: kept for document, (kept, _) in found.items()}
 
 
 def all_pairs(texts, threshold):
@@ -65,7 +72,7 @@ def all_pairs(texts, threshold):
 @given(small_corpora(), st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_matches_are_those_of_comparing_every_pair(texts, threshold):
     found = found_matches(texts, DuplicatesConfig(min_jaccard=threshold))
-    assert {m.id: m.kept_id for m in found} == all_pairs(texts, threshold)
+    assert kept_for(found) == all_pairs(texts, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.8, 1.0])
@@ -74,7 +81,7 @@ def test_in_dense_neighbourhoods_too(threshold):
     texts = {edited(base, seed=seed, edits=edits) for base in BASES[:2] for seed in range(6) for edits in range(4)}
     texts |= {text.upper() for text in BASES}
     found = found_matches(sorted(texts), DuplicatesConfig(min_jaccard=threshold))
-    assert {m.id: m.kept_id for m in found} == all_pairs(texts, threshold) != {}
+    assert kept_for(found) == all_pairs(texts, threshold) != {}
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,8 +95,8 @@ def test_the_order_of_the_documents_does_not_matter(texts, random):
 @settings(max_examples=40, deadline=None)
 @given(small_corpora())
 def test_what_is_kept_has_no_duplicates_left(texts):
-    gone = {match.id for match in found_matches(texts)}
-    assert found_matches([text for text in texts if text_digest(text) not in gone]) == []
+    gone = found_matches(texts)
+    assert found_matches([text for text in texts if text_digest(text) not in gone]) == {}
 
 
 def test_a_document_leaves_only_for_one_that_stays(tmp_path):
@@ -156,19 +163,12 @@ def test_which_source_a_text_is_in_does_not_change_what_is_kept(tmp_path):
     assert gone[0] == gone[1] == gone[2] != set()
 
 
-def test_a_giant_band_is_cut_and_says_so(caplog):
+def test_a_giant_band_is_cut_and_says_so(tmp_path, caplog):
     texts = [edited(BASES[2], seed=i, edits=30) for i in range(12)]
-    cut = DuplicatesConfig(max_band_documents=1)
+    one_kept = DuplicatesConfig(max_band_documents=1)
     with caplog.at_level(logging.WARNING):
-        assert found_matches(texts, cut, MinHashConfig(bands=64, rows=1)) == []
-    assert "max_band_documents 1" in caplog.text
-
-
-def test_two_workers_write_the_same_bytes_as_one(tmp_path):
-    texts = [edited(base, seed=i, edits=1) for base in BASES for i in range(4)]
-    sources = (Texts("a", tuple(texts), part_bytes=2_000), Texts("b", (*texts[:3], BASES[3]), part_bytes=1_000))
-    one, two = (made(tmp_path / str(workers), duplicates(sources), workers) for workers in (1, 2))
-    assert rows(one).height and file_bytes(one) == file_bytes(two)
+        artifact = made(tmp_path, duplicates((Texts("a", tuple(texts)),), one_kept, MinHashConfig(bands=64, rows=1)))
+    assert "max_band_documents 1" in caplog.text and artifact.manifest.extra["full_bands"] > 0 == rows(artifact).height
 
 
 def test_only_ids_of_the_documents_are_named(tmp_path):
@@ -181,3 +181,79 @@ def test_only_ids_of_the_documents_are_named(tmp_path):
 def test_a_bad_config_is_refused_by_name(bad):
     with pytest.raises(ValueError, match=f"duplicates.{next(iter(bad))} is"):
         DuplicatesConfig(**bad)
+
+
+def three_sources():
+    texts = [edited(base, seed=seed, edits=seed % 3) for base in BASES for seed in range(5)]
+    return (
+        Texts("b", tuple(texts[:12]), part_bytes=4_000),
+        Texts("a", (*texts[8:], BASES[3].upper(), "too short"), part_bytes=3_000),
+        Texts("c", (*texts[::3], "too short"), part_bytes=4_000),
+    )
+
+
+def test_the_table_is_that_of_comparing_everything_with_everything(tmp_path):
+    sources = three_sources()
+    artifact = made(tmp_path, duplicates(sources, signed=SURE))
+    holders = {}
+    for source in sources:
+        for text in source.texts:
+            holders.setdefault(text_digest(text), []).append(source.source)
+    near = all_pairs({text for source in sources for text in source.texts}, 0.8)
+    kept = {i for i, names in holders.items() if len(set(names)) > 1} | set(near.values())
+    wanted = set()
+    for document in kept | set(near):
+        for place, name in enumerate(dict.fromkeys(holders[document])):
+            wanted.add((name, document, near.get(document, document), place == 0 and document not in near))
+    table = rows(artifact)
+    assert set(table.select("source", "id", "cluster_id", "is_kept").iter_rows()) == wanted and table.height == len(wanted)
+    assert table.equals(table.sort("cluster_id", "id", "source")) and table["matched_id"].equals(table["cluster_id"])
+    by_source = artifact.manifest.extra["duplicates"]["sources"]
+    assert list(by_source) == ["b", "a", "c"]
+    gone = table.filter(~pl.col("is_kept"))
+    for source in sources:
+        counts = by_source[source.source]
+        assert counts["documents"] == len(set(source.texts))
+        assert counts["exact"] + counts["near"] == gone.filter(pl.col("source") == source.source).height
+
+
+def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):
+    whole = made(tmp_path / "whole", duplicates(three_sources(), signed=SURE))
+    monkeypatch.setattr("datakit.band_join.RANGE_BYTES", 15_000)
+    monkeypatch.setattr("datakit.duplicates.TASK_DOCUMENTS", 6)
+    cut = made(tmp_path / "cut", duplicates(three_sources(), signed=SURE))
+    monkeypatch.setattr("datakit.duplicates.SMALL_SCOPE_ROWS", 0)
+    node = duplicates(three_sources(), signed=SURE)
+    for parent in node.parents():
+        made(tmp_path / "two", parent)
+    by_two = build(Store(str(tmp_path / "two"), workers=2), node).artifact
+    assert rows(whole).height and file_bytes(whole) == file_bytes(cut) == file_bytes(by_two)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30), st.integers(1, 5))
+def test_components_do_not_depend_on_the_files_that_links_come_in(tmp_path_factory, links, files):
+    folder = tmp_path_factory.mktemp("links")
+    paths = [folder / f"{i}.npy" for i in range(files)]
+    for i, path in enumerate(paths):
+        save(path, np.array(links[i::files], np.int64).reshape(-1, 2))
+    reached = {i: {i} for i in range(20)}
+    for a, b in links:
+        union = reached[a] | reached[b]
+        reached |= dict.fromkeys(union, union)
+    linked = {i for link in links for i in link}
+    assert components(20, paths).tolist() == [min(reached[i]) if i in linked else -1 for i in range(20)]
+
+
+def test_signatures_of_other_documents_are_refused(tmp_path):
+    old, new = Texts("a", (BASES[0], edited(BASES[0], seed=1)), line="old"), Texts("a", (BASES[0], BASES[2]))
+    inputs = {"normalized": (documents(new),), "minhash": (minhash(old),)}
+    with pytest.raises(ValueError, match="has other ids than"):
+        made(tmp_path, Node(("duplicates", "scope"), None, DUPLICATES, PRESET, inputs))
+
+
+def test_signatures_of_two_presets_are_refused(tmp_path):
+    source = Texts("a", (BASES[0],))
+    inputs = {"normalized": (documents(source),) * 2, "minhash": (minhash(source), minhash(replace(source, line="b"), SURE))}
+    with pytest.raises(ValueError, match="different configs cannot be compared"):
+        made(tmp_path, Node(("duplicates", "scope"), None, DUPLICATES, PRESET, inputs))

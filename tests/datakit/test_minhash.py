@@ -7,27 +7,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, minhash, random_texts
 
-from datakit.minhash import MinHashConfig, band_hashes, lowest_hashes, sign_texts
-from datakit.shingles import batch_shingles, jaccard, shingle_hashes
+from datakit.minhash import MinHashConfig, band_hashes, lowest_hashes, preset, sign_texts
+from datakit.shingles import PIECE_BYTES, batch_shingles, jaccard, shingle_hashes, word_hashes
 
 U64 = (1 << 64) - 1
 TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("aAbB12 ,.\n_-é")), max_size=80)
 GOLDEN_SIZE = 13
 GOLDEN_BANDS = [
-    3705119579033673670,
-    6902846201625777810,
-    18269577282994721029,
-    10248421420440864501,
-    13895787012022146737,
-    14699902590873878431,
-    1270555659347532012,
-    15651744188494825048,
-    15255901677547400301,
-    5898167270867260061,
-    12659186968500464128,
-    8155111392982999403,
-    3146367443745792486,
-    3728806968025228692,
+    8217811954049877336,
+    6779183520024960744,
+    876455529895788164,
+    9307262754701316721,
+    5312985964671184941,
+    15716686597586511566,
+    15525875515187584164,
+    13997403675823588259,
+    3878094633985343429,
+    1390547314245493769,
+    12903537205275766508,
+    16523699743233838452,
+    7755300326415115999,
+    8267520801294418743,
 ]
 
 
@@ -48,8 +48,8 @@ def slow_shingles(text: str, words: int) -> list[int]:
     for start in range(len(hashes) - words + 1):
         combined = 0
         for value in hashes[start : start + words]:
-            combined = slow_mix((combined * 0xD6E8FEB86659FD93 + value) & U64)
-        found.add(combined)
+            combined = (combined * 0xD6E8FEB86659FD93 + value) & U64
+        found.add(slow_mix(combined))
     return sorted(found)
 
 
@@ -66,6 +66,15 @@ def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
     assert bounds[0] == 0 and bounds[-1] == hashes.size and bounds.size == len(texts) + 1
     for i, text in enumerate(texts):
         assert np.unique(hashes[bounds[i] : bounds[i + 1]]).tolist() == slow_shingles(text, words)
+
+
+def test_a_long_text_is_hashed_in_pieces_that_cut_no_word():
+    """Three pieces and a word that is longer than one; the words are those of hashing each alone."""
+    words = [*(f"word{i}" for i in range(300_000)), "long" * (PIECE_BYTES // 2), "end"]
+    hashes, starts = word_hashes(" ".join(words).encode())
+    assert hashes.size == len(words) and starts[1] == len(words[0]) + 1
+    for at in (0, 1, 150_000, 299_999, 300_000, 300_001):
+        assert hashes[at] == word_hashes(words[at].encode())[0][0]
 
 
 def test_case_and_punctuation_do_not_matter_and_the_order_of_words_does():
@@ -85,7 +94,7 @@ def test_signatures_are_pinned():
     bands, sizes = sign_texts(
         ["It was the best of times, it was the worst of times, it was the age of wisdom."], MinHashConfig()
     )
-    assert sizes == [GOLDEN_SIZE]
+    assert sizes.tolist() == [GOLDEN_SIZE]
     assert bands[0].tolist() == GOLDEN_BANDS
 
 
@@ -138,3 +147,13 @@ def test_two_workers_write_the_same_bytes_as_one(tmp_path):
 def test_a_count_below_one_is_refused_by_name(name):
     with pytest.raises(ValueError, match=f"minhash.{name} is 0"):
         MinHashConfig(**{name: 0})
+
+
+@pytest.mark.parametrize(("name", "bands", "rows"), [("14x8", 14, 8), ("20x5", 20, 5), ("26x11", 26, 11)])
+def test_a_preset_is_named_after_its_bands_and_rows(name, bands, rows):
+    assert (preset(name).bands, preset(name).rows) == (bands, rows)
+
+
+def test_an_unknown_preset_is_refused_with_the_names_there_are():
+    with pytest.raises(ValueError, match="preset is '9x9'; allowed: 14x8, 20x5, 26x11"):
+        preset("9x9")
