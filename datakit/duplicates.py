@@ -11,7 +11,7 @@ every step is made of shards that survive a kill. What grows is 8 bytes a docume
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +44,13 @@ SMALL_SCOPE_ROWS = 50_000
 
 @dataclass(frozen=True)
 class DuplicatesConfig:
-    """Word n-gram Jaccard similarity from which two documents are duplicates, and the guard against giant bands."""
+    """From which Jaccard similarity of word n-grams two documents are duplicates; guards against giant bands and wiped sources."""
 
     min_jaccard: float = 0.8
     ngram_words: int = 5
     max_band_documents: int = 256
+    max_removed_share: float = field(default=0.75, metadata={"added_later": True})
+    """A source that loses more than this is wiped out: a blocking check holds back what stands on it (`removal_rates.py`)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.min_jaccard <= 1:
@@ -56,6 +58,8 @@ class DuplicatesConfig:
         for name in ("ngram_words", "max_band_documents"):
             if getattr(self, name) < 1:
                 raise ValueError(f"duplicates.{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 < self.max_removed_share <= 1:
+            raise ValueError(f"duplicates.max_removed_share is {self.max_removed_share}; it must be in (0, 1]")
 
 
 def find_duplicates(
@@ -112,6 +116,7 @@ def _near_matches(
     out.map_shards(find_links, shards, workers)
     roots = components(spilled.rows, [spilled.folder / f"{name}.npy" for name in shards])
     candidates = np.flatnonzero(roots >= 0)
+    out.extra["full_bands"] = 0
     if not candidates.size:
         return np.zeros(0, MATCHES), 0
     tasks = _tasks(spilled.folder, candidates, roots[candidates])

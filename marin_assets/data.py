@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import dagster as dg
 
-from datakit import invariants
+from datakit import invariants, removal_rates
 from lineage.plan import Node
 from lineage.store import Store
 from marin_assets.factory import Family, Invariant, LeftOut
@@ -31,6 +31,9 @@ ATTRIBUTES = Invariant(
     "attributes_aligned",
     "one row a document, same ids in the same files",
     lambda artifact: invariants.check_attributes(artifact, artifact.input("normalized")),
+)
+REMOVAL_RATES = Invariant(
+    "removal_rates", "no source loses more than the declared share of its documents", removal_rates.check_removal_rates
 )
 CORPUS_VALID = Invariant(
     "corpus_valid", "both splits sorted, unique, disjoint and of the exact schema", invariants.check_corpus
@@ -116,7 +119,7 @@ WHOLE_LINE = (
         "datakit",
         "Verified duplicate clusters across the scope's sources; a document leaves only for a match with a kept one.",
         frozenset({"parquet"}),
-        (FILES,),
+        (FILES, ROWS, REMOVAL_RATES),
     ),
     DataStage(data.suite, "eval_suites", "Benchmark items by content.", frozenset({"parquet"}), (FILES,)),
     DataStage(

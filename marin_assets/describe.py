@@ -200,6 +200,22 @@ def _marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """What each source loses as a duplicate, the worst first, and the share that plots over time."""
+    found = artifact.manifest.extra["duplicates"]
+    rows = [
+        {"source": name, **counts, "removed_share": round((counts["exact"] + counts["near"]) / max(1, counts["documents"]), 4)}
+        for name, counts in found["sources"].items()
+    ]
+    rows.sort(key=lambda row: -row["removed_share"])
+    return {
+        "clusters": dg.MetadataValue.int(found["clusters"]),
+        "candidates": dg.MetadataValue.int(found["verified_candidates"]),
+        "largest_removed_share": dg.MetadataValue.float(rows[0]["removed_share"]),
+        "removed_by_source": records_table(rows, ("source", "documents", "exact", "near", "removed_share")),
+    }
+
+
 def _comparison(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Policies side by side, in tables narrow enough to read."""
     found = artifact.manifest.extra["comparison"]
@@ -217,6 +233,7 @@ def _comparison(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 type _Show = Callable[[Artifact], dict[str, dg.MetadataValue]]
 _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.raw": frozenset({"source"}),
+    "datakit.duplicates": frozenset({"full_bands"}),
     "datakit.token_cache": frozenset({"engine"}),
     "datakit.contamination": frozenset({"contamination", "canaries"}),
     "datakit.contamination_comparison": frozenset({"comparison"}),
@@ -227,6 +244,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
 """What of `extra` each of these shows: manifests of older stage versions may hold less, and are shown without."""
 _RECORDED: Mapping[str, _Show] = {
     "datakit.raw": _source,
+    "datakit.duplicates": _removed,
     "datakit.token_cache": _tokens,
     "datakit.contamination": _marks,
     "datakit.contamination_comparison": _comparison,

@@ -177,7 +177,10 @@ def test_only_ids_of_the_documents_are_named(tmp_path):
     assert set(rows(made(tmp_path, duplicates((source,), signed=SURE)))["id"]) <= known
 
 
-@pytest.mark.parametrize("bad", [{"min_jaccard": 0.0}, {"min_jaccard": 1.1}, {"ngram_words": 0}, {"max_band_documents": 0}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"min_jaccard": 0.0}, {"min_jaccard": 1.1}, {"ngram_words": 0}, {"max_band_documents": 0}, {"max_removed_share": 1.5}],
+)
 def test_a_bad_config_is_refused_by_name(bad):
     with pytest.raises(ValueError, match=f"duplicates.{next(iter(bad))} is"):
         DuplicatesConfig(**bad)

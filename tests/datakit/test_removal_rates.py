@@ -1,0 +1,34 @@
+from inputs import Texts, duplicates, edited, made, random_texts
+
+from datakit.duplicates import DuplicatesConfig
+from datakit.minhash import MinHashConfig
+from datakit.removal_rates import check_removal_rates
+from lineage.digests import text_digest
+
+SURE = MinHashConfig(bands=96, rows=1)
+ORIGINALS = random_texts(3, 60, seed=51)
+LONG = random_texts(1, 300, seed=52)[0]
+HEALTHY = Texts("healthy", (*ORIGINALS, edited(ORIGINALS[1], seed=1)))
+WIPED = Texts("wiped", (*(edited(LONG, seed=i) for i in range(8)), LONG, *random_texts(1, 60, seed=53)))
+
+
+def test_a_wiped_out_source_is_named_with_its_share_the_worst_cluster_and_texts(tmp_path):
+    artifact = made(tmp_path, duplicates((HEALTHY, WIPED), signed=SURE))
+    counts = artifact.manifest.extra["duplicates"]["sources"]["wiped"]
+    removed = counts["exact"] + counts["near"]
+    assert (counts["documents"], removed) == (10, 8)
+    (violation,) = check_removal_rates(artifact)
+    assert violation.startswith(f"wiped: {removed} of 10 documents are removed ({removed / 10:.1%}, bound 75%)")
+    kept = min(text_digest(text) for text in WIPED.texts[:9])
+    assert f"its largest cluster took 8 for {kept} of wiped (" in violation and violation.count(LONG.split()[0]) >= 2
+
+
+def test_the_bound_is_the_scopes(tmp_path):
+    artifact = made(tmp_path, duplicates((HEALTHY, WIPED), DuplicatesConfig(max_removed_share=1.0), SURE))
+    assert check_removal_rates(artifact) == []
+    strict = made(tmp_path, duplicates((HEALTHY, WIPED), DuplicatesConfig(max_removed_share=0.2), SURE))
+    assert [violation.split(":")[0] for violation in check_removal_rates(strict)] == ["healthy", "wiped"]
+
+
+def test_a_source_without_duplicates_passes(tmp_path):
+    assert check_removal_rates(made(tmp_path, duplicates((Texts("a", tuple(ORIGINALS)),)))) == []
