@@ -44,7 +44,7 @@ SMALL_SCOPE_ROWS = 50_000
 
 @dataclass(frozen=True)
 class DuplicatesConfig:
-    """From which Jaccard similarity of word n-grams two documents are duplicates; guards against giant bands and wiped sources."""
+    """The similarity of word n-grams from which documents are duplicates; guards against giant bands and wiped sources."""
 
     min_jaccard: float = 0.8
     ngram_words: int = 5
