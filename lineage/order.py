@@ -9,6 +9,7 @@ each of those that are used; which these are is one more permutation, so the inv
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -96,12 +97,25 @@ class DataOrder:
         components, sequences = self.locate(np.array([index]))
         return self.names[int(components[0])], int(sequences[0])
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether some component has tokens that do not count one in the loss."""
+        return any(cache.has_weights for cache in self.caches)
+
     def batch(self, start: int, count: int) -> np.ndarray:
         """Tokens of global sequences `[start, start + count)`, int32 [count, seq_len]."""
-        out = np.empty((count, self.seq_len), np.int32)
+        return self._gathered(start, count, np.empty((count, self.seq_len), np.int32), TokenCache.read)
+
+    def weights(self, start: int, count: int) -> np.ndarray:
+        """Loss weights of the tokens of `batch`, as what is to be predicted, float32 [count, seq_len]."""
+        return self._gathered(start, count, np.empty((count, self.seq_len), np.float32), TokenCache.read_weights)
+
+    def _gathered(
+        self, start: int, count: int, out: np.ndarray, read: Callable[[TokenCache, int, int], np.ndarray]
+    ) -> np.ndarray:
         components, sequences = self.locate(np.arange(start, start + count))
         for row, (component, sequence) in enumerate(zip(components.tolist(), sequences.tolist(), strict=True)):
-            out[row] = self.caches[component].read(sequence * self.seq_len, (sequence + 1) * self.seq_len)
+            out[row] = read(self.caches[component], sequence * self.seq_len, (sequence + 1) * self.seq_len)
         return out
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:

@@ -2,8 +2,9 @@
 
 Full logits are [N, V]: 67 MB in float32 for the ferry's batch, gigabytes for a real one, written and read several times. Here a
 tile of rows is multiplied with the head, reduced to its loss, and turned at once into its part of the gradient, because the
-gradient of a mean needs nothing from later rows: d logits = (softmax x (1 + 2 w log Z) - onehot) / N for the objective
-mean(nll) + w mean(log Z ** 2), z-loss as in PaLM (Chowdhery et al. 2022, section 5). Three products of the head's size instead
+gradient of a weighted mean needs nothing from later rows: d logits = p (softmax x (1 + 2 w log Z) - onehot) for the objective
+sum(p nll) + w sum(p log Z ** 2) with row weights p that sum to one (1 / N where nothing is masked), z-loss as in PaLM
+(Chowdhery et al. 2022, section 5). Three products of the head's size instead
 of the four that recomputing the logits would take; the price is memory for the gradients of head and inputs between the passes.
 """
 
@@ -30,20 +31,34 @@ def row_nll(
     return nll.reshape(-1)[: x.shape[0]], log_z.reshape(-1)[: x.shape[0]]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def mean_objective(
     x: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"], z_loss_weight: float
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(mean nll + z_loss_weight x mean squared log Z, mean nll) in nats. Only the first has a gradient."""
+    shares = jnp.full(x.shape[0], 1.0 / x.shape[0], jnp.float32)
+    return weighted_objective(x, head, targets, shares, z_loss_weight)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def weighted_objective(
+    x: Float[Array, "N D"],
+    head: Float[Array, "V D"],
+    targets: Int[Array, " N"],
+    shares: Float[Array, " N"],
+    z_loss_weight: float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(loss + z_loss_weight x sum of shares x squared log Z, loss = sum of shares x nll); `shares` sum to one.
+
+    A row of share zero gives no gradient. Only the first result has one, and only with respect to `x` and `head`.
+    """
     nll, log_z = row_nll(x, head, targets)
-    loss = nll.mean()
-    return loss + z_loss_weight * jnp.square(log_z).mean(), loss
+    loss = shares @ nll
+    return loss + z_loss_weight * (shares @ jnp.square(log_z)), loss
 
 
-def _forward(x: Array, head: Array, targets: Array, z_loss_weight: float):
+def _forward(x: Array, head: Array, targets: Array, weights: Array, z_loss_weight: float):
     """The two means, and the gradients of the first with respect to `x` and `head` as residuals."""
     num_rows = x.shape[0]
-    weights = jnp.full(num_rows, 1.0 / num_rows, jnp.float32)
 
     def of_tile(carry: tuple[Array, Array, Array], tile: tuple[Array, Array, Array]):
         sum_nll, sum_z, grad_head = carry
@@ -68,10 +83,10 @@ def _forward(x: Array, head: Array, targets: Array, z_loss_weight: float):
 def _backward(z_loss_weight: float, residuals: tuple[Array, Array], cotangents: tuple[Array, Array]):
     grad_x, grad_head = residuals
     scale = cotangents[0]
-    return scale.astype(grad_x.dtype) * grad_x, scale.astype(grad_head.dtype) * grad_head, None
+    return scale.astype(grad_x.dtype) * grad_x, scale.astype(grad_head.dtype) * grad_head, None, None
 
 
-mean_objective.defvjp(_forward, _backward)
+weighted_objective.defvjp(_forward, _backward)
 
 
 def _logits_of(rows: Array, head: Array, gold_ids: Array) -> tuple[Array, Array, Array]:

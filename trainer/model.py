@@ -13,7 +13,7 @@ from haliax.nn.scan import Stacked
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from trainer.config import Llama3RopeScaling, LlamaConfig
-from trainer.cross_entropy import mean_objective, row_nll
+from trainer.cross_entropy import mean_objective, row_nll, weighted_objective
 
 
 class Axes(eqx.Module):
@@ -238,9 +238,19 @@ def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     return nll.reshape(tokens.shape[0], -1)
 
 
-def loss_fn(model: Llama, tokens: Int[Array, "B S"], z_loss_weight: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(objective, mean next-token loss in nats); they differ by the z-loss. Only the objective has a gradient."""
-    return mean_objective(*_rows(model, tokens), z_loss_weight)
+def loss_fn(
+    model: Llama, tokens: Int[Array, "B S"], z_loss_weight: float, weights: Float[Array, "B S"] | None = None
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(objective, next-token loss in nats); they differ by the z-loss. Only the objective has a gradient.
+
+    The loss is the mean over the tokens after each sequence's first, or with `weights`, each token's as what is to be
+    predicted, sum(weight x nll) / sum(weight): nought where no token of the batch counts, so that such a batch moves nothing.
+    """
+    if weights is None:
+        return mean_objective(*_rows(model, tokens), z_loss_weight)
+    of_targets = weights[:, 1:].reshape(-1)
+    total = of_targets.sum()
+    return weighted_objective(*_rows(model, tokens), of_targets / jnp.where(total > 0, total, 1.0), z_loss_weight)
 
 
 def _rows(model: Llama, tokens: Int[Array, "B S"]) -> tuple[Float[Array, "N D"], Float[Array, "V D"], Int[Array, " N"]]:

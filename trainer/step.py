@@ -1,7 +1,7 @@
 """One training step, compiled: gradients (accumulated over microbatches), the rule, and the guard around both."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -49,7 +49,14 @@ def initial_step_state(spec: RunSpec, model: Llama) -> StepState:
     )
 
 
-type StepFunction = Callable[[StepState, Array | np.ndarray, int], tuple[StepState, StepMetrics]]
+class StepFunction(Protocol):
+    """A compiled step."""
+
+    def __call__(
+        self, state: StepState, tokens: Array | np.ndarray, step: int, weights: Array | np.ndarray | None = None
+    ) -> tuple[StepState, StepMetrics]:
+        """`tokens` [batch, sequence]; `weights` likewise, of each token as what is to be predicted, None where all are one."""
+        ...
 
 
 def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
@@ -62,12 +69,15 @@ def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     optimizer = build_optimizer(spec, model)
 
-    def objective(parameters: PyTree, tokens: jax.Array) -> tuple[Array, tuple[Array, Array]]:
-        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight)
-        return value, (loss, jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)))
+    def objective(parameters: PyTree, part: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        tokens, weights = part
+        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights)
+        count = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)) if weights is None else weights[:, 1:].sum()
+        return value, (loss, count)
 
-    def step_fn(state: StepState, tokens: jax.Array, step: jax.Array) -> tuple[StepState, StepMetrics]:
-        parts = tokens[None] if spec.microbatch_size is None else tokens.reshape(-1, spec.microbatch_size, tokens.shape[1])
+    def step_fn(state: StepState, tokens: Array, step: Array, weights: Array | None = None) -> tuple[StepState, StepMetrics]:
+        size = tokens.shape[0] if spec.microbatch_size is None else spec.microbatch_size
+        parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), (tokens, weights))
         gradients, loss = accumulated_gradients(objective, state.parameters, parts)
         rate = learning_rate(spec.schedule, spec.num_steps, step)
         norm = optax.tree.norm(gradients)
@@ -94,7 +104,7 @@ def accumulated_gradients[B](
 
     `objective(parameters, part)` returns (mean over the part's tokens, (mean loss, number of tokens)). The result is
     sum(w_i g_i) / sum(w_i), which is the whole batch's gradient however ragged the parts' masks are; a mean of means
-    (Levanter issue 842) is not. A part without tokens counts for nothing, even where its mean is 0 / 0.
+    (Levanter issue 842) is not. A part without tokens counts for nothing, even where its mean is 0 / 0; without any, all is 0.
     """
     value_and_gradient = jax.value_and_grad(objective, has_aux=True)
     first = jax.tree.map(lambda part: part[0], parts)
@@ -111,4 +121,5 @@ def accumulated_gradients[B](
     zero = jnp.float32(0)
     start = (jax.tree.map(jnp.zeros_like, parameters), zero, zero)
     (gradient_sum, loss_sum, weight_sum), _ = jax.lax.scan(add, start, parts)
-    return jax.tree.map(lambda total: total / weight_sum, gradient_sum), loss_sum / weight_sum
+    count = jnp.where(weight_sum > 0, weight_sum, 1.0)
+    return jax.tree.map(lambda total: total / count, gradient_sum), loss_sum / count

@@ -36,6 +36,8 @@ READ_BEHIND = 8
 """Steps between starting a step and reading its loss."""
 REPORT_SECONDS = 10.0
 PREFETCH_BATCHES = 4
+type _Batch = tuple[np.ndarray, np.ndarray | None]
+"""Tokens [batch, sequence], and their weights in the loss where not every token counts."""
 
 
 def train(job: Job) -> Artifact:
@@ -123,8 +125,8 @@ def _run_to(
     current = StepState(dynamic, state.optimizer, state.skip, state.ema)
     waiting: deque[tuple[int, StepMetrics]] = deque()
     rows: list[tuple] = []
-    for step, tokens in _batches(order, spec, state.step, target):
-        current, read = step_fn(current, tokens, step)
+    for step, (tokens, weights) in _batches(order, spec, state.step, target):
+        current, read = step_fn(current, tokens, step, weights)
         waiting.append((step, read))
         if len(waiting) > READ_BEHIND:
             rows.append(_row(spec, *waiting.popleft()))
@@ -136,19 +138,30 @@ def _run_to(
     return trained, pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
 
 
-def _batches(order: DataOrder, spec: RunSpec, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
+def _batches(order: DataOrder, spec: RunSpec, start: int, stop: int) -> Iterator[tuple[int, _Batch]]:
     """Batches in order, a few read ahead by a thread."""
-    batches = spec.batches
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         ahead: deque = deque()
         for step in range(start, stop + PREFETCH_BATCHES):
             if step < stop:
-                ahead.append((step, pool.submit(order.batch, batches.first(step), batches.size(step))))
+                ahead.append((step, pool.submit(_batch, order, spec, step)))
             if len(ahead) > PREFETCH_BATCHES or step >= stop:
                 if not ahead:
                     return
                 ready, future = ahead.popleft()
                 yield ready, future.result()
+
+
+def _batch(order: DataOrder, spec: RunSpec, step: int) -> _Batch:
+    """Tokens that a step reads, and their weights in the loss where some component of the mixture has a mask."""
+    first, size = spec.batches.first(step), spec.batches.size(step)
+    tokens = order.batch(first, size)
+    if not order.has_weights:
+        return tokens, None
+    weights = order.weights(first, size)
+    if not weights[:, 1:].any():
+        log.warning("%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step)
+    return tokens, weights
 
 
 def _row(spec: RunSpec, step: int, read: StepMetrics) -> tuple:

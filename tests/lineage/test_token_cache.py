@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
-from lineage.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_token_shard
+from lineage.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_flat_shard, write_token_shard
 
 
 @dataclass(frozen=True)
@@ -148,3 +148,62 @@ def test_ends_that_stop_before_the_tokens_are_refused(tmp_path: Path) -> None:
 def test_an_artifact_without_tokens_is_no_cache(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cache is no token cache of format tokens/1; its manifest says None"):
         TokenCache.open(cache_of(tmp_path, Shards(()), NO_CACHE))
+
+
+WEIGHED = st.lists(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=5), min_size=1, max_size=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(WEIGHED, st.sampled_from(["uint8", "float32"]), st.data())
+def test_weights_stand_beside_their_tokens(tmp_path_factory, shards, kind, data):
+    """Several shards of documents of (token, weight): spans of the two arrays stay aligned."""
+    cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), (shards, kind), WEIGHTED))
+    flat = [pair for shard in shards for pair in shard]
+    start = data.draw(st.integers(0, len(flat)))
+    stop = data.draw(st.integers(start, len(flat)))
+    assert cache.has_weights and cache.weights_dtype == kind
+    assert (
+        list(zip(cache.read(start, stop).tolist(), cache.read_weights(start, stop).tolist(), strict=True)) == flat[start:stop]
+    )
+    assert cache.read_weights(start, stop).dtype == np.float32
+
+
+def test_a_cache_without_weights_has_ones(tmp_path):
+    cache = TokenCache.open(cache_of(tmp_path, Shards((((1, 2, 3),),))))
+    assert not cache.has_weights and cache.read_weights(1, 3).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.array([1, 0], np.uint8), "weights of shape (2,); one a token is needed"),
+        (np.array([1, np.nan, 0], np.float32), "they must be finite and >= 0"),
+        (np.array([1, -1, 0], np.float32), "weights of shard s go from -1.0 to 1.0"),
+        (np.array([1, 1, 0], np.int64), "weights of shard s are int64; allowed: uint8, float32"),
+    ],
+)
+def test_weights_that_are_none_are_refused(tmp_path, weights, message):
+    with pytest.raises(ValueError) as error:
+        write_flat_shard(tmp_path, "s", [document_id(0)], np.arange(3), np.array([3]), "uint16", weights)
+    assert message in str(error.value)
+
+
+def test_ends_must_rise_to_the_tokens(tmp_path):
+    for ends in ([2], [3, 2], [1, 2, 3]):
+        with pytest.raises(ValueError, match="which must rise to 3 tokens"):
+            write_flat_shard(tmp_path, "s", [document_id(i) for i in range(2)], np.arange(3), np.array(ends), "uint16")
+
+
+def _weighted(out, config):
+    shards, kind = config
+    infos = []
+    for index, pairs in enumerate(shards):
+        tokens, weights = (np.array([pair[i] for pair in pairs], np.int64) for i in range(2))
+        ends = np.array([tokens.size])
+        infos.append(
+            write_flat_shard(out.folder, f"s{index}", [document_id(index)], tokens, ends, "uint16", weights.astype(kind))
+        )
+    out.extra["tokens"] = tokens_extra("c", "uint16", 100, "tokenizer", None, None, infos, weights=kind)
+
+
+WEIGHTED = Stage("tests.weighted", "1", _weighted)
