@@ -7,8 +7,8 @@ another pin, glob or Python build is another raw artifact.
 from dataclasses import dataclass, field
 from typing import Literal
 
-type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "benchmark"]
-DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "benchmark")
+type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "benchmark", "model"]
+DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "benchmark", "model")
 
 type Format = Literal[
     "text",

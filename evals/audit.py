@@ -21,7 +21,7 @@ from evals.audit_summary import audit_summary, by_source, scan_quality, worst_ma
 from lineage.batches import BatchSchedule
 from lineage.exposure import SCHEMA as EXPOSED
 from lineage.exposure import exposures
-from lineage.history import Leg, training_legs
+from lineage.history import Leg, imported_start, training_legs
 from lineage.order import DataOrder
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -112,6 +112,9 @@ def audit(
         "scan": scan_quality(contamination),
         "scores": score_effects(table, scores),
     }
+    origin = imported_start(checkpoint)
+    if origin is not None:
+        summary["origin"] = {"model": origin.name, **origin.manifest.extra["checkpoint"]["imported"]}
     report = {
         **summary,
         "worst": worst_matches(after, exposed, corpora, suites, config.worst_matches),

@@ -87,7 +87,13 @@ def _verdict(report: Mapping[str, Any]) -> list[Block]:
     )
     legs = report["legs"]
     runs = "; then ".join(f"{leg['run']}, {leg['steps']:,} steps on {leg['mixture']}" for leg in legs)
-    return [told, *([f"Runs that led here: {runs}."] if len(legs) > 1 else []), Table(heads, rows, frozenset(heads[1:]))]
+    history = [f"Runs that led here: {runs}."] if len(legs) > 1 else []
+    if origin := report.get("origin"):
+        history.append(
+            f"The first of them began from {origin['model']}, a published model. What that had read before is not known here: "
+            "an item that is clean in this audit may have been seen there."
+        )
+    return [told, *history, Table(heads, rows, frozenset(heads[1:]))]
 
 
 def _worst(report: Mapping[str, Any]) -> list[Block]:

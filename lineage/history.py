@@ -23,14 +23,27 @@ class Leg:
     num_steps: int
 
 
+def is_imported(checkpoint: Artifact) -> bool:
+    """Whether a checkpoint is a published model: what it has read is not known here."""
+    return "imported" in checkpoint.manifest.extra.get("checkpoint", {})
+
+
+def imported_start(checkpoint: Artifact) -> Artifact | None:
+    """The published model at the beginning of a checkpoint's history, if it began with one."""
+    current: Artifact | None = checkpoint
+    while current is not None and not is_imported(current):
+        current = current.input(START) if START in {ref.name for ref in current.spec.inputs} else None
+    return current
+
+
 def training_legs(checkpoint: Artifact) -> list[Leg]:
-    """Every leg that led to a checkpoint, the oldest first.
+    """Every leg of training here that led to a checkpoint, the oldest first. A published model's own is unknown: it has none.
 
     Raises: ValueError for a checkpoint with inputs of another name, whose data nobody could follow; what `Store.parents` does.
     """
     legs: list[Leg] = []
     current: Artifact | None = checkpoint
-    while current is not None:
+    while current is not None and not is_imported(current):
         names = {ref.name for ref in current.spec.inputs}
         if MIXTURE not in names or names - {MIXTURE, START}:
             raise ValueError(

@@ -11,7 +11,7 @@ import dagster as dg
 
 from lineage.plan import Node, resolve
 from lineage.store import Artifact
-from marin_assets.data import canonical_per_source, whole_line_families
+from marin_assets.data import own_families
 from marin_assets.factory import OWNER, Family
 from marin_assets.runs import LOSS
 from partitions.axes import FIRST_DAY, days
@@ -24,8 +24,7 @@ from resources.lab import Lab
 def canary_data_families(hardware: str) -> Iterator[Family]:
     """The canary's fixed data: canonical assets over vendored text, made once."""
     line = canary_line(hardware, None)
-    yield from canonical_per_source(line)
-    yield from whole_line_families(line)
+    yield from own_families(line)
 
 
 def canary_run_family(hardware: str) -> Family:

@@ -193,6 +193,12 @@ def whole_line_families(line: Line) -> Iterator[Family]:
         yield _of_line(stage, line)
 
 
+def own_families(line: Line) -> Iterator[Family]:
+    """The data assets of another canonical line that do not stand for every source."""
+    yield from canonical_per_source(line)
+    yield from whole_line_families(line)
+
+
 def canonical_per_source(line: Line) -> Iterator[Family]:
     """The per-source assets of another canonical line that are its own (its policy, corpus and cache)."""
     for stage in PER_SOURCE:

@@ -128,6 +128,12 @@ def _tokens(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return shown
 
 
+def _imported(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    facts = artifact.manifest.extra["checkpoint"]
+    told: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.text(str(v)) for name, v in facts["imported"].items()}
+    return told | {"parameters": dg.MetadataValue.int(facts["parameters"])}
+
+
 def _scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     scores = artifact.manifest.extra["scores"]
     shown: dict[str, dg.MetadataValue] = {
@@ -240,6 +246,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "evals.result": frozenset({"scores"}),
     "evals.audit": frozenset({"audit"}),
+    "trainer.hf_import": frozenset({"checkpoint"}),
 }
 """What of `extra` each of these shows: manifests of older stage versions may hold less, and are shown without."""
 _RECORDED: Mapping[str, _Show] = {
@@ -251,6 +258,7 @@ _RECORDED: Mapping[str, _Show] = {
     "trainer.checkpoint": training_numbers,
     "evals.result": _scores,
     "evals.audit": _audit,
+    "trainer.hf_import": _imported,
 }
 _DRAWN: Mapping[str, _Show] = {
     "datakit.normalize": _lengths,

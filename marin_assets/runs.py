@@ -35,11 +35,13 @@ def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     return [
         training_asset(line),
         checkpoint_spec(line),
-        family_asset(hf_family(line)),
-        family_asset(eval_family(line)),
-        family_asset(contamination_scores_family(line)),
-        family_asset(audit_family(line)),
+        *(family_asset(family) for family in run_families(line)),
     ]
+
+
+def run_families(line: Line) -> tuple[Family, ...]:
+    """What is made of every saved step of a line's run."""
+    return hf_family(line), eval_family(line), contamination_scores_family(line), audit_family(line)
 
 
 def training_key(line: Line) -> dg.AssetKey:

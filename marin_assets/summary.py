@@ -13,10 +13,10 @@ from datakit.roster import registry_reachable
 from evals.report import StageRow, stage_rows, unigram_entropy
 from lineage.plan import Node, ancestors_first, build, exists, resolve
 from lineage.store import Artifact, Store
-from marin_assets.definitions import build_defs, families
+from marin_assets.definitions import declared_defs, declared_families
 from marin_assets.operations import Outcome, outcomes
 from recipes import ferry as recipe
-from recipes.lab import default_line, smoke_ferry
+from recipes.lab import default_line, smoke_ferry, warm_lines
 from recipes.runs import checkpoint
 from resources.dagster_private import keep_engines
 from resources.lab import Lab, LabResource, lab_from_environment
@@ -54,7 +54,7 @@ def ferry_direct(lab: Lab, day: str) -> bool:
 
 def run_job(resource: LabResource, job: str, partition: str) -> bool:
     """Run a job in this process, recorded in the instance that the UI reads; whether it succeeded."""
-    definition = build_defs(resource, ferry=smoke_ferry(), line=default_line()).resolve_job_def(job)
+    definition = declared_defs(resource).resolve_job_def(job)
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
         result = definition.execute_in_process(
@@ -80,7 +80,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     resource = lab_from_environment()
     lab = Lab.at(resource.root, workers=resource.workers)
     node, target = _node(lab, key, partition)
-    definitions = build_defs(resource, ferry=smoke_ferry(), line=default_line())
+    definitions = declared_defs(resource)
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
         for ancestor in ancestors_first([node]):
@@ -102,10 +102,10 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
 
 
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
-    line = default_line()
-    if key == f"runs/{line.run.name}/training":
-        return checkpoint(line, line.run.num_steps), key.split("/")
-    for family in families(smoke_ferry(), default_line()):
+    for line in (default_line(), *warm_lines()):
+        if key == f"runs/{line.run.name}/training":
+            return checkpoint(line, line.run.num_steps), key.split("/")
+    for family in declared_families():
         if "/".join(family.example.key) == key:
             found = family.node_at(lab, partition)
             if isinstance(found, Node):

@@ -29,6 +29,11 @@ def steps_by_task(run: str, tasks: Sequence[str]) -> dg.MultiPartitionsDefinitio
     return dg.MultiPartitionsDefinition({"step": steps(run), "task": dg.StaticPartitionsDefinition(list(tasks))})
 
 
+def tasks(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
+    """One partition an evaluation task."""
+    return dg.StaticPartitionsDefinition(list(names))
+
+
 def step_and_task(key: str) -> tuple[str, str]:
     """Split a step-by-task partition key; dimensions are joined in the order of their names."""
     step, task = key.split("|")

@@ -27,6 +27,7 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node
 from recipes.contamination import named_policies
 from recipes.lines import Line, source_config
+from recipes.models import model_tokenizer
 from recipes.suites import suite_config, suite_raw_source
 
 
@@ -149,7 +150,9 @@ def corpora(line: Line) -> tuple[Node, ...]:
 
 @cache
 def tokenizer(line: Line) -> Node:
-    """Byte-level BPE trained on the corpus."""
+    """Byte-level BPE trained on the corpus, or that of the published model that the run starts from."""
+    if line.start_model is not None:
+        return model_tokenizer(line.start_model)
     config = TokenizerConfig(vocab_size=line.vocab_size)
     return Node(*line.place("tokenizer", line.tokenizer), TOKENIZER, config, {"corpora": corpora(line)})
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
 from recipes.lines import Line
-from recipes.runs import canary, smoke, tiny
+from recipes.models import smollm2, smollm2_config
+from recipes.runs import canary, smoke, smollm2_continued, tiny, tiny_cooldown
 
 ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
 OFFLINE_SOURCES = ("stdlib_code", "stdlib_html", "vendored_prose", "python_topics", "package_docs")
@@ -25,6 +26,23 @@ def default_line() -> Line:
         cache="default-bpe8k",
         mixture="default",
         run=tiny(),
+    )
+
+
+def warm_lines() -> tuple[Line, ...]:
+    """Runs that start from another model: the end of `tiny`, and a published one with its own tokenizer."""
+    first = default_line()
+    return (
+        replace(first, run=tiny_cooldown(), after=(first, first.run.num_steps)),
+        replace(
+            first,
+            tokenizer=smollm2().name,
+            vocab_size=smollm2_config().vocab_size,
+            cache="default-smollm2",
+            mixture="default-smollm2",
+            run=smollm2_continued(),
+            start_model=smollm2(),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datakit.sources import Source
 from recipes.hardware import alternatives
 from recipes.licences import permissive_only
+from recipes.models import PublishedModel
 from recipes.sources import catalogue
 from trainer.config import RunSpec
 
@@ -53,14 +54,18 @@ class Line:
     eval_hardware: tuple[str, ...] = ("cpu",)
     """What its checkpoints are scored on."""
 
+    start_model: PublishedModel | None = None
+    """The published model that this run starts from; its tokenizer is the line's."""
+
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a choice over the line left out, and why; set by `permissive`."""
 
     def __post_init__(self) -> None:
-        if (self.after is None) != (self.run.start is None):
+        starts = [start for start in (self.after, self.start_model) if start is not None]
+        if len(starts) != (self.run.start is not None):
             raise ValueError(
-                f"line of run {self.run.name}: after is {'not ' if self.after is None else ''}set, run.start is "
-                f"{self.run.start!r}; give both or neither"
+                f"line of run {self.run.name}: run.start is {self.run.start!r}, and {len(starts)} of after and start_model are "
+                "set; give one of them with run.start, none without"
             )
         alternatives(self.hardware)
         alternatives(self.eval_hardware)
@@ -96,7 +101,7 @@ def permissive(line: Line) -> Line:
         line,
         sources=choice.kept,
         left_out=tuple(choice.left_out.items()),
-        run=replace(line.run, name=f"{line.run.name}-permissive"),
+        run=replace(line.run, name=f"{line.run.name}_permissive"),
         scope=f"{line.scope}-permissive",
         corpus=f"{line.corpus}-permissive",
         tokenizer=f"{line.tokenizer}-permissive",

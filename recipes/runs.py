@@ -17,8 +17,9 @@ from evals.stage import (
 from lineage.plan import Node
 from recipes.data import contamination, corpora, mixture, suite, tokenizer
 from recipes.lines import Line
+from recipes.models import PublishedModel, imported, model_tokenizer, smollm2_config
 from recipes.suites import suite_config
-from trainer.config import LlamaConfig, RunSpec
+from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.hf_export import HF_MODEL, HfExportConfig
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
@@ -57,6 +58,28 @@ def tiny() -> RunSpec:
     return replace(smoke(), name="tiny", num_steps=150, save_every_steps=50)
 
 
+def tiny_cooldown() -> RunSpec:
+    """Goes on from the end of `tiny`: the rate falls from where that one's stood to nought, as a phase 3 does."""
+    schedule = WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=5, decay_frac=0.9, min_lr_ratio=0.0)
+    return replace(tiny(), name="tiny_cooldown", schedule=schedule, num_steps=60, save_every_steps=60, start=WarmStart())
+
+
+def smollm2_continued() -> RunSpec:
+    """A published model of 135 M parameters trained on over our corpus: a few steps, as two cores take 20 s for one."""
+    return RunSpec(
+        name="smollm2_continued",
+        model=smollm2_config(),
+        optimizer=AdamWConfig(),
+        schedule=WarmupStableDecay(peak_learning_rate=1e-4, warmup_steps=4, decay_frac=0.5, min_lr_ratio=0.1),
+        batch_size=4,
+        seq_len=256,
+        num_steps=16,
+        seed=1,
+        save_every_steps=16,
+        start=WarmStart(),
+    )
+
+
 def canary() -> RunSpec:
     """Fixed data, fixed spec, a few hundred steps: what changes is the machine and the code, never the task."""
     base = smoke()
@@ -75,9 +98,16 @@ def checkpoint(line: Line, step: int) -> Node:
     """Arrays, optimizer state and metrics at a step."""
     place = line.run_place("checkpoint", partition=step_partition(step))
     inputs = {"mixture": mixture(line)}
-    if line.after is not None:
-        inputs["start"] = checkpoint(*line.after)
+    if (first := start(line)) is not None:
+        inputs["start"] = first
     return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), inputs, line.hardware)
+
+
+def start(line: Line) -> Node | None:
+    """The checkpoint that a line's run starts from, if it does not begin with fresh parameters."""
+    if line.start_model is not None:
+        return imported(line.start_model)
+    return None if line.after is None else checkpoint(*line.after)
 
 
 def hf_model(line: Line, step: int) -> Node:
@@ -110,12 +140,24 @@ def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: s
     )
 
 
+def model_scores(model: PublishedModel, line: Line, task: TaskSpec) -> Node:
+    """One task of a line's suite on a published model, by the policy that our own checkpoints are evaluated by."""
+    inputs = {
+        "checkpoint": imported(model),
+        "tokenizer": model_tokenizer(model),
+        "suites": (suite(line),),
+        "corpora": (),
+    }
+    config = EvalConfig(tasks=(task,), seed=EVAL_SEED)
+    return Node(("models", model.name, "eval_result"), task.name, EVAL_RESULT, config, inputs, line.eval_hardware)
+
+
 def contamination_scores(line: Line, step: int) -> Node:
     """Every item that the corpora hold and clean ones beside it, scored at a step and at the start of a warm run."""
     tasks = tuple(task for task in eval_tasks(line) if task.kind != "perplexity")
     inputs = {
         "checkpoint": checkpoint(line, step),
-        "baseline": () if line.after is None else (checkpoint(*line.after),),
+        "baseline": () if (first := start(line)) is None else (first,),
         "tokenizer": tokenizer(line),
         "suites": (suite(line),),
         "contamination": _marks(line),

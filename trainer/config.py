@@ -84,6 +84,10 @@ class LlamaConfig:
         return 3.0 * (self.num_layers * layer + 2 * d * self.vocab_size)
 
 
+SHAPELESS_FIELDS = ("rope_theta", "rope_scaling", "norm_eps", "sliding_window")
+"""Fields that change what a model computes and that none of its arrays shows."""
+
+
 @dataclass(frozen=True)
 class WarmStart:
     """Begin with the parameters of another run's checkpoint, the job's input `start`.
@@ -97,10 +101,14 @@ class WarmStart:
     new_parameters: tuple[str, ...] = ()
     """Parameters that the checkpoint lacks, by their field's name, such as `q_norm` and `k_norm` (Llama to Qwen3): they begin
     as a fresh model's, their moments at nought. Any other difference between the two models is an error."""
+    changed_fields: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Fields of the model that differ on purpose and that no array shows, such as `rope_theta` for a longer context."""
 
     def __post_init__(self) -> None:
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
         require(not bad, "run.start.new_parameters", self.new_parameters, "names of fields, such as q_norm")
+        known = set(self.changed_fields) <= set(SHAPELESS_FIELDS)
+        require(known, "run.start.changed_fields", self.changed_fields, f"among {', '.join(SHAPELESS_FIELDS)}")
 
 
 @dataclass(frozen=True)

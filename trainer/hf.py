@@ -65,7 +65,8 @@ def from_hf(tensors: Mapping[str, np.ndarray], config: LlamaConfig) -> dict[str,
     for theirs, ours in _layer_names(config).items():
         layers = [tensors[f"model.layers.{layer}.{theirs}.weight"] for layer in range(config.num_layers)]
         stacked = np.stack([np.asarray(weight, np.float32).T.reshape(shapes[ours]) for weight in layers])
-        arrays[f".blocks.stacked.{ours}{LEAF}"] = stacked
+        # numpy keeps the order of transposes, and safetensors (0.8) writes such an array's memory as it lies.
+        arrays[f".blocks.stacked.{ours}{LEAF}"] = np.ascontiguousarray(stacked)
     return arrays
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from lineage.store import Artifact
-from trainer.checkpoint import Weights, read_model, read_spec
+from trainer.checkpoint import Weights, read_model, read_model_config
 from trainer.model import Llama, token_nll
 
 SMALLEST_BUCKET = 32
@@ -45,10 +45,10 @@ class Scorer:
 
 def load_scorer(checkpoint: Artifact, weights: Weights = "raw") -> Scorer:
     """The scorer of a committed checkpoint, on its raw weights or on their average (`RunSpec.ema`)."""
-    spec = read_spec(checkpoint)
-    shapes = eqx.filter_eval_shape(Llama.init, spec.model, key=jax.random.PRNGKey(spec.seed))
+    config = read_model_config(checkpoint)
+    shapes = eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))
     model = read_model(checkpoint, shapes, weights)
-    return Scorer(model, spec.model.max_seq_len, spec.model.vocab_size, checkpoint.manifest.extra["checkpoint"]["step"])
+    return Scorer(model, config.max_seq_len, config.vocab_size, checkpoint.manifest.extra["checkpoint"]["step"])
 
 
 @eqx.filter_jit

@@ -8,6 +8,9 @@ from trainer.config import RunSpec
 
 CHECKPOINT = Stage("trainer.checkpoint", "2", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
 """2: the loss in row tiles, which rounds elsewhere."""
+FORMAT = "checkpoint/1"
+MODEL_FILE = "model.json"
+"""The model's config in an imported checkpoint, which has no run spec."""
 _STEP = re.compile(r"step-(\d{8})")
 
 

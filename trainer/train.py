@@ -106,7 +106,7 @@ def _start(job: Job, config: CheckpointConfig, start: Artifact | None) -> tuple[
             log.info("resuming %s at step %d from %s", config.run.name, step, found.uri)
             return read_checkpoint(found, state)
     if start is not None and config.run.start is not None:
-        state = warm_start(start, state, config.run.start)
+        state = warm_start(start, state, config.run)
         new = ", ".join(config.run.start.new_parameters) or "nothing"
         log.info("%s: warm start from %s, optimizer %s, new: %s", config.run.name, start.uri, config.run.start.optimizer, new)
     return state, pl.DataFrame(schema=METRICS_SCHEMA)

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from evals.evaluate import open_tokenizer
 from evals.serve.chat import ChatTemplate, find_chat_template
 from lineage.store import Artifact
-from trainer.checkpoint import read_model, read_spec
+from trainer.checkpoint import read_model, read_model_config
 from trainer.config import LlamaConfig
 from trainer.model import Llama
 
@@ -29,7 +29,12 @@ class Served:
 
 
 def tokenizer_of(checkpoint: Artifact) -> Artifact:
-    """The tokenizer of a checkpoint's token caches, by lineage. Raises: ValueError where the lineage names none, or several."""
+    """The tokenizer of a checkpoint's token caches, by lineage, or that an imported model brings itself.
+
+    Raises: ValueError where the lineage names none, or several.
+    """
+    if "tokenizer" in checkpoint.manifest.extra:
+        return checkpoint
     found: dict[str, Artifact] = {}
     for cache in checkpoint.store.parents(checkpoint.input("mixture")):
         tokenizer = cache.input("tokenizer")
@@ -44,7 +49,7 @@ def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: s
     if "checkpoint" not in checkpoint.manifest.extra:
         raise ValueError(f"{checkpoint.name} was made by {checkpoint.spec.stage}; give the folder of a checkpoint")
     chosen = tokenizer or tokenizer_of(checkpoint)
-    config = read_spec(checkpoint).model
+    config = read_model_config(checkpoint)
     opened, start = open_tokenizer(chosen, config.vocab_size)
     template = find_chat_template(chosen.folder())
     turn_end = opened.token_to_id(template.eos_token) if template is not None and template.eos_token else None

@@ -8,9 +8,8 @@ import dagster as dg
 import pytest
 from small_lines import DAY, small_ferry, small_line
 
-from marin_assets.definitions import build_defs
+from marin_assets.definitions import build_defs, declared_defs
 from recipes.ferry import Ferry
-from recipes.lab import default_line, smoke_ferry
 from resources.lab import Lab, LabResource
 
 
@@ -44,7 +43,7 @@ def sailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sailed]:
 def real_definitions(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
     """The lab's own definitions over an empty root."""
     resource = LabResource(root=str(tmp_path_factory.mktemp("empty")), workers=1)
-    return build_defs(resource, ferry=smoke_ferry(), line=default_line())
+    return declared_defs(resource)
 
 
 def repository() -> Path:

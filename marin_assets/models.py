@@ -1,0 +1,41 @@
+"""Published models as assets: the model in our form, and its scores on the suite, one partition a task."""
+
+from collections.abc import Iterator
+
+from lineage.plan import Node
+from marin_assets.data import FILES
+from marin_assets.factory import Family
+from marin_assets.runs import SCORES
+from partitions.axes import tasks
+from recipes.lines import Line
+from recipes.models import PublishedModel, imported
+from recipes.runs import eval_tasks, model_scores
+from resources.lab import Lab
+
+
+def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
+    """The model, and its scores by the tasks of a line's suite (held-out text is the line's own, so it is left to runs)."""
+    chosen = {task.name: task for task in eval_tasks(line) if task.kind != "perplexity"}
+
+    def score_at(lab: Lab, partition: str | None) -> Node:
+        return model_scores(model, line, chosen[str(partition)])
+
+    yield Family(
+        example=imported(model),
+        node_at=lambda lab, partition: imported(model),
+        store_of=lambda lab: lab.store,
+        group="models",
+        description=f"`{model.name}` in our form, with its own tokenizer. What it read before is not known here.",
+        kinds=frozenset({"safetensors", "huggingface"}),
+        invariants=(FILES,),
+    )
+    yield Family(
+        example=model_scores(model, line, next(iter(chosen.values()))),
+        node_at=score_at,
+        store_of=lambda lab: lab.store,
+        group="models",
+        description="Scores with 95 % intervals and per-item records of one task.",
+        kinds=frozenset({"jax", "parquet"}),
+        partitions_def=tasks(list(chosen)),
+        invariants=(SCORES,),
+    )

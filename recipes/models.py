@@ -1,0 +1,57 @@
+"""Published models: what they are made from, and their nodes. Runs may start from them, and their scores stand beside ours.
+
+A model's node lies under `models/<name>`: its weights in our form and its own tokenizer, from a raw source of the catalogue.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from datakit.raw import RAW
+from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
+from lineage.plan import Node
+from recipes.sources import catalogue
+from trainer.config import LlamaConfig
+from trainer.hf_import import HF_IMPORT, HfImportConfig
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A model of the catalogue: its raw source, the token that ends a document in its training data, the context used here."""
+
+    name: str
+    source: str
+    document_end: str
+    max_seq_len: int
+
+
+def smollm2() -> PublishedModel:
+    """SmolLM2-135M-Instruct, 4-bit weights made float32 again (a GGUF file: no other form is in a package registry)."""
+    return PublishedModel("smollm2-135m-instruct", "smollm2_135m", "<|endoftext|>", 2048)
+
+
+def smollm2_config() -> LlamaConfig:
+    """Its architecture, as a run that starts from it must declare it."""
+    return LlamaConfig(
+        vocab_size=49_152,
+        hidden_dim=576,
+        intermediate_dim=1_536,
+        num_layers=30,
+        num_heads=9,
+        num_kv_heads=3,
+        max_seq_len=2_048,
+        rope_theta=100_000.0,
+    )
+
+
+@cache
+def imported(model: PublishedModel) -> Node:
+    """The model as a checkpoint that has no mixture."""
+    raw = Node(("datakit", "raw"), model.source, RAW, replace(catalogue()[model.source], mixture_weight=0.0))
+    config = HfImportConfig(document_end=model.document_end, max_seq_len=model.max_seq_len)
+    return Node(("models", model.name), None, HF_IMPORT, config, {"raw": raw})
+
+
+@cache
+def model_tokenizer(model: PublishedModel) -> Node:
+    """The model's tokenizer as an artifact of its own: caches bind it, whatever becomes of the weights."""
+    return Node(("tokenizer", model.name), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": imported(model)})

@@ -1,0 +1,232 @@
+"""Published models as checkpoints: the same weights from a Hugging Face folder and from GGUF, and runs that start from them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf.quants import dequantize, quantize
+from safetensors.numpy import load_file, save_file
+from tokenizers import AddedToken, Tokenizer
+
+from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
+from lineage.history import imported_start, training_legs
+from lineage.jobs import Job
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.plan import Node, Stage, build, resolve, spec_of
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.config import LlamaConfig, RunSpec, WarmStart
+from trainer.gguf import LAYER, OUTER, read_gguf
+from trainer.hf import from_hf, hf_config
+from trainer.hf_import import HF_IMPORT, HfImportConfig
+from trainer.optimizers.config import AdamWConfig
+from trainer.schedules import WarmupStableDecay
+from trainer.scoring import load_scorer
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.train import train
+
+END, TURN = "<|endoftext|>", "<|im_end|>"
+TOKENS = [END, TURN, *"abcdefghijklmnopqrstuvwxyzĠ0123456789.", "ab", "abc"]
+MERGES = ["a b", "ab c"]
+MODEL = LlamaConfig(
+    vocab_size=len(TOKENS), hidden_dim=64, intermediate_dim=96, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=32,
+    rope_theta=5_000.0,
+)  # fmt: skip
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}"
+QUANTIZED = {"token_embd": gguf.GGMLQuantizationType.Q8_0, "ffn_down": gguf.GGMLQuantizationType.Q4_1}
+
+
+def published() -> dict[str, np.ndarray]:
+    """Random tensors in Hugging Face's form."""
+    rng, d, kv, mlp = np.random.default_rng(3), 64, 32, 96
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (len(TOKENS), d), "model.norm.weight": (d,)}
+    for layer in range(MODEL.num_layers):
+        at = f"model.layers.{layer}"
+        shapes |= {f"{at}.{name}.weight": (d,) for name in ("input_layernorm", "post_attention_layernorm")}
+        shapes |= {f"{at}.self_attn.{name}_proj.weight": (n, d) for name, n in (("q", d), ("k", kv), ("v", kv), ("o", d))}
+        shapes |= {f"{at}.mlp.gate_proj.weight": (mlp, d), f"{at}.mlp.up_proj.weight": (mlp, d)}
+        shapes[f"{at}.mlp.down_proj.weight"] = (d, mlp)
+    return {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_gguf(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """As llama.cpp's converter writes a Llama: its names, rotary pairs interleaved, some tensors quantized."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(MODEL.num_layers)
+    writer.add_context_length(MODEL.max_seq_len)
+    writer.add_embedding_length(MODEL.hidden_dim)
+    writer.add_feed_forward_length(MODEL.intermediate_dim)
+    writer.add_head_count(MODEL.num_heads)
+    writer.add_head_count_kv(MODEL.num_kv_heads)
+    writer.add_rope_freq_base(MODEL.rope_theta)
+    writer.add_layer_norm_rms_eps(MODEL.norm_eps)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([3, 3, *[1] * (len(TOKENS) - 2)])
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(1)
+    writer.add_chat_template(TEMPLATE)
+    names = {theirs: f"{ours}.weight" for ours, theirs in OUTER.items()}
+    names |= {f"model.layers.{i}.{theirs}": f"blk.{i}.{ours}.weight" for i in range(2) for ours, theirs in LAYER.items()}
+    for name, tensor in tensors.items():
+        heads = {"q_proj": MODEL.num_heads, "k_proj": MODEL.num_kv_heads}.get(name.split(".")[-2])
+        if heads is not None:  # the inverse of what a reader does, as convert_hf_to_gguf.py's `permute`
+            rows, columns = tensor.shape
+            tensor = tensor.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+        stored = names[name.removesuffix(".weight")]
+        kind = next((kind for part, kind in QUANTIZED.items() if part in stored), None)
+        writer.add_tensor(stored, tensor if kind is None else quantize(tensor, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def a_tokenizer(folder: Path) -> Tokenizer:
+    write_gguf(folder / "only-for-its-tokenizer.gguf", published())
+    tokenizer = read_gguf(folder / "only-for-its-tokenizer.gguf").tokenizer
+    (folder / "only-for-its-tokenizer.gguf").unlink()
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A raw artifact of either form."""
+
+    form: str
+    rope_theta: float = MODEL.rope_theta
+
+
+def fetch(out: Writer, config: Fetched) -> None:
+    folder = out.folder / "files"
+    folder.mkdir()
+    if config.form == "gguf":
+        write_gguf(folder / "model.gguf", published())
+        return
+    tensors = published()
+    half = len(tensors) // 2
+    for number, names in enumerate((list(tensors)[:half], list(tensors)[half:]), start=1):
+        save_file({name: tensors[name] for name in names}, folder / f"model-0000{number}-of-00002.safetensors")
+    stated = hf_config(replace(MODEL, rope_theta=config.rope_theta), (1,), 1)
+    (folder / "config.json").write_text(json.dumps(stated))
+    (folder / "tokenizer.json").write_text(a_tokenizer(out.folder).to_str())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": TURN, "chat_template": TEMPLATE}))
+
+
+FETCHED = Stage("tests.fetched", "1", fetch)
+
+
+def imported(fetched: Fetched, **changes: object) -> Node:
+    config = replace(HfImportConfig(document_end=END), **changes)  # pyrefly: ignore
+    raw = Node(("raw",), f"{fetched.form}-{fetched.rope_theta}", FETCHED, fetched)
+    return Node(("models", "m"), None, HF_IMPORT, config, {"raw": raw})
+
+
+def made(store: Store, node: Node) -> Artifact:
+    for parent in node.inputs.values():
+        if isinstance(parent, Node):
+            made(store, parent)
+    return build(store, node).artifact
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(str(tmp_path_factory.mktemp("store")))
+
+
+def test_a_folder_of_safetensors_gives_its_very_weights(store: Store) -> None:
+    model = made(store, imported(Fetched("safetensors")))
+    expected = from_hf(published(), MODEL)
+    found = load_file(model.files("model.safetensors")[0])
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert model.manifest.extra["checkpoint"]["imported"]["form"] == "safetensors"
+
+
+def test_gguf_gives_the_weights_that_its_storage_means_in_our_order(store: Store) -> None:
+    """What is stored plainly comes back exactly, rotary order included; what is quantized, as its blocks decode."""
+    found = load_file(made(store, imported(Fetched("gguf"))).files("model.safetensors")[0])
+    tensors = published()
+    for name, kind in (("embed_tokens", QUANTIZED["token_embd"]), ("down_proj", QUANTIZED["ffn_down"])):
+        for full in (n for n in tensors if name in n):
+            tensors[full] = dequantize(quantize(tensors[full], kind), kind).reshape(tensors[full].shape)
+            assert not np.array_equal(tensors[full], published()[full]), "the test quantizes nothing"
+    expected = from_hf(tensors, MODEL)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_tokenizer_comes_along_and_reads_no_special_token_out_of_text(store: Store) -> None:
+    model = made(store, imported(Fetched("gguf")))
+    node = Node(("tokenizer", "m"), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": imported(Fetched("gguf"))})
+    tokenizer = build(store, node).artifact
+    assert tokenizer.manifest.extra["tokenizer"] == {"vocab_size": len(TOKENS), "eos": 0}
+    assert tokenizer.files("chat_template.jinja")[0].read_text() == TEMPLATE
+    opened = Tokenizer.from_file(str(tokenizer.files("tokenizer.json")[0]))
+    assert opened.encode("abc12").tokens == ["abc", "1", "2"]
+    assert opened.encode(f"a{TURN}").ids[-1] == 1
+    assert AddedToken(TURN, special=True, normalized=False) in opened.get_added_tokens_decoder().values()
+    assert load_scorer(model).vocab_size == len(TOKENS)
+
+
+def test_scores_do_not_depend_on_the_form(store: Store) -> None:
+    """Both forms, where neither quantizes what the other keeps: the folder is given GGUF's decoded numbers."""
+    sequence = np.array([0, 5, 7, 9, 2, 40])
+    scores = [load_scorer(made(store, imported(Fetched(form)))).token_nll([sequence])[0] for form in ("gguf", "safetensors")]
+    assert np.abs(scores[0] - scores[1]).max() < 0.5, "quantization alone moves a score so far: other weights, or order"
+    assert not np.array_equal(*scores)
+
+
+def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> None:
+    with pytest.raises(ValueError, match=r"document_end '<eos>' is not a token"):
+        made(store, imported(Fetched("gguf"), document_end="<eos>"))
+    with pytest.raises(ValueError, match=r"max_seq_len 64 is longer than the model's own 32"):
+        made(store, imported(Fetched("gguf"), max_seq_len=64))
+
+
+def run_from(fetched: Fetched, **changes: object) -> tuple[RunSpec, Node]:
+    start = WarmStart(**changes)  # pyrefly: ignore
+    return RunSpec(
+        name="continued", model=MODEL, optimizer=AdamWConfig(), seed=0, batch_size=2, seq_len=16, num_steps=3,
+        save_every_steps=3,
+        schedule=WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=1, decay_frac=0.5), start=start,
+    ), imported(fetched)  # fmt: skip
+
+
+def write_text(out: Writer, config: Fetched) -> None:
+    tokens = np.random.default_rng(0).integers(2, len(TOKENS), 400)
+    shard = write_token_shard(out.folder, "s", [("0" * 32, tokens)], "uint16")
+    out.extra["tokens"] = tokens_extra("text", "uint16", len(TOKENS), "tok", None, None, [shard])
+
+
+def trained(store: Store, run: RunSpec, start: Node) -> Artifact:
+    cache = Node(("cache",), None, Stage("tests.tokens", "1", write_text), Fetched("gguf"))
+    mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
+    build(store, cache), build(store, mixture), made(store, start)
+    inputs = {"mixture": mixture, "start": start}
+    node = Node(("runs", run.name, "checkpoint"), step_partition(run.num_steps), CHECKPOINT, CheckpointConfig(run, 3), inputs)
+    return train(Job(store, spec_of(store, node), {name: resolve(store, each) for name, each in inputs.items()}, "code", ""))
+
+
+def test_a_run_starts_from_it_and_its_history_ends_there(store: Store) -> None:
+    checkpoint = trained(store, *run_from(Fetched("gguf")))
+    assert [leg.num_steps for leg in training_legs(checkpoint)] == [3], "a published model has no leg of training here"
+    origin = imported_start(checkpoint)
+    assert origin is not None
+    assert origin.name == "models/m"
+    before, after = (load_file(each.files("model.safetensors")[0]) for each in (origin, checkpoint))
+    assert before.keys() == after.keys()
+    moved = {name: np.abs(before[name] - after[name]).max() for name in before}
+    assert all(0 < change < 0.01 for change in moved.values()), moved
+
+
+def test_a_field_that_no_array_shows_must_be_the_same_or_declared(store: Store) -> None:
+    other = Fetched("safetensors", rope_theta=20_000.0)
+    with pytest.raises(ValueError, match=r"model.rope_theta is 5000.0, in models/m it is 20000.0; .* run.start.changed_fields"):
+        trained(store, *run_from(other))
+    assert trained(store, *run_from(other, changed_fields=("rope_theta",))).manifest.extra["checkpoint"]["step"] == 3

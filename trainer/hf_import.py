@@ -1,0 +1,123 @@
+"""The stage `trainer.hf_import`: a published model as a checkpoint of ours, to serve, to evaluate, or to start a run from.
+
+It reads what a raw artifact fetched: a Hugging Face folder (safetensors, `config.json`, `tokenizer.json`), or one GGUF file.
+The result has no mixture behind it: what the model read before is not known here, and its manifest says so.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+from lineage.config import to_jsonable
+from lineage.stage import Stage
+from lineage.store import Artifact, Writer
+from trainer.config import LlamaConfig
+from trainer.gguf import read_gguf
+from trainer.hf import architecture, from_hf, from_hf_config
+from trainer.stage import FORMAT, MODEL_FILE
+
+TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+
+
+@dataclass(frozen=True)
+class HfImportConfig:
+    """Which token ends a document in the model's training data, and the context to use of the one it was made for."""
+
+    document_end: str
+    max_seq_len: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_seq_len is not None and self.max_seq_len < 2:
+            raise ValueError(f"hf import: max_seq_len is {self.max_seq_len}; it must be at least 2, or None")
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A model in Hugging Face's form."""
+
+    form: str
+    tensors: Mapping[str, np.ndarray]
+    config: Mapping[str, Any]
+    tokenizer: Tokenizer
+    tokenizer_config: Mapping[str, Any]
+    template: str | None
+
+
+def import_hf(out: Writer, config: HfImportConfig, raw: Artifact) -> None:
+    """Write `model.safetensors`, `model.json`, and the tokenizer with its config and chat template.
+
+    Raises: ValueError for a model that ours does not compute, files that are missing, or a document end that is no token.
+    """
+    found = _read(raw)
+    stated = from_hf_config(found.config)
+    model = stated if config.max_seq_len is None else _shortened(stated, config.max_seq_len, raw.name)
+    arrays = from_hf(found.tensors, model)
+    end = found.tokenizer.token_to_id(config.document_end)
+    if end is None:
+        raise ValueError(f"{raw.name}: document_end {config.document_end!r} is not a token; name one of its special tokens")
+    if found.tokenizer.get_vocab_size() > model.vocab_size:
+        raise ValueError(
+            f"{raw.name}: {found.tokenizer.get_vocab_size()} tokens do not fit the model's {model.vocab_size} rows"
+        )
+    save_file(arrays, out.folder / "model.safetensors")
+    _write_json(out.folder / MODEL_FILE, to_jsonable(model))
+    (out.folder / TOKENIZER_FILE).write_text(found.tokenizer.to_str())
+    _write_json(out.folder / CONFIG_FILE, found.tokenizer_config)
+    if found.template is not None:
+        (out.folder / TEMPLATE_FILE).write_text(found.template)
+    out.extra["checkpoint"] = {
+        "format": FORMAT,
+        "step": 0,
+        "tokens_seen": 0,
+        "vocab_size": model.vocab_size,
+        "parameters": model.num_parameters,
+        "imported": {"from": raw.name, "form": found.form, "architecture": architecture(model)},
+    }
+    out.extra["tokenizer"] = {"vocab_size": found.tokenizer.get_vocab_size(), "eos": end}
+    out.record(bytes_out=sum(array.nbytes for array in arrays.values()))
+
+
+HF_IMPORT = Stage("trainer.hf_import", "1", import_hf)
+
+
+def _read(raw: Artifact) -> _Found:
+    """The model of a raw artifact. Raises ValueError where it holds neither form, or several."""
+    paths = {path.name: path for path in raw.files()}
+    ggufs = [path for name, path in sorted(paths.items()) if name.endswith(".gguf")]
+    if len(ggufs) == 1:
+        model = read_gguf(ggufs[0])
+        form = "gguf " + ", ".join(f"{count} {kind}" for kind, count in model.quantization.items())
+        settings = dict(model.tokenizer_config)
+        return _Found(form, model.tensors, model.config, model.tokenizer, settings, settings.pop("chat_template", None))
+    weights = [path for name, path in sorted(paths.items()) if name.endswith(".safetensors")]
+    missing = [name for name in ("config.json", TOKENIZER_FILE) if name not in paths]
+    if ggufs or not weights or missing:
+        raise ValueError(
+            f"{raw.name} holds {', '.join(sorted(paths))}; a model is one .gguf file, or .safetensors with config.json and "
+            f"{TOKENIZER_FILE}"
+        )
+    tensors = {name: tensor for path in weights for name, tensor in load_file(path).items()}
+    settings = _json(paths.get(CONFIG_FILE))
+    template = paths[TEMPLATE_FILE].read_text() if TEMPLATE_FILE in paths else settings.get("chat_template")
+    tokenizer = Tokenizer.from_file(str(paths[TOKENIZER_FILE]))
+    return _Found("safetensors", tensors, _json(paths["config.json"]), tokenizer, settings, template)
+
+
+def _shortened(stated: LlamaConfig, max_seq_len: int, where: str) -> LlamaConfig:
+    if max_seq_len > stated.max_seq_len:
+        raise ValueError(f"{where}: max_seq_len {max_seq_len} is longer than the model's own {stated.max_seq_len}")
+    return replace(stated, max_seq_len=max_seq_len)
+
+
+def _json(path: Path | None) -> dict[str, Any]:
+    return {} if path is None else json.loads(path.read_text())
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
