@@ -38,9 +38,11 @@ check: setup ## Format, lint, types, lock file, import directions, definitions, 
 format: setup ## Format and sort imports
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-lock: setup ## Resolve pyproject.toml again into requirements.lock
+lock: setup ## Resolve pyproject.toml again into requirements.lock, and the image's deploy/requirements.lock
 	@.venv/bin/uv lock --quiet --python $(PY)
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project -o requirements.lock > /dev/null
+	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
+		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
 
 clean: ## Delete the environment; artifacts under .marin stay
 	@rm -rf .venv
