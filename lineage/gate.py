@@ -20,7 +20,7 @@ from lineage.waivers import recorded_waivers
 log = logging.getLogger(__name__)
 
 type Problem = Literal[
-    "missing", "stale", "edited", "moved", "swapped", "incomplete", "failed", "quarantined", "unaudited"
+    "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited"
 ]  # fmt: skip
 
 MENDS: Mapping[Problem, str] = {
@@ -29,7 +29,8 @@ MENDS: Mapping[Problem, str] = {
     "edited": "delete {address} and {materialize}",
     "moved": "put the folder back, or delete {address} and {materialize}",
     "swapped": "materialize what was made from it again",
-    "incomplete": "copy the missing files, or delete {address} and {materialize}",
+    "damaged": "copy the missing files, or delete {address} and {materialize}",
+    "incomplete": "mend the cause and {materialize} (only missing shards run), or record a waiver (`./marin waive --help`)",
     "failed": "mend the cause and {materialize}, or record a waiver (`./marin waive --help`)",
     "quarantined": "`./marin quarantine {address} --lift --why ...`, or record a waiver (`./marin waive --help`)",
     "unaudited": "make it with a contamination stage among its inputs, or record a waiver (`./marin waive --help`)",
@@ -123,12 +124,20 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: Needs) -> list[Findin
         if ref.address not in manifests:
             manifests[ref.address], ref_of[ref.address] = manifest, ref
             findings += _absent_files(store, manifest, ref) + _standing_verdicts(store, ref)
+            if manifest.omitted:
+                findings.append(Finding("incomplete", ref, lacking(manifest)))
             pending += manifest.spec.inputs
     return findings + [
         Finding("unaudited", ref_of[address], f"made by {manifest.spec.stage} with no {needs[manifest.spec.stage]} above it")
         for address, manifest in manifests.items()
         if manifest.spec.stage in needs and needs[manifest.spec.stage] not in _stages_above(address, manifests)
     ]
+
+
+def lacking(manifest: Manifest) -> str:
+    """What an artifact does without, by a waiver that it was made with."""
+    named = ", ".join(f"{name} ({error})" for name, error in manifest.omitted.items())
+    return f"made without {len(manifest.omitted)} of its shards: {named}"
 
 
 def _sound_manifest(store: Store, ref: InputRef) -> Manifest | Finding:
@@ -151,7 +160,7 @@ def _absent_files(store: Store, manifest: Manifest, ref: InputRef) -> list[Findi
     first = wrong[0]
     found = sizes.get(first.path)
     state = "is not there" if found is None else f"has {found} bytes, its manifest says {first.bytes}"
-    return [Finding("incomplete", ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")]
+    return [Finding("damaged", ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")]
 
 
 def _standing_verdicts(store: Store, ref: InputRef) -> list[Finding]:

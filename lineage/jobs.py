@@ -18,6 +18,7 @@ from typing import Any
 
 from lineage.gate import admit, today
 from lineage.measure import Meter
+from lineage.shards import ShardLimits
 from lineage.spec import ArtifactSpec, InputRef
 from lineage.stage import Needs
 from lineage.store import Artifact, Store, Writer
@@ -92,14 +93,15 @@ class Job:
     gate: Needs | None = None
     """What its stage's gate asks for; None where no gate stands."""
     waivers: tuple[Mapping[str, Any], ...] = ()
-    """What the gate took when the job was read."""
+    """What the gate took when the job was read; what inputs without a shard took, where no gate stands."""
     packages: tuple[str, ...] = ()
     """Distributions that its stage's code imports: the process records which versions it had."""
 
     @contextmanager
-    def writing(self, spec: ArtifactSpec, meter: Meter) -> Iterator[Writer]:
+    def writing(self, spec: ArtifactSpec, meter: Meter | None = None, replacing: Artifact | None = None) -> Iterator[Writer]:
         """Write an artifact of this job (its own, or an earlier checkpoint of the same run)."""
-        with self.store.writing(spec, self.code_fingerprint, self.run_id, meter, self.waivers, self.packages) as out:
+        code = self.code_fingerprint
+        with self.store.writing(spec, code, self.run_id, meter, self.waivers, self.packages, replacing) as out:
             yield out
 
 
@@ -118,6 +120,7 @@ def write_job(job: Job, path: Path) -> None:
         "code_fingerprint": job.code_fingerprint,
         "run_id": job.run_id,
         "gate": job.gate,
+        "waivers": list(job.waivers),
         "packages": list(job.packages),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +135,8 @@ def read_job(path: Path) -> Job:
     record = json.loads(path.read_text())
     if record["job"] != 1:
         raise ValueError(f"{path}: job format {record['job']} is not known; this checkout reads format 1")
-    store = Store(**record["store"])
+    limits = ShardLimits(**record["store"].pop("limits", {}))
+    store = Store(**record["store"], limits=limits)
     refs = tuple(InputRef.from_record(ref) for ref in record["inputs"])
     spec = ArtifactSpec(
         key=tuple(record["key"]),
@@ -154,7 +158,9 @@ def read_job(path: Path) -> Job:
             groups[group] = (*groups[group], artifact)
         else:
             inputs[ref.name] = artifact
-    waivers = () if record["gate"] is None else tuple(admit(store, spec.name, refs, record["gate"], today()))
+    waivers = record.get("waivers", ())
+    if record["gate"] is not None:
+        waivers = admit(store, spec.name, refs, record["gate"], today())
     return Job(
         store,
         spec,
@@ -162,14 +168,19 @@ def read_job(path: Path) -> Job:
         record["code_fingerprint"],
         record["run_id"],
         record["gate"],
-        waivers,
+        tuple(waivers),
         tuple(record.get("packages", ())),
     )
 
 
+def job_folder(job: Job) -> Path:
+    """Where the job file and the log of a job lie."""
+    return job.store.scratch / "jobs" / job.spec.version
+
+
 def launch_of(module: str, job: Job, hardware: tuple[str, ...] = ()) -> Launch:
     """Write a job's file below the store's scratch folder; what a launcher is told of it."""
-    folder = job.store.scratch / "jobs" / job.spec.version
+    folder = job_folder(job)
     write_job(job, folder / "job.json")
     return Launch(
         module, folder / "job.json", folder / "log.txt", job.spec.name, job.spec.version, job.code_fingerprint, hardware

@@ -64,6 +64,9 @@ class Manifest:
     facts: tuple[str, ...] = ()
     """Keys of `extra` that later stages read as they read files: they count in the data version (since 2026-11-21)."""
 
+    omitted: Mapping[str, str] = field(default_factory=dict)
+    """Shards that a waiver let it do without, by name, and why each failed (since 2026-11-21)."""
+
 
 class UnsoundManifestError(ValueError):
     """A manifest that does not say what was committed: `edited`, or `moved` from another folder."""
@@ -105,6 +108,8 @@ def to_json(manifest: Manifest) -> str:
         record["shards"] = {name: asdict(shard) for name, shard in manifest.shards.items()}
     if manifest.facts:
         record["facts"] = list(manifest.facts)
+    if manifest.omitted:
+        record["omitted"] = manifest.omitted
     record["seal"] = identity_digest(json.loads(json.dumps(record)))  # of what a reader will have
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -146,6 +151,7 @@ def from_json(text: str, where: str) -> Manifest:
             name: ShardRecord(tuple(shard["files"]), shard["statistics"]) for name, shard in record.get("shards", {}).items()
         },
         facts=tuple(record.get("facts", ())),
+        omitted=record.get("omitted", {}),
     )
 
 

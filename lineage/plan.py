@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from lineage.config import to_jsonable
 from lineage.evidence import Drift, drift_of
 from lineage.fingerprint import stage_code
-from lineage.gate import Finding, GateError, admit, today
+from lineage.gate import Finding, GateError, admit, today, waived
+from lineage.incomplete import Incomplete, incomplete_inputs, read_incomplete
 from lineage.jobs import Inputs, Job, Launched, Launcher, run_job, run_subprocess
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.stage import Stage
+from lineage.stage_run import run_here
 from lineage.store import Artifact, Store
 
 log = logging.getLogger(__name__)
@@ -72,13 +74,15 @@ class Built:
 
 
 class MissingArtifactError(LookupError):
-    """A node has no artifact of its current identity in the store."""
+    """A node has no artifact of its current identity in the store; `incomplete` is what an attempt to make it left."""
 
-    def __init__(self, node: Node, store: Store):
+    def __init__(self, node: Node, store: Store, incomplete: Incomplete | None = None):
         older = store.latest(node.key, node.partition)
         why = "was never materialized" if older is None else f"is stale (there is one of {older.manifest.created})"
+        if incomplete is not None:
+            why = f"is incomplete ({incomplete})"
         super().__init__(f"{node.name} {why} in {store.root}: materialize it first")
-        self.node = node
+        self.node, self.incomplete = node, incomplete
 
 
 def spec_of(store: Store, node: Node) -> ArtifactSpec:
@@ -104,7 +108,7 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
     """Make a node's artifact from inputs that exist, or find it made already.
 
     Raises: MissingArtifactError naming the first input that does not exist; GateError, of a gated stage, naming every ancestor
-    that is not fit to build on.
+    that is not fit to build on, and of any stage, naming inputs made without some of their shards; IncompleteError.
     """
     if node.stage.gate is not None:
         _refuse_unresolved(store, node)
@@ -112,25 +116,30 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
     spec = _spec(node, inputs)
     code = stage_code(node.stage.module)
     found = store.find(spec)
-    if found is not None:
+    if found is not None and not found.manifest.omitted:
         built = Built(found, reused=True, drift=drift_of(found, code))
         log.info("%s: reused, made %s%s", node.name, found.manifest.created, _told(built))
         return built
-    waivers = [] if node.stage.gate is None else admit(store, spec.name, spec.inputs, node.stage.gate, today())
+    if node.stage.gate is not None:
+        waivers = admit(store, spec.name, spec.inputs, node.stage.gate, today())
+    else:
+        waivers = waived(store, spec.name, incomplete_inputs(_flat(inputs)), today())
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
+    job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, tuple(waivers), tuple(code.packages))
     launched = None
     if node.stage.job is None:
-        assert node.stage.run is not None  # a stage has exactly one of the two
-        with store.writing(spec, code.fingerprint, run_id, waivers=waivers, packages=code.packages) as out:
-            node.stage.run(out, node.config, **inputs)
-        made = out.artifact
+        made = run_here(node.stage, node.config, job, found)
     else:
-        job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, packages=tuple(code.packages))
         ran = run_job(node.stage.job, job, launcher or run_subprocess, node.hardware)
         made, launched = ran.artifact, ran.launched
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
     return Built(made, reused=False, launched=launched)
+
+
+def _flat(inputs: Inputs) -> Iterator[Artifact]:
+    for value in inputs.values():
+        yield from value if isinstance(value, tuple) else (value,)
 
 
 def _told(built: Built) -> str:
@@ -170,7 +179,8 @@ def _refuse_unresolved(store: Store, node: Node) -> None:
             unresolved.add(place)
             older = store.latest(*place)
             ref = InputRef("", *place, "" if older is None else older.data_version, partition_address(*place))
-            findings.append(Finding("missing" if older is None else "stale", ref, str(error)))
+            problem = "incomplete" if error.incomplete is not None else "missing" if older is None else "stale"
+            findings.append(Finding(problem, ref, str(error)))
     if findings:
         raise GateError(node.name, findings)
 
@@ -178,9 +188,10 @@ def _refuse_unresolved(store: Store, node: Node) -> None:
 def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
     place = (node.key, node.partition)
     if place not in memo:
-        found = store.find(_spec(node, _resolved_inputs(store, node, memo)))
+        spec = _spec(node, _resolved_inputs(store, node, memo))
+        found = store.find(spec)
         if found is None:
-            raise MissingArtifactError(node, store)
+            raise MissingArtifactError(node, store, read_incomplete(store, spec.address))
         memo[place] = found
     return memo[place]
 

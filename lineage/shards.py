@@ -3,26 +3,59 @@
 A shard is a function that fills a private folder and returns statistics. When it returns, its files move into the
 artifact's working folder and a small manifest is written last; on the next attempt finished shards are reused and said so.
 Files of different shards must have different names, so results cannot depend on order or on the number of workers.
+
+A shard that fails is tried again where that may help, and told as a failure otherwise; the others go on
+(docs/design/incomplete.md).
 """
 
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lineage.failures import DiskFullError, ShardFailure, failure_of, kind_of
 from lineage.progress import track
+from lineage.workers import Call, Death, peak_rss_bytes, run_calls
 
 log = logging.getLogger(__name__)
 
 SHARD_FOLDER = ".shards"
+PARTIAL_SUFFIX = ".partial"
 type ShardFunction = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ShardLimits:
+    """How shards are run, never what they write: no part of any identity."""
+
+    attempts: int = 2
+    """Tries of a shard whose failure may pass (a connection, a killed worker); others are tried once."""
+    max_failures: int = 10
+    """After so many failed shards the stage starts no more: that is no poisoned shard, that is the stage or its input."""
+    memory_bytes: int | None = None
+    """Data that one worker process may hold; with it even a lone shard runs in a worker. None: what the machine has."""
+    memory_bytes_of: Mapping[str, int] = field(default_factory=dict)
+    """The same for single stages, by their names."""
+
+    def __post_init__(self) -> None:
+        for name in ("attempts", "max_failures"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"shard limit {name} is {getattr(self, name)}; it must be at least 1")
+        for name, value in {"memory_bytes": self.memory_bytes, **self.memory_bytes_of}.items():
+            if value is not None and value < 64 << 20:
+                raise ValueError(f"shard limit {name} is {value} bytes; a Python worker needs 64 MiB before it does anything")
+
+    def of_stage(self, stage: str) -> "ShardLimits":
+        """The limits as they are for one stage."""
+        return replace(self, memory_bytes=self.memory_bytes_of.get(stage, self.memory_bytes), memory_bytes_of={})
+
+
+DEFAULT_LIMITS = ShardLimits()
 
 
 @dataclass(frozen=True)
@@ -43,12 +76,48 @@ class ShardFolder:
         return record["statistics"] if whole else None
 
     def run(self, name: str, function: ShardFunction, arguments: tuple[object, ...]) -> Mapping[str, Any]:
-        """Run one shard in a private folder and commit what it wrote."""
-        private = self.root / SHARD_FOLDER / f"{name}.partial"
-        if private.exists():
-            shutil.rmtree(private)
+        """Run one shard in a private folder and commit what it wrote. A shard that raises leaves nothing.
+
+        Raises: DiskFullError where there was no room; what the function raises.
+        """
+        private = self.root / SHARD_FOLDER / f"{name}.{uuid.uuid4().hex[:8]}{PARTIAL_SUFFIX}"
         private.mkdir(parents=True)
-        statistics = function(private, *arguments)
+        try:
+            statistics = function(private, *arguments)
+            self._write_record(name, self._take(private), statistics)
+        except Exception as error:
+            if kind_of(error) == "disk":
+                raise disk_full(error, f"shard {name}", private) from error
+            raise
+        finally:
+            shutil.rmtree(private, ignore_errors=True)  # it holds room that another attempt may need
+        return statistics
+
+    def adopt(
+        self,
+        name: str,
+        files: Mapping[str, Path],
+        statistics: Mapping[str, Any],
+        place: Callable[[Path, Path], object] = shutil.copyfile,
+    ) -> None:
+        """Take a shard as finished whose files are copied from elsewhere: name below the folder -> file."""
+        for relative, path in files.items():
+            (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
+            place(path, self.root / relative)
+        self._write_record(name, {relative: path.stat().st_size for relative, path in files.items()}, statistics)
+
+    def records(self, names: Iterable[str]) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
+        """Files and statistics of finished shards, by name. Raises: ValueError naming a file that two of them wrote."""
+        found = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
+        owners: dict[str, str] = {}
+        for name, record in found.items():
+            for path in record["files"]:
+                if owners.setdefault(path, name) != name:
+                    raise ValueError(f"shards {owners[path]} and {name} both wrote {path}; what it holds would depend on order")
+        return {name: (sorted(record["files"]), record["statistics"]) for name, record in found.items()}
+
+    def _take(self, private: Path) -> dict[str, int]:
+        """Move a shard's files to their places; path -> size."""
         files = {}
         for path in sorted(p for p in private.rglob("*") if p.is_file()):
             relative = path.relative_to(private).as_posix()
@@ -56,21 +125,7 @@ class ShardFolder:
             sync_file(path)
             (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
             path.replace(self.root / relative)
-        shutil.rmtree(private)
-        self._write_record(name, files, statistics)
-        return statistics
-
-    def adopt(self, name: str, files: Mapping[str, Path], statistics: Mapping[str, Any]) -> None:
-        """Take a shard as finished whose files are copied from elsewhere: name below the folder -> file."""
-        for relative, path in files.items():
-            (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, self.root / relative)
-        self._write_record(name, {relative: path.stat().st_size for relative, path in files.items()}, statistics)
-
-    def records(self, names: Iterable[str]) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
-        """Files and statistics of finished shards, by name."""
-        found = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
-        return {name: (sorted(record["files"]), record["statistics"]) for name, record in found.items()}
+        return files
 
     def _write_record(self, name: str, files: Mapping[str, int], statistics: Mapping[str, Any]) -> None:
         self._record(name).parent.mkdir(parents=True, exist_ok=True)
@@ -83,51 +138,106 @@ class ShardFolder:
         return self.root / SHARD_FOLDER / f"{name}.json"
 
 
-def map_shards(
-    folder: ShardFolder, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], *, workers: int, title: str
-) -> dict[str, Mapping[str, Any]]:
-    """Run `function(private_folder, *tasks[name])` for every unfinished shard; statistics by shard name, in name order.
+@dataclass(frozen=True)
+class ShardsRun:
+    """What came of some shards: statistics of those that are finished and failures of the others, each in name order."""
 
-    `function` is a module-level function when `workers` > 1 (it crosses a process border). An exception in one shard ends
-    the stage after the shards already running; those that finished stay finished.
-    """
-    results = {name: statistics for name in tasks if (statistics := folder.finished(name)) is not None}
-    if results:
-        log.info("%s: %d of %d shards were finished earlier and are reused", title, len(results), len(tasks))
-    pending = [name for name in sorted(tasks) if name not in results]
-    for name, statistics in _results(folder, function, tasks, pending, workers, title):
-        results[name] = statistics
-    return {name: results[name] for name in sorted(results)}
+    finished: Mapping[str, Mapping[str, Any]]
+    failures: tuple[ShardFailure, ...]
 
 
-def _results(
+def run_shards(
     folder: ShardFolder,
     function: ShardFunction,
     tasks: Mapping[str, tuple[object, ...]],
-    pending: list[str],
+    *,
     workers: int,
     title: str,
-) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    if workers <= 1 or len(pending) <= 1:
-        for name in track(pending, title, len(pending)):
-            yield name, folder.run(name, function, tasks[name])
+    limits: ShardLimits = DEFAULT_LIMITS,
+) -> ShardsRun:
+    """Run `function(private_folder, *tasks[name])` for every unfinished shard.
+
+    `function` is a module-level function when `workers` > 1 (it crosses a process border). Shards that fail are failures in
+    the result, and the others go on. Raises: DiskFullError.
+    """
+    finished = {name: statistics for name in tasks if (statistics := folder.finished(name)) is not None}
+    if finished:
+        log.info("%s: %d of %d shards were finished earlier and are reused", title, len(finished), len(tasks))
+    failures: dict[str, ShardFailure] = {}
+    todo = [name for name in sorted(tasks) if name not in finished]
+    for attempt in range(1, limits.attempts + 1):
+        alone = any(failures[name].kind == "memory" for name in todo if name in failures)
+        if failures:
+            log.warning("%s: %d failed shards are tried again%s", title, len(todo), ", one at a time" if alone else "")
+        for name, outcome in _attempts(folder, function, tasks, todo, 1 if alone else workers, title, limits):
+            if isinstance(outcome, ShardFailure):
+                failures[name] = replace(outcome, attempts=attempt)
+                log.warning("%s: shard %s failed (%s): %s", title, name, outcome.kind, outcome.error)
+                if outcome.kind == "disk":
+                    raise DiskFullError(outcome.error)
+                if len(failures) >= limits.max_failures:
+                    break
+            else:
+                finished[name] = outcome
+                failures.pop(name, None)
+        todo = [name for name in sorted(failures) if failures[name].kind != "permanent"]
+        if not todo or len(failures) >= limits.max_failures:
+            break
+    return ShardsRun({name: finished[name] for name in sorted(finished)}, tuple(failures[name] for name in sorted(failures)))
+
+
+def _attempts(
+    folder: ShardFolder,
+    function: ShardFunction,
+    tasks: Mapping[str, tuple[object, ...]],
+    names: Collection[str],
+    workers: int,
+    title: str,
+    limits: ShardLimits,
+) -> Iterator[tuple[str, Mapping[str, Any] | ShardFailure]]:
+    """Every shard once, as they end: in this process where nothing is gained by another one."""
+    if limits.memory_bytes is None and (workers <= 1 or len(names) <= 1):
+        for name in track(names, title, len(names)):
+            yield name, _attempt(folder, name, function, tasks[name])
         return
-    others = active_children()
-    with ProcessPoolExecutor(min(workers, len(pending)), mp_context=get_context("forkserver")) as pool:
-        futures = {pool.submit(folder.run, name, function, tasks[name]): name for name in pending}
-        pool_workers = [process for process in active_children() if process not in others]
-        try:
-            for future in track(as_completed(futures), title, len(futures)):
-                yield futures[future], future.result()
-        except BrokenProcessPool:
-            # The pool has sent SIGTERM and waits for its workers' end. Workers of a background job ignore it: the job ignores
-            # SIGINT, and Dagster (1.13, _utils/interrupts.py) gives SIGTERM the same handler. Without this the stage hangs.
-            for process in pool_workers:
-                process.kill()
-            raise
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    calls: dict[str, Call] = {name: (_attempt, (folder, name, function, tasks[name])) for name in names}
+    for name, answer in track(run_calls(calls, min(workers, len(names)), limits.memory_bytes), title, len(names)):
+        if isinstance(answer, Death):
+            answer = _dead(name, answer, tasks[name])
+        assert isinstance(answer, Mapping | ShardFailure)  # what _attempt returns
+        yield name, answer
+
+
+def _attempt(
+    folder: ShardFolder, name: str, function: ShardFunction, arguments: tuple[object, ...]
+) -> Mapping[str, Any] | ShardFailure:
+    """Run a shard where this is called; what it raises becomes a failure."""
+    try:
+        return folder.run(name, function, arguments)
+    except Exception as error:
+        return failure_of(name, error, arguments, peak_rss_bytes(os.getpid()))
+
+
+def _dead(name: str, death: Death, arguments: tuple[object, ...]) -> ShardFailure:
+    lost = RuntimeError(str(death))
+    return replace(
+        failure_of(name, lost, arguments, death.peak_rss_bytes),
+        kind="memory" if death.by_memory else "killed",
+        error=str(death),
+        traceback="the worker left none",
+    )
+
+
+def disk_full(error: Exception, what: str, where: Path) -> DiskFullError:
+    """Says how much had been written and what is free, as far as the system tells; one that says so already is kept."""
+    if isinstance(error, DiskFullError):
+        return error
+    written = sum(path.stat().st_size for path in where.rglob("*") if path.is_file()) if where.exists() else 0
+    free = shutil.disk_usage(next(folder for folder in (where, *where.parents) if folder.exists())).free
+    return DiskFullError(
+        f"no room for {what} below {where} ({error}): it had written {written:,} bytes and needs more, {free:,} bytes are free "
+        "there; make room and materialize again, finished shards are kept"
+    )
 
 
 def sync_file(path: Path) -> None:

@@ -57,7 +57,7 @@ class Files(Protocol):
         """
 
     def publish(self, folder: Path, name: str) -> None:
-        """Move a finished local folder to `name`, which must not exist."""
+        """Put a finished local folder at `name`, which must not exist: a root on the same machine moves it, others copy."""
 
     def download(self, names: Mapping[str, Path]) -> None:
         """Copy files to paths whose folders exist. Raises: FileNotFoundError."""
@@ -114,7 +114,7 @@ class Storage:
         self.files.replace(address, data)
 
     def publish(self, folder: Path, address: str) -> None:
-        """Move a finished local folder to `address`, which must not exist."""
+        """Put a finished local folder at `address`, which must not exist: moved on a local root, copied to any other."""
         self.files.publish(folder, address)
 
     def fetch(self, address: str, names: Sequence[str], target: Path) -> None:

@@ -3,7 +3,6 @@
 Exclusive creation is fsspec's `mode="create"`; there is no way to compare and swap, so leases are refused here.
 """
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,6 @@ class UrlFiles:
         filesystem, path = self._at(name)
         for file in sorted(p for p in folder.rglob("*") if p.is_file()):
             filesystem.put_file(str(file), f"{path}/{file.relative_to(folder).as_posix()}")
-        shutil.rmtree(folder)
 
     def download(self, names: Mapping[str, Path]) -> None:
         for name, target in names.items():

@@ -9,7 +9,6 @@ Content is checked on the way in and out by CRC32C (research/cluster.md, section
 import contextlib
 import logging
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -111,7 +110,6 @@ class BucketFiles:
     def publish(self, folder: Path, name: str) -> None:
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         _at_once(partial(self._upload, path, f"{name}/{path.relative_to(folder).as_posix()}") for path in files)
-        shutil.rmtree(folder)
 
     def download(self, names: Mapping[str, Path]) -> None:
         _at_once(partial(self._download, name, path) for name, path in names.items())

@@ -26,10 +26,22 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from lineage.digests import file_digest, identity_digest
+from lineage.failures import IncompleteError, kind_of
 from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, ShardRecord, content_version, from_json, to_json
 from lineage.measure import Meter, measuring
 from lineage.packages import RECORDED, installed_versions
-from lineage.shards import SHARD_FOLDER, ShardFolder, ShardFunction, map_shards, sync_file
+from lineage.shards import (
+    DEFAULT_LIMITS,
+    PARTIAL_SUFFIX,
+    SHARD_FOLDER,
+    ShardFolder,
+    ShardFunction,
+    ShardLimits,
+    disk_full,
+    run_shards,
+    sync_file,
+)
+from lineage.shared_shards import SharedShards
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.storage import Storage
 
@@ -38,6 +50,8 @@ log = logging.getLogger(__name__)
 WORK_FOLDER = ".work"
 SCRATCH_FOLDER = ".scratch"
 """Below a writer's folder: intermediate files that shards may leave for a later step; gone at the commit."""
+WORKING_FOLDERS = (SHARD_FOLDER, SCRATCH_FOLDER)
+PUBLISHED_NOTE = "published"
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,20 @@ class Writer:
     shard_names: set[str] = field(default_factory=set)
     """Every shard that the stage has asked for so far."""
 
+    may_omit: Collection[str] = ()
+    """Shards that failed before and that a waiver lets the artifact do without."""
+
+    omitted: dict[str, str] = field(default_factory=dict)
+    """Shards that were left out, by that waiver, and the errors they ended with."""
+
+    waivers: list[Mapping[str, Any]] = field(default_factory=list)
+    """What allows it: in the manifest if shards were left out."""
+
+    shared: SharedShards | None = None
+    """Where other machines leave shards that they have finished (`lineage.shard_runner`)."""
+
+    adopted: bool = False
+
     committed: Artifact | None = None
 
     @property
@@ -134,13 +162,46 @@ class Writer:
         self.statistics.update(statistics)
 
     def map_shards(
-        self, function: ShardFunction, tasks: Mapping[str, tuple[object, ...]], workers: int | None = None
+        self,
+        function: ShardFunction,
+        tasks: Mapping[str, tuple[object, ...]],
+        workers: int | None = None,
+        *,
+        omittable: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
-        """Run shards that survive a kill (see `lineage.shards`); the store's worker count unless told."""
+        """Run shards that survive a kill (see `lineage.shards`), with the store's worker count unless told; their statistics.
+
+        `omittable`: the artifact means something without some of them (documents of a raw file that cannot be read), so a
+        waiver may let it do without; what comes back then lacks their names. Raises: IncompleteError naming what failed, when
+        every other shard is done.
+        """
         self.shard_names |= tasks.keys()
-        return map_shards(
-            ShardFolder(self.folder), function, tasks, workers=workers or self.store.workers, title=self.spec.name
+        limits = self.store.limits.of_stage(self.spec.stage)
+        folder = ShardFolder(self.folder)
+        self._take_shared(folder, tasks)
+        ran = run_shards(
+            folder,
+            function,
+            tasks,
+            workers=workers or self.store.workers,
+            title=self.spec.name,
+            limits=limits,
         )
+        missing = tasks.keys() - ran.finished.keys()
+        if missing and not (omittable and missing <= set(self.may_omit)):
+            raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(ran.finished))
+        self.omitted |= {failure.name: failure.error for failure in ran.failures}
+        return dict(ran.finished)
+
+    def _take_shared(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> None:
+        """Take over what runners on other machines have finished."""
+        if self.shared is None:
+            return
+        there = {name for name in self.shared.finished() & tasks.keys() if folder.finished(name) is None}
+        if there:
+            log.info("%s: %d of %d shards were finished by other runners", self.spec.name, len(there), len(tasks))
+            self.shared.fetch(there, folder, self.store.scratch)
+            self.adopted = True
 
 
 @dataclass(frozen=True)
@@ -151,6 +212,7 @@ class Store:
     workers: int = 1
     scratch_folder: str | None = None
     """Local folder for downloads, working copies and fetched remote data; `<root>/.work` on a local root."""
+    limits: ShardLimits = DEFAULT_LIMITS
 
     @property
     def storage(self) -> Storage:
@@ -200,6 +262,7 @@ class Store:
         meter: Meter | None = None,
         waivers: Sequence[Mapping[str, Any]] = (),
         packages: Collection[str] = (),
+        replacing: Artifact | None = None,
     ) -> Iterator[Writer]:
         """Write an artifact; its manifest appears on a clean exit, or nothing does.
 
@@ -207,16 +270,25 @@ class Store:
         launch gate took are kept in the manifest, and so are the installed versions of `packages`, the distributions that the
         stage's code imports.
 
-        When another writer commits the same identity first, its artifact wins and ours is discarded.
+        When another writer commits the same identity first, its artifact wins and ours is discarded. An artifact that
+        was made without some of its shards is the only one that may be replaced (`replacing`).
         """
         versions = installed_versions({*RECORDED, *packages})
-        code = identity_digest([code_fingerprint, {name: versions[name] for name in sorted(packages) if name in versions}])
-        with _working_folder(self.scratch, spec.version, code) as folder, measuring() as own_meter:
-            out = Writer(self, spec, folder)
-            yield out
-            if waivers:
-                out.extra["waivers"] = list(waivers)
-            out.committed = _commit(out, (meter or own_meter).use(), code_fingerprint, run_id, versions)
+        code = code_id(code_fingerprint, {name: versions[name] for name in packages if name in versions})
+        with _working_folder(self, spec, code) as folder, measuring() as own_meter:
+            out = Writer(self, spec, folder, shared=SharedShards(self.storage, spec.version, code))
+            try:
+                yield out
+                if taken := [*waivers, *(out.waivers if out.omitted else ())]:
+                    out.extra["waivers"] = taken
+                use = (meter or own_meter).use()
+                out.committed = _commit(out, use, code_fingerprint, run_id, versions, replacing)
+                if out.adopted and out.shared is not None:
+                    out.shared.delete()
+            except Exception as error:
+                if kind_of(error) == "disk":
+                    raise disk_full(error, spec.name, folder) from error
+                raise
 
     def delete(self, artifact: Artifact) -> None:
         """Delete an artifact: its manifest first, so that a half-deleted one does not exist."""
@@ -261,6 +333,19 @@ class Store:
                 pending += children.get(current.spec.address, [])
 
 
+def code_id(code_fingerprint: str, packages: Mapping[str, str]) -> str:
+    """Digest of the code that makes an artifact, packages included: shards of other code are not mixed in."""
+    return identity_digest([code_fingerprint, {name: packages[name] for name in sorted(packages)}])
+
+
+def adopt_shards(out: Writer, artifact: Artifact, besides: Collection[str] = ()) -> None:
+    """Take the shards that an artifact lists as finished, but for some: copies of what they wrote."""
+    folder = artifact.folder()
+    for name, shard in artifact.manifest.shards.items():
+        if name not in besides:
+            ShardFolder(out.folder).adopt(name, {path: folder / path for path in shard.files}, shard.statistics)
+
+
 def open_folder(folder: Path) -> Artifact:
     """The artifact whose manifest lies in a local folder. Raises: ValueError where there is none, or it was moved."""
     path = folder.resolve()
@@ -275,30 +360,32 @@ def open_folder(folder: Path) -> Artifact:
 
 
 @contextmanager
-def _working_folder(scratch: Path, version: str, code: str) -> Iterator[Path]:
+def _working_folder(store: Store, spec: ArtifactSpec, code: str) -> Iterator[Path]:
     """The folder an attempt works in: the one a killed attempt of the same code left, unless a living writer holds it."""
-    work = scratch / "writing"
+    work = store.scratch / "writing"
     work.mkdir(parents=True, exist_ok=True)
-    with _try_lock(work / f"{version}.lock") as held:
+    with try_lock(work / f"{spec.version}.lock") as held:
         if not held:
-            folder = work / f"{version}.{uuid.uuid4().hex[:8]}"
-            log.warning("another writer holds %s; working in %s, the first to finish wins", version, folder.name)
+            folder = work / f"{spec.version}.{uuid.uuid4().hex[:8]}"
+            log.warning("another writer holds %s; working in %s, the first to finish wins", spec.version, folder.name)
             folder.mkdir()
             try:
                 yield folder
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                for left in (folder, _spent(folder)):
+                    shutil.rmtree(left, ignore_errors=True)
             return
-        folder = work / version
+        folder = work / spec.version
+        _bring_back(store, spec, folder)
         _take_over(folder, code)
         yield folder  # an exception leaves the folder to the next attempt
         if folder.exists():  # not published: the other writer won
             shutil.rmtree(folder)
-        (work / f"{version}.lock").unlink(missing_ok=True)
+        (work / f"{spec.version}.lock").unlink(missing_ok=True)
 
 
 @contextmanager
-def _try_lock(path: Path) -> Iterator[bool]:
+def try_lock(path: Path) -> Iterator[bool]:
     """Hold an exclusive lock on a file for the block, or yield False. A lock on a file that was unlinked is no lock."""
     while True:
         with path.open("w") as lock:
@@ -319,6 +406,8 @@ def _take_over(folder: Path, code: str) -> None:
         shutil.rmtree(folder)
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(code)
+    for partial in note.parent.glob(f"*{PARTIAL_SUFFIX}"):
+        shutil.rmtree(partial)
     _drop_unsharded_leftovers(folder)
 
 
@@ -336,13 +425,18 @@ def _drop_unsharded_leftovers(folder: Path) -> None:
             path.rmdir()
 
 
-def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str, packages: Mapping[str, str]) -> Artifact:
+def _commit(
+    out: Writer,
+    use: ResourceUse,
+    code_fingerprint: str,
+    run_id: str,
+    packages: Mapping[str, str],
+    replacing: Artifact | None,
+) -> Artifact:
     store, spec, folder = out.store, out.spec, out.folder
     finished = ShardFolder(folder).records(out.shard_names)
-    for working in (SHARD_FOLDER, SCRATCH_FOLDER):
-        if (folder / working).exists():
-            shutil.rmtree(folder / working)
-    files = tuple(_entry(folder, path) for path in sorted(folder.rglob("*")) if path.is_file())
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = tuple(_entry(folder, path) for path in found if path.relative_to(folder).parts[0] not in WORKING_FOLDERS)
     names = {entry.path for entry in files}
     manifest = Manifest(
         spec=spec,
@@ -358,10 +452,14 @@ def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str, p
         packages=packages,
         shards={name: ShardRecord(tuple(f), s) for name, (f, s) in finished.items() if f and names.issuperset(f)},
         facts=tuple(sorted(out.facts)),
+        omitted=dict(sorted(out.omitted.items())),
     )
     data_address = f"{spec.address}/{manifest.data_folder}"
+    spent = _set_aside(folder, data_address)
     store.storage.publish(folder, data_address)
-    if store.storage.create(f"{spec.address}/{MANIFEST_NAME}", to_json(manifest)):
+    won = _create(store, manifest, replacing)
+    shutil.rmtree(spent)
+    if won:
         _delete_orphans(store, manifest)
         return Artifact(store, manifest)
     store.storage.delete(data_address)
@@ -370,6 +468,50 @@ def _commit(out: Writer, use: ResourceUse, code_fingerprint: str, run_id: str, p
         raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
     log.warning("%s: another writer committed first; its artifact is used", spec.name)
     return winner
+
+
+def _create(store: Store, manifest: Manifest, replacing: Artifact | None) -> bool:
+    """Write the manifest, unless there is one; only one that lacks shards gives way, to the attempt that knows it."""
+    where = f"{manifest.spec.address}/{MANIFEST_NAME}"
+    there = store.find(manifest.spec) if replacing is not None else None
+    if there is None or replacing is None or there.manifest.data_folder != replacing.manifest.data_folder:
+        return store.storage.create(where, to_json(manifest))
+    if not there.manifest.omitted:
+        raise ValueError(f"{there.name} is complete: it is immutable, delete it before it is made again")
+    store.storage.replace(where, to_json(manifest).encode())
+    return True
+
+
+def _spent(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.spent")
+
+
+def _set_aside(folder: Path, data_address: str) -> Path:
+    """Move shard records and scratch files out of what is published, to where `_bring_back` finds them after a kill."""
+    spent = _spent(folder)
+    spent.mkdir()
+    (spent / PUBLISHED_NOTE).write_text(data_address)
+    for working in WORKING_FOLDERS:
+        if (folder / working).exists():
+            (folder / working).rename(spent / working)
+    return spent
+
+
+def _bring_back(store: Store, spec: ArtifactSpec, folder: Path) -> None:
+    """Undo the commit of a dead attempt that was killed before its manifest, so that its shards need not be done again."""
+    spent, storage = _spent(folder), store.storage
+    if not spent.exists():
+        return
+    note = spent / PUBLISHED_NOTE
+    address = note.read_text() if note.exists() else ""
+    there = store.find(spec)
+    committed = there is not None and address.endswith(there.manifest.data_folder)
+    if address and not committed and not folder.exists() and storage.is_local and storage.local(address).is_dir():
+        storage.local(address).rename(folder)
+    for working in WORKING_FOLDERS:
+        if folder.exists() and (spent / working).exists():
+            (spent / working).rename(folder / working)
+    shutil.rmtree(spent)
 
 
 def _delete_orphans(store: Store, manifest: Manifest) -> None:

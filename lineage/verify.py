@@ -17,8 +17,7 @@ from lineage.fingerprint import Code, stage_code
 from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
 from lineage.manifest import Manifest
 from lineage.reproduce import KnownStage, compare, grouped, read_config
-from lineage.shards import ShardFolder
-from lineage.store import Artifact, Store
+from lineage.store import Artifact, Store, adopt_shards
 
 log = logging.getLogger(__name__)
 
@@ -103,10 +102,7 @@ def remake(
     config = read_config(spec, known)
     with into.writing(spec, code.fingerprint, "verify", packages=tuple(code.packages)) as out:
         if sample:
-            folder = artifact.folder()
-            for name, shard in artifact.manifest.shards.items():
-                if name not in sample:
-                    ShardFolder(out.folder).adopt(name, {path: folder / path for path in shard.files}, shard.statistics)
+            adopt_shards(out, artifact, besides=sample)
         stage.run(out, config, **inputs)
     return out.artifact.manifest
 

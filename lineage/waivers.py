@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from lineage.config import from_jsonable
 from lineage.store import Artifact, Store
 
-type Waivable = Literal["failed", "quarantined", "unaudited"]
-"""Problems of judgement. What is missing, stale, edited, swapped or incomplete has no bytes that could be let through."""
+type Waivable = Literal["failed", "quarantined", "unaudited", "incomplete"]
+"""Problems of judgement. What is missing, stale, edited, swapped or damaged has no bytes that could be let through."""
 
 WAIVERS_KEY = "waivers"
 

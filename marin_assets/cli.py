@@ -186,7 +186,7 @@ def gate(
 
 @app.command()
 def waive(
-    problem: Annotated[str, typer.Argument(help="failed, quarantined or unaudited.")],
+    problem: Annotated[str, typer.Argument(help="failed, quarantined, unaudited or incomplete.")],
     artifact: Annotated[str, typer.Option(help="Pattern of names that are not as they should be: 'corpus/default[kjv]'.")],
     who: Annotated[str, typer.Option(help="Who decides.")],
     why: Annotated[str, typer.Option(help="Why it may be used still.")],

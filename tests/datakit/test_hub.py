@@ -18,7 +18,9 @@ from datakit.download import RegistryUnreachableError
 from datakit.hub import common_folder
 from datakit.raw import RAW
 from datakit.sources import Commit, HubFiles, Records, Source, Unverified
+from lineage.failures import IncompleteError
 from lineage.plan import Node, build
+from lineage.shards import DEFAULT_LIMITS, ShardLimits
 from lineage.store import Artifact, Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,9 +47,9 @@ def small_hub(**settings: object) -> Hub:
     return replace(Hub(dict(FILES), large=frozenset({"data/big.bin"})), **settings)
 
 
-def fetched(root: Path, loader: HubFiles = LOADER, *, trainable: bool = True) -> Artifact:
+def fetched(root: Path, loader: HubFiles = LOADER, limits: ShardLimits = DEFAULT_LIMITS, *, trainable: bool = True) -> Artifact:
     source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0, trainable)
-    return build(Store(str(root)), Node(("raw",), "s", RAW, source)).artifact
+    return build(Store(str(root), limits=limits), Node(("raw",), "s", RAW, source)).artifact
 
 
 def contents(artifact: Artifact) -> dict[str, bytes]:
@@ -103,7 +105,7 @@ def test_bytes_that_are_not_the_commits_are_refused_and_deleted(
 ) -> None:
     loader = replace(LOADER, globs=(path,))
     with hub_on_loopback(small_hub(corrupt=frozenset({path})), monkeypatch) as hub:
-        with pytest.raises(ValueError, match=f"{path}: .* its (commit|pin) says {hub.digest(path)}"):
+        with pytest.raises(IncompleteError, match=f"{path}: .* its (commit|pin) says {hub.digest(path)}"):
             fetched(tmp_path, loader)
         hub.corrupt = frozenset()
         assert contents(fetched(tmp_path, loader)) == {path: FILES[path]}
@@ -125,7 +127,7 @@ def test_a_busy_hub_is_asked_again(status: int, tmp_path: Path, monkeypatch: pyt
 
 def test_what_came_before_a_failure_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_on_loopback(small_hub(corrupt=frozenset({"data/deep/b.jsonl"})), monkeypatch) as hub:
-        with pytest.raises(ValueError, match=r"data/deep/b\.jsonl"):
+        with pytest.raises(IncompleteError, match=r"data/deep/b\.jsonl"):
             fetched(tmp_path)
         first = {path: len(hub.gets(path)) for path in FILES}
         hub.corrupt = frozenset()
@@ -204,8 +206,8 @@ def test_a_killed_stage_goes_on_in_the_middle_of_a_file(tmp_path: Path, monkeypa
     loader = replace(LOADER, globs=("data/big.bin",))
     with hub_on_loopback(small_hub(cut_first_at=1_000_000), monkeypatch) as hub:
         monkeypatch.setattr(download, "ATTEMPTS", 1)
-        with pytest.raises(RegistryUnreachableError):
-            fetched(tmp_path, loader)
+        with pytest.raises(IncompleteError, match="RegistryUnreachableError"):
+            fetched(tmp_path, loader, ShardLimits(attempts=1))
         assert contents(fetched(tmp_path, loader)) == {"data/big.bin": LARGE}
         ranges = [ranged for ranged in hub.gets("data/big.bin") if ranged is not None]
     assert ranges and 500_000 < int(ranges[-1].removeprefix("bytes=").split("-")[0]) <= 1_000_000

@@ -21,6 +21,7 @@ from datakit.sources import Format, PypiFiles, Records, Source, WheelPin
 from evals.takedown_fields import documents_with
 from lineage.digests import text_digest
 from lineage.edges import lineage_tables
+from lineage.failures import IncompleteError
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 
@@ -110,7 +111,7 @@ def test_a_source_with_nothing_in_it_stops_with_its_counts(tmp_path: Path) -> No
 
 def test_a_wrong_field_name_stops_and_names_what_is_there(tmp_path: Path) -> None:
     content = json.dumps({"T": {"title": "T", "abstract": "text"}})
-    with pytest.raises(ValueError, match="no record has the field 'extract'; the records have: abstract, title"):
+    with pytest.raises(IncompleteError, match="no record has the field 'extract'; the records have: abstract, title"):
         normalized(tmp_path, {"w.json": content}, "wiki_json")
 
 

@@ -13,6 +13,7 @@ from http_site import Site, serving
 from datakit.raw import RAW
 from datakit.remote import FolderFile, folder_listing, listing_digest
 from datakit.sources import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
+from lineage.failures import IncompleteError
 from lineage.plan import Node, build
 from lineage.store import Artifact, Store
 
@@ -58,7 +59,7 @@ def test_after_a_wrong_hash_only_that_file_is_fetched_again(tmp_path: Path) -> N
     files = {name: name.encode() for name in ("a", "b", "c")}
     site = Site({f"/{name}": content for name, content in files.items()} | {"/b": b"?"})
     with serving(site) as base:
-        with pytest.raises(ValueError, match=f"its pin says {sha256(b'b')}"):
+        with pytest.raises(IncompleteError, match=f"its pin says {sha256(b'b')}"):
             fetched(tmp_path, http_files(base, files))
         site.files["/b"] = b"b"
         artifact = fetched(tmp_path, http_files(base, files))

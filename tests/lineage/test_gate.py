@@ -119,10 +119,10 @@ def distrust(artifact: Artifact) -> None:
 BREAKS: Mapping[str, tuple[Callable[[Artifact], None], str, str]] = {
     "a file is cut short": (
         cut_short,
-        "incomplete",
+        "damaged",
         r"1 of 2 files: text.txt has 0 bytes, its manifest says \d; copy the missing",
     ),
-    "a file is lost": (lose_a_file, "incomplete", "1 of 2 files: more.txt is not there"),
+    "a file is lost": (lose_a_file, "damaged", "1 of 2 files: more.txt is not there"),
     "a check failed": (fail_a_check, "failed", r"rows_conserved: 2 rows are lost \(Dagster run 7"),
     "somebody distrusts it": (distrust, "quarantined", r"scraped from the wrong site \(ada"),
 }

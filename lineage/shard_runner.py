@@ -1,0 +1,214 @@
+"""Some shards of one artifact, in a process of their own: on one of many machines, or one shard alone to look into it.
+
+    python -m lineage.shard_runner datakit.normalize job.json --index 3 --count 16     # shards 3, 19, 35, ...
+    python -m lineage.shard_runner datakit.normalize job.json --only parse-00003       # that one, here, with its traceback
+
+In a Kubernetes Indexed Job the index is JOB_COMPLETION_INDEX. The stage's own function is run with a writer that does this
+runner's share of the shards, puts them where every machine sees them (`lineage.shared_shards`), and stops; materializing the
+artifact takes what is there, does what is missing, and commits. A stage with several maps of shards (parse, then merge) takes
+one round of runners for each: a round does the first map that is not finished.
+"""
+
+import argparse
+import importlib
+import inspect
+import logging
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lineage.failures import IncompleteError
+from lineage.fingerprint import stage_code
+from lineage.jobs import Job, read_job
+from lineage.reproduce import KnownStage, read_config
+from lineage.shards import SHARD_FOLDER, ShardFolder, ShardFunction, run_shards
+from lineage.shared_shards import SharedShards, run_and_publish
+from lineage.stage import Stage
+from lineage.store import Writer, code_id, try_lock
+from lineage.workers import peak_rss_bytes
+
+log = logging.getLogger(__name__)
+
+SHARE_FOLDER = ".share"
+NOT_YET = 75
+"""Exit status (EX_TEMPFAIL) of a runner that has nothing to do before others have finished their shards."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Every `count`-th shard from `index` on, in name order; or `only` one, in the foreground."""
+
+    index: int = 0
+    count: int = 1
+    only: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ValueError(f"runner index is {self.index} of {self.count}; it must be at least 0 and below the count")
+
+    def of(self, names: Sequence[str]) -> list[str]:
+        """
+        >>> Share(1, 3).of(["a", "b", "c", "d", "e"]), Share(only="c").of(["a", "b", "c"]), Share(only="x").of(["a"])
+        (['b', 'e'], ['c'], [])
+        """
+        if self.only is not None:
+            return [name for name in names if name == self.only]
+        return sorted(names)[self.index :: self.count]
+
+    def __str__(self) -> str:
+        return self.only or f"{self.index}-of-{self.count}"
+
+
+class ShareDone(Exception):  # noqa: N818 (it is no error)
+    """Ends the stage's function once this runner's share of a map of shards is done."""
+
+    def __init__(self, done: int, missing: int, total: int):
+        super().__init__(f"did {done} shards; {total - missing} of {total} are finished by all runners")
+        self.done, self.missing, self.total = done, missing, total
+
+
+@dataclass
+class ShareWriter(Writer):
+    """A writer that does a share of the first unfinished map of shards and never commits."""
+
+    share: Share = Share()
+    shared: SharedShards | None = None
+
+    def map_shards(
+        self,
+        function: ShardFunction,
+        tasks: Mapping[str, tuple[object, ...]],
+        workers: int | None = None,
+        *,
+        omittable: bool = False,
+    ) -> dict[str, Mapping[str, Any]]:
+        assert self.shared is not None  # run_share gives it
+        folder, side = ShardFolder(self.folder), ShardFolder(self.folder / SHARE_FOLDER)
+        staged = self.shared.finished()
+        self.shared.fetch(staged & tasks.keys(), folder, self.store.scratch)
+        if self.share.only is not None:
+            self._take_from_the_stage(tasks)
+        there = {name for name in tasks if folder.finished(name) is not None}
+        mine = [name for name in self.share.of(sorted(tasks)) if name not in staged]
+        if self.share.only in tasks:
+            mine = [self.share.only]
+            side.run(self.share.only, run_and_publish, (self.shared, mine[0], function, tasks[mine[0]]))
+        elif mine:
+            calls = {name: (self.shared, name, function, tasks[name]) for name in mine}
+            limits = self.store.limits.of_stage(self.spec.stage)
+            count = workers or self.store.workers
+            ran = run_shards(side, run_and_publish, calls, workers=count, title=self.spec.name, limits=limits)
+            if ran.failures:
+                raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(there) + len(ran.finished))
+        missing = tasks.keys() - there - self.shared.finished()
+        if mine or missing:
+            raise ShareDone(len(mine), len(missing), len(tasks))
+        return {name: statistics for name in sorted(tasks) if (statistics := folder.finished(name)) is not None}
+
+    def _take_from_the_stage(self, tasks: Mapping[str, tuple[object, ...]]) -> None:
+        """Shards that an attempt on this machine has finished: a shard of a later map needs what they wrote."""
+        attempt = ShardFolder(self.store.scratch / "writing" / self.spec.version)
+        mine = ShardFolder(self.folder)
+        for name in tasks.keys() - {self.share.only}:
+            statistics = attempt.finished(name)
+            if statistics is not None and mine.finished(name) is None:
+                files = attempt.records([name])[name][0]
+                mine.adopt(name, {path: attempt.root / path for path in files}, statistics)
+
+
+def run_share(stage: Stage, config: object, job: Job, share: Share) -> ShareDone | None:
+    """Do a share of a stage's shards; None when there is none left to do, which is for the materialization to commit.
+
+    Raises: ValueError where this checkout's code is not what the job was written by; IncompleteError; of one shard alone
+    whatever it raises.
+    """
+    assert stage.run is not None  # a stage that runs as a job has no shards here
+    code = stage_code(stage.module)
+    if share.only is None and code.fingerprint != job.code_fingerprint:
+        raise ValueError(
+            f"{job.spec.name}: the job was written by code {job.code_fingerprint}, this checkout has {code.fingerprint}: what "
+            "it makes would not be taken; write the job again from this checkout"
+        )
+    shared = SharedShards(job.store.storage, job.spec.version, code_id(code.fingerprint, code.packages))
+    with _own_folder(job.store.scratch / "runners", f"{job.spec.version}-{share}") as folder:
+        out = ShareWriter(job.store, job.spec, folder, share=share, shared=shared)
+        try:
+            stage.run(out, config, **job.inputs)
+        except ShareDone as done:
+            return done
+    return None
+
+
+def stage_named(module: str, name: str) -> Stage:
+    """The stage of a name that a module defines. Raises: ValueError listing those it has."""
+    stages = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Stage)]
+    found = next((stage for stage in stages if stage.name == name), None)
+    if found is None or found.run is None:
+        raise ValueError(f"module {module} has no stage {name!r} with shards; it has: {', '.join(s.name for s in stages)}")
+    return found
+
+
+def config_of(stage: Stage, job: Job) -> object:
+    """The stage's config, of the type that its function takes second."""
+    assert stage.run is not None  # as above
+    kind = list(inspect.signature(stage.run).parameters.values())[1].annotation
+    return read_config(job.spec, KnownStage(stage, kind))
+
+
+@contextmanager
+def _own_folder(folder: Path, name: str):
+    """A working folder for this runner; one that a killed runner of the same share left is emptied."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with try_lock(folder / f"{name}.lock") as held:
+        own = folder / (name if held else f"{name}.{uuid.uuid4().hex[:8]}")
+        shutil.rmtree(own, ignore_errors=True)
+        (own / SHARD_FOLDER).mkdir(parents=True)
+        try:
+            yield own
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+def main(arguments: Sequence[str], report: Callable[[str], None] = print) -> int:
+    """Exit status: 0 this runner's shards are done, 75 it waits for others', 1 shards failed."""
+    parser = argparse.ArgumentParser(prog="python -m lineage.shard_runner", description="Run some shards of one artifact.")
+    parser.add_argument("module", help="module that defines the stage, e.g. datakit.normalize")
+    parser.add_argument("job", type=Path, help="job file that `./marin shards ASSET` or a failed stage has written")
+    parser.add_argument("--index", type=int, default=int(os.environ.get("JOB_COMPLETION_INDEX", "0")))
+    parser.add_argument("--count", type=int, default=1, help="how many runners there are")
+    parser.add_argument("--only", help="one shard by its name, in this process, with its traceback")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    job = read_job(given.job)
+    stage = stage_named(given.module, job.spec.stage)
+    started = time.perf_counter()
+    share = Share(given.index, given.count, given.only)
+    try:
+        done = run_share(stage, config_of(stage, job), job, share)
+    except IncompleteError as error:
+        report(str(error))
+        return 1
+    took = f"{time.perf_counter() - started:.1f} s, peak {peak_rss_bytes(os.getpid()) / 2**20:.0f} MiB"
+    if done is None:
+        if share.only is not None:
+            raise ValueError(f"{job.spec.name} has no shard {share.only!r}, or it is finished")
+        report(f"{job.spec.name}: every shard is finished; materialize it to commit ({took})")
+        return 0
+    if share.only is not None and not done.done:
+        raise ValueError(
+            f"{job.spec.name}: {share.only!r} is not among the shards that can be run yet; {done.missing} before it are not "
+            "finished"
+        )
+    report(f"{job.spec.name}, runner {share}: {done} ({took})")
+    return NOT_YET if done.missing and not done.done else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""Worker processes that take one call at a time and may die: a death fails its call only, the next gets a new worker.
+
+`concurrent.futures.ProcessPoolExecutor` gives all its work up when one worker dies, and does not say of what. Here the parent
+talks to each worker over a pipe of its own, looks at its memory every 100 ms, and tells a death by memory from another. A
+worker does not outlive its parent: a pipe that nobody writes to ends when the parent does, even by `kill -9`.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+SAMPLE_SECONDS = 0.1
+type Call = tuple[Callable[..., object], tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended in the middle of a call, and the highest resident memory that was seen of it."""
+
+    exit_code: int
+    peak_rss_bytes: int
+    by_memory: bool
+    """Whether there is evidence that memory was the cause: the kernel's own count, or a limit that it had reached."""
+
+    def __str__(self) -> str:
+        how = f"killed by {signal.Signals(-self.exit_code).name}" if self.exit_code < 0 else f"ended with {self.exit_code}"
+        why = "out of memory" if self.by_memory else "no out-of-memory kill is on the kernel's record"
+        return f"its worker was {how} at a peak of {self.peak_rss_bytes / 2**20:.0f} MiB; {why}"
+
+
+@dataclass
+class _Worker:
+    """One process and the parent's ends of its two pipes."""
+
+    memory_bytes: int | None
+    call: str | None = None
+    peak_rss_bytes: int = 0
+    ooms_before: int = 0
+    lifeline: Connection = field(init=False)
+    pipe: Connection = field(init=False)
+
+    def __post_init__(self) -> None:
+        context = get_context("forkserver")
+        their_lifeline, self.lifeline = context.Pipe(duplex=False)
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, their_lifeline, self.memory_bytes), daemon=False)
+        self.process.start()
+        for end in (theirs, their_lifeline):
+            end.close()
+
+    def start(self, name: str, call: Call) -> None:
+        self.call, self.peak_rss_bytes, self.ooms_before = name, 0, kernel_ooms()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died while it waited: `answer` tells
+            self.pipe.send(call)
+
+    def sample(self) -> None:
+        self.peak_rss_bytes = max(self.peak_rss_bytes, peak_rss_bytes(self.process.pid))
+
+    def answer(self) -> object:
+        """What the call returned, or the Death of the worker. Called when there is an answer or an end."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            code = self.process.exitcode or 0
+            at_limit = self.memory_bytes is not None and self.peak_rss_bytes > self.memory_bytes // 2
+            by_memory = (code == -signal.SIGKILL and kernel_ooms() > self.ooms_before) or (at_limit and code < 0)
+            return Death(code, self.peak_rss_bytes, by_memory)
+
+    def end(self) -> None:
+        """Kill it: workers of a background job ignore SIGTERM (it ignores SIGINT, and Dagster gives SIGTERM that handler)."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        self.lifeline.close()
+
+
+def run_calls(calls: Mapping[str, Call], workers: int, memory_bytes: int | None) -> Iterator[tuple[str, object]]:
+    """Run every call in one of so many worker processes: (name, what it returned or the Death of its worker) as they end.
+
+    A call returns what can be pickled and raises nothing. `memory_bytes` bounds the data of one worker (RLIMIT_DATA).
+    """
+    pending = list(calls)[::-1]
+    crew: list[_Worker] = []
+    try:
+        while pending or any(worker.call for worker in crew):
+            while pending and len(crew) < workers:
+                crew.append(_Worker(memory_bytes))
+            for worker in crew:
+                if worker.call is None and pending:
+                    name = pending.pop()
+                    worker.start(name, calls[name])
+            for worker in _ready(crew):
+                name, answer = worker.call, worker.answer()
+                worker.call = None
+                if isinstance(answer, Death):
+                    crew.remove(worker)
+                    worker.end()
+                assert name is not None  # only workers with a call are waited for
+                yield name, answer
+    finally:
+        for worker in crew:
+            worker.end()
+
+
+def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
+    """Workers whose call has ended, or none after a while; looks at everybody's memory."""
+    busy = {worker.pipe: worker for worker in crew if worker.call is not None}
+    for worker in busy.values():
+        worker.sample()
+    ready = set(wait(list(busy), SAMPLE_SECONDS))
+    return [worker for pipe, worker in busy.items() if pipe in ready]
+
+
+def _serve(pipe: Connection, lifeline: Connection, memory_bytes: int | None) -> None:
+    """The worker: calls from a pipe until its end."""
+    threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
+    if memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            return
+        _forget_peak()
+        pipe.send(function(*arguments))
+
+
+def _end_with_parent(lifeline: Connection) -> None:
+    """A call may take hours and write where the next attempt works: it ends at once when the parent has."""
+    with contextlib.suppress(EOFError):
+        lifeline.recv()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _forget_peak() -> None:
+    """Let the peak count from here (Linux; where it is refused the peak stays that of the worker's whole life)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_rss_bytes(pid: int | None) -> int:
+    """The kernel's high-water mark of a process's resident memory; 0 when it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def kernel_ooms() -> int:
+    """Processes that the kernel has killed for memory so far, in whichever control group."""
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -1,0 +1,56 @@
+"""A stage of two maps of shards in a module of its own, which other processes import: words, then their lengths."""
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lineage.plan import Node
+from lineage.stage import Stage
+from lineage.store import SCRATCH_FOLDER, Writer
+
+NAMES = tuple("abcdefg")
+
+
+@dataclass(frozen=True)
+class Words:
+    """One shard a word. A file `<root>/die-<word>` makes the shard that finds it take it away and kill its process."""
+
+    words: tuple[str, ...] = NAMES
+
+
+def write_word(folder: Path, word: str, root: Path) -> Mapping[str, int]:
+    with (root / "log").open("a") as stream:
+        stream.write(f"{word}\n")
+    (folder / SCRATCH_FOLDER).mkdir()
+    (folder / SCRATCH_FOLDER / f"{word}.txt").write_text(word * 1000)
+    if (root / f"bad-{word}").exists():
+        raise ValueError(f"{word} cannot be read")
+    deadly = root / f"die-{word}"
+    if deadly.exists():
+        deadly.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"letters": 1000}
+
+
+def measure(folder: Path, word: str, scratch: Path, root: Path) -> Mapping[str, int]:
+    with (root / "log").open("a") as stream:
+        stream.write(f"{word.upper()}\n")
+    (folder / f"{word}.txt").write_text(str(len((scratch / f"{word}.txt").read_text())))
+    return {"letters": 1000}
+
+
+def write_lengths(out: Writer, config: Words) -> None:
+    root = Path(out.store.root)
+    written = out.map_shards(write_word, {f"write-{w}": (w, root) for w in config.words}, omittable=True)
+    words = [name.removeprefix("write-") for name in written]
+    done = out.map_shards(measure, {f"measure-{w}": (w, out.folder / SCRATCH_FOLDER, root) for w in words})
+    out.record(rows_in=len(done), rows_out=len(done), drops={})
+
+
+LENGTHS = Stage("tests.lengths", "1", write_lengths)
+
+
+def lengths() -> Node:
+    return Node(("tests", "lengths"), "p", LENGTHS, Words())
