@@ -5,6 +5,7 @@ Events are rows of a database, so pictures are small (below 100 kB) and everythi
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 
 import dagster as dg
 import polars as pl
@@ -12,6 +13,7 @@ import polars as pl
 from datakit.documents import document_paths
 from evals.plots import scores_png
 from lineage.edges_check import manifest_digest
+from lineage.jobs import Launched
 from lineage.plan import Built
 from lineage.store import Artifact
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
@@ -28,7 +30,16 @@ def describe(built: Built) -> dict[str, dg.MetadataValue]:
     metadata: dict[str, dg.MetadataValue] = {"reused": dg.MetadataValue.bool(built.reused)}
     if built.drift is not None:
         metadata["code_drift" if built.drifted else "code_verified"] = dg.MetadataValue.text(str(built.drift))
+    metadata |= {} if built.launched is None else _launched(built.launched)
     return metadata | recorded(built.artifact) | _pictures(built.artifact) | provenance(built.artifact)
+
+
+def _launched(launched: Launched) -> dict[str, dg.MetadataValue]:
+    """Where a job ran, on what, and every attempt that it took."""
+    return {
+        "ran_as": dg.MetadataValue.text(f"{launched.place} on {launched.hardware}"),
+        "attempts": records_table([asdict(attempt) for attempt in launched.attempts], ("number", "place", "seconds", "ended")),
+    }
 
 
 def provenance(artifact: Artifact) -> dict[str, dg.MetadataValue]:

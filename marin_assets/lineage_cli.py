@@ -23,10 +23,10 @@ def stores_of(root: str | None) -> list[Store]:
     """The store under a root, or the canonical store and the ferries' of the lab that the environment names."""
     if root is not None:
         return [Store(root)]
-    from resources.lab import Lab, lab_from_environment  # Dagster: seconds that a bucket alone does not cost
+    from resources.lab import lab_from_environment  # Dagster: seconds that a bucket alone does not cost
 
     resource = lab_from_environment()
-    lab = Lab.at(resource.root, workers=resource.workers)
+    lab = resource.lab()
     return [lab.store, lab.ferry_store]
 
 

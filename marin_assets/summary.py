@@ -30,7 +30,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 def run_ferry(day: str, *, direct: bool, console: Console) -> bool:
     """Materialize a day's ferry in this process and print its tables; whether it passed."""
     resource = lab_from_environment()
-    lab = Lab.at(resource.root, workers=resource.workers)
+    lab = resource.lab()
     before = {artifact.spec.address for artifact in lab.ferry_store.artifacts()}
     started = time.perf_counter()
     passed = ferry_direct(lab, day) if direct else run_job(resource, "smoke_ferry", day)
@@ -78,7 +78,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     Raises: ValueError naming a key that the graph has not; what the engines raise.
     """
     resource = lab_from_environment()
-    lab = Lab.at(resource.root, workers=resource.workers)
+    lab = resource.lab()
     node, target = _node(lab, key, partition)
     definitions = declared_defs(resource)
     with dg.DagsterInstance.get() as instance:

@@ -1,13 +1,19 @@
 """The lab's places: the canonical store, the ferries' TTL'd store, and how jobs are launched."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
+import yaml
 
+from lineage.config import from_jsonable
 from lineage.jobs import Launcher, run_subprocess
 from lineage.store import Store
+from resources.cluster import connect
+from resources.kubernetes_launcher import KubernetesLauncher
+from resources.manifests import ClusterSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_ROOT = ".marin"
@@ -41,11 +47,39 @@ class LabResource(dg.ConfigurableResource[Lab]):
 
     root: str = DEFAULT_ROOT
     workers: int = 2
+    cluster: str = ""
+    """File of cluster settings (docs/deploy.md): jobs run there. Empty: they are child processes of the step."""
 
     def create_resource(self, context: dg.InitResourceContext) -> Lab:
-        return Lab.at(self.root, workers=self.workers)
+        return self.lab(is_cancelled=lambda: _is_cancelled(context))
+
+    def lab(self, is_cancelled: Callable[[], bool] = lambda: False) -> Lab:
+        """The lab itself; `is_cancelled` tells a launcher that is interrupted whether a user did it."""
+        launcher = launcher_of(self.cluster, is_cancelled) if self.cluster else run_subprocess
+        return Lab.at(self.root, workers=self.workers, launcher=launcher)
+
+
+def launcher_of(settings_file: str, is_cancelled: Callable[[], bool]) -> KubernetesLauncher:
+    """The launcher of the cluster that a file describes. Raises: ValueError naming the field that is wrong."""
+    settings = from_jsonable(ClusterSettings, yaml.safe_load(Path(settings_file).read_text()), settings_file)
+    return KubernetesLauncher(connect(settings.kubeconfig, settings.namespace), settings, is_cancelled=is_cancelled)
+
+
+def _is_cancelled(context: dg.InitResourceContext) -> bool:
+    """Whether the interruption of this step is a user's: a run that dies with its machine is not being cancelled."""
+    if context.instance is None or context.run is None:
+        return False
+    run = context.instance.get_run_by_id(context.run.run_id)
+    return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
 def lab_from_environment() -> LabResource:
-    """The lab that `MARIN_ROOT` and `MARIN_WORKERS` name; `.marin` in the repository and two workers otherwise."""
-    return LabResource(root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT), workers=int(os.environ.get("MARIN_WORKERS", "2")))
+    """The lab that `MARIN_ROOT`, `MARIN_WORKERS` and `MARIN_CLUSTER` name.
+
+    Otherwise `.marin` in the repository, two workers, and jobs as child processes.
+    """
+    return LabResource(
+        root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT),
+        workers=int(os.environ.get("MARIN_WORKERS", "2")),
+        cluster=os.environ.get("MARIN_CLUSTER", ""),
+    )

@@ -23,7 +23,7 @@ from lineage.plan import resolve
 from marin_assets.operations import outcomes
 from recipes import ferry as recipe
 from recipes.lab import smoke_ferry
-from resources.lab import REPOSITORY, Lab, lab_from_environment
+from resources.lab import REPOSITORY, lab_from_environment
 
 PORT = 3911
 START_SECONDS = 90
@@ -40,7 +40,7 @@ def main(target: Path) -> None:
     with dg.DagsterInstance.get() as instance:
         run = next(o for o in outcomes(instance, "ferry") if o.status == "passed")
     resource = lab_from_environment()
-    lab = Lab.at(resource.root, workers=resource.workers)
+    lab = resource.lab()
     line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, run.day)
     report, audit = (resolve(lab.ferry_store, node(line)) for node in (recipe.report, recipe.final_audit))
     with webserver() as base, sync_playwright() as playwright:

@@ -1,0 +1,215 @@
+"""A Kubernetes API server over HTTPS: the few verbs that launchers need, on plain dictionaries.
+
+Not the official client: its models drop the fields that they do not know, it takes a second to import, and what we need of it
+is authentication, which is below (kubeconfig with a token, a certificate or an exec plugin such as GKE's; a pod's own account).
+"""
+
+import base64
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TIMEOUT_SECONDS = 30.0
+JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
+CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
+PODS = "/api/v1/namespaces/{namespace}/pods"
+
+type Object = dict[str, Any]
+
+
+class ApiError(RuntimeError):
+    """The server refused; `status` is HTTP's (404 not there, 409 there already, 422 not valid)."""
+
+    def __init__(self, status: int, reason: str, what: str):
+        super().__init__(f"{what}: {status} {reason}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A server and how to be let in. Its connections are pooled and may be used by several threads; `close` ends them."""
+
+    server: str
+    namespace: str
+    ca_file: str | None = None
+    token: str = ""
+    token_file: str = ""
+    """Read at every request: a pod's token is renewed in place."""
+
+    client_cert: tuple[str, str] | None = None
+    session: requests.Session = field(default_factory=lambda: _session(), repr=False, compare=False)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def create(self, collection: str, body: Object) -> Object:
+        return self._json("POST", self._path(collection), body=body)
+
+    def get(self, collection: str, name: str) -> Object | None:
+        """An object, or None when there is none."""
+        try:
+            return self._json("GET", f"{self._path(collection)}/{name}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def find(self, collection: str, selector: str = "") -> list[Object]:
+        """Objects that a label selector picks."""
+        return self._json("GET", self._path(collection), params={"labelSelector": selector})["items"]
+
+    def annotate(self, collection: str, name: str, annotations: Mapping[str, str]) -> None:
+        self.merge(f"{self._path(collection)}/{name}", {"metadata": {"annotations": dict(annotations)}})
+
+    def merge(self, path: str, patch: Object) -> Object:
+        """JSON merge patch of an object by its whole path."""
+        return self._json("PATCH", path, body=patch, content_type="application/merge-patch+json")
+
+    def delete(self, collection: str, name: str, uid: str | None = None, *, grace_seconds: int | None = None) -> None:
+        """Delete an object and what it owns; one that is gone, or has another uid by now, is left."""
+        body: Object = {"propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        try:
+            self._json("DELETE", f"{self._path(collection)}/{name}", body=body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def log(self, pod: str, container: str, *, since: str = "", tail: int = 0) -> list[str]:
+        """Lines of a container's log, each with its time in front; none where it has not started or its node is gone."""
+        params: dict[str, Any] = {"container": container, "timestamps": "true"}
+        if since:
+            params["sinceTime"] = since
+        if tail:
+            params["tailLines"] = tail
+        try:
+            return self._request("GET", f"{self._path(PODS)}/{pod}/log", params=params).text.splitlines()
+        except ApiError as error:
+            if error.status in (400, 404, 500, 502, 503):  # not started; gone; its node does not answer
+                return []
+            raise
+
+    def watch(self, path: str, seconds: int) -> Iterator[Object]:
+        """Events of a collection (a whole path) as they come, for some seconds."""
+        answer = self._request("GET", path, params={"watch": "true", "timeoutSeconds": seconds}, stream=True)
+        with answer:
+            for line in answer.iter_lines():
+                if line:
+                    yield json.loads(line)
+
+    def _path(self, collection: str) -> str:
+        return collection.format(namespace=self.namespace)
+
+    def _json(self, method: str, path: str, **options: Any) -> Object:
+        return self._request(method, path, **options).json()
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        params: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        stream: bool = False,
+    ) -> requests.Response:
+        token = Path(self.token_file).read_text().strip() if self.token_file else self.token
+        headers = {"Content-Type": content_type} | ({"Authorization": f"Bearer {token}"} if token else {})
+        answer = self.session.request(
+            method,
+            self.server + path,
+            data=None if body is None else json.dumps(body),
+            params=params,
+            headers=headers,
+            timeout=TIMEOUT_SECONDS,
+            stream=stream,
+            verify=self.ca_file or True,
+            cert=self.client_cert,
+        )
+        if answer.status_code >= 400:
+            raise ApiError(answer.status_code, _reason(answer), f"{method} {path}")
+        return answer
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False  # a proxy or a .netrc of the environment is not meant for the API server
+    return session
+
+
+def _reason(answer: requests.Response) -> str:
+    try:
+        return str(answer.json().get("message", answer.reason))
+    except requests.JSONDecodeError:
+        return f"{answer.reason} {answer.text[:200]}"
+
+
+def connect(kubeconfig: str, namespace: str) -> Cluster:
+    """The cluster of a kubeconfig's current context; of `$KUBECONFIG` or the pod's own account where none is named.
+
+    Raises: ValueError naming what is missing.
+    """
+    path = kubeconfig or os.environ.get("KUBECONFIG", "")
+    if path:
+        return from_kubeconfig(Path(path), namespace)
+    if not (IN_CLUSTER / "token").exists():
+        raise ValueError("no Kubernetes cluster: neither a kubeconfig is named, nor KUBECONFIG set, nor is this a pod")
+    server = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+    return Cluster(server, namespace, str(IN_CLUSTER / "ca.crt"), token_file=str(IN_CLUSTER / "token"))
+
+
+def from_kubeconfig(path: Path, namespace: str) -> Cluster:
+    """The current context of a kubeconfig. Raises ValueError when it has no way in that we know."""
+    record = yaml.safe_load(path.read_text())
+    contexts = {entry["name"]: entry["context"] for entry in record["contexts"]}
+    current = record.get("current-context", "")
+    if current not in contexts:
+        raise ValueError(f"{path}: current-context is {current!r}; contexts: {', '.join(contexts)}")
+    clusters = {entry["name"]: entry["cluster"] for entry in record["clusters"]}
+    users = {entry["name"]: entry["user"] for entry in record["users"]}
+    cluster, user = clusters[contexts[current]["cluster"]], users[contexts[current]["user"]]
+    cert, key = _file(user, "client-certificate"), _file(user, "client-key")
+    found = Cluster(
+        server=cluster["server"].rstrip("/"),
+        namespace=namespace,
+        ca_file=_file(cluster, "certificate-authority"),
+        token=user.get("token", "") or (_exec_token(user["exec"]) if "exec" in user else ""),
+        token_file=user.get("tokenFile", ""),
+        client_cert=(cert, key) if cert and key else None,
+    )
+    if not (found.token or found.token_file or found.client_cert):
+        raise ValueError(f"{path}: the user of context {current} has neither token, tokenFile, exec nor client certificate")
+    return found
+
+
+def _file(entry: Mapping[str, str], name: str) -> str | None:
+    """Path of a file that a kubeconfig names or holds; held bytes are written where only this user reads."""
+    if f"{name}-data" not in entry:
+        return entry.get(name)
+    with tempfile.NamedTemporaryFile(prefix="marin-kube-", delete=False) as out:
+        out.write(base64.b64decode(entry[f"{name}-data"]))
+    return out.name
+
+
+def _exec_token(plugin: Mapping[str, Any]) -> str:
+    """Token of a credential plugin (client.authentication.k8s.io), asked once a process."""
+    env = {**os.environ, **{pair["name"]: pair["value"] for pair in plugin.get("env") or []}}
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    env["KUBERNETES_EXEC_INFO"] = json.dumps(info)
+    answer = subprocess.run(
+        [plugin["command"], *(plugin.get("args") or [])], env=env, capture_output=True, text=True, check=True
+    )
+    return json.loads(answer.stdout)["status"]["token"]

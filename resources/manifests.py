@@ -1,0 +1,261 @@
+"""Manifests of jobs as plain dictionaries: functions of what is launched, the hardware and the cluster's settings.
+
+One host is a `Job`; several (a TPU slice of many hosts, several slices, several GPU nodes) are a `JobSet`. In both a preempted
+pod is replaced by Kubernetes and spends nothing, and any other failure ends the attempt: whether there is another is decided
+in one place (`resources/failures.py`). Facts and sources: docs/design/launchers.md.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lineage.jobs import Launch
+from recipes.hardware import Hardware
+
+CONTAINER = "job"
+JOB_FILE = "/etc/marin/job.json"
+LABEL = "marin.community"
+DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, VERDICT = (
+    f"{LABEL}/{word}" for word in ("digest", "artifact", "code", "image", "hardware", "attempt", "history", "verdict")
+)
+"""Annotations: what an object was made for, and what has become of it so far."""
+COORDINATOR_PORT = 8476
+SAVED_AND_LEFT = 143
+"""Exit code of a process that SIGTERM ended: peers on healthy nodes leave with it when one host is taken."""
+NAME_LENGTH = 44
+"""Of a job: a pod of a JobSet adds up to 18 characters (`-host-63-511-abcde`), and its name may have 63."""
+DIGEST_LENGTH = 8
+
+type Manifest = dict[str, Any]
+type Priority = Literal["production", "interactive", "batch"]
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A volume that every job's pod gets: a path in the pod, and a folder of its node or a claim of the namespace."""
+
+    path: str
+    host_path: str = ""
+    claim: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.host_path) == bool(self.claim):
+            raise ValueError(
+                f"mount {self.path}: host_path is {self.host_path!r} and claim is {self.claim!r}; give exactly one of the two"
+            )
+
+    def source(self) -> Manifest:
+        """The volume's source in Kubernetes' words."""
+        if self.claim:
+            return {"persistentVolumeClaim": {"claimName": self.claim}}
+        return {"hostPath": {"path": self.host_path}}
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What differs between clusters. Nothing here enters an identity."""
+
+    image: str
+    namespace: str = "default"
+    kubeconfig: str = ""
+    """Path; empty: `$KUBECONFIG`, or the account of the pod that this runs in."""
+
+    service_account: str = "marin-job"
+    python: str = "python"
+    queues: Mapping[str, str] = field(default_factory=dict)
+    """Hardware name -> Kueue's local queue; empty: no queues, and every hardware may be asked for."""
+
+    priorities: Mapping[str, str] = field(default_factory=dict)
+    """`production`, `interactive`, `batch` -> name of the cluster's WorkloadPriorityClass."""
+
+    priority: Priority = "batch"
+    spot: bool = False
+    grace_seconds: int = 25
+    keep_finished_seconds: int = 86_400
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    """Names of Secrets whose keys become environment variables."""
+
+    def __post_init__(self) -> None:
+        if not self.image:
+            raise ValueError("cluster settings: image is empty; name the image of this repository's commit, by digest")
+        odd = [name for name in self.priorities if name not in ("production", "interactive", "batch")]
+        if odd:
+            raise ValueError(f"cluster settings: priorities name {odd}; known: production, interactive, batch")
+
+    def choose(self, shapes: tuple[Hardware, ...]) -> Hardware:
+        """The first alternative that this cluster has a queue for. Raises ValueError that lists its queues."""
+        for shape in shapes:
+            if not self.queues or shape.name in self.queues:
+                return shape
+        raise ValueError(
+            f"none of {', '.join(shape.name for shape in shapes)} has a queue on this cluster; "
+            f"queues: {', '.join(sorted(self.queues))}"
+        )
+
+
+def object_name(launch: Launch) -> str:
+    """The job's name: words for people, then eight characters of the identity, so that one identity is one job."""
+    words = re.sub(r"[^a-z0-9]+", "-", launch.name.lower()).strip("-")
+    if not words[:1].isalpha():  # JobSet makes a Service of the same name, which must begin with a letter
+        words = f"job-{words}".strip("-")
+    return f"{words[: NAME_LENGTH - DIGEST_LENGTH - 1].strip('-')}-{launch.digest[:DIGEST_LENGTH].lower()}"
+
+
+def pod_labels(launch: Launch, attempt: int) -> dict[str, str]:
+    """Labels that the pods of one attempt have; those of the attempt before may linger."""
+    return {f"{LABEL}/job": object_name(launch), ATTEMPT: str(attempt)}
+
+
+def wanted(launch: Launch, settings: ClusterSettings) -> dict[str, str]:
+    """What an existing job of the same name must have been made for, to be this launch."""
+    return {DIGEST: launch.digest, CODE: launch.code, IMAGE: settings.image}
+
+
+def job_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+    """A Job of one pod. `history` is the JSON of the failed attempts before."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(launch, shape, settings, attempt, history),
+        "spec": {
+            **_job_spec(launch, shape, settings, attempt, hosts=1),
+            "ttlSecondsAfterFinished": settings.keep_finished_seconds,
+        },
+    }
+
+
+def jobset_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+    """A JobSet: TPU slices are its replicas, hosts the pods of each; GPU nodes are the pods of one replica."""
+    name = object_name(launch)
+    replicas, hosts = (shape.slices, shape.hosts) if shape.kind == "tpu" else (1, shape.pods)
+    metadata = _metadata(launch, shape, settings, attempt, history)
+    if shape.kind == "tpu":
+        metadata["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"] = "cloud.google.com/gke-nodepool"
+    spec = _job_spec(launch, shape, settings, attempt, hosts)
+    spec["completionMode"] = "Indexed"
+    spec["template"]["spec"]["containers"][0]["env"] += _gang_environment(name, shape)
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": {
+            "ttlSecondsAfterFinished": settings.keep_finished_seconds,
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": {
+                "maxRestarts": 0,  # our own failures are the launcher's to retry
+                "rules": [
+                    {
+                        "name": "disrupted",
+                        "action": "RestartJobSetAndIgnoreMaxRestarts",
+                        "onJobFailureReasons": ["PodFailurePolicy"],
+                    }
+                ],
+            },
+            "replicatedJobs": [{"name": "host", "replicas": replicas, "template": {"spec": spec}}],
+        },
+    }
+
+
+def job_file(launch: Launch, owner: Manifest) -> Manifest:
+    """The job file as a ConfigMap that goes when its job goes. Raises: ValueError above Kubernetes' limit of 1 MiB."""
+    text = launch.job_path.read_text()
+    if len(text.encode()) > 1_000_000:
+        raise ValueError(f"{launch.name}: its job file has {len(text.encode())} bytes; a ConfigMap holds at most 1,000,000")
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    metadata = {"name": object_name(launch), "labels": {f"{LABEL}/job": object_name(launch)}, "ownerReferences": [reference]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"job.json": text}}
+
+
+def _metadata(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+    labels = {f"{LABEL}/job": object_name(launch), "app.kubernetes.io/managed-by": "marin"}
+    if shape.name in settings.queues:
+        labels["kueue.x-k8s.io/queue-name"] = settings.queues[shape.name]
+    if settings.priority in settings.priorities:
+        labels["kueue.x-k8s.io/priority-class"] = settings.priorities[settings.priority]
+    annotations = wanted(launch, settings) | {
+        NAME: launch.name,
+        HARDWARE: shape.name,
+        ATTEMPT: str(attempt),
+        HISTORY: history,
+    }
+    return {"name": object_name(launch), "namespace": settings.namespace, "labels": labels, "annotations": annotations}
+
+
+def _job_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, hosts: int) -> Manifest:
+    """`hosts` pods at once, none of which may fail; a disruption is not a failure."""
+    # A lone pod that was preempted is replaced within its Job; a gang starts again whole, so its Job fails for that reason.
+    disrupted = "Ignore" if hosts * shape.slices == 1 else "FailJob"
+    rules: list[Manifest] = [{"action": disrupted, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    if disrupted == "FailJob":
+        exit_codes = {"containerName": CONTAINER, "operator": "In", "values": [SAVED_AND_LEFT]}
+        rules.append({"action": "FailJob", "onExitCodes": exit_codes})
+    return {
+        "parallelism": hosts,
+        "completions": hosts,
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": rules},
+        "template": {
+            "metadata": {
+                "labels": pod_labels(launch, attempt),
+                "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            },
+            "spec": _pod_spec(launch, shape, settings),
+        },
+    }
+
+
+def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Manifest:
+    mounts = [{"name": "job", "mountPath": JOB_FILE.rpartition("/")[0], "readOnly": True}]
+    mounts += [{"name": f"mount-{index}", "mountPath": mount.path} for index, mount in enumerate(settings.mounts)]
+    volumes: list[Manifest] = [{"name": "job", "configMap": {"name": object_name(launch)}}]
+    volumes += [{"name": f"mount-{index}", **mount.source()} for index, mount in enumerate(settings.mounts)]
+    if shape.kind == "gpu":
+        mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
+        volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "100Gi"}})
+    tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in shape.taints]
+    selector = dict(shape.node_selector)
+    if settings.spot and shape.kind == "tpu":
+        selector["cloud.google.com/gke-spot"] = "true"
+        tolerations.append({"key": "cloud.google.com/gke-spot", "operator": "Exists", "effect": "NoSchedule"})
+    env = {**settings.env, "JAX_ENABLE_PREEMPTION_SERVICE": "true"} if shape.kind != "cpu" else dict(settings.env)
+    container = {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": [settings.python, "-m", launch.module, JOB_FILE],
+        "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
+        "envFrom": [{"secretRef": {"name": name}} for name in settings.secrets],
+        "resources": {"requests": dict(shape.resources), "limits": dict(shape.resources)},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+    pod = {
+        "restartPolicy": "Never",  # podFailurePolicy needs it, and a restart in place would hide an attempt
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": settings.grace_seconds,
+        "nodeSelector": selector,
+        "tolerations": tolerations,
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if shape.kind == "tpu" and shape.pods > 1:  # as xpk and JobSet's own TPU example have it
+        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    return pod
+
+
+def _gang_environment(name: str, shape: Hardware) -> list[Manifest]:
+    """What `trainer/processes.py` reads. On GKE TPUs JAX finds its peers itself, and needs nothing of ours."""
+    if shape.kind == "tpu":
+        return [{"name": "MARIN_PROCESSES", "value": "gke-tpu"}]
+    index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    return [
+        {"name": "MARIN_PROCESSES", "value": str(shape.pods)},
+        {"name": "MARIN_PROCESS_INDEX", "valueFrom": index},
+        {"name": "MARIN_COORDINATOR", "value": f"{name}-host-0-0.{name}:{COORDINATOR_PORT}"},
+        {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"},
+        {"name": "NCCL_IB_HCA", "value": "ibp"},
+    ]

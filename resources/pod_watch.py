@@ -1,0 +1,133 @@
+"""The pods of one job, as its watcher sees them: their logs copied, their restarts told, and what they died of."""
+
+import datetime
+import logging
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from lineage.jobs import Attempt, Launch
+from resources.cluster import PODS, Cluster, Object
+from resources.failures import LOG_LINES, Evidence, classify_pod
+from resources.manifests import CONTAINER, pod_labels
+
+log = logging.getLogger(__name__)
+
+STUCK = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
+)
+
+
+@dataclass
+class PodWatch:
+    """Looks at the pods of a job again and again. Logs are read by time, so a broken connection loses nothing."""
+
+    cluster: Cluster
+    launch: Launch
+    attempt: int
+    pods: dict[str, Object] = field(default_factory=dict)
+    """Every pod seen, by uid, as it was last seen; one that is gone stays here."""
+
+    copied: dict[str, str] = field(default_factory=dict)
+    """Time of the last line copied, by uid."""
+
+    said: dict[str, str] = field(default_factory=dict)
+    stuck_since: float | None = None
+
+    def look(self) -> None:
+        """List the pods, tell what changed, copy new log lines."""
+        labels = pod_labels(self.launch, self.attempt)
+        found = self.cluster.find(PODS, ",".join(f"{name}={value}" for name, value in labels.items()))
+        for pod in sorted(found, key=lambda pod: pod["metadata"]["name"]):
+            self.pods[pod["metadata"]["uid"]] = pod
+            self._tell(pod)
+            self._copy_log(pod, several=len(found) > 1)
+        waiting = any(_container(pod, "waiting").get("reason") in STUCK for pod in found)
+        self.stuck_since = (self.stuck_since or time.monotonic()) if waiting else None
+
+    def stuck_for(self) -> float:
+        return 0.0 if self.stuck_since is None else time.monotonic() - self.stuck_since
+
+    def evidence(self, *, stuck: bool) -> list[Evidence]:
+        """Of every pod that did not end well; of those that cannot start, where that is the failure."""
+        failed = [pod for pod in self.pods.values() if pod["status"].get("phase") == "Failed"]
+        waiting = [pod for pod in self.pods.values() if _container(pod, "waiting").get("reason") in STUCK]
+        return [self._evidence(pod) for pod in (waiting if stuck else failed)]
+
+    def attempts(self) -> list[Attempt]:
+        """One record a pod, in the order they started: those that Kubernetes replaced, and the one that ended well."""
+        records = []
+        for pod in sorted(self.pods.values(), key=lambda pod: pod["metadata"]["creationTimestamp"]):
+            place = f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}"
+            died = pod["status"].get("phase") == "Failed"
+            ended = f"{classify_pod(self._evidence(pod))}; replaced" if died else "done"
+            records.append(Attempt(self.attempt, place, _pod_seconds(pod), ended))
+        return records
+
+    def seconds(self) -> float:
+        """How long the longest pod has run."""
+        return max((_pod_seconds(pod) for pod in self.pods.values()), default=0.0)
+
+    def _evidence(self, pod: Object) -> Evidence:
+        ended, waiting, status = _container(pod, "terminated"), _container(pod, "waiting"), pod["status"]
+        disruption = [c.get("reason", "") for c in status.get("conditions", []) if _is_true(c, "DisruptionTarget")]
+        lines = self.cluster.log(pod["metadata"]["name"], CONTAINER, tail=LOG_LINES)
+        return Evidence(
+            exit_code=ended.get("exitCode"),
+            reason=ended.get("reason", "") or waiting.get("reason", ""),
+            message=status.get("message", "") or ended.get("message", "") or waiting.get("message", ""),
+            pod_reason=status.get("reason", ""),
+            disruption=disruption[0] if disruption else "",
+            log="\n".join(line.partition(" ")[2] for line in lines),
+        )
+
+    def _tell(self, pod: Object) -> None:
+        """Log a pod's state when it is another than before."""
+        status, metadata = pod["status"], pod["metadata"]
+        state = status.get("phase", "Pending")
+        for condition in status.get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                state = f"{state}: {condition.get('message', '')}"
+        waiting = _container(pod, "waiting").get("reason")
+        if waiting in STUCK:
+            state = f"{state}: {waiting}"
+        if self.said.get(metadata["uid"]) != state:
+            self.said[metadata["uid"]] = state
+            log.info("%s: pod %s on %s: %s", self.launch.name, metadata["name"], pod["spec"].get("nodeName", "no node"), state)
+
+    def _copy_log(self, pod: Object, *, several: bool) -> None:
+        """Append the lines that are new to the launch's log, and show them; where there are several pods, with their names."""
+        if not (_container(pod, "running") or _container(pod, "terminated")):
+            return
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        last = self.copied.get(uid, "")
+        since = f"{last[:19]}Z" if last else ""  # the server counts whole seconds here; lines below say the rest
+        with self.launch.log_path.open("a") as out:
+            for line in self.cluster.log(name, CONTAINER, since=since):
+                moment, _, text = line.partition(" ")
+                if moment > last:
+                    self.copied[uid] = moment
+                    shown = f"[{name}] {text}\n" if several else f"{text}\n"
+                    out.write(shown)
+                    sys.stderr.write(shown)
+
+
+def _container(pod: Object, state: str) -> dict[str, Any]:
+    """The state of our container if it is in this one: `waiting`, `running` or `terminated`."""
+    for status in pod["status"].get("containerStatuses", []):
+        if status["name"] == CONTAINER:
+            return status.get("state", {}).get(state) or {}
+    return {}
+
+
+def _is_true(condition: Object, kind: str) -> bool:
+    return condition["type"] == kind and condition["status"] == "True"
+
+
+def _pod_seconds(pod: Object) -> float:
+    started = pod["status"].get("startTime")
+    if started is None:
+        return 0.0
+    ended = _container(pod, "terminated").get("finishedAt") or datetime.datetime.now(datetime.UTC).isoformat()
+    return (datetime.datetime.fromisoformat(ended) - datetime.datetime.fromisoformat(started)).total_seconds()

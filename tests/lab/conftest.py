@@ -1,0 +1,48 @@
+"""A cluster for the tests that are marked so: a control plane and a kubelet a session, a namespace a test."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from control_plane import ControlPlane, binaries
+from kubelet import Kubelet
+from launches import IMAGE, ROOT
+from pod_process import Image
+
+from resources.cluster import Cluster
+
+NAMESPACES = "/api/v1/namespaces"
+ACCOUNTS = "/api/v1/namespaces/{namespace}/serviceaccounts"
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(binaries()) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kubelet(plane: ControlPlane) -> Iterator[Kubelet]:
+    env = {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'lab'}",
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin",
+    }
+    images = {IMAGE: Image(ROOT, env), "marin:other": Image(ROOT, env)}
+    cluster = plane.cluster("default")
+    with Kubelet(cluster, images) as running:
+        running.add_node("cpu-0")
+        yield running
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane, kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The API server as a namespace of this test's own, with the account that jobs run under."""
+    name = request.node.name.replace("_", "-").replace("[", "-").rstrip("]")[:50].strip("-")
+    here = replace(plane.cluster("default"), namespace=name)
+    here.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    here.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "marin-job"}})
+    yield here
+    here.close()

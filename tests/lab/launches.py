@@ -1,0 +1,35 @@
+"""What tests of launchers share: a job that does what it is told, a launcher that sees a folder of this machine, waiting."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lineage.jobs import Launch
+from resources.cluster import Cluster
+from resources.failures import RetryPolicy
+from resources.kubernetes_launcher import KubernetesLauncher
+from resources.manifests import ClusterSettings, Mount
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "marin:test"
+WAIT_SECONDS = 120.0
+QUICK = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
+
+
+def launch_of(folder: Path, **record: object) -> Launch:
+    (folder / "job.json").write_text(json.dumps(record))
+    return Launch("quick_job", folder / "job.json", folder / "log.txt", "runs/a/checkpoint[b]", "0123456789abcdef")
+
+
+def launcher_of(cluster: Cluster, folder: Path, **options: object) -> KubernetesLauncher:
+    mounts = (Mount(str(folder), host_path=str(folder)),)
+    settings = ClusterSettings(IMAGE, cluster.namespace, mounts=mounts)
+    return KubernetesLauncher(cluster, settings, policy=QUICK, poll_seconds=0.1, **options)  # type: ignore[arg-type]
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < end, f"not within {WAIT_SECONDS:.0f} s: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,196 @@
+"""One pod of the test kubelet: a single container that runs once, as a process in an overlay of this machine's root."""
+
+import datetime
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resources.cluster import CONFIG_MAPS, PODS, Cluster, Object
+
+if TYPE_CHECKING:
+    from kubelet import Kubelet
+
+FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
+
+
+@dataclass(frozen=True)
+class Image:
+    """What an image name stands for on this machine: a working folder and an environment."""
+
+    workdir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class PodProcess:
+    """Runs a pod and reports what becomes of it."""
+
+    def __init__(self, kubelet: "Kubelet", raw: Object):
+        self.kubelet, self.raw = kubelet, raw
+        self.name, self.namespace = raw["metadata"]["name"], raw["metadata"]["namespace"]
+        self.node = raw["spec"]["nodeName"]
+        self.job = raw["metadata"].get("labels", {}).get("marin.community/job", "")
+        self.folder = kubelet.folder / raw["metadata"]["uid"]
+        self.container: Object = raw["spec"]["containers"][0]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.terminating = False
+        self.started = _now()
+        self.lock = threading.Lock()
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def run(self) -> None:
+        """Start the container when its volumes are there, copy its output, report its end."""
+        if self.container["image"] not in self.kubelet.images:
+            self._report(
+                "Pending", waiting={"reason": "ErrImagePull", "message": f"image {self.container['image']} is not here"}
+            )
+            return
+        self._report("Pending", waiting={"reason": "ContainerCreating"})
+        mounts = self._mounts()
+        with self.lock:
+            if mounts is None or self.terminating:
+                return
+            self.process = subprocess.Popen(
+                self._command(mounts), env=self._environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        started = _now()
+        self._report("Running", running={"startedAt": started})
+        assert self.process.stdout is not None
+        with self.process.stdout, (self.folder / "log").open("ab", buffering=0) as out:
+            for line in self.process.stdout:
+                moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+                out.write(f"{moment} ".encode() + line.rstrip(b"\n") + b"\n")
+        code = self.process.wait()
+        if not self.terminating:
+            code = 128 - code if code < 0 else code
+            self._report("Succeeded" if code == 0 else "Failed", terminated=_terminated(code, started))
+
+    def terminate(self, grace_seconds: float, node_goes: bool) -> None:
+        """SIGTERM, the grace, SIGKILL; then the pod is deleted, or marked as taken with its node."""
+        with self.lock:
+            self.terminating = True
+        if self.is_running() and self.process is not None:
+            os.kill(self.process.pid, signal.SIGTERM)
+            end = time.monotonic() + grace_seconds
+            while self.is_running() and time.monotonic() < end:
+                time.sleep(0.05)
+        self.kill()
+        code = 0 if self.process is None else self.process.wait()
+        ended = _terminated(128 - code if code < 0 else code, self.started)
+        if node_goes:
+            told = "Pod was terminated in response to imminent node shutdown."
+            disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": told}
+            self._report("Failed", terminated=ended, extra={"reason": "Terminated", "message": told}, condition=disrupted)
+        else:
+            self._report("Failed", terminated=ended)
+            self._here().delete(PODS, self.name, grace_seconds=0)
+
+    def kill(self) -> None:
+        """SIGKILL for every process of the container."""
+        if self.is_running() and self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def log_lines(self, since: str, tail: int) -> list[bytes] | None:
+        path = self.folder / "log"
+        if not path.exists():
+            return None
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines = [line for line in lines if line[:19].decode() >= since[:19]]
+        return lines[-tail:] if tail else lines
+
+    def _report(
+        self, phase: str, *, extra: Mapping[str, str] | None = None, condition: Object | None = None, **state: Object
+    ) -> None:
+        status: dict[str, Any] = {"phase": phase, "startTime": self.started, "hostIP": "127.0.0.1", "podIP": "127.0.0.1"}
+        status["containerStatuses"] = [
+            {
+                "name": self.container["name"], "image": self.container["image"], "imageID": "", "restartCount": 0,
+                "ready": "running" in state, "started": "running" in state, "state": state,
+            }
+        ]  # fmt: skip
+        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False", "lastTransitionTime": _now()}
+        status["conditions"] = [ready] + ([condition] if condition else [])
+        self.kubelet.patch_status(self.namespace, self.name, status | dict(extra or {}))
+
+    def _mounts(self) -> list[tuple[Path, str]] | None:
+        """Folders on this machine and where the container has them; None when the pod goes before its ConfigMap comes."""
+        volumes = {volume["name"]: volume for volume in self.raw["spec"].get("volumes", [])}
+        (self.folder / "volumes").mkdir(parents=True)
+        found = []
+        for mount in self.container.get("volumeMounts", []):
+            volume = volumes[mount["name"]]
+            source = self.folder / "volumes" / mount["name"]
+            if "hostPath" in volume:
+                source = Path(volume["hostPath"]["path"])
+            else:
+                source.mkdir()
+            if "configMap" in volume:
+                data = self._config_map(volume["configMap"]["name"])
+                if data is None:
+                    return None
+                for name, text in data.items():
+                    (source / name).write_text(text)
+            found.append((source, mount["mountPath"]))
+        return found
+
+    def _config_map(self, name: str) -> dict[str, str] | None:
+        """Waited for, as a kubelet does."""
+        while not (self.terminating or self.kubelet.stopping.is_set()):
+            found = self._here().get(CONFIG_MAPS, name)
+            if found is not None:
+                return found["data"]
+            time.sleep(0.1)
+        return None
+
+    def _here(self) -> Cluster:
+        return replace(self.kubelet.cluster, namespace=self.namespace)
+
+    def _environment(self) -> dict[str, str]:
+        image = self.kubelet.images[self.container["image"]]
+        env = {"PATH": os.environ["PATH"], "HOME": "/root", "HOSTNAME": self.name, **image.env}
+        for entry in self.container.get("env", []):
+            path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            env[entry["name"]] = entry.get("value", "") if path is None else self._field(path)
+        return env
+
+    def _field(self, path: str) -> str:
+        match = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+        if match:
+            return self.raw["metadata"].get(match[1], {}).get(match[2], "")
+        section, name = FIELDS[path]
+        return self.raw[section][name]
+
+    def _command(self, mounts: list[tuple[Path, str]]) -> list[str]:
+        """The container's command in an overlay root with its volumes bound; needs root, as a kubelet does."""
+        root = self.folder / "root"
+        for part in ("upper", "work", "merged"):
+            (root / part).mkdir(parents=True)
+        merged = root / "merged"
+        lines = [f"mount -t overlay overlay -o lowerdir=/,upperdir={root}/upper,workdir={root}/work {merged}"]
+        lines += [f"mount --rbind /{name} {merged}/{name}" for name in ("proc", "sys", "dev")]
+        for source, target in mounts:
+            inside = shlex.quote(f"{merged}{target}")
+            lines.append(f"mkdir -p {inside} && mount --bind {shlex.quote(str(source))} {inside}")
+        workdir = shlex.quote(str(self.kubelet.images[self.container["image"]].workdir))
+        lines.append(f'exec chroot {merged} sh -c \'cd {workdir} && exec "$@"\' sh "$@"')
+        wrapped = ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-ec", "\n".join(lines), "sh"]
+        return [*wrapped, *self.container.get("command", []), *self.container.get("args", [])]
+
+
+def _terminated(code: int, started: str) -> Object:
+    reason = "Completed" if code == 0 else "Error"
+    return {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": _now()}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

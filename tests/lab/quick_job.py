@@ -1,0 +1,40 @@
+"""A job that does what its file says, for tests of launchers: `python -m quick_job job.json`.
+
+The file: `{"steps": [{"print": "text"}, {"sleep": 0.5}, {"wait_for": "path"}, {"touch": "path"}, {"exit": 3}]}`, or a list of
+such lists under `attempts`, of which the n-th attempt does the n-th (counted by files beside `counter`).
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def main(job: Path) -> None:
+    record = json.loads(job.read_text())
+    steps = record.get("steps", [])
+    if "attempts" in record:
+        counter = Path(record["counter"])
+        counter.mkdir(parents=True, exist_ok=True)
+        number = len(list(counter.iterdir()))
+        (counter / str(number)).touch()
+        steps = record["attempts"][min(number, len(record["attempts"]) - 1)]
+    for step in steps:
+        do(step)
+
+
+def do(step: dict) -> None:
+    if "print" in step:
+        print(step["print"], flush=True)
+    if "sleep" in step:
+        time.sleep(step["sleep"])
+    if "touch" in step:
+        Path(step["touch"]).touch()
+    while "wait_for" in step and not Path(step["wait_for"]).exists():
+        time.sleep(0.05)
+    if "exit" in step:
+        sys.exit(step["exit"])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,192 @@
+"""Launches on a real API server, with pods that are processes: what is made once, adopted, refused, tried again, left alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from control_plane import ControlPlane
+from kubelet import Kubelet
+from launches import IMAGE, ROOT, WAIT_SECONDS, launch_of, launcher_of, until
+
+from lineage.jobs import Launch
+from resources.cluster import JOBS, PODS, Cluster
+from resources.kubernetes_launcher import JobFailedError, LaunchRefusedError
+from resources.manifests import ATTEMPT, object_name
+
+pytestmark = pytest.mark.cluster
+
+ORCHESTRATE = """
+import sys
+from pathlib import Path
+from lineage.jobs import Launch
+from resources.cluster import connect
+from resources.kubernetes_launcher import KubernetesLauncher
+from resources.manifests import ClusterSettings, Mount
+
+kubeconfig, namespace, folder, image = sys.argv[1:]
+settings = ClusterSettings(image, namespace, mounts=(Mount(folder, host_path=folder),))
+launch = Launch("quick_job", Path(folder) / "job.json", Path(folder) / "log.txt", "runs/a/checkpoint[b]", "0123456789abcdef")
+KubernetesLauncher(connect(kubeconfig, namespace), settings, poll_seconds=0.1)(launch)
+"""
+
+
+def test_a_job_runs_to_its_end_and_its_log_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    lines = [{"print": f"line {i}"} for i in range(50)]
+    launch = launch_of(tmp_path, steps=[*lines, {"sleep": 1.2}, {"print": "the last"}])
+    launched = launcher_of(cluster, tmp_path)(launch)
+    assert launch.log_path.read_text().splitlines() == [*(f"line {i}" for i in range(50)), "the last"]
+    assert launched.place == f"Job {cluster.namespace}/runs-a-checkpoint-b-01234567"
+    assert [attempt.ended for attempt in launched.attempts] == ["done"]
+    assert " on cpu-0" in launched.attempts[0].place
+
+
+def test_launching_twice_at_once_is_one_job(cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, attempts=[[{"wait_for": str(tmp_path / "go")}]], counter=str(tmp_path / "starts"))
+    others = [replace(launch, log_path=tmp_path / f"log{i}.txt") for i in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(launcher_of(cluster, tmp_path), each) for each in others]
+        until((tmp_path / "starts").exists, "the pod starts")
+        assert len(cluster.find(JOBS)) == 1
+        (tmp_path / "go").touch()
+        launched = [each.result(WAIT_SECONDS) for each in running]
+    assert len({each.place for each in launched}) == 1
+    assert len(list((tmp_path / "starts").iterdir())) == 1, "the job ran once"
+
+
+def test_a_running_job_of_another_image_or_code_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, steps=[{"touch": str(tmp_path / "up")}, {"wait_for": str(tmp_path / "go")}])
+    launcher = launcher_of(cluster, tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher, launch)
+        until((tmp_path / "up").exists, "the pod runs")
+        other = replace(launcher, settings=replace(launcher.settings, image="marin:other"))
+        with pytest.raises(
+            LaunchRefusedError, match=r"image is marin:test, this launch has marin:other.*kubectl -n .* delete job"
+        ):
+            other(launch)
+        longer = replace(launch, digest="0123456789-another")
+        with pytest.raises(LaunchRefusedError, match="digest is 0123456789abcdef, this launch has 0123456789-another"):
+            launcher(longer)
+        (tmp_path / "go").touch()
+        running.result(WAIT_SECONDS)
+
+
+def test_a_killed_pod_is_tried_again_and_every_attempt_is_told(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, attempts=[[{"print": "one"}, {"sleep": 60}], [{"print": "two"}]], counter=str(tmp_path / "n"))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher_of(cluster, tmp_path), launch)
+        until(lambda: launch.log_path.exists() and "one" in launch.log_path.read_text(), "the first attempt prints")
+        kubelet.running(object_name(launch))[0].kill()
+        launched = running.result(WAIT_SECONDS)
+    assert [attempt.number for attempt in launched.attempts] == [1, 2]
+    assert launched.attempts[0].ended.startswith("killed (transient): exit code 137 (SIGKILL)")
+    assert launch.log_path.read_text().splitlines() == ["one", "two"]
+    assert cluster.find(JOBS)[0]["metadata"]["annotations"][ATTEMPT] == "2"
+
+
+def test_a_permanent_failure_is_not_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    nan = "FloatingPointError: run smoke: the loss of step 3 is nan; its update was left out"
+    launch = launch_of(tmp_path, attempts=[[{"print": nan}, {"exit": 1}]], counter=str(tmp_path / "n"))
+    with pytest.raises(
+        JobFailedError, match=r"diverged \(permanent\): FloatingPointError.*trying again would end the same way"
+    ):
+        launcher_of(cluster, tmp_path)(launch)
+    assert len(list((tmp_path / "n").iterdir())) == 1
+    with pytest.raises(JobFailedError):
+        launcher_of(cluster, tmp_path)(launch)
+    assert len(list((tmp_path / "n").iterdir())) == 2, "a person who launches again gets a new job"
+
+
+def test_a_crash_loop_is_told_after_three(cluster: Cluster, tmp_path: Path) -> None:
+    reset = [[{"print": f"ConnectionResetError: [Errno 104] by peer 10.0.0.{i}"}, {"exit": 1}] for i in range(9)]
+    launch = launch_of(tmp_path, attempts=reset, counter=str(tmp_path / "n"))
+    with pytest.raises(JobFailedError, match=r"(?s)crash loop: 3 failures in a row.*  1\. after .*  3\. after"):
+        launcher_of(cluster, tmp_path)(launch)
+    assert len(list((tmp_path / "n").iterdir())) == 3
+
+
+def test_an_image_that_is_not_there_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = launcher_of(cluster, tmp_path, stuck_seconds=0.5)
+    launcher = replace(launcher, settings=replace(launcher.settings, image="nowhere/marin:1"))
+    with pytest.raises(JobFailedError, match=r"image pull \(transient\): ErrImagePull: image nowhere/marin:1.*crash loop"):
+        launcher(launch_of(tmp_path))
+
+
+def test_preempted_nodes_spend_no_retries(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
+    """As often as a crash loop would allow and more; each takes the node with it, and another comes."""
+    taken, label = 4, {"marin.test/pool": "spot"}
+    shape = {"steps": [{"print": "up"}, {"wait_for": str(tmp_path / "go")}]}
+    launch = launch_of(tmp_path, **shape)
+    launcher = launcher_of(cluster, tmp_path)
+    kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": True}})
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(launcher, launch)
+            for number in range(taken):
+                kubelet.add_node(f"spot-{number}", label)
+                until(lambda n=number: _ups(launch) > n and kubelet.running(object_name(launch)), f"attempt {number} runs")
+                kubelet.reclaim_node(f"spot-{number}", grace_seconds=5)
+            (tmp_path / "go").touch()
+            kubelet.add_node("spot-last", label)
+            launched = running.result(WAIT_SECONDS)
+    finally:
+        kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
+    ends = [attempt.ended for attempt in launched.attempts]
+    assert ends == ["preemption (transient): DisruptionTarget: TerminationByKubelet"] * taken + ["done"]
+
+
+def _ups(launch: Launch) -> int:
+    return launch.log_path.read_text().count("up") if launch.log_path.exists() else 0
+
+
+def test_the_step_may_die_and_the_next_one_adopts_its_job(plane: ControlPlane, cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, attempts=[[{"wait_for": str(tmp_path / "go")}]], counter=str(tmp_path / "starts"))
+    command = [sys.executable, "-c", ORCHESTRATE, str(plane.kubeconfig), cluster.namespace, str(tmp_path), IMAGE]
+    step = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    until((tmp_path / "starts").exists, "the pod starts")
+    step.kill()
+    step.wait()
+    before = [job["metadata"]["uid"] for job in cluster.find(JOBS)]
+    threading.Timer(1.0, (tmp_path / "go").touch).start()
+    launched = launcher_of(cluster, tmp_path)(launch)
+    assert [job["metadata"]["uid"] for job in cluster.find(JOBS)] == before
+    assert len(list((tmp_path / "starts").iterdir())) == 1
+    assert [attempt.ended for attempt in launched.attempts] == ["done"]
+
+
+def test_a_step_that_is_stopped_leaves_its_job_unless_a_user_cancels(cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, steps=[{"touch": str(tmp_path / "up")}, {"wait_for": str(tmp_path / "go")}])
+    for cancelled in (False, True):
+        threading.Thread(target=_interrupt_when, args=(tmp_path / "up",), daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            launcher_of(cluster, tmp_path, is_cancelled=lambda c=cancelled: c)(launch)
+        jobs = [job for job in cluster.find(JOBS) if "deletionTimestamp" not in job["metadata"]]
+        assert len(jobs) == (0 if cancelled else 1)
+    until(lambda: not cluster.find(PODS), "the cancelled job's pod goes")
+
+
+def _interrupt_when(path: Path) -> None:
+    until(path.exists, "the pod runs")
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_api_server_may_die_while_a_job_runs(plane: ControlPlane, cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, attempts=[[{"print": "up"}, {"wait_for": str(tmp_path / "go")}]], counter=str(tmp_path / "n"))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher_of(cluster, tmp_path), launch)
+        until(lambda: _ups(launch), "the pod runs")
+        plane.kill_api_server()
+        (tmp_path / "go").touch()
+        time.sleep(1.0)
+        plane.start_api_server()
+        launched = running.result(WAIT_SECONDS)
+    assert [attempt.ended for attempt in launched.attempts] == ["done"]
+    assert len(list((tmp_path / "n").iterdir())) == 1

@@ -1,0 +1,197 @@
+"""Manifests of jobs, held to Kubernetes' own schema and to what the design promises (docs/design/launchers.md).
+
+`kubernetes_1_37_job.schema.json` is the part of Kubernetes 1.37's OpenAPI that a Job, its pod and a ConfigMap refer to, from
+the package kubernetes-validate 1.37.0 (Apache-2.0), strict (no unknown field), without descriptions. JobSet's own fields have
+no schema here: they were held to its upstream definition by hand (research/cluster.md, 2.4).
+"""
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from lineage.jobs import Launch
+from recipes.hardware import hardware
+from resources.manifests import (
+    NAME_LENGTH,
+    ClusterSettings,
+    Manifest,
+    Mount,
+    job_file,
+    job_manifest,
+    jobset_manifest,
+    object_name,
+)
+
+HERE = Path(__file__).parent
+SCHEMA = HERE / "kubernetes_1_37_job.schema.json"
+GOLDEN = HERE / "manifests.golden.yaml"
+JOB_SPEC, POD_METADATA, CONFIG_MAP = (
+    f"io.k8s.{name}" for name in ("api.batch.v1.JobSpec", "apimachinery.pkg.apis.meta.v1.ObjectMeta", "api.core.v1.ConfigMap")
+)
+LAUNCH = Launch("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint[step-00000150]", "0123456789abcdef", "c0de")
+SETTINGS = ClusterSettings(
+    image="registry.example/marin@sha256:12",
+    namespace="lab",
+    queues={"v5p-8": "tpu", "v4-512": "tpu-v4", "2xh100x8": "h100"},
+    priorities={"production": "marin-production", "batch": "marin-batch"},
+    mounts=(Mount("/scratch", host_path="/mnt/local"), Mount("/data", claim="lab-data")),
+    env={"MARIN_ROOT": "gs://bucket/lab"},
+    secrets=("tracker",),
+)
+GANGS = ("v4-512", "v6e-16", "2xv5e-256", "2xh100x8", "v5p-2048", "4xv5p-8")
+
+
+@cache
+def definitions() -> Manifest:
+    return json.loads(SCHEMA.read_text())
+
+
+def hold(value: Manifest, name: str) -> None:
+    Draft202012Validator({"$ref": f"#/$defs/{name}", **definitions()}).validate(value)
+
+
+def job_of(name: str) -> Manifest:
+    return job_manifest(LAUNCH, hardware(name), SETTINGS, 2, "[]")
+
+
+def jobset_of(name: str) -> Manifest:
+    return jobset_manifest(LAUNCH, hardware(name), SETTINGS, 2, "[]")
+
+
+def job_spec_of(jobset: Manifest) -> Manifest:
+    return jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+
+
+@pytest.mark.parametrize("name", ["cpu", "v5p-8", "v5e-1", "v6e-8", "h100x8"])
+def test_a_job_is_valid_today(name: str) -> None:
+    job = job_of(name)
+    hold(job["spec"], JOB_SPEC)
+    hold(job["metadata"], POD_METADATA)
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_the_jobs_of_a_jobset_are_valid_today(name: str) -> None:
+    hold(job_spec_of(jobset_of(name)), JOB_SPEC)
+    hold(jobset_of(name)["metadata"], POD_METADATA)
+
+
+def test_the_schema_refuses_what_kubernetes_would() -> None:
+    job = job_of("cpu")
+    job["spec"]["podFailurePolicy"]["rules"][0]["onPodCondition"] = []
+    errors = Draft202012Validator({"$ref": f"#/$defs/{JOB_SPEC}", **definitions()}).iter_errors(job["spec"])
+    assert any("onPodCondition" in error.message for error in errors)
+
+
+def test_a_job_file_goes_with_its_job(tmp_path: Path) -> None:
+    launch = replace(LAUNCH, job_path=tmp_path / "job.json")
+    launch.job_path.write_text('{"job": 1}')
+    job = job_of("cpu")
+    job["metadata"]["uid"] = "u-1"
+    made = job_file(launch, job)
+    hold(made, CONFIG_MAP)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": object_name(LAUNCH), "uid": "u-1"}
+    assert (made["metadata"]["ownerReferences"], made["data"]) == ([owner], {"job.json": '{"job": 1}'})
+    launch.job_path.write_text("x" * 1_000_001)
+    with pytest.raises(ValueError, match="its job file has 1000001 bytes; a ConfigMap holds at most"):
+        job_file(launch, job)
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_a_gang_asks_for_every_chip_once(name: str) -> None:
+    shape, jobset = hardware(name), jobset_of(name)
+    spec = job_spec_of(jobset)
+    assert spec["parallelism"] == spec["completions"]
+    pods = jobset["spec"]["replicatedJobs"][0]["replicas"] * spec["parallelism"]
+    limits = spec["template"]["spec"]["containers"][0]["resources"]["limits"]
+    per_pod = int(limits.get("google.com/tpu", limits.get("nvidia.com/gpu", 0)))
+    assert (pods, pods * per_pod) == (shape.pods, shape.chips)
+
+
+def test_a_preemption_is_never_a_failure_and_nothing_else_is_tried_again_by_kubernetes() -> None:
+    """One owner of retries: Kubernetes has preemptions, the launcher all the rest."""
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    lone = job_of("v5p-8")["spec"]
+    assert lone["backoffLimit"] == 0
+    assert lone["template"]["spec"]["restartPolicy"] == "Never"
+    assert lone["podFailurePolicy"]["rules"] == [{"action": "Ignore", "onPodConditions": disrupted}]
+    gang = jobset_of("v6e-16")
+    assert job_spec_of(gang)["backoffLimit"] == 0
+    exits = {"containerName": "job", "operator": "In", "values": [143]}
+    rules = [{"action": "FailJob", "onPodConditions": disrupted}, {"action": "FailJob", "onExitCodes": exits}]
+    assert job_spec_of(gang)["podFailurePolicy"]["rules"] == rules
+    policy = gang["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 0
+    assert [(rule["action"], rule["onJobFailureReasons"]) for rule in policy["rules"]] == [
+        ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
+    ]
+
+
+def test_processes_find_each_other() -> None:
+    def env(jobset: Manifest) -> dict[str, str]:
+        container = job_spec_of(jobset)["template"]["spec"]["containers"][0]
+        return {entry["name"]: entry.get("value", "from the pod") for entry in container["env"]}
+
+    gpu, tpu = env(jobset_of("2xh100x8")), env(jobset_of("v6e-16"))
+    name = object_name(LAUNCH)
+    assert (gpu["MARIN_PROCESSES"], gpu["MARIN_PROCESS_INDEX"]) == ("2", "from the pod")
+    assert gpu["MARIN_COORDINATOR"] == f"{name}-host-0-0.{name}:8476"
+    assert tpu["MARIN_PROCESSES"] == "gke-tpu" and "MARIN_COORDINATOR" not in tpu
+
+
+def test_queues_priorities_and_spot_are_labels_and_selectors() -> None:
+    labels = job_of("v5p-8")["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "tpu"
+    assert labels["kueue.x-k8s.io/priority-class"] == "marin-batch"
+    assert "kueue.x-k8s.io/queue-name" not in job_of("cpu")["metadata"]["labels"]
+    spot = job_manifest(LAUNCH, hardware("v5p-8"), replace(SETTINGS, spot=True), 1, "[]")["spec"]["template"]["spec"]
+    assert spot["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert "cloud.google.com/gke-spot" in {toleration["key"] for toleration in spot["tolerations"]}
+
+
+def test_the_first_alternative_that_has_a_queue_is_chosen() -> None:
+    shapes = tuple(hardware(name) for name in ("v6e-8", "v5p-8", "2xh100x8"))
+    assert SETTINGS.choose(shapes).name == "v5p-8"
+    assert replace(SETTINGS, queues={}).choose(shapes).name == "v6e-8"
+    with pytest.raises(ValueError, match="none of v6e-8 has a queue on this cluster; queues: 2xh100x8, v4-512, v5p-8"):
+        SETTINGS.choose(shapes[:1])
+
+
+@given(st.text(max_size=300), st.text("0123456789abcdef", min_size=32, max_size=32))
+def test_names_are_what_kubernetes_allows(name: str, digest: str) -> None:
+    launch = replace(LAUNCH, name=name, digest=digest)
+    made = object_name(launch)
+    assert len(made) <= NAME_LENGTH and re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", made)
+    assert made == object_name(replace(launch, module="evals", code="other", hardware=("v5p-8",)))
+    other = "f" if digest[0] != "f" else "e"
+    assert made != object_name(replace(launch, digest=other + digest[1:]))
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("image is empty", {"image": ""}),
+        ("priorities name \\['urgent'\\]; known: production, interactive, batch", {"priorities": {"urgent": "x"}}),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_field(field: str, change: dict) -> None:
+    with pytest.raises(ValueError, match=field):
+        replace(SETTINGS, **change)
+
+
+def test_a_mount_is_one_thing() -> None:
+    with pytest.raises(ValueError, match="mount /data: host_path is '' and claim is ''; give exactly one"):
+        Mount("/data")
+
+
+def test_the_manifests_are_the_reviewed_ones() -> None:
+    """A changed manifest is a reviewed diff of the golden file: a preemptible TPU host, a slice of 64, two nodes of GPUs."""
+    made = [job_of("v5p-8"), jobset_of("v4-512"), jobset_of("2xh100x8")]
+    assert list(yaml.safe_load_all(GOLDEN.read_text())) == made
