@@ -74,13 +74,13 @@ class Placements:
 
 
 def aligned_windows(
-    words: UInt64s, bounds: Ints, seed_grams: UInt64s, channels: AlignedChannels, config: ContaminationConfig
+    words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: ContaminationConfig
 ) -> Iterator[tuple[tuple[int, int], Window]]:
     """((document, channel), best placement) of every pair that alignment flags.
 
-    `words` and `bounds`: all documents' words, flat; `seed_grams`: their `seed_words`-grams. A window's coverage is the score.
+    `words` and `bounds`: all documents' words, flat; `begins`: where seeds may begin. A window's coverage is the score.
     """
-    placed = _placements(bounds, seed_grams, channels)
+    placed = _placements(words, bounds, begins, channels)
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
     flagged = np.flatnonzero(scores >= channels.needed[placed.channels])
     placed, scores = placed.of(flagged), scores[flagged]
@@ -93,9 +93,9 @@ def aligned_windows(
             yield pair, _window(words, bounds, channels, *pair, int(placed.starts[row]), float(scores[row]))
 
 
-def _placements(bounds: Ints, seed_grams: UInt64s, channels: AlignedChannels) -> Placements:
+def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels) -> Placements:
     """Each place of a channel in a document once, however many seeds agree on it."""
-    where, channel, position = channels.seeds.expand(*channels.seeds.lookup_whole(seed_grams, bounds))
+    where, channel, position = channels.seeds.expand(*channels.seeds.lookup_at(words, bounds, begins))
     documents = np.searchsorted(bounds, where, side="right") - 1
     starts = where - position
     order = np.lexsort((starts, channel, documents))

@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import polars as pl
 import xxhash
@@ -146,15 +147,15 @@ def choose_canaries(items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIn
     is_question = channels["channel"] == "question"
     wanted = pl.Series(index.is_matchable()) & (is_question if is_question.any() else ~is_question)
     matchable = channels.filter(wanted)["item"].unique().to_list()
-    questions = items["question"]
-    rows = [row for row in matchable if len(canonical_bytes(questions[row]).split()) >= _MIN_QUESTION_WORDS]
-    keys = items.select(ITEM_KEY).rows()
-    keyed = [(xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in rows]
-    if not keyed:
+    questions, keys = items["question"].to_list(), items.select(ITEM_KEY).rows()
+    keyed = sorted((xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in matchable)
+    long = ((seed, row) for seed, row in keyed if len(canonical_bytes(questions[row]).split()) >= _MIN_QUESTION_WORDS)
+    chosen = list(islice(long, count))
+    if not chosen:
         raise ValueError(
             f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
         )
-    return [Canary(row, questions[row], lm_eval_text(items.row(row, named=True)), seed) for seed, row in sorted(keyed)[:count]]
+    return [Canary(row, questions[row], lm_eval_text(items.row(row, named=True)), seed) for seed, row in chosen]
 
 
 def _items_found(documents: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]) -> list[set[int]]:

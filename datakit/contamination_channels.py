@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 from datakit.canonical_text import canonical_bytes
 from datakit.contamination_alignment import ALIGNED_CHANNELS, AlignedChannels
 from datakit.contamination_policy import ContaminationConfig, word_weights
-from datakit.ngram_index import Floats, GramIndex, Ints, UInt64s, Words, build_index, gram_hashes, hash_words, whole_grams
+from datakit.ngram_index import (
+    Floats,
+    GramIndex,
+    Ints,
+    UInt64s,
+    Words,
+    bit_table,
+    build_index,
+    gram_hashes,
+    grams_at,
+    hash_words,
+    whole_grams,
+)
 from lineage.store import Artifact
 
 CHANNELS = ("question", "passage", "answer", "solution", "code")
@@ -63,11 +75,16 @@ class ChannelGrams:
 
 @dataclass(frozen=True)
 class ItemIndex:
-    """What documents are matched against: channels on their own words, with every number masked, and word for word."""
+    """What documents are matched against: channels on their own words, with every number masked, and word for word.
+
+    `prefixes` is a bit table of how all grams of the three begin (their first `seed_words` words, numbers masked): one look
+    at it tells where in a document none of them can begin, which is nearly everywhere.
+    """
 
     exact: ChannelGrams
     masked: ChannelGrams
     aligned: AlignedChannels
+    prefixes: NDArray[np.uint8]
 
     def is_matchable(self) -> NDArray[np.bool_]:
         """Which channels can be flagged at all."""
@@ -77,6 +94,7 @@ class ItemIndex:
         self.exact.save(folder / "exact")
         self.masked.save(folder / "masked")
         self.aligned.save(folder / "aligned")
+        np.save(folder / "prefixes.npy", self.prefixes)
 
     @classmethod
     def load(cls, folder: Path) -> "ItemIndex":
@@ -84,6 +102,7 @@ class ItemIndex:
             ChannelGrams.load(folder / "exact"),
             ChannelGrams.load(folder / "masked"),
             AlignedChannels.load(folder / "aligned"),
+            np.load(folder / "prefixes.npy"),
         )
 
 
@@ -123,7 +142,10 @@ def index_items(channels: pl.DataFrame, config: ContaminationConfig) -> ItemInde
     exact = _channel_grams(words, words.hashes, long_words, np.ones_like(wordy), item_of_channel, config)
     masked = _channel_grams(words, words.masked(), long_words, wordy, item_of_channel, config)
     may_align = exact.is_matchable() & channels["channel"].is_in(ALIGNED_CHANNELS).to_numpy()
-    return ItemIndex(exact, masked, _aligned_channels(words, long_words, may_align, item_of_channel, config))
+    aligned = _aligned_channels(words, long_words, may_align, item_of_channel, config)
+    begins = [words.bounds[grams.channels] + grams.positions for grams in (exact.index, masked.index, aligned.seeds)]
+    prefixes = grams_at(words.masked(), np.unique(np.concatenate(begins)), config.seed_words)
+    return ItemIndex(exact, masked, aligned, bit_table(np.unique(prefixes)))
 
 
 def _channel_grams(

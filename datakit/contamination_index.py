@@ -25,7 +25,8 @@ def build_contamination_index(out: Writer, config: Policy, suites: tuple[Artifac
     out.record(rows_in=len(items), rows_out=len(items), drops={})
 
 
-CONTAMINATION_INDEX = Stage("datakit.contamination_index", "2", build_contamination_index)
+CONTAMINATION_INDEX = Stage("datakit.contamination_index", "3", build_contamination_index)
+"""3: with the bit table of how grams begin."""
 
 
 def index_folder(index: Artifact, config: Policy, suites: tuple[Artifact, ...]) -> Path:

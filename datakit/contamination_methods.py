@@ -15,8 +15,8 @@ from datakit.ngram_index import Ints, UInt64s
 
 type Policy = ContaminationConfig | NamedPolicy
 type PolicyIndex = ItemIndex | NamedIndex
-BATCH_CHARACTERS = 1 << 20
-"""Text scanned at once."""
+BATCH_CHARACTERS = 1 << 18
+"""Text scanned at once: working arrays near the size of a second-level cache."""
 type Scanner = Callable[[Sequence[str]], list[ChannelMatch]]
 """From documents to what each of them holds, ordered by (document, channel)."""
 

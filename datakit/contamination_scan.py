@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datakit.canonical_text import WordPlaces, canonical_bytes
+from datakit.canonical_text import WordPlaces, canonical_batch
 from datakit.contamination_alignment import aligned_windows
 from datakit.contamination_channels import ChannelGrams, ItemIndex
 from datakit.contamination_policy import ContaminationConfig, Tier, Window, best_window
-from datakit.ngram_index import Ints, UInt64s, Words, extended_grams, gram_hashes, hash_words
+from datakit.ngram_index import Ints, UInt64s, Words, gram_hashes, hash_buffer, in_table
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ChannelMatch:
 
 def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> list[ChannelMatch]:
     """Every channel that each document holds, its best window each, ordered by (document, channel)."""
-    words = hash_words([canonical_bytes(text) for text in texts])
+    words = hash_buffer(*canonical_batch(texts))
     windows = _all_windows(words, index, config)
     found: list[ChannelMatch] = []
     document, places = -1, WordPlaces("")
@@ -56,13 +56,12 @@ class _AllWindows:
 
 
 def _all_windows(words: Words, index: ItemIndex, config: ContaminationConfig) -> _AllWindows:
-    seeds = gram_hashes(words.hashes, config.seed_words)
-    grams = extended_grams(seeds, words.hashes, config.seed_words, config.gram_words)
-    masked = gram_hashes(words.masked(), config.gram_words)
+    masked = words.masked()
+    places = in_table(index.prefixes, gram_hashes(masked, config.seed_words))
     return _AllWindows(
-        exact=dict(_windows(grams, words.bounds, index.exact, config)),
-        masked=dict(_windows(masked, words.bounds, index.masked, config)),
-        aligned=dict(aligned_windows(words.hashes, words.bounds, seeds, index.aligned, config)),
+        exact=dict(_windows(words.hashes, words.bounds, places, index.exact, config)),
+        masked=dict(_windows(masked, words.bounds, places, index.masked, config)),
+        aligned=dict(aligned_windows(words.hashes, words.bounds, places, index.aligned, config)),
     )
 
 
@@ -82,15 +81,16 @@ def _verdict(
 
 
 def _windows(
-    grams: UInt64s, bounds: Ints, channels: ChannelGrams, config: ContaminationConfig
+    words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams, config: ContaminationConfig
 ) -> Iterator[tuple[tuple[int, int], Window]]:
-    """((document, channel), best window) of every pair that is flagged or holds a fragment."""
-    places, found = channels.index.lookup_whole(grams, bounds)
+    """((document, channel), best window) of every pair that is flagged or holds a fragment; `begins`: where grams may begin."""
+    places, found = channels.index.lookup_at(words, bounds, begins)
+    grams = channels.index.grams[found]
     documents = np.searchsorted(bounds, places, side="right") - 1
     hit_bounds = np.searchsorted(documents, np.arange(len(bounds)))
     for document, channel in _candidates(documents, found, channels, config):
         hits = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
-        window = _score(places[hits] - bounds[document], grams[places[hits]], channel, channels, config)
+        window = _score(places[hits] - bounds[document], grams[hits], channel, channels, config)
         if window is not None:
             yield (document, channel), window
 

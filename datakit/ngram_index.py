@@ -16,7 +16,7 @@ type UInt64s = NDArray[np.uint64]
 type Ints = NDArray[np.int64]
 type Floats = NDArray[np.float64]
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 16
 """Bytes hashed at once: the working arrays are 8 times as large and should stay near the caches."""
 _SPACE = ord(" ")
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
@@ -42,16 +42,19 @@ class Words:
 
 def hash_words(texts: Sequence[bytes]) -> Words:
     """Hash the words of canonical texts (`canonical_text.canonical_bytes`): 64 bits a word, the same in any text."""
-    data = b" ".join(texts)
     text_starts = np.cumsum([0] + [len(text) + 1 for text in texts], dtype=np.int64)
+    return hash_buffer(np.frombuffer(b" ".join(texts), np.uint8), text_starts)
+
+
+def hash_buffer(data: NDArray[np.uint8], text_starts: Ints) -> Words:
+    """`hash_words` of texts that stand in one buffer, each from its start (`canonical_text.canonical_batch`)."""
     hashes, numbers, starts, lengths = [], [], [], []
     for low, high in _pieces(data):
-        piece = np.frombuffer(data, np.uint8, high - low, low)
+        piece = data[low:high]
         word_starts, word_ends = _word_edges(piece)
         hashes.append(_slice_hashes(piece, word_starts, word_ends))
-        digits = np.concatenate(([0], np.cumsum(piece - np.uint8(48) < 10, dtype=np.int64)))
         lengths.append(word_ends - word_starts)
-        numbers.append(digits[word_ends] - digits[word_starts] == lengths[-1])
+        numbers.append(_are_numbers(piece, word_starts, lengths[-1]))
         starts.append(word_starts + low)
     return Words(
         hashes=_joined(hashes, np.uint64),
@@ -63,16 +66,11 @@ def hash_words(texts: Sequence[bytes]) -> Words:
 
 def gram_hashes(words: UInt64s, n: int) -> UInt64s:
     """Hash of the n-gram that starts at each word; n - 1 fewer than there are words. Grams may cross texts."""
-    return extended_grams(np.zeros(len(words) + 1, np.uint64), words, 0, n)
-
-
-def extended_grams(grams: UInt64s, words: UInt64s, n: int, longer: int) -> UInt64s:
-    """Hashes of the `longer`-grams, longer >= n, from those of the n-grams of the same words."""
-    count = max(len(words) - longer + 1, 0)
-    extended = grams[:count].copy()
-    for k in range(n, longer):
-        extended += words[k : k + count] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
-    return extended
+    count = max(len(words) - n + 1, 0)
+    grams = np.zeros(count, np.uint64)
+    for k in range(n):
+        grams += words[k : k + count] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
+    return grams
 
 
 def grams_at(words: UInt64s, places: Ints, n: int) -> UInt64s:
@@ -108,20 +106,19 @@ class GramIndex:
 
     def lookup(self, grams: UInt64s) -> tuple[Ints, Ints]:
         """Positions in `grams` of those that the index has, and which they are."""
-        shift = np.uint64(64 - (len(self.table) * 8).bit_length() + 1)
-        slots = grams >> shift
-        passed = np.flatnonzero(self.table[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8) & 1)
+        passed = in_table(self.table, grams)
         if not len(passed) or not len(self.grams):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         found = np.minimum(np.searchsorted(self.grams, grams[passed]), len(self.grams) - 1)
         same = self.grams[found] == grams[passed]
         return passed[same], found[same]
 
-    def lookup_whole(self, grams: UInt64s, bounds: Ints) -> tuple[Ints, Ints]:
-        """`lookup`, without the grams that cross the bounds of texts."""
-        where, found = self.lookup(grams)
-        whole = whole_grams(bounds, self.n, len(grams))[where]
-        return where[whole], found[whole]
+    def lookup_at(self, words: UInt64s, bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
+        """Those of the places in flat words where a gram of the index begins and ends in the same text, and which gram."""
+        ends = bounds[np.searchsorted(bounds, places, side="right")]
+        whole = places[places + self.n <= ends]
+        where, found = self.lookup(grams_at(words, whole, self.n))
+        return whole[where], found
 
     def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
         """One row a posting of the found grams: (where it was found, channel, position in the channel)."""
@@ -158,11 +155,20 @@ def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints
         offsets=np.append(firsts, len(kept)).astype(np.int64),
         channels=channels[kept],
         positions=positions[kept],
-        table=_bit_table(ordered[firsts]),
+        table=bit_table(ordered[firsts]),
     )
 
 
-def _bit_table(grams: UInt64s) -> NDArray[np.uint8]:
+def in_table(table: NDArray[np.uint8], grams: UInt64s) -> Ints:
+    """Positions of the grams that the bit table may hold: all that it does hold, few others."""
+    shift = 64 - (len(table) * 8).bit_length() + 1
+    slots = (grams >> np.uint64(shift + 3)).view(np.int64)  # numpy would copy unsigned indices
+    bits = (grams >> np.uint64(shift)).astype(np.uint8) & 7
+    return np.flatnonzero(table.take(slots) >> bits & 1)
+
+
+def bit_table(grams: UInt64s) -> NDArray[np.uint8]:
+    """One bit a hash, by its upper bits; at least 16 bits for each."""
     num_bits = max(_MIN_TABLE_BITS, 1 << (len(grams) * _BITS_PER_GRAM - 1).bit_length()) if len(grams) else _MIN_TABLE_BITS
     slots = grams >> np.uint64(64 - num_bits.bit_length() + 1)
     table = np.zeros(num_bits // 8, np.uint8)
@@ -170,14 +176,29 @@ def _bit_table(grams: UInt64s) -> NDArray[np.uint8]:
     return table
 
 
-def _pieces(data: bytes) -> Iterator[tuple[int, int]]:
+def _pieces(data: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
     """Cut at spaces into pieces of about PIECE_BYTES; a longer word stays whole."""
     low = 0
     while low < len(data):
-        cut = data.find(b" ", low + PIECE_BYTES)
-        high = len(data) if cut < 0 else cut
+        high, reach = min(low + PIECE_BYTES, len(data)), 64
+        while high < len(data) and data[high] != _SPACE:
+            spaces = np.flatnonzero(data[high : high + reach] == _SPACE)
+            high = min(high + (int(spaces[0]) if len(spaces) else reach), len(data))
+            reach *= 2
         yield low, high
         low = high
+
+
+def _are_numbers(piece: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
+    """Which words are digits alone. Few begin with one, so only those are looked at to their end."""
+    numbers = (piece[starts] - np.uint8(48)) < 10
+    maybe = np.flatnonzero(numbers)
+    if len(maybe):
+        length = lengths[maybe]
+        firsts = np.cumsum(length) - length
+        at = np.repeat(starts[maybe] - firsts, length) + np.arange(int(length.sum()))
+        numbers[maybe] = np.logical_and.reduceat((piece[at] - np.uint8(48)) < 10, firsts)
+    return numbers
 
 
 def _word_edges(piece: NDArray[np.uint8]) -> tuple[Ints, Ints]:

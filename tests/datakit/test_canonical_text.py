@@ -1,9 +1,13 @@
+import re
+import unicodedata
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import datakit.canonical_text as canonical_text
-from datakit.canonical_text import WordPlaces, canonical_bytes, word_spans
+from datakit.canonical_text import WordPlaces, canonical_batch, canonical_bytes, word_spans
 
 # the characters that normalisation treats specially, mixed into arbitrary text
 TEXT = st.text(
@@ -73,3 +77,29 @@ def test_white_space_is_a_border_that_nothing_crosses(left, right):
 @given(st.text(st.sampled_from("abcé 12'.,!-"), max_size=40))
 def test_case_and_repeated_space_do_not_matter(text):
     assert words(text.upper().replace(" ", " \n\t ")) == words(text)
+
+
+def slow_words(text: str) -> list[str]:
+    """The definition, a step after the other, over the whole text."""
+    text = unicodedata.normalize("NFKC", canonical_text.blank_calculator_tags(text)).casefold()
+    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", re.sub("['‘’ʼ]", "", text))
+    return re.sub(r"[\W_]+", " ", text, flags=re.UNICODE).split()
+
+
+COMMAS = st.lists(st.sampled_from(["1", "23", "456", "7890", ",", ",,", " ", "é", "n't", "’s", "İ", "ŉ", "ſ", "́"]), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(TEXT, COMMAS.map("".join)), max_size=5))
+def test_a_batch_has_the_words_of_each_text(texts):
+    buffer, starts = canonical_batch(texts)
+    data = buffer.tobytes()
+    found = [data[low:high].decode().split() for low, high in pairwise(starts.tolist())]
+    assert found == [words(text) for text in texts]
+    assert len(starts) == len(texts) + 1 and starts[-1] == len(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(TEXT, COMMAS.map("".join)))
+def test_words_are_those_of_the_definition(text):
+    assert words(text) == slow_words(text)
