@@ -31,6 +31,7 @@ from datakit.documents import (
     writing_part,
 )
 from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA
+from datakit.score_cutoff import Cutoff, read_cutoff
 from lineage.stage import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
 
@@ -49,15 +50,24 @@ def build_corpus(
     quality: Artifact,
     contamination: Artifact,
     duplicates: Artifact,
+    **optional: Artifact,
 ) -> None:
     """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
 
-    Raises: ValueError when nothing is left, or an attribute table was made from other documents.
+    `optional` are what the config's filters read: `rules`, `scores`, `cutoff`.
+
+    Raises: ValueError when nothing is left, an attribute table was made from other documents, or an input that a filter reads
+    is not given, or one is given that no filter reads.
     """
+    if optional.keys() != config.reads:
+        raise ValueError(
+            f"{out.spec.name}: its filters read {sorted(config.reads)}, its optional inputs are {sorted(optional)}"
+        )
     parts = document_paths(normalized)
     source = _source(parts)
-    attributes = Attributes.of(source, duplicates, quality=quality, contamination=contamination)
-    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, config, attributes) for part in parts})
+    cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
+    attributes = Attributes.of(source, duplicates, config, quality=quality, contamination=contamination, **optional)
+    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, config, attributes, cutoff) for part in parts})
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
     if strangers := attributes.num_clustered() - totals["clustered"]:
@@ -88,14 +98,16 @@ def build_corpus(
 CORPUS = Stage("datakit.corpus", "2", build_corpus)
 
 
-def decide_part(folder: Path, part: Path, config: CorpusConfig, attributes: Attributes) -> Mapping[str, int]:
+def decide_part(
+    folder: Path, part: Path, config: CorpusConfig, attributes: Attributes, cutoff: Cutoff | None
+) -> Mapping[str, int]:
     """Say of every document of a part why it goes or where it stays; counts of rows, bytes and drops."""
     ids, sizes = [], []
     for table in iterate_part(part, ["id", "text"]):
         ids.append(as_frame(table.select(["id"]))["id"])
         sizes.append(pl.Series("bytes", text_bytes(table)))
     joined = attributes.of_part(part.name, pl.concat(ids) if ids else pl.Series("id", [], pl.String))
-    reason = pl.coalesce(*reasons(config), pl.lit(""))
+    reason = pl.coalesce(*reasons(config, cutoff), pl.lit(""))
     key = pl.coalesce("cluster_id", "id")
     frame = joined.with_columns(reason=reason, bytes=pl.concat(sizes) if sizes else pl.lit(0, pl.Int64)).with_columns(
         split=pl.when(pl.col("reason") == "").then(key.map_elements(lambda k: split_of(k, config), return_dtype=pl.String))

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from datakit.duplicates import DUPLICATES_FILE
+from datakit.score_cutoff import Cutoff
 from lineage.store import Artifact
 
 
@@ -23,13 +24,29 @@ class CorpusConfig:
     drop_low_quality: bool = True
     heldout_frac: float = 0.02
     split_salt: str = "heldout-1"
+    rule_sets: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Published rule sets (`datakit.quality_rules`) that a document must pass, where they judge its domain."""
+
+    min_score: float | None = field(default=None, metadata={"added_later": True})
+    """Lowest score (`datakit.scores`, 0 to 1) that stays."""
+
+    best_scores: bool = field(default=False, metadata={"added_later": True})
+    """Whether only what the input `cutoff` keeps stays (`datakit.score_cutoff`: a fraction of the documents)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout_frac < 1:
             raise ValueError(f"corpus.heldout_frac is {self.heldout_frac}; it must be in [0, 1)")
+        if self.min_score is not None and not 0 <= self.min_score <= 1:
+            raise ValueError(f"corpus.min_score is {self.min_score}; it must be from 0 to 1")
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the optional inputs that the filters read."""
+        scored = {"scores"} if self.min_score is not None or self.best_scores else set()
+        return frozenset({*scored, *(["cutoff"] if self.best_scores else []), *(["rules"] if self.rule_sets else [])})
 
 
-def reasons(config: CorpusConfig) -> Iterator[pl.Expr]:
+def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
     """The declared filters in their order; of several that apply to a document the first names the drop."""
     if config.drop_duplicates:
         yield pl.when(~pl.col("is_kept")).then(pl.lit("duplicate"))
@@ -37,6 +54,12 @@ def reasons(config: CorpusConfig) -> Iterator[pl.Expr]:
         yield pl.when("contaminated").then(pl.lit("contaminated"))
     if config.drop_low_quality:
         yield pl.when(pl.col("low_quality") != "").then(pl.concat_str(pl.lit("low_quality:"), "low_quality"))
+    for name in config.rule_sets:
+        yield pl.when(pl.col(name) != "").then(pl.concat_str(pl.lit(f"{name}:"), name))
+    if config.min_score is not None:
+        yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
+    if cutoff is not None:
+        yield pl.when(cutoff.drops()).then(pl.lit("below_cutoff"))
 
 
 @dataclass(frozen=True)
@@ -47,11 +70,14 @@ class Table:
     columns: Mapping[str, str]
 
 
-TABLES: Mapping[str, Table] = {
-    "quality": Table("quality", {"low_quality": "reason"}),
-    "contamination": Table("marks", {"contaminated": "contaminated"}),
-}
-"""By the name of the corpus's input."""
+def tables(config: CorpusConfig) -> Mapping[str, Table]:
+    """Attribute tables by the name of the corpus's input."""
+    return {
+        "quality": Table("quality", {"low_quality": "reason"}),
+        "contamination": Table("marks", {"contaminated": "contaminated"}),
+        "rules": Table("rules", {name: name for name in config.rule_sets}),
+        "scores": Table("scores", {"score": "score"}),
+    }
 
 
 @dataclass(frozen=True)
@@ -59,17 +85,20 @@ class Attributes:
     """Where the attributes of one source's documents are. Paths only: it crosses a process border."""
 
     source: str
-    tables: Mapping[str, tuple[str, Path]] = field(default_factory=dict)
-    """Input -> (name of the artifact, folder of its parts)."""
+    tables: Mapping[str, tuple[str, Path, Table]] = field(default_factory=dict)
+    """Input -> (name of the artifact, folder of its parts, what is read of them)."""
 
     duplicates: Path | None = None
 
     @staticmethod
-    def of(source: str, duplicates: Artifact, **tables: Artifact) -> "Attributes":
-        """Raises ValueError for an input that `TABLES` does not know."""
-        if unknown := tables.keys() - TABLES.keys():
-            raise ValueError(f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(TABLES)}")
-        folders = {name: (a.name, a.folder() / TABLES[name].folder) for name, a in tables.items()}
+    def of(source: str, duplicates: Artifact, config: CorpusConfig, **given: Artifact) -> "Attributes":
+        """Raises ValueError for an input that `tables` does not know."""
+        declared = tables(config)
+        if unknown := given.keys() - declared.keys():
+            raise ValueError(
+                f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(declared)}"
+            )
+        folders = {name: (a.name, a.folder() / declared[name].folder, declared[name]) for name, a in given.items()}
         return Attributes(source, folders, duplicates.files(DUPLICATES_FILE)[0])
 
     def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:
@@ -78,8 +107,8 @@ class Attributes:
         Raises: ValueError when a table's ids are not the documents'.
         """
         joined = ids.to_frame("id")
-        for name, (artifact, folder) in sorted(self.tables.items()):
-            joined = joined.with_columns(_aligned(folder / part, TABLES[name], ids, artifact))
+        for _, (artifact, folder, table) in sorted(self.tables.items()):
+            joined = joined.with_columns(_aligned(folder / part, table, ids, artifact))
         if self.duplicates is not None:
             clusters = self.clusters(ids)
             joined = joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
@@ -101,8 +130,13 @@ class Attributes:
 
 
 def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:
-    found = pl.read_parquet(path, columns=["id", *table.columns.values()]) if path.exists() else None
+    """The columns that filters read. A table of ids alone says nothing of its source (rules of prose, over code)."""
+    found = pl.read_parquet(path) if path.exists() else None
     if found is None or not found["id"].equals(ids):
         rows = "no such part" if found is None else f"{found.height} rows for {ids.len()} documents, or other ids"
         raise ValueError(f"{artifact}: part {path.name} has {rows}; it was made from other documents: materialize it again")
+    if found.width == 1:
+        return [pl.repeat("", ids.len(), dtype=pl.String, eager=True).alias(name) for name in table.columns]
+    if missing := set(table.columns.values()) - set(found.columns):
+        raise ValueError(f"{artifact} has no column {', '.join(sorted(missing))}; it has: {', '.join(found.columns)}")
     return [found[column].alias(name) for name, column in table.columns.items()]

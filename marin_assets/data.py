@@ -151,6 +151,28 @@ COMPARISON = DataStage(
     frozenset({"parquet", "markdown"}),
     (FILES,),
 )
+SCORER = DataStage(
+    data.scorer,
+    "datakit",
+    "A quality score learned from labelled seeds: ranking and calibration on held-out seeds, and the words that weigh most.",
+    frozenset({"json", "numpy"}),
+    (FILES,),
+)
+SCORES = DataStage(
+    data.scores,
+    "datakit",
+    "The scorer's probability for every document; deciles with samples to read.",
+    frozenset({"parquet", "numpy"}),
+    (FILES, ATTRIBUTES),
+)
+CUTOFF = DataStage(
+    data.score_cutoff,
+    "corpora",
+    "Which scores a corpus keeps that keeps a fraction of its documents: the last one that stays, by source.",
+    frozenset({"json"}),
+    (ROWS, FILES),
+)
+_CORPUS = next(stage for stage in PER_SOURCE if stage.node is data.corpus)
 _OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
 
@@ -161,6 +183,9 @@ def canonical_families(line: Line) -> Iterator[Family]:
     of_line = sources(line.sources)
     for stage in CANONICAL_PER_SOURCE:
         yield _of_sources(stage, line, every_source if stage.node in _OVER_EVERY_SOURCE else of_line)
+    if line.scorer is not None:
+        yield _of_line(SCORER, line)
+        yield _of_sources(SCORES, line, of_line)
     yield from whole_line_families(line)
     yield from named_policy_families(line)
 
@@ -185,6 +210,13 @@ def named_policy_families(line: Line) -> Iterator[Family]:
         yield _of_line(index, line)
         yield _of_sources(marks, line, sources(line.sources))
     yield _of_line(COMPARISON, line)
+
+
+def corpus_families(line: Line) -> Iterator[Family]:
+    """What a second corpus over the sources of a canonical line adds: the corpus, and the cutoff that its filters read."""
+    if line.best_scores is not None:
+        yield _of_line(CUTOFF, line)
+    yield _of_sources(_CORPUS, line, sources(line.sources))
 
 
 def whole_line_families(line: Line) -> Iterator[Family]:

@@ -1,7 +1,8 @@
 """Small figures of quality tables: functions from numbers to a PNG file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.figure
 
@@ -23,5 +24,41 @@ def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title:
     axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
     axes.set(xlabel="% of documents", title=title)
     axes.margins(x=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=DPI)
+
+
+def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Predicted against found share of good seeds, on the diagonal where a probability means what it says."""
+    figure = matplotlib.figure.Figure(figsize=(4.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color="#8d96a3", linewidth=1, linestyle="--", label="calibrated")
+    predicted, found = [row["predicted"] for row in table], [row["positive"] for row in table]
+    axes.plot(predicted, found, marker="o", color=INK, linewidth=1.5, label="held-out seeds")
+    for row in table:
+        axes.annotate(
+            str(row["documents"]), (row["predicted"], row["positive"]), (4, -11), textcoords="offset points", fontsize=7
+        )
+    axes.set(xlabel="predicted probability", ylabel="share of good seeds", xlim=(-0.03, 1.06), ylim=(-0.06, 1.06), title=title)
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=DPI)
+
+
+def deciles_png(deciles: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Range and mean of the scores of each decile."""
+    figure = matplotlib.figure.Figure(figsize=(6, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    places = [row["decile"] for row in deciles]
+    axes.bar(
+        places,
+        [row["high"] - row["low"] for row in deciles],
+        bottom=[row["low"] for row in deciles],
+        color="#c9d2e3",
+        width=0.7,
+    )
+    axes.plot(places, [row["mean"] for row in deciles], color=INK, marker="o", markersize=4, linewidth=1.2, label="mean")
+    axes.set(xlabel="decile of the documents", ylabel="score", ylim=(-0.03, 1.03), xticks=places, title=title)
+    axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=DPI)

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from lineage.store import Artifact
-from marin_assets.quality_pictures import rule_sets_png
+from marin_assets.quality_pictures import deciles_png, reliability_png, rule_sets_png
 from marin_assets.values import picture, records_table
 
 
@@ -23,3 +23,34 @@ def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "rule_sets": records_table(rows, ("set", "rule", "documents", "percent")),
         "rules_picture": picture(lambda path: rule_sets_png(drops, documents, artifact.name, path)),
     }
+
+
+def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """How well the scorer tells held-out seeds apart, whether its probabilities hold, and the words that move it."""
+    found = artifact.manifest.extra["scorer"]
+    numbers = ("auc", "accuracy", "expected_calibration_error", "expected_calibration_error_uncalibrated")
+    top = [{"side": side, **row} for side in ("positive", "negative") for row in found["top"][side][:12]]
+    return {
+        **{name: dg.MetadataValue.float(float(found[name])) for name in numbers},
+        "seeds": records_table(found["seeds"], ("source", "label", "documents")),
+        "reliability": records_table(found["reliability"], ("low", "documents", "predicted", "positive")),
+        "reliability_picture": picture(lambda path: reliability_png(found["reliability"], artifact.name, path)),
+        "top_features": records_table(top, ("side", "feature", "weight", "windows")),
+    }
+
+
+def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Deciles of a source's scores, each with the openings of a few documents."""
+    deciles = artifact.manifest.extra["scores"]["deciles"]
+    rows = [{**row, "opening": sample["text"]} for row in deciles for sample in row["samples"]]
+    return {
+        "median_score": dg.MetadataValue.float(float(deciles[len(deciles) // 2]["low"])),
+        "deciles": records_table(rows, ("decile", "low", "high", "opening")),
+        "deciles_picture": picture(lambda path: deciles_png(deciles, artifact.name, path)),
+    }
+
+
+def cutoffs(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """The last document that stays, by source."""
+    rows = [{"source": source, **cutoff} for source, cutoff in artifact.manifest.extra["cutoffs"].items()]
+    return {"cutoffs": records_table(rows, ("source", "score", "id"))}

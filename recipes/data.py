@@ -13,13 +13,16 @@ from datakit.contamination_comparison import CONTAMINATION_COMPARISON, Compariso
 from datakit.contamination_index import CONTAMINATION_INDEX
 from datakit.contamination_methods import Policy
 from datakit.contamination_policy import ContaminationConfig
-from datakit.corpus import CORPUS, CorpusConfig
+from datakit.corpus import CORPUS
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, preset
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.quality import QUALITY, quality_config
 from datakit.quality_rules import QUALITY_RULES, quality_rules_config
 from datakit.raw import RAW
+from datakit.score_cutoff import SCORE_CUTOFF
+from datakit.scorer import SCORER, ScorerConfig
+from datakit.scores import SCORES, ScoresConfig
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.suites import SUITE
@@ -68,6 +71,40 @@ def quality_rules(line: Line, source: str) -> Node:
     config = quality_rules_config(source_config(source).domain)
     place = line.source_place("datakit", "quality_rules", source=source)
     return Node(*place, QUALITY_RULES, config, {"normalized": normalized(line, source)})
+
+
+@cache
+def scorer(line: Line) -> Node:
+    """A quality score learned from labelled seeds."""
+    config = declared_scorer(line)
+    inputs = {
+        "normalized": tuple(normalized(line, source) for source in config.sources),
+        "quality": tuple(quality(line, source) for source in config.sources),
+    }
+    return Node(*line.place("scorer", config.name), SCORER, config, inputs)
+
+
+@cache
+def scores(line: Line, source: str) -> Node:
+    """The scorer's probability for every document."""
+    place = line.source_place("scores", declared_scorer(line).name, source=source)
+    return Node(*place, SCORES, ScoresConfig(), {"normalized": normalized(line, source), "scorer": scorer(line)})
+
+
+@cache
+def score_cutoff(line: Line) -> Node:
+    """Where a corpus that keeps a fraction cuts. Raises ValueError for a line that keeps none."""
+    if line.best_scores is None:
+        raise ValueError(f"the line of corpus {line.corpus} keeps no fraction of its scores")
+    inputs = {"scores": tuple(scores(line, source) for source in line.sources)}
+    return Node(*line.place("score_cutoff", line.corpus), SCORE_CUTOFF, line.best_scores, inputs)
+
+
+def declared_scorer(line: Line) -> ScorerConfig:
+    """Raises ValueError for a line without a scorer."""
+    if line.scorer is None:
+        raise ValueError(f"the line of corpus {line.corpus} has no scorer")
+    return line.scorer
 
 
 @cache
@@ -139,7 +176,10 @@ def corpus(line: Line, source: str) -> Node:
         "contamination": contamination(line, source),
         "duplicates": duplicates(line),
     }
-    return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, CorpusConfig(), inputs)
+    optional = {"rules": lambda: quality_rules(line, source), "scores": lambda: scores(line, source)}
+    optional |= {"cutoff": lambda: score_cutoff(line)}
+    inputs |= {name: make() for name, make in optional.items() if name in line.corpus_filters.reads}
+    return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, line.corpus_filters, inputs)
 
 
 @cache

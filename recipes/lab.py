@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+from datakit.corpus_filters import CorpusConfig
+from datakit.score_cutoff import ScoreCutoffConfig
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
 from recipes.lines import Line
 from recipes.models import smollm2, smollm2_config
 from recipes.runs import canary, smoke, smollm2_continued, tiny, tiny_cooldown
+from recipes.scorers import reference_prose
 
 ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
 OFFLINE_SOURCES = ("stdlib_code", "stdlib_html", "vendored_prose", "python_topics", "package_docs")
@@ -26,6 +29,17 @@ def default_line() -> Line:
         cache="default-bpe8k",
         mixture="default",
         run=tiny(),
+        scorer=reference_prose(),
+    )
+
+
+def best_half() -> Line:
+    """The default sources, and of each the half that the scorer likes best: a corpus to compare with the default one."""
+    return replace(
+        default_line(),
+        corpus="best_half",
+        corpus_filters=CorpusConfig(best_scores=True),
+        best_scores=ScoreCutoffConfig(keep_frac=0.5, over="source"),
     )
 
 
@@ -56,6 +70,7 @@ def smoke_ferry() -> Ferry:
         mixture="smoke",
         run=smoke(),
         prefix=("ferry",),
+        scorer=None,
     )
     return Ferry(online, offline=replace(online, sources=OFFLINE_SOURCES, suite_source="vendored"))
 

@@ -7,8 +7,11 @@ has the day as its one partition (DESIGN, section 2).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from datakit.corpus_filters import CorpusConfig
+from datakit.score_cutoff import ScoreCutoffConfig
+from datakit.scorer import ScorerConfig
 from datakit.sources import Source
 from recipes.hardware import alternatives
 from recipes.licences import permissive_only
@@ -37,6 +40,15 @@ class Line:
     cache: str
     mixture: str
     run: RunSpec
+    corpus_filters: CorpusConfig = field(default_factory=CorpusConfig)
+    """What makes a document leave the corpus."""
+
+    scorer: ScorerConfig | None = None
+    """The scorer of the line's sources, where it has one; the corpus goes by it only where its filters say so."""
+
+    best_scores: ScoreCutoffConfig | None = None
+    """Which fraction of the scored documents `corpus_filters` keep; set with `corpus_filters.best_scores`."""
+
     prefix: tuple[str, ...] = ()
     day: str | None = None
     run_key: tuple[str, ...] = ()
@@ -61,6 +73,13 @@ class Line:
     """Sources that a choice over the line left out, and why; set by `permissive`."""
 
     def __post_init__(self) -> None:
+        if self.corpus_filters.best_scores != (self.best_scores is not None):
+            raise ValueError(
+                f"line of corpus {self.corpus}: best_scores is {self.best_scores}, corpus_filters.best_scores is "
+                f"{self.corpus_filters.best_scores}; set both or neither"
+            )
+        if "scores" in self.corpus_filters.reads and self.scorer is None:
+            raise ValueError(f"line of corpus {self.corpus}: its filters read scores and it has no scorer")
         starts = [start for start in (self.after, self.start_model) if start is not None]
         if len(starts) != (self.run.start is not None):
             raise ValueError(

@@ -19,6 +19,9 @@ from datakit.quality import QUALITY, QualityConfig
 from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
 from datakit.raw import RAW
 from datakit.roster import ROSTER, RosterConfig
+from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
+from datakit.scorer import SCORER, ScorerConfig
+from datakit.scores import SCORES, ScoresConfig
 from datakit.sources import Source
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
@@ -47,6 +50,9 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(DUPLICATES, DuplicatesConfig),
         KnownStage(QUALITY, QualityConfig),
         KnownStage(QUALITY_RULES, QualityRulesConfig),
+        KnownStage(SCORER, ScorerConfig),
+        KnownStage(SCORES, ScoresConfig),
+        KnownStage(SCORE_CUTOFF, ScoreCutoffConfig),
         KnownStage(SUITE, SuiteConfig),
         KnownStage(CONTAMINATION_INDEX, Policy),
         KnownStage(CONTAMINATION, Policy),

@@ -1,0 +1,77 @@
+"""The stage `datakit.score_cutoff`: which scores a corpus keeps when it keeps a fraction, of each source or of all together."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from datakit.scores import FOLDER
+from lineage.stage import Stage
+from lineage.store import Artifact, Writer
+
+CUTOFF_FILE = "cutoff.json"
+
+
+@dataclass(frozen=True)
+class ScoreCutoffConfig:
+    """Keep the best `keep_frac` of the scored documents; of equal scores the smaller ids."""
+
+    keep_frac: float
+    over: Literal["source", "corpus"] = "source"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep_frac < 1:
+            raise ValueError(f"score cutoff: keep_frac is {self.keep_frac}; it must be above 0 and below 1")
+        if self.over not in ("source", "corpus"):
+            raise ValueError(f"score cutoff: over is {self.over!r}; allowed: 'source', 'corpus'")
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """The last document that stays: what scores lower goes, and of the same score what has a larger id."""
+
+    score: float
+    id: str
+
+    def drops(self) -> pl.Expr:
+        """Of the columns `score` and `id`."""
+        return (pl.col("score") < self.score) | ((pl.col("score") == self.score) & (pl.col("id") > self.id))
+
+
+def find_cutoffs(out: Writer, config: ScoreCutoffConfig, scores: tuple[Artifact, ...]) -> None:
+    """Write `cutoff.json`: source -> the last document that stays."""
+    groups = [[artifact] for artifact in scores] if config.over == "source" else [list(scores)]
+    cutoffs: dict[str, Any] = {}
+    rows, kept = 0, 0
+    for group in groups:
+        found, documents, stay = _cutoff(group, config.keep_frac)
+        rows, kept = rows + documents, kept + stay
+        cutoffs |= {str(artifact.spec.partition or artifact.spec.key[-1]): found for artifact in group}
+    (out.folder / CUTOFF_FILE).write_text(json.dumps(cutoffs, indent=1, sort_keys=True) + "\n")
+    out.extra["cutoffs"] = cutoffs
+    out.record(rows_in=rows, rows_out=kept, drops={"below_cutoff": rows - kept})
+
+
+SCORE_CUTOFF = Stage("datakit.score_cutoff", "1", find_cutoffs)
+
+
+def read_cutoff(artifact: Artifact, source: str) -> Cutoff:
+    """The cutoff of a source. Raises ValueError naming the sources that it knows."""
+    cutoffs: Mapping[str, Any] = json.loads(artifact.files(CUTOFF_FILE)[0].read_text())
+    if source not in cutoffs:
+        raise ValueError(f"{artifact.name} has no cutoff for source {source}; it has: {', '.join(sorted(cutoffs))}")
+    return Cutoff(**cutoffs[source])
+
+
+def _cutoff(group: list[Artifact], keep_frac: float) -> tuple[dict[str, Any], int, int]:
+    """The last document that stays, how many there are, and how many stay. Scores are held, 8 bytes a document; ids are not."""
+    parts = [path for artifact in group for path in artifact.files(".parquet", under=f"{FOLDER}/")]
+    scores = np.concatenate([pl.read_parquet(path, columns=["score"])["score"].to_numpy() for path in parts])
+    keep = max(1, round(keep_frac * scores.size))
+    score = float(np.partition(scores, scores.size - keep)[scores.size - keep])
+    above = int((scores > score).sum())
+    ties = pl.scan_parquet(parts).filter(pl.col("score") == score).select(pl.col("id").bottom_k(keep - above)).collect()["id"]
+    return {"score": score, "id": ties.max()}, scores.size, keep
