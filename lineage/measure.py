@@ -61,7 +61,7 @@ def _cpu_seconds() -> float:
 
     Worker processes belong to a fork server, not to us, so the operating system's own count for our children misses them.
     """
-    ticks = sum(_cpu_ticks(pid) for pid in _tree(os.getpid()))
+    ticks = sum(_cpu_ticks(pid) for pid in process_tree(os.getpid()))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -76,17 +76,18 @@ def _cpu_ticks(pid: int) -> int:
 
 def _tree_rss_bytes(pid: int) -> int:
     """Resident bytes of a process and its descendants; a process that ends meanwhile counts as nothing."""
-    return sum(_rss_pages(member) for member in _tree(pid)) * os.sysconf("SC_PAGE_SIZE")
+    return sum(rss_bytes(member) for member in process_tree(pid))
 
 
-def _rss_pages(pid: int) -> int:
+def rss_bytes(pid: int) -> int:
+    """Resident bytes of a process; 0 when it has ended."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
-def _tree(pid: int) -> Iterator[int]:
+def process_tree(pid: int) -> Iterator[int]:
     """A process and its living descendants."""
     yield pid
     try:
@@ -96,4 +97,4 @@ def _tree(pid: int) -> Iterator[int]:
     except (FileNotFoundError, ProcessLookupError):
         return
     for child in children:
-        yield from _tree(child)
+        yield from process_tree(child)
