@@ -106,11 +106,11 @@ class Shuffled(Writer):
 
     seed: int = 0
 
-    def map_shards(self, function, tasks, workers=None):
+    def map_shards(self, function, tasks, workers=None, *, omittable=False):
         names = np.random.default_rng(self.seed).permutation(sorted(tasks)).tolist()
         done = {}
         for name in names:
-            done |= super().map_shards(function, {name: tasks[name]}, workers=1)
+            done |= super().map_shards(function, {name: tasks[name]}, workers=1, omittable=omittable)
         return {name: done[name] for name in sorted(done)}
 
 
