@@ -18,6 +18,7 @@ from typing import Any
 
 from lineage.gate import admit, today
 from lineage.measure import Meter
+from lineage.regions import guard_reads
 from lineage.shards import ShardLimits
 from lineage.spec import ArtifactSpec, InputRef
 from lineage.stage import Needs
@@ -130,7 +131,8 @@ def write_job(job: Job, path: Path) -> None:
 def read_job(path: Path) -> Job:
     """Open a job file and its inputs, at the gate once more.
 
-    Raises: ValueError naming an input that is gone or has other bytes; GateError naming every unfit ancestor.
+    Raises: ValueError naming an input that is gone or has other bytes; GateError naming every unfit ancestor; ForeignReadError
+    of inputs in another region's bucket (`lineage.regions`).
     """
     record = json.loads(path.read_text())
     if record["job"] != 1:
@@ -158,6 +160,7 @@ def read_job(path: Path) -> Job:
             groups[group] = (*groups[group], artifact)
         else:
             inputs[ref.name] = artifact
+    guard_reads(store, spec.name, _artifacts(inputs | groups))
     waivers = record.get("waivers", ())
     if record["gate"] is not None:
         waivers = admit(store, spec.name, refs, record["gate"], today())
@@ -185,6 +188,11 @@ def launch_of(module: str, job: Job, hardware: tuple[str, ...] = ()) -> Launch:
     return Launch(
         module, folder / "job.json", folder / "log.txt", job.spec.name, job.spec.version, job.code_fingerprint, hardware
     )
+
+
+def _artifacts(inputs: Inputs) -> Iterator[Artifact]:
+    for value in inputs.values():
+        yield from value if isinstance(value, tuple) else (value,)
 
 
 def run_job(module: str, job: Job, launcher: Launcher, hardware: tuple[str, ...] = ()) -> Ran:

@@ -71,6 +71,9 @@ class Files(Protocol):
     def delete(self, name: str) -> None:
         """Delete a file or a folder; nothing happens when there is none."""
 
+    def location(self) -> str | None:
+        """Region of the root's storage, where it has one and tells."""
+
 
 @dataclass(frozen=True)
 class Storage:

@@ -70,6 +70,9 @@ class UrlFiles:
             if name is None or entry.rsplit("/", 1)[-1] == name
         }
 
+    def location(self) -> None:
+        return None
+
     def folders(self, name: str) -> list[str]:
         filesystem, path = self._at(name)
         if not filesystem.exists(path):

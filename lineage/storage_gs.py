@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from google.api_core.exceptions import GoogleAPICallError, NotFound, PreconditionFailed
+from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, PreconditionFailed
 from google.api_core.retry import Retry
 from google.cloud.storage import Blob, Bucket, Client
 from google.cloud.storage.retry import DEFAULT_RETRY
@@ -122,6 +122,14 @@ class BucketFiles:
         )
         skip = len(self.prefix)
         return {blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}") for blob in found}
+
+    def location(self) -> str | None:
+        """By one request (storage.buckets.get); None without that right."""
+        try:
+            self.bucket.reload(**self._sending)
+        except Forbidden:
+            return None
+        return self.bucket.location
 
     def folders(self, name: str) -> list[str]:
         below = self._below(name)

@@ -78,6 +78,9 @@ class LocalFiles:
             return dict(_outermost(self.root, name))
         return dict(_below(self.root, prefix, name))
 
+    def location(self) -> None:
+        return None
+
     def folders(self, name: str) -> list[str]:
         try:
             with os.scandir(self.root / name) as entries:

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An open language-model lab as one Dagster asset graph.")
+storage = typer.Typer(no_args_is_help=True, help="Copies between roots, and rules of buckets (docs/design/storage.md).")
+app.add_typer(storage, name="storage")
 TOLD = ("datakit", "evals", "lineage", "marin_assets", "trainer")
 """Packages whose progress the terminal shows; of libraries it shows warnings."""
 ARTIFACT = "Folder, address or name of an artifact, e.g. 'ferry/runs/smoke/checkpoint[2026-11-21]'."
@@ -272,6 +274,32 @@ def status() -> None:
     from marin_assets import summary
 
     summary.print_status(Console())
+
+
+@storage.command()
+def mirror(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    into: Annotated[str, typer.Option(help="Root to copy to: a folder or gs:// URL.")],
+    root: Annotated[str | None, ROOT] = None,
+    alone: Annotated[
+        bool, typer.Option(help="Without its ancestors: what is built on the copy is refused without them.")
+    ] = False,
+) -> None:
+    """Copy an artifact and its ancestors to another root: same identity, same bytes, and where it came from."""
+    from marin_assets import storage_cli
+
+    storage_cli.print_mirror(artifact, root, into, ancestors=not alone, console=Console())
+
+
+@storage.command()
+def lifecycle(
+    root: Annotated[str, typer.Option(help="The lab's gs:// root.", envvar="MARIN_ROOT")],
+    apply: Annotated[bool, typer.Option(help="Write them to the bucket, beside the rules of others.")] = False,
+) -> None:
+    """Print the bucket rules that delete what has a time to live, or write them."""
+    from marin_assets import storage_cli
+
+    storage_cli.print_lifecycle(root, apply=apply)
 
 
 def _today() -> str:

@@ -1,0 +1,76 @@
+"""The region guard: a job does not read much of another region's bucket by accident, and is told what it would have cost.
+
+`MARIN_REGION` says where the job runs and `MARIN_FOREIGN_READ_GIB` how much it may read from elsewhere. Prices are Google's for
+data that leaves a region, from memory of 2026-11-21 and not read again: they are to frighten, not to bill.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+
+from lineage.store import Artifact, Store
+
+log = logging.getLogger(__name__)
+
+HERE = "MARIN_REGION"
+BUDGET = "MARIN_FOREIGN_READ_GIB"
+DEFAULT_BUDGET_GIB = 10.0
+SAME_CONTINENT_DOLLARS_PER_GIB = 0.02
+OTHER_CONTINENT_DOLLARS_PER_GIB = 0.08
+_CONTINENTS = {"northamerica": "us", "nam4": "us", "europe": "eu", "eur4": "eu", "eur5": "eu", "eur7": "eu", "eur8": "eu"}
+_READ_THROUGH = "lineage.mixture"
+"""Stage whose inputs are read by whoever reads it: the caches of a mixture."""
+
+
+class ForeignReadError(RuntimeError):
+    """A job would read more from another region than its budget allows."""
+
+
+def dollars_per_gib(bucket: str, here: str) -> float:
+    """Price of reading a bucket's location from a region; 0 within one region.
+
+    A multi-region (`US`) is another place than any region in it: reading from it is charged as within the continent.
+    """
+    if bucket.lower() == here.lower():
+        return 0.0
+    return SAME_CONTINENT_DOLLARS_PER_GIB if _continent(bucket) == _continent(here) else OTHER_CONTINENT_DOLLARS_PER_GIB
+
+
+def guard_reads(store: Store, name: str, inputs: Iterable[Artifact]) -> None:
+    """Refuse a job whose inputs lie in another region than the one it runs in, above the budget.
+
+    Does nothing for a local root; without `MARIN_REGION` it says so and lets the job through. Raises: ForeignReadError.
+    """
+    if store.storage.is_local:
+        return
+    here = os.environ.get(HERE)
+    bucket = store.storage.files.location()
+    if not here or bucket is None:
+        log.warning("%s: no region guard, %s", name, f"{HERE} is not set" if not here else f"{store.root} tells no location")
+        return
+    price = dollars_per_gib(bucket, here)
+    if not price:
+        return
+    gib = sum(entry.bytes for each in _read(inputs) for entry in each.manifest.files) / 2**30
+    budget = float(os.environ.get(BUDGET, DEFAULT_BUDGET_GIB))
+    told = f"{name} in {here} would read {gib:.2f} GiB of {store.root} in {bucket}, about ${gib * price:.2f}"
+    if gib > budget:
+        raise ForeignReadError(
+            f"{told}; the budget is {budget:g} GiB. Run it in {bucket.lower()}, copy the inputs to a bucket here "
+            f"(`./marin storage mirror`), or set {BUDGET}"
+        )
+    log.warning("%s, within the budget of %g GiB", told, budget)
+
+
+def _read(inputs: Iterable[Artifact]) -> Iterator[Artifact]:
+    """Each artifact that the job opens, once."""
+    found = {}
+    for each in inputs:
+        parents = each.store.parents(each) if each.spec.stage == _READ_THROUGH else []
+        found |= {artifact.spec.address: artifact for artifact in (each, *parents)}
+    yield from found.values()
+
+
+def _continent(location: str) -> str:
+    first = location.lower().split("-")[0]
+    return _CONTINENTS.get(first, first)

@@ -1,0 +1,133 @@
+"""Copies between roots, the region guard, and lifecycle rules: what moving data between buckets takes."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from gcs_server import GcsServer
+
+from lineage.gate import inspect
+from lineage.lifecycle import apply, merged, ttl_rules
+from lineage.mirror import mirror, provenance
+from lineage.regions import ForeignReadError, dollars_per_gib, guard_reads
+from lineage.spec import ArtifactSpec
+from lineage.store import Artifact, Store
+from lineage.verdicts import quarantine, verdicts
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+def family(store: Store) -> Artifact:
+    """An artifact with two ancestors, one above the other."""
+    made: list[Artifact] = []
+    for name in ("raw", "corpus", "model"):
+        inputs = tuple(parent.ref("input") for parent in made[-1:])
+        with store.writing(ArtifactSpec((name,), None, f"tests.{name}", "1", {}, inputs)) as out:
+            (out.folder / "sub").mkdir()
+            (out.folder / "sub" / "data").write_bytes(name.encode() * 1000)
+        made.append(out.artifact)
+    return made[-1]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "local"))
+
+
+@pytest.fixture
+def bucket(gcs: GcsServer, tmp_path: Path) -> Store:
+    root = f"{gcs.bucket(uuid.uuid4().hex, 'EUROPE-WEST4')}/lab"
+    return Store(root, scratch_folder=str(tmp_path / "scratch"))
+
+
+def test_there_and_back_an_artifact_is_the_same(local: Store, bucket: Store, tmp_path: Path) -> None:
+    model = family(local)
+    copied = list(mirror(model, bucket, "me"))
+    assert [(each.name, each.outcome) for each in copied] == [("raw", "copied"), ("corpus", "copied"), ("model", "copied")]
+    there = bucket.find(model.spec)
+    assert there is not None
+    there.verify()
+    assert there.manifest == model.manifest
+    assert inspect(bucket, [there.ref("model")], {}) == [], "the gate finds every ancestor"
+    note = provenance(there)
+    assert note is not None
+    assert (note.source, note.who) == (model.uri, "me")
+    back = Store(str(tmp_path / "back"))
+    assert [each.outcome for each in mirror(there, back, "me")] == ["copied"] * 3
+    texts = [store.storage.read_text(f"{model.spec.address}/manifest.json") for store in (local, bucket, back)]
+    assert len(set(texts)) == 1
+    assert [each.outcome for each in mirror(model, bucket, "me")] == ["was there"] * 3
+    assert provenance(model) is None
+
+
+def test_a_copy_of_a_quarantined_artifact_is_quarantined(local: Store, bucket: Store) -> None:
+    model = family(local)
+    list(mirror(model, bucket, "me"))
+    quarantine(next(local.artifacts("raw")), "the licence was withdrawn", "me")
+    list(mirror(model, bucket, "me"))
+    found = inspect(bucket, [model.ref("model")], {})
+    assert [(each.problem, each.ref.key) for each in found] == [("quarantined", ("raw",))]
+    assert [v.why for v in verdicts(bucket, next(bucket.artifacts("raw")).spec.address)] == ["the licence was withdrawn"]
+
+
+def test_damaged_files_are_not_copied_and_a_killed_copy_is_made_again(local: Store, bucket: Store) -> None:
+    raw = list(local.walk_up(family(local)))[-1]
+    bucket.storage.create(f"{raw.spec.address}/{raw.manifest.data_folder}/half", "left by a killed copier")
+    path = raw.files()[0]
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="file sub/data has digest"):
+        list(mirror(raw, bucket, "me"))
+    assert bucket.find(raw.spec) is None
+    path.write_bytes(b"raw" * 1000)
+    list(mirror(raw, bucket, "me"))
+    assert list(bucket.storage.sizes(f"{raw.spec.address}/{raw.manifest.data_folder}")) == ["sub/data"]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "here", "dollars"),
+    [
+        ("US-CENTRAL1", "us-central1", 0.0),
+        ("US-CENTRAL1", "us-east5", 0.02),
+        ("US", "us-east5", 0.02),
+        ("NAM4", "us-central1", 0.02),
+        ("EUROPE-WEST4", "us-central1", 0.08),
+        ("EU", "europe-west4", 0.02),
+        ("ASIA-NORTHEAST1", "europe-west4", 0.08),
+    ],
+)
+def test_prices(bucket: str, here: str, dollars: float) -> None:
+    assert dollars_per_gib(bucket, here) == dollars
+
+
+def test_a_job_is_refused_what_lies_elsewhere(
+    local: Store, bucket: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = family(bucket)
+    gib = sum(entry.bytes for entry in model.manifest.files) / 2**30
+    monkeypatch.delenv("MARIN_REGION", raising=False)
+    guard_reads(bucket, "train", [model])
+    assert "MARIN_REGION is not set" in caplog.text
+    monkeypatch.setenv("MARIN_REGION", "us-central1")
+    guard_reads(bucket, "train", [model])
+    assert "within the budget of 10 GiB" in caplog.text
+    monkeypatch.setenv("MARIN_FOREIGN_READ_GIB", str(gib / 2))
+    with pytest.raises(ForeignReadError, match=r"train in us-central1 would read 0\.00 GiB .* in EUROPE-WEST4, about \$0\.00"):
+        guard_reads(bucket, "train", [model])
+    monkeypatch.setenv("MARIN_REGION", "europe-west4")
+    guard_reads(bucket, "train", [model])
+    guard_reads(local, "train", [])
+
+
+def test_lifecycle_rules_keep_what_others_wrote(gcs: GcsServer) -> None:
+    root = f"{gcs.bucket(uuid.uuid4().hex)}/lab"
+    others = {"action": {"type": "SetStorageClass", "storageClass": "NEARLINE"}, "condition": {"age": 90}}
+    stale = ttl_rules(root, {"ttl-7d": 99})
+    gcs.objects.buckets[root.split("/")[2]]["lifecycle"] = {"rule": [others, *stale]}
+    ours = ttl_rules(root, {"ttl-7d": 7})
+    assert ours == [{"action": {"type": "Delete"}, "condition": {"age": 8, "matchesPrefix": ["lab/ttl-7d/"]}}]
+    assert apply(root, ours) == merged([others, *stale], ours) == [others, *ours]
+    kept = gcs.objects.buckets[root.split("/")[2]]["lifecycle"]
+    assert json.loads(json.dumps(kept)) == {"rule": [others, *ours]}
+    with pytest.raises(ValueError, match="is no gs:// root"):
+        apply("/tmp/lab", ours)
