@@ -57,7 +57,8 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
     groups = _groups(files, cut.shard_bytes)
-    parsed = out.map_shards(parse_shard, {f"parse-{i:05d}": (i, group, config, cut) for i, group in enumerate(groups)})
+    tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, group in enumerate(groups)}
+    parsed = out.map_shards(parse_shard, tasks, omittable=True)
     runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
     count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
     tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count)) for i in range(count)}

@@ -63,6 +63,8 @@ class ShardFolder:
     """The working folder of one artifact: its finished files and the records of finished shards."""
 
     root: Path
+    without: tuple[str, ...] = ()
+    """Shards of earlier maps that were left out: what was made without others is of no use (a merge of fewer parts)."""
 
     def finished(self, name: str) -> Mapping[str, Any] | None:
         """Statistics of a finished shard, or None; a record whose files are not all there counts as unfinished."""
@@ -70,6 +72,8 @@ class ShardFolder:
         if not record_path.exists():
             return None
         record = json.loads(record_path.read_text())
+        if tuple(record.get("without", ())) != self.without:
+            return None
         whole = all(
             (self.root / path).is_file() and (self.root / path).stat().st_size == size for path, size in record["files"].items()
         )
@@ -107,14 +111,18 @@ class ShardFolder:
         self._write_record(name, {relative: path.stat().st_size for relative, path in files.items()}, statistics)
 
     def records(self, names: Iterable[str]) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
-        """Files and statistics of finished shards, by name. Raises: ValueError naming a file that two of them wrote."""
+        """Files and statistics of finished shards, by name; of those that lack nothing of what they were made from.
+
+        Raises: ValueError naming a file that two of them wrote.
+        """
         found = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
         owners: dict[str, str] = {}
         for name, record in found.items():
             for path in record["files"]:
                 if owners.setdefault(path, name) != name:
                     raise ValueError(f"shards {owners[path]} and {name} both wrote {path}; what it holds would depend on order")
-        return {name: (sorted(record["files"]), record["statistics"]) for name, record in found.items()}
+        whole = {name: record for name, record in found.items() if not record.get("without")}
+        return {name: (sorted(record["files"]), record["statistics"]) for name, record in whole.items()}
 
     def _take(self, private: Path) -> dict[str, int]:
         """Move a shard's files to their places; path -> size."""
@@ -130,7 +138,8 @@ class ShardFolder:
     def _write_record(self, name: str, files: Mapping[str, int], statistics: Mapping[str, Any]) -> None:
         self._record(name).parent.mkdir(parents=True, exist_ok=True)
         scratch = self._record(name).with_suffix(".tmp")
-        scratch.write_text(json.dumps({"files": dict(files), "statistics": dict(statistics)}))
+        without = {"without": self.without} if self.without else {}
+        scratch.write_text(json.dumps({"files": dict(files), "statistics": dict(statistics), **without}))
         sync_file(scratch)
         scratch.replace(self._record(name))
 

@@ -177,7 +177,7 @@ class Writer:
         """
         self.shard_names |= tasks.keys()
         limits = self.store.limits.of_stage(self.spec.stage)
-        folder = ShardFolder(self.folder)
+        folder = ShardFolder(self.folder, without=tuple(sorted(self.omitted)))
         self._take_shared(folder, tasks)
         ran = run_shards(
             folder,

@@ -9,8 +9,9 @@ import pytest
 from poison import poisoned, waived_shards
 
 from lineage.failures import IncompleteError
+from lineage.fingerprint import stage_code
 from lineage.gate import GateError, inspect
-from lineage.incomplete import read_incomplete
+from lineage.incomplete import leave_out, read_incomplete
 from lineage.manifest import MANIFEST_NAME
 from lineage.plan import MissingArtifactError, Node, build, resolve, spec_of
 from lineage.shards import ShardLimits
@@ -37,9 +38,15 @@ def write_word(folder: Path, word: str, log: str) -> Mapping[str, int]:
     return {"rows": 1}
 
 
+def join_words(folder: Path, paths: list[Path]) -> Mapping[str, int]:
+    (folder / "all.joined").write_text("".join(path.read_text() for path in paths))
+    return {"words": len(paths)}
+
+
 def write_words(out: Writer, config: Words) -> None:
     tasks = {word: (word, f"{out.store.root}/log") for word in config.words}
     done = out.map_shards(write_word, tasks, omittable=config.omittable)
+    out.map_shards(join_words, {"join": ([out.folder / f"{word}.txt" for word in done],)})
     rows = sum(statistics["rows"] for statistics in done.values())
     out.record(rows_in=rows, rows_out=rows, drops={})
 
@@ -126,7 +133,7 @@ def test_memory_and_kills_are_told_apart_and_the_others_go_on(tmp_path: Path) ->
     assert hog.peak_rss_bytes is not None and 150 << 20 < hog.peak_rss_bytes < 600 << 20
     assert "MemoryError" in hog.error and "np.ones" in hog.traceback
     assert killed.peak_rss_bytes and "SIGKILL" in killed.error and "no out-of-memory kill" in killed.error
-    assert sorted(build(store, words_node()).artifact.manifest.shards) == list(NAMES)
+    assert sorted(build(store, words_node()).artifact.manifest.shards) == [*NAMES, "join"]
     assert sorted(runs_of(store)) == sorted([*NAMES, "a", "c"])
 
 
@@ -166,6 +173,29 @@ def test_what_lacks_a_shard_is_completed_by_materializing_it_again(store: Store)
     assert [finding.problem for finding in inspect(store, [child.ref("x")], {})] == ["swapped"]
     assert build(store, count_node()).artifact.files()[0].read_text() == "4"
     assert build(store, words_node()).reused
+
+
+def test_what_was_merged_without_a_shard_is_merged_again(store: Store, tmp_path: Path) -> None:
+    """In an artifact that is completed, and in an attempt that died after it had merged."""
+    whole = build(Store(str(tmp_path / "whole")), words_node()).artifact
+    fail(store, {"b": "value"})
+    waived_shards(store, words_node())
+    node = words_node()
+    earlier = read_incomplete(store, spec_of(store, node).address)
+    assert earlier is not None
+    code = stage_code(WORDS.module)
+    with pytest.raises(KeyError), store.writing(spec_of(store, node), code.fingerprint, packages=code.packages) as out:
+        leave_out(store, out, earlier)
+        run = poisoned(node, {"b": "value"}).stage.run
+        assert run is not None
+        run(out, node.config)
+        assert len((out.folder / "all.joined").read_text()) == 300
+        raise KeyError("stopped")
+    lacking = build(store, poisoned(node, {"b": "value"})).artifact
+    assert len(lacking.files(".joined")[0].read_text()) == 300 and "join" not in lacking.manifest.shards
+    completed = build(store, node).artifact
+    assert completed.data_version == whole.data_version
+    assert runs_of(store).count("a") == 1, "no other shard was done again"
 
 
 def test_an_expired_waiver_opens_nothing(store: Store) -> None:
