@@ -14,6 +14,7 @@ from datakit import invariants, removal_rates
 from lineage.plan import Node
 from lineage.store import Store
 from marin_assets.factory import Family, Invariant, LeftOut
+from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
 from partitions.axes import sources
 from recipes import data
 from recipes.contamination import named_policies
@@ -22,6 +23,7 @@ from recipes.sources import small_sources
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
 
+SHARDS = Invariant(SHARDS_CHECK, SHARDS_PROMISE, missing_shards)
 ROWS = Invariant("rows_conserved", "rows in = rows out + drops by reason", invariants.check_rows_conserved)
 FILES = Invariant("file_set", "the files are exactly those of the manifest, complete and in order", invariants.check_file_set)
 DOCUMENTS = Invariant(
@@ -311,5 +313,5 @@ def _family(
         description=stage.description,
         kinds=stage.kinds,
         partitions_def=partitions_def,
-        invariants=stage.invariants,
+        invariants=(SHARDS, *stage.invariants),
     )

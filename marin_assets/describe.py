@@ -93,6 +93,10 @@ def recorded(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
     if statistics.get("drops"):
         metadata["drops"] = counts_table(statistics["drops"], "reason", "documents")
+    if manifest.omitted:
+        metadata["made_without_shards"] = records_table(
+            [{"shard": name, "error": error} for name, error in manifest.omitted.items()], ("shard", "error")
+        )
     if "waivers" in manifest.extra:
         metadata["waivers"] = records_table(manifest.extra["waivers"], ("problem", "artifact", "who", "why", "expires"))
     needs = _NEEDS.get(artifact.spec.stage, frozenset())

@@ -5,7 +5,7 @@ data version is the content digest of the manifest. So the picture in the UI and
 was made from what; they differ only when someone edits one of them, which the lineage check looks for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,12 +13,16 @@ import dagster as dg
 
 from lineage.config import to_jsonable
 from lineage.digests import identity_digest
+from lineage.failures import IncompleteError
 from lineage.plan import Built, Node, ancestors_first, build
 from lineage.store import Artifact, Store
 from lineage.verdicts import record_check
 from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
+from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
 from resources.lab import Lab
+
+type Yielded = dg.MaterializeResult | dg.AssetCheckResult
 
 OWNER = "team:open-lab"
 
@@ -103,18 +107,24 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
         ]
         + [dg.AssetCheckSpec(advisory.name, asset=key, description=advisory.promise) for advisory in family.advisories],
     )
-    def materialize(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+    def materialize(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[Yielded]:
         partition = context.partition_key if family.partitions_def is not None else None
         node = family.node_at(lab, partition)
         if isinstance(node, LeftOut):
             context.log.info(f"{key.to_user_string()}[{partition}] is left out: {node.reason}")
-            return _left_out(family, node)
+            yield _left_out(family, node)
+            return
         store = family.store_of(lab)
-        if family.builds_ancestors:
-            _build_ancestors(context, store, node, lab)
-        built = build(store, node, launcher=lab.launcher, run_id=context.run.run_id)
+        try:
+            if family.builds_ancestors:
+                _build_ancestors(context, store, node, lab)
+            built = build(store, node, launcher=lab.launcher, run_id=context.run.run_id)
+        except IncompleteError as error:
+            if any(invariant.name == SHARDS_CHECK for invariant in family.invariants):
+                yield failed_check(error, key)
+            raise dg.Failure(str(error), metadata=quarantine_metadata(error), allow_retries=False) from error
         context.log.info(_said(built))
-        return dg.MaterializeResult(
+        yield dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
             tags=identity_tags(built.artifact),
