@@ -29,16 +29,19 @@ class Lab:
     launcher: Launcher
 
     @staticmethod
-    def at(root: str, *, workers: int, launcher: Launcher = run_subprocess) -> "Lab":
-        """A lab under a root folder or URL; relative folders are taken from the repository's root."""
-        if "://" in root:
-            return Lab(Store(f"{root}/artifacts", workers), Store(f"{root}/ttl-{FERRY_TTL_DAYS}d", workers), launcher)
-        base = (REPOSITORY / root).resolve()
-        scratch = str(base / "work")  # one download cache for both stores, on the file system of both
+    def at(root: str, *, workers: int, launcher: Launcher = run_subprocess, scratch: str = "") -> "Lab":
+        """A lab under a root folder or URL; relative folders are taken from the repository's root.
+
+        `scratch` is a local folder for downloads and working copies: by default one on the file system of a local root, one
+        below the system's temporary folder for a URL.
+        """
+        base = root
+        if "://" not in root:
+            base = str((REPOSITORY / root).resolve())
+            scratch = scratch or f"{base}/work"
+        folder = scratch or None  # one for both stores, so nothing is downloaded twice
         return Lab(
-            Store(str(base / "artifacts"), workers, scratch),
-            Store(str(base / f"ttl-{FERRY_TTL_DAYS}d"), workers, scratch),
-            launcher,
+            Store(f"{base}/artifacts", workers, folder), Store(f"{base}/ttl-{FERRY_TTL_DAYS}d", workers, folder), launcher
         )
 
 
@@ -47,6 +50,9 @@ class LabResource(dg.ConfigurableResource[Lab]):
 
     root: str = DEFAULT_ROOT
     workers: int = 2
+    scratch: str = ""
+    """Local folder for downloads and working copies; see `Lab.at`."""
+
     cluster: str = ""
     """File of cluster settings (docs/deploy.md): jobs run there. Empty: they are child processes of the step."""
 
@@ -56,7 +62,7 @@ class LabResource(dg.ConfigurableResource[Lab]):
     def lab(self, is_cancelled: Callable[[], bool] = lambda: False) -> Lab:
         """The lab itself; `is_cancelled` tells a launcher that is interrupted whether a user did it."""
         launcher = launcher_of(self.cluster, is_cancelled) if self.cluster else run_subprocess
-        return Lab.at(self.root, workers=self.workers, launcher=launcher)
+        return Lab.at(self.root, workers=self.workers, launcher=launcher, scratch=self.scratch)
 
 
 def launcher_of(settings_file: str, is_cancelled: Callable[[], bool]) -> KubernetesLauncher:
@@ -74,12 +80,13 @@ def _is_cancelled(context: dg.InitResourceContext) -> bool:
 
 
 def lab_from_environment() -> LabResource:
-    """The lab that `MARIN_ROOT`, `MARIN_WORKERS` and `MARIN_CLUSTER` name.
+    """The lab that `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH` and `MARIN_CLUSTER` name.
 
     Otherwise `.marin` in the repository, two workers, and jobs as child processes.
     """
     return LabResource(
         root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT),
         workers=int(os.environ.get("MARIN_WORKERS", "2")),
+        scratch=os.environ.get("MARIN_SCRATCH", ""),
         cluster=os.environ.get("MARIN_CLUSTER", ""),
     )

@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from deploy.queues import parse_pools, queues
+from lineage.config import from_jsonable
 from recipes.hardware import hardware
+from resources.manifests import ClusterSettings
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WORDS = {
@@ -164,6 +166,19 @@ def test_queues_are_those_of_the_hardware_table() -> None:
     cpu = of_kind(made, "ClusterQueue")["marin-cpu"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     assert {item["name"]: item["nominalQuota"] for item in cpu} == {"cpu": "32", "memory": "128Gi"}
     assert {q["spec"]["clusterQueue"] for q in of_kind(made, "LocalQueue").values()} == of_kind(made, "ClusterQueue").keys()
+
+
+def test_the_launchers_read_the_clusters_settings(manifests: list[Manifest], values: Manifest) -> None:
+    """Of the very class that they are read into; accounts, queues and priorities are those that the other files make."""
+    told = of_kind(manifests, "ConfigMap")["marin-cluster"]["data"]["cluster.yaml"]
+    settings = from_jsonable(ClusterSettings, yaml.safe_load(told), "cluster.yaml")
+    assert settings.service_account in of_kind(manifests, "ServiceAccount")
+    made = list(queues(dict.fromkeys(settings.queues, 1)))
+    assert set(settings.queues.values()) == of_kind(made, "LocalQueue").keys()
+    assert set(settings.priorities.values()) == of_kind(made, "WorkloadPriorityClass").keys()
+    path = of_kind(manifests, "ConfigMap")["marin-environment"]["data"]["MARIN_CLUSTER"]
+    (mount,) = values["runLauncher"]["config"]["k8sRunLauncher"]["volumeMounts"]
+    assert path == f"{mount['mountPath']}/cluster.yaml"
 
 
 @pytest.mark.parametrize("told", [[], ["--pool", "v5p-8"], ["--pool", "v5p-8=0"], ["--pool"]])
