@@ -174,6 +174,13 @@ CUTOFF = DataStage(
     frozenset({"json"}),
     (ROWS, FILES),
 )
+CARD = DataStage(
+    data.card,
+    "sources",
+    "A source's page: licence, pin, rows through every stage, drops by reason with samples, quality, duplicates, leaks.",
+    frozenset({"markdown"}),
+    (ROWS, FILES),
+)
 _CORPUS = next(stage for stage in PER_SOURCE if stage.node is data.corpus)
 _OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
@@ -188,6 +195,7 @@ def canonical_families(line: Line) -> Iterator[Family]:
     if line.scorer is not None:
         yield _of_line(SCORER, line)
         yield _of_sources(SCORES, line, of_line)
+        yield _of_sources(CARD, line, of_line)
     yield from whole_line_families(line)
     yield from named_policy_families(line)
 

@@ -18,7 +18,7 @@ from lineage.plan import Built
 from lineage.store import Artifact
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png, lengths_png
-from marin_assets.quality_views import cutoffs, rule_sets, scorer, scores
+from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
 from marin_assets.values import counts_table, inline, picture, records_table
 from trainer.plots import loss_curve_png
 
@@ -278,6 +278,7 @@ _RECORDED: Mapping[str, _Show] = {
 _DRAWN: Mapping[str, _Show] = {
     "datakit.normalize": _lengths,
     "datakit.quality_rules": rule_sets,
+    "datakit.card": card,
     "datakit.scorer": scorer,
     "datakit.scores": scores,
     "datakit.score_cutoff": cutoffs,

@@ -1,10 +1,12 @@
 """What the UI shows of quality tables."""
 
+import re
+
 import dagster as dg
 
 from lineage.store import Artifact
 from marin_assets.quality_pictures import deciles_png, reliability_png, rule_sets_png
-from marin_assets.values import picture, records_table
+from marin_assets.values import inline, picture, records_table
 
 
 def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -54,3 +56,14 @@ def cutoffs(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """The last document that stays, by source."""
     rows = [{"source": source, **cutoff} for source, cutoff in artifact.manifest.extra["cutoffs"].items()]
     return {"cutoffs": records_table(rows, ("source", "score", "id"))}
+
+
+def card(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """The card itself, its pictures, and the page to open."""
+    folder = artifact.folder()
+    words = re.sub(r"!\[[^]]*\]\([^)]*\)\n*", "", (folder / "card.md").read_text())
+    return {
+        "card": dg.MetadataValue.md(words),
+        **{f"{path.stem}_picture": inline(path.read_bytes()) for path in artifact.files(".png")},
+        "page": dg.MetadataValue.path(str(folder / "card.html")),
+    }

@@ -8,6 +8,7 @@ duplicates of eight sources below each of eight corpora.
 from dataclasses import replace
 from functools import cache
 
+from datakit.card import CARD, CardConfig
 from datakit.contamination import CONTAMINATION
 from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig
 from datakit.contamination_index import CONTAMINATION_INDEX
@@ -180,6 +181,24 @@ def corpus(line: Line, source: str) -> Node:
     optional |= {"cutoff": lambda: score_cutoff(line)}
     inputs |= {name: make() for name, make in optional.items() if name in line.corpus_filters.reads}
     return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, line.corpus_filters, inputs)
+
+
+@cache
+def card(line: Line, source: str) -> Node:
+    """A page about a source, from its files to what is left of it for training."""
+    declared = source_config(source)
+    config = CardConfig(rough_tokens_billion=declared.rough_tokens_billion, origin=declared.card)
+    inputs = {
+        "raw": raw(line, source),
+        "normalized": normalized(line, source),
+        "quality": quality(line, source),
+        "rules": quality_rules(line, source),
+        "scores": scores(line, source),
+        "contamination": contamination(line, source),
+        "duplicates": duplicates(line),
+        "corpus": corpus(line, source),
+    }
+    return Node(*line.source_place("datakit", "card", source=source), CARD, config, inputs)
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
+from datakit.card import CARD, CardConfig
 from datakit.contamination import CONTAMINATION
 from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig
 from datakit.contamination_index import CONTAMINATION_INDEX
@@ -50,6 +51,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(DUPLICATES, DuplicatesConfig),
         KnownStage(QUALITY, QualityConfig),
         KnownStage(QUALITY_RULES, QualityRulesConfig),
+        KnownStage(CARD, CardConfig),
         KnownStage(SCORER, ScorerConfig),
         KnownStage(SCORES, ScoresConfig),
         KnownStage(SCORE_CUTOFF, ScoreCutoffConfig),

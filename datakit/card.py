@@ -1,0 +1,250 @@
+"""The stage `datakit.card`: one page a source, from its files to what is left of it for training, with samples of every drop.
+
+Everything is read from the source's own artifacts; nothing is computed that a stage did not record, so the card cannot
+disagree with them. Samples are the first documents by id, which are hashes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from datakit.card_page import Block, Heading, Note, Picture, Table, markdown, page
+from datakit.card_pictures import deciles_png, fates_png, lengths_png
+from datakit.documents import as_frame, document_paths, iterate_part
+from lineage.stage import Stage
+from lineage.store import Artifact, Writer
+
+OPENING_CHARS = 160
+MATCHES_SHOWN = 5
+CLUSTER_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class CardConfig:
+    """What the catalogue says beside a source's identity, and how much is shown."""
+
+    rough_tokens_billion: float | None
+    origin: str
+    """Where the origin describes the dataset; "" where nobody has said."""
+
+    samples: int = 2
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"card.samples is {self.samples}; it must be at least 1")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The source's artifacts."""
+
+    raw: Artifact
+    normalized: Artifact
+    quality: Artifact
+    rules: Artifact
+    scores: Artifact
+    contamination: Artifact
+    duplicates: Artifact
+    corpus: Artifact
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        return self.raw.manifest.extra["source"]
+
+
+def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
+    """Write `card.md`, `card.html` and their pictures."""
+    stages = Stages(**inputs)
+    sizes = pl.scan_parquet(document_paths(stages.normalized)).select(pl.col("text").str.len_chars())
+    lengths = sizes.collect(engine="streaming").to_series().to_numpy()
+    lengths_png(lengths, out.folder / "lengths.png")
+    fates_png(_fates(stages), out.folder / "fates.png")
+    deciles_png(stages.scores.manifest.extra["scores"]["deciles"], out.folder / "scores.png")
+    dropped = pl.read_parquet(stages.corpus.files("dropped.parquet")[0]).sort("reason", "id")
+    dropped = dropped.filter(pl.int_range(pl.len()).over("reason") < config.samples)
+    cluster = _top_cluster(stages)
+    matches = _matches(stages)
+    openings = _openings(stages.normalized, {*dropped["id"], *cluster["id"][:CLUSTER_SHOWN], *matches["id"][:MATCHES_SHOWN]})
+    blocks = [
+        *_head(config, stages),
+        *_stages(stages),
+        Heading("How long the documents are"),
+        Picture("lengths.png", "histogram of document lengths"),
+        Note(_length_words(lengths)),
+        *_drops(stages, dropped, openings, config.samples),
+        *_quality(stages),
+        *_duplicates(stages, cluster, openings),
+        *_contamination(stages, matches, openings),
+    ]
+    (out.folder / "card.md").write_text(markdown(blocks))
+    (out.folder / "card.html").write_text(page(f"{stages.source['name']}: card", blocks, out.folder))
+    rows = stages.normalized.manifest.statistics
+    out.extra["card"] = {"source": stages.source["name"], "rows_in": rows["rows_in"], "fates": _fates(stages)}
+    out.record(rows_in=rows["rows_in"], rows_out=stages.corpus.manifest.statistics["rows_out"], drops=_all_drops(stages))
+
+
+CARD = Stage("datakit.card", "1", write_card)
+
+
+def _all_drops(stages: Stages) -> dict[str, int]:
+    counted = [("normalize", stages.normalized), ("corpus", stages.corpus)]
+    return {f"{name}: {reason}": n for name, made in counted for reason, n in made.manifest.statistics["drops"].items()}
+
+
+def _fates(stages: Stages) -> dict[str, int]:
+    """What became of every record."""
+    kept = stages.corpus.manifest.statistics
+    return {"train": kept["rows_train"], "held out": kept["rows_heldout"], **_all_drops(stages)}
+
+
+def _head(config: CardConfig, stages: Stages) -> Iterator[Block]:
+    source = stages.source
+    tokens = "" if config.rough_tokens_billion is None else f"{config.rough_tokens_billion:g} billion, rough"
+    facts = {
+        "domain": source["domain"],
+        "licence": _verified(source["licence"]),
+        "terms": source["terms"],
+        "revision": stages.raw.manifest.extra.get("commit") or _pin(source["loader"]),
+        "described at": config.origin,
+        "tokens at the origin": tokens,
+        "format": str(source["format"]) if isinstance(source["format"], str) else source["format"]["container"],
+        "data version of the files": stages.raw.data_version[:16],
+        "data version of the corpus": stages.corpus.data_version[:16],
+    }
+    yield Heading(source["name"], 1)
+    yield Table(("", " "), tuple((name, value) for name, value in facts.items() if value))
+
+
+def _verified(licence: Any) -> str:
+    return licence if isinstance(licence, str) else f"unverified{': ' + licence['claim'] if licence['claim'] else ''}"
+
+
+def _pin(loader: Mapping[str, Any]) -> str:
+    """What pins the files, in words."""
+    pin = loader.get("pin")
+    if pin:
+        return f"{pin['package']} {pin['version']}, sha256 {pin['sha256'][:16]}"
+    listing = loader.get("listing")
+    return f"listing {listing[:16]}" if isinstance(listing, str) else ", ".join(f["url"] for f in loader.get("files", ()))
+
+
+def _stages(stages: Stages) -> Iterator[Block]:
+    raw = stages.raw.manifest.statistics
+    rows = [("files", f"{raw['files']:,} files", "", "", _megabytes(raw["bytes_out"]))]
+    for name, made in (("documents", stages.normalized), ("corpus", stages.corpus)):
+        s = made.manifest.statistics
+        dropped = s["rows_in"] - s["rows_out"]
+        rows.append((name, f"{s['rows_in']:,}", f"{s['rows_out']:,}", f"{dropped:,}", _megabytes(s["bytes_out"])))
+    yield Heading("What became of it")
+    yield Table(("stage", "rows in", "rows out", "dropped", "MB out"), tuple(rows))
+    yield Picture("fates.png", "records by what became of them")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}"
+
+
+def _length_words(characters: np.ndarray) -> str:
+    low, half, high = np.quantile(characters, (0.05, 0.5, 0.95))
+    total = int(characters.sum())
+    return (
+        f"Half of the documents have up to {half:,.0f} characters, nine of ten {low:,.0f} to {high:,.0f}; together {total:,}."
+    )
+
+
+def _drops(stages: Stages, dropped: pl.DataFrame, openings: Mapping[str, str], samples: int) -> Iterator[Block]:
+    yield Heading("Drops by reason, with samples")
+    first = pl.read_parquet(stages.normalized.files("dropped.parquet")[0])
+    first = first.filter(pl.int_range(pl.len()).over("reason") < samples)
+    counts = _all_drops(stages)
+    rows = [("normalize", reason, source_id, _short(sample)) for source_id, reason, sample in first.iter_rows()]
+    rows += [("corpus", reason, identity[:12], openings[identity]) for identity, reason in dropped.iter_rows()]
+    if not rows:
+        yield Note("Nothing was dropped.")
+        return
+    cells = [(f"{stage}: {reason}", f"{counts[f'{stage}: {reason}']:,}", place, text) for stage, reason, place, text in rows]
+    yield Table(("reason", "documents", "sample", "opening"), tuple(cells), frozenset({"opening"}))
+
+
+def _quality(stages: Stages) -> Iterator[Block]:
+    yield Heading("Quality")
+    drops, rows = stages.rules.manifest.extra["rule_sets"], stages.rules.manifest.statistics["rows_in"]
+    if drops:
+        yield Note("What the published rule sets would drop (the corpus goes by its own rules, above):")
+        shares = [(n, f"{100 * sum(f.values()) / rows:.1f}%", _most(f)) for n, f in drops.items()]
+        yield Table(("rule set", "of the documents", "most often"), tuple(shares))
+    else:
+        yield Note("The published rule sets judge prose and do not apply to this domain.")
+    scores = stages.scores.manifest.extra["scores"]
+    yield Note(f"Deciles of the score {scores['scorer']} (0 to 1: how much a document is like the scorer's good seeds):")
+    yield Picture("scores.png", "scores by decile")
+    shown = [(str(d["decile"]), f"{d['low']:.3f}", f"{d['high']:.3f}", d["samples"][0]["text"]) for d in scores["deciles"]]
+    yield Table(("decile", "from", "to", "opening"), tuple(shown), frozenset({"opening"}))
+
+
+def _most(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:2])
+
+
+def _mine(stages: Stages) -> pl.LazyFrame:
+    return pl.scan_parquet(stages.duplicates.files("duplicates.parquet")[0]).filter(pl.col("source") == stages.source["name"])
+
+
+def _top_cluster(stages: Stages) -> pl.DataFrame:
+    """The largest cluster by its documents of this source: these documents, the first by id."""
+    mine = _mine(stages).collect()
+    sizes = mine.group_by("cluster_id").len().sort(["len", "cluster_id"], descending=[True, False])
+    return mine.filter(pl.col("cluster_id") == sizes["cluster_id"][0]).sort("id") if mine.height else mine
+
+
+def _duplicates(stages: Stages, cluster: pl.DataFrame, openings: Mapping[str, str]) -> Iterator[Block]:
+    mine = _mine(stages).select("kind", "is_kept").collect()
+    documents = stages.normalized.manifest.statistics["rows_out"]
+    copies = stages.normalized.manifest.statistics["drops"].get("exact_duplicate", 0)
+    gone = int((~mine["is_kept"]).sum())
+    yield Heading("Duplicates")
+    yield Note(
+        f"{copies:,} records were exact copies within the source. Of its {documents:,} documents {mine.height:,} "
+        f"({100 * mine.height / documents:.1f}%) are in clusters of near-duplicates across sources, and {gone:,} of them leave."
+    )
+    if cluster.height:
+        yield Note(f"The largest cluster has {cluster.height:,} documents of this source, among them:")
+        shown = cluster.head(CLUSTER_SHOWN).select("id", "is_kept")
+        rows = [(i[:12], "kept" if kept else "dropped", openings[i]) for i, kept in shown.iter_rows()]
+        yield Table(("document", "", "opening"), tuple(rows), frozenset({"opening"}))
+
+
+def _matches(stages: Stages) -> pl.DataFrame:
+    return pl.read_parquet(stages.contamination.files("matches.parquet")[0]).sort(["score", "id"], descending=[True, False])
+
+
+def _contamination(stages: Stages, matches: pl.DataFrame, openings: Mapping[str, str]) -> Iterator[Block]:
+    yield Heading("Benchmark contamination")
+    if not matches.height:
+        yield Note("No document matches a benchmark item that the policy binds.")
+        return
+    tiers = ", ".join(f"{count:,} {tier}" for tier, count in matches.group_by("tier").len().sort("tier").iter_rows())
+    yield Note(f"{matches['id'].n_unique():,} documents match benchmark items ({tiers}). The strongest matches:")
+    rows = [
+        (f"{suite}/{task}", item, tier, f"{score:.2f}", openings[identity])
+        for suite, task, item, tier, score, identity in matches.head(MATCHES_SHOWN)
+        .select("suite", "task", "item_id", "tier", "score", "id")
+        .iter_rows()
+    ]
+    yield Table(("task", "item", "tier", "score", "opening"), tuple(rows), frozenset({"opening"}))
+
+
+def _openings(normalized: Artifact, wanted: Iterable[str]) -> dict[str, str]:
+    ids, found = sorted(set(wanted)), {}
+    for part in document_paths(normalized):
+        for table in iterate_part(part, ["id", "text"]):
+            found |= {i: _short(text) for i, text in as_frame(table).filter(pl.col("id").is_in(ids)).iter_rows()}
+    return found
+
+
+def _short(text: str) -> str:
+    words = " ".join(text[: 4 * OPENING_CHARS].split())
+    return words if len(words) <= OPENING_CHARS else words[: OPENING_CHARS - 1] + "…"

@@ -1,0 +1,117 @@
+"""A source's card: it says what the source's own artifacts say, shows a sample of every drop, and is the same anywhere."""
+
+import json
+from html.parser import HTMLParser
+
+import polars as pl
+import pytest
+from inputs import MARKS, Marked, file_bytes, made, random_texts
+from test_scorer import scorer
+
+from datakit.card import CARD, CardConfig
+from datakit.card_page import Heading, Note, Table, markdown, page
+from datakit.corpus import CORPUS, CorpusConfig
+from datakit.documents import write_parquet
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.minhash import MINHASH, MinHashConfig
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality import QUALITY, quality_config
+from datakit.quality_rules import QUALITY_RULES, quality_rules_config
+from datakit.raw import RAW
+from datakit.remote import folder_listing, listing_digest
+from datakit.scores import SCORES, ScoresConfig
+from datakit.sources import FolderFiles, Records, Source, Unverified
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage
+from lineage.store import Writer
+
+LEAK, COPY = random_texts(2, 60, seed=31)
+TEXTS = (*random_texts(30, 60, seed=30), LEAK, COPY, COPY.replace(".", "!"), "poor | `lead` <b>", "", LEAK)
+
+
+def mark_and_match(out: Writer, config: Marked, normalized) -> None:
+    MARKS.run(out, config, normalized)
+    row = {"suite": "s", "task": "quiz", "item_id": "7", "tier": "near", "score": 0.9, "id": text_digest(config.texts[0])}
+    write_parquet(out.folder / "matches.parquet", pl.DataFrame([row]).to_arrow())
+
+
+MATCHED = Stage("tests.matches", "1", mark_and_match)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "a.jsonl").write_text("".join(json.dumps({"id": str(i), "text": t}) + "\n" for i, t in enumerate(TEXTS)))
+    loader = FolderFiles(str(folder), ("*.jsonl",), "")
+    listing = listing_digest(folder_listing(loader, trainable=True, what="test"))
+    loader = FolderFiles(str(folder), ("*.jsonl",), listing)
+    source = Source("leads", loader, Records("jsonl"), "encyclopedia", Unverified("MIT", "its readme says so"), "cite us", 1.0)
+    raw = Node(("datakit", "raw"), "leads", RAW, source)
+    config = NormalizeConfig("leads", source.format, source.domain)
+    normalized = Node(("datakit", "normalized"), "leads", NORMALIZE, config, {"raw": raw})
+    of = {"normalized": normalized}
+    minhash = Node(("datakit", "minhash"), "leads", MINHASH, MinHashConfig(), of)
+    parts = {
+        "normalized": normalized,
+        "quality": Node(("datakit", "quality"), "leads", QUALITY, quality_config("encyclopedia"), of),
+        "contamination": Node(("marks",), "leads", MATCHED, Marked((LEAK,)), of),
+        "duplicates": Node(
+            ("duplicates", "s"), None, DUPLICATES, DuplicatesConfig(), {"normalized": (normalized,), "minhash": (minhash,)}
+        ),
+    }
+    inputs = parts | {
+        "raw": raw,
+        "rules": Node(("datakit", "rules"), "leads", QUALITY_RULES, quality_rules_config("encyclopedia"), of),
+        "scores": Node(("scores",), "leads", SCORES, ScoresConfig(), of | {"scorer": scorer()}),
+        "corpus": Node(("corpus", "s"), "leads", CORPUS, CorpusConfig(), parts),
+    }
+    return Node(("datakit", "card"), "leads", CARD, CardConfig(0.5, "hub.example/leads"), inputs)
+
+
+@pytest.fixture(scope="module")
+def card(node, tmp_path_factory):
+    return made(tmp_path_factory.mktemp("card"), node)
+
+
+def test_it_accounts_for_every_record(card):
+    fates = card.manifest.extra["card"]["fates"]
+    assert sum(fates.values()) == len(TEXTS)
+    wanted = {"normalize: empty", "normalize: exact_duplicate", "corpus: duplicate", "corpus: contaminated"}
+    assert wanted | {"corpus: low_quality:num_words_low"} == fates.keys() - {"train", "held out"}
+
+
+def test_it_names_the_facts_and_shows_a_sample_of_every_drop(card):
+    text = (card.folder() / "card.md").read_text()
+    for said in ("| licence | unverified: MIT |", "| terms | cite us |", "0.5 billion, rough", "hub.example/leads"):
+        assert said in text
+    assert "corpus: contaminated | 1 | " in text and " ".join(LEAK.split())[:100] in text
+    assert "`` poor \\| `lead` <b> ``" in text  # a document's words are no Markdown
+    assert "largest cluster has 2 documents" in text and "| s/quiz | 7 | near | 0.90 |" in text
+
+
+def test_its_page_is_whole_html_with_the_words_of_documents_as_words(card):
+    seen: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            seen.append(tag)
+
+    page_text = (card.folder() / "card.html").read_text()
+    Reader().feed(page_text)
+    assert "b" not in seen and "&lt;b&gt;" in page_text
+    assert seen.count("img") == len(card.files(".png")) == 3 and 'src="data:image/png' in page_text
+
+
+def test_it_is_the_same_anywhere(card, node, tmp_path):
+    assert file_bytes(card) == file_bytes(made(tmp_path, node))
+
+
+def test_blocks_are_markdown_and_html(tmp_path):
+    blocks = [Heading("A & B"), Note("so"), Table(("n", "t"), (("1,000", "x`y"),), frozenset({"t"}))]
+    assert markdown(blocks) == "## A & B\n\nso\n\n| n | t |\n| --- | --- |\n| 1,000 | `` x`y `` |\n"
+    assert '<td class="number">1,000</td><td class="text">x`y</td>' in page("t", blocks, tmp_path)
+
+
+def test_a_card_shows_at_least_one_sample():
+    with pytest.raises(ValueError, match="samples is 0"):
+        CardConfig(None, "", samples=0)
