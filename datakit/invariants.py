@@ -127,7 +127,7 @@ def check_corpus(artifact: Artifact) -> list[str]:
 
 
 def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
-    """One token row a train document, in the same order, ended by the end token; counts as the manifest says."""
+    """One token row a train document that was not dropped, in the same order, ended as its config says; counts as recorded."""
     train_paths = corpus.files(".parquet", under=f"{TRAIN}/")
     if missing := _missing([*artifact.files(), *train_paths]):
         return missing
@@ -137,10 +137,13 @@ def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
         return [str(error)]
     violations = []
     train = pl.concat([pl.read_parquet(p, columns=["id"]) for p in train_paths])
-    if cache.document_ids() != train["id"].to_list():
-        violations.append(f"{cache.num_documents} token rows for {train.height} train documents, or in another order")
+    dropped = {i for p in artifact.files(".parquet", under="dropped/") for i in pl.read_parquet(p, columns=["id"])["id"]}
+    wanted = [document_id for document_id in train["id"].to_list() if document_id not in dropped]
+    if cache.document_ids() != wanted:
+        less = f" less {len(dropped)} dropped" if dropped else ""
+        violations.append(f"{cache.num_documents} token rows for {train.height} train documents{less}, or in another order")
     ends = [int(cache.read(end - 1, end)[0]) for end in cache.ends[:: max(1, cache.num_documents // SAMPLED_IDS)]]
-    if any(token != cache.eos for token in ends):
+    if cache.eos is not None and any(token != cache.eos for token in ends):
         violations.append(f"a document does not end with token {cache.eos}")
     if artifact.manifest.statistics.get("tokens_out") != cache.num_tokens:
         violations.append(f"{cache.num_tokens} tokens, the statistics say {artifact.manifest.statistics.get('tokens_out')}")

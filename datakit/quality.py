@@ -111,6 +111,7 @@ def quality_config(domain: Domain) -> QualityConfig:
         Bound("duplicate_line_frac", high=0.8),
         Bound("generated_marker", high=0),
     )
+    chat = (Bound("num_words", low=4), Bound("alnum_char_frac", low=0.25))  # roles count as words; turns are short by nature
     rules: Mapping[Domain, tuple[Bound, ...]] = {
         "prose": prose,
         "encyclopedia": lead,
@@ -118,6 +119,7 @@ def quality_config(domain: Domain) -> QualityConfig:
         "web": reference,
         "math": reference,
         "docs": reference,
+        "chat": chat,
     }
     if domain not in rules:
         raise ValueError(f"there are no quality rules for domain {domain!r}; allowed: {', '.join(rules)}")

@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import yaml
+
+from datakit.conversations import conversation_record
 from datakit.html_text import html_to_text
 from datakit.record import Record, Unreadable
 from datakit.record_files import read_records
@@ -21,6 +24,7 @@ from datakit.web_archives import read_warc
 
 PARAGRAPHS_PER_DOCUMENT = 20
 MIN_DOCSTRING_CHARS = 400
+CHATTERBOT_ROLES = ("user", "assistant")
 
 
 type Reader = Callable[[str, bytes], Iterator[Record | Unreadable]]
@@ -179,6 +183,24 @@ def _metadata(name: str, text: str) -> Iterator[Record | Unreadable]:
     yield _record(name, email.message_from_string(text).get_payload())
 
 
+def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
+    """A corpus of the ChatterBot project: `conversations`, lists of utterances that user and assistant take turns in.
+
+    Raises: ValueError when the file is no YAML, or has no list `conversations`.
+    """
+    try:
+        whole = yaml.load(text, Loader=yaml.CBaseLoader)  # every scalar a string: "Yes" is an answer and no boolean
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name}: not YAML ({error}); is it the file that the source means?") from error
+    conversations = whole.get("conversations") if isinstance(whole, dict) else None
+    if not isinstance(conversations, list):
+        raise ValueError(f"{name}: no list of `conversations`; is it a corpus of ChatterBot?")
+    for number, utterances in enumerate(conversations, start=1):
+        turns = utterances if isinstance(utterances, list) else None
+        messages = turns and [{"role": CHATTERBOT_ROLES[i % 2], "content": said} for i, said in enumerate(turns)]
+        yield conversation_record(f"{name}:{number}", messages)
+
+
 READERS: Mapping[Format, Reader] = {
     "text": _whole_file(lambda text: text),
     "markdown": _whole_file(lambda text: text),
@@ -190,4 +212,5 @@ READERS: Mapping[Format, Reader] = {
     "topics_python": _parsing(_topics_python),
     "metadata": _decoding(_metadata),
     "xz_text": _xz_text,
+    "chatterbot_yaml": _decoding(_chatterbot_yaml),
 }

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datakit.conversations import conversation_record
 from datakit.record import Record, Unreadable
 from datakit.sources import EndsWith, OneOf, Records
 
@@ -35,7 +36,7 @@ def read_records(format: Records, name: str, path: Path) -> Iterator[Record | Un
         if not all(_passes(rule, row) for rule in format.only):
             yield Unreadable(source_id, "not_selected")
         else:
-            yield _record(source_id, value(row, format.text), kept_fields(format, row))
+            yield _document(format, source_id, row)
     if fields:
         _check_field(format, name, fields)
 
@@ -79,6 +80,13 @@ def kept_fields(format: Records, row: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record | Unreadable:
+    found, kept = value(row, format.text), kept_fields(format, row)
+    if format.form == "text":
+        return _record(source_id, found, kept)
+    return conversation_record(source_id, found, kept, None if format.tools is None else value(row, format.tools))
+
+
 def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
     if text is None or isinstance(text, str):
         return Record(source_id, text, fields)
@@ -109,7 +117,13 @@ def _parquet(format: Records, name: str, path: Path) -> Iterator[pa.RecordBatch]
     with pq.ParquetFile(path) as file:
         there = file.schema_arrow.names
         _check_field(format, name, there)
-        named = (format.text, format.id or format.text, *(rule.field for rule in format.only), *format.keep)
+        named = (
+            format.text,
+            format.id or format.text,
+            format.tools or format.text,
+            *(rule.field for rule in format.only),
+            *format.keep,
+        )
         columns = sorted({field.split(".")[0] for field in named} & set(there))
         yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
 

@@ -7,8 +7,8 @@ another pin, glob or Python build is another raw artifact.
 from dataclasses import dataclass, field
 from typing import Literal
 
-type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "benchmark", "model"]
-DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "benchmark", "model")
+type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model"]
+DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model")
 
 type Format = Literal[
     "text",
@@ -21,6 +21,7 @@ type Format = Literal[
     "topics_python",
     "metadata",
     "xz_text",
+    "chatterbot_yaml",
     "warc",
     "none",
 ]
@@ -186,7 +187,15 @@ class Records:
     """Fields that go into a document's `metadata` under these names where a record has them (an author, a licence of its own):
     a takedown can ask for them. Of records with equal text the first is kept, and its fields with it."""
 
+    form: Literal["text", "messages"] = field(default="text", metadata={"added_later": True})
+    """What lies at `text`: a string, or a list of messages, which become a document of `datakit.conversations`."""
+
+    tools: str | None = field(default=None, metadata={"added_later": True})
+    """Field of the tools that a conversation may call."""
+
     def __post_init__(self) -> None:
+        if self.tools is not None and self.form != "messages":
+            raise ValueError(f"records: tools is {self.tools!r} and form {self.form!r}; only messages have tools")
         if "source_id" in self.keep:
             raise ValueError(f"records: keep is {self.keep}; `source_id` is always in a document's metadata, leave it out")
 

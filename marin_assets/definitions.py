@@ -13,7 +13,7 @@ from marin_assets.models import model_families
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_assets, run_families
 from recipes.ferry import Ferry
-from recipes.lab import best_half, cpu_band, default_line, smoke_ferry, warm_lines
+from recipes.lab import best_half, cpu_band, default_line, other_lines, smoke_ferry
 from recipes.lines import Line
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
@@ -70,13 +70,13 @@ def build_defs(
 
 def declared_defs(lab: LabResource) -> dg.Definitions:
     """All that the lab declares today, over a lab."""
-    return build_defs(lab, ferry=smoke_ferry(), line=default_line(), others=warm_lines(), corpora=(best_half(),))
+    return build_defs(lab, ferry=smoke_ferry(), line=default_line(), others=other_lines(), corpora=(best_half(),))
 
 
 def declared_families() -> Iterator[Family]:
     """Every asset that is an artifact, those of the declared runs included (their checkpoints come from training)."""
-    yield from families(smoke_ferry(), default_line(), warm_lines(), (best_half(),))
-    for line in (default_line(), *warm_lines()):
+    yield from families(smoke_ferry(), default_line(), other_lines(), (best_half(),))
+    for line in (default_line(), *other_lines()):
         yield from run_families(line)
 
 

@@ -16,7 +16,7 @@ from lineage.store import Artifact, Store
 from marin_assets.definitions import declared_defs, declared_families
 from marin_assets.operations import Outcome, outcomes
 from recipes import ferry as recipe
-from recipes.lab import default_line, smoke_ferry, warm_lines
+from recipes.lab import default_line, other_lines, smoke_ferry
 from recipes.runs import checkpoint
 from resources.dagster_private import keep_engines
 from resources.lab import Lab, LabResource, lab_from_environment
@@ -102,7 +102,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
 
 
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
-    for line in (default_line(), *warm_lines()):
+    for line in (default_line(), *other_lines()):
         if key == f"runs/{line.run.name}/training":
             return checkpoint(line, line.run.num_steps), key.split("/")
     for family in declared_families():

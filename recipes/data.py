@@ -212,7 +212,7 @@ def tokenizer(line: Line) -> Node:
     """Byte-level BPE trained on the corpus, or that of the published model that the run starts from."""
     if line.start_model is not None:
         return model_tokenizer(line.start_model)
-    config = TokenizerConfig(vocab_size=line.vocab_size)
+    config = TokenizerConfig(vocab_size=line.vocab_size, special_tokens=line.special_tokens)
     return Node(*line.place("tokenizer", line.tokenizer), TOKENIZER, config, {"corpora": corpora(line)})
 
 
@@ -221,7 +221,7 @@ def token_cache(line: Line, source: str) -> Node:
     """Token shards of one source's train split."""
     inputs = {"corpus": corpus(line, source), "tokenizer": tokenizer(line)}
     place = line.source_place("token_cache", line.cache, source=source)
-    return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source), inputs)
+    return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source, format=line.format), inputs)
 
 
 @cache

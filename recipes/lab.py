@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from datakit.corpus_filters import CorpusConfig
 from datakit.score_cutoff import ScoreCutoffConfig
+from datakit.token_formats import Chat
+from datakit.tokenizer import END_OF_TEXT
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
 from recipes.lines import Line
 from recipes.models import smollm2, smollm2_config
-from recipes.runs import canary, smoke, smollm2_continued, tiny, tiny_cooldown
+from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_cooldown
 from recipes.scorers import reference_prose
 
 ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
@@ -73,6 +75,40 @@ def smoke_ferry() -> Ferry:
         scorer=None,
     )
     return Ferry(online, offline=replace(online, sources=OFFLINE_SOURCES, suite_source="vendored"))
+
+
+CHAT_TEMPLATE = """\
+{% for message in messages %}
+{% if message.role == 'assistant' %}
+<|assistant|>{% generation %}{{ message.content }}<|end|>{% endgeneration %}
+{% elif message.role == 'user' %}
+<|user|>{{ message.content }}<|end|>{% else %}{{ raise_exception('no such role: ' ~ message.role) }}{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}<|assistant|>{% endif %}
+"""
+
+
+def chat_line() -> Line:
+    """Short conversations in the chat format, and the run `chat`, whose loss looks at assistants' turns alone."""
+    return replace(
+        default_line(),
+        sources=("chatterbot",),
+        scope="chat",
+        policy="chat",
+        corpus="chat",
+        tokenizer="chat1k",
+        vocab_size=1024,
+        special_tokens=(END_OF_TEXT, "<|user|>", "<|assistant|>", "<|end|>"),
+        cache="chat-1k",
+        format=Chat(CHAT_TEMPLATE, end_of_turn="<|end|>"),
+        mixture="chat",
+        run=chat(),
+    )
+
+
+def other_lines() -> tuple[Line, ...]:
+    """Every canonical line beside the default one."""
+    return (*warm_lines(), chat_line())
 
 
 def canary_line(hardware: str, day: str | None) -> Line:

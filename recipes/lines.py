@@ -13,6 +13,8 @@ from datakit.corpus_filters import CorpusConfig
 from datakit.score_cutoff import ScoreCutoffConfig
 from datakit.scorer import ScorerConfig
 from datakit.sources import Source
+from datakit.token_formats import PLAIN, TokenFormat
+from datakit.tokenizer import END_OF_TEXT
 from recipes.hardware import alternatives
 from recipes.licences import permissive_only
 from recipes.models import PublishedModel
@@ -68,6 +70,12 @@ class Line:
 
     start_model: PublishedModel | None = None
     """The published model that this run starts from; its tokenizer is the line's."""
+
+    format: TokenFormat = PLAIN
+    """How documents become tokens."""
+
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+    """Of the tokenizer; a chat template's roles and end of turn are among them."""
 
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a choice over the line left out, and why; set by `permissive`."""

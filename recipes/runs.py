@@ -89,6 +89,22 @@ def canary() -> RunSpec:
     return replace(base, name="cpu", model=model, num_steps=300, save_every_steps=300)
 
 
+def chat() -> RunSpec:
+    """A model of .2 M parameters on conversations, which learns what assistants say: docs/recipes/train_on_chat.md."""
+    base = smoke()
+    model = replace(
+        base.model,
+        vocab_size=1024,
+        hidden_dim=64,
+        intermediate_dim=176,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        max_seq_len=128,
+    )
+    return replace(base, name="chat", model=model, seq_len=128, num_steps=200, save_every_steps=100)
+
+
 def saved_steps(run: RunSpec) -> tuple[int, ...]:
     """Steps at which a run saves: every `save_every_steps`, and the last."""
     return tuple(sorted({*range(run.save_every_steps, run.num_steps + 1, run.save_every_steps), run.num_steps}))

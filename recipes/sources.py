@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from datakit.raw import installed_listing, repository_listing
-from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, WheelPin
+from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, Unverified, WheelPin
 from recipes.sources_dolma import dolma_sources, dolmino_sources
 from recipes.sources_math_code import code_sources, math_sources
 from recipes.sources_text import abstract_sources, instruction_sources, markdown_sources, perplexity_sources
@@ -105,6 +105,20 @@ def registry_sources() -> tuple[Source, ...]:
             "CC-BY-SA-4.0",
             "attribution and share-alike when redistributed: fetched, never vendored",
             10.0,
+        ),
+        Source(
+            "chatterbot",
+            _wheel(
+                "chatterbot-corpus",
+                "1.3.3",
+                "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154",
+                "chatterbot_corpus/data/english/*.yml",
+            ),
+            "chatterbot_yaml",
+            "chat",
+            Unverified("BSD-3-Clause", "the wheel's classifier says BSD, it has no licence file"),
+            "with attribution",
+            0.2,
         ),
         Source(
             "math_docstrings",

@@ -88,26 +88,27 @@ def abstract_sources() -> tuple[Source, ...]:
 
 
 def instruction_sources() -> tuple[Source, ...]:
-    """Conversations: raw files for the chat format, no documents of running text. FLAN is in Dolma and Dolmino."""
+    """Conversations, for caches of the chat format. FLAN is in Dolma and Dolmino. Agents' trajectories are raw files so far."""
     rows = (
-        ("tulu_3", "allenai/tulu-3-sft-mixture", "55e9fd6", ("data/*.parquet",)),
         ("nemotron_terminal", "nvidia/Nemotron-Terminal-Corpus", Unverified("", NO_PIN), ("*.parquet",)),
         ("swe_zero_1k", "AlienKevin/SWE-ZERO-1k-trajectories-32k", Unverified("", NO_PIN), ("*",)),
     )
-    return tuple(
-        hub_source(
-            name,
-            repository,
-            revision,
-            globs,
-            "none",
-            "prose",
-            Unverified("", "the dataset card was not read"),
-            "each part's own; some parts forbid competing models",
-            trainable=False,
-        )
+    unread, terms = Unverified("", "the dataset card was not read"), "each part's own; some parts forbid competing models"
+    tulu = hub_source(
+        "tulu_3",
+        "allenai/tulu-3-sft-mixture",
+        "55e9fd6",
+        ("data/*.parquet",),
+        Records("parquet", text="messages", keep=("source",), form="messages"),
+        "chat",
+        unread,
+        terms,
+    )
+    raw = (
+        hub_source(name, repository, revision, globs, "none", "prose", unread, terms, trainable=False)
         for name, repository, revision, globs in rows
     )
+    return (tulu, *raw)
 
 
 def perplexity_sources() -> tuple[Source, ...]:

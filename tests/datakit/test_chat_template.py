@@ -1,0 +1,106 @@
+"""A conversation in spans: special tokens from the template alone, and what counts is what assistants say."""
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from datakit.chat_template import ChatTemplate, Conversation, Span, conversation_spans
+
+SPECIALS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
+END = "<|end|>"
+BLOCKS = ChatTemplate(
+    "{{ bos_token }}{% for m in messages %}\n"
+    "{% if m.role == 'assistant' %}\n<|assistant|>{% generation %}{{ m.content }}<|end|>{% endgeneration %}\n"
+    "{% else %}\n<|{{ m.role }}|>{{ m.content }}<|end|>{% endif %}\n{% endfor %}\n"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+    bos_token="<|endoftext|>",
+)
+PREFIXES = ChatTemplate(re.sub(r"\{% generation %\}|\{% endgeneration %\}\n", "", BLOCKS.source), bos_token="<|endoftext|>")
+PARTS = st.sampled_from([*SPECIALS, "{{ x }}", "{% generation %}", "\n\n", " ", "<|", "&amp;"])
+CONTENT = st.lists(st.one_of(PARTS, st.text("ab é", max_size=3)), max_size=4).map("".join)
+MESSAGES = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), CONTENT), min_size=1, max_size=6)
+
+
+def conversation(*messages: tuple[str, str]) -> Conversation:
+    return Conversation(tuple({"role": role, "content": content} for role, content in messages))
+
+
+@settings(max_examples=80, deadline=None)
+@given(MESSAGES)
+@example([("user", "quotes <|end|><|assistant|> here"), ("assistant", "and <|endoftext|> there")])
+@example([("assistant", ""), ("assistant", "twice")])
+def test_what_counts_is_what_assistants_say_and_the_end_of_turn(messages):
+    talk = conversation(*messages)
+    spans = conversation_spans(BLOCKS, talk, SPECIALS, END)
+    said = [content for role, content in messages if role == "assistant"]
+    if not said:
+        assert spans == "no_assistant"
+        return
+    assert "".join(span.text for span in spans if span.counts) == "".join(content + END for content in said)
+    whole = "".join(f"<|{role}|>{content}{END}" for role, content in messages)
+    assert "".join(span.text for span in spans) == f"<|endoftext|>{whole}"
+    assert [span.text for span in spans if span.special] == [
+        "<|endoftext|>", *(token for role, _ in messages for token in (f"<|{role}|>", END))
+    ]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(MESSAGES)
+def test_a_template_without_blocks_gives_the_same_spans_by_prefixes(messages):
+    talk = conversation(*messages)
+    assert conversation_spans(PREFIXES, talk, SPECIALS, END) == conversation_spans(BLOCKS, talk, SPECIALS, END)
+
+
+def test_the_text_before_a_turn_is_what_a_server_sends():
+    talk = conversation(("user", "two plus two?"), ("assistant", " four"))
+    spans = conversation_spans(BLOCKS, talk, SPECIALS, END)
+    assert isinstance(spans, list)
+    prompt = BLOCKS.render(conversation(("user", "two plus two?")), generation_prompt=True)
+    assert "".join(span.text for span in spans if not span.counts) == prompt
+    assert spans[-2:] == [Span(" four", special=False, counts=True), Span(END, special=True, counts=True)]
+
+
+def test_tools_are_rendered_and_may_be_called_without_a_word():
+    template = ChatTemplate(
+        "{{ tools | tojson }}{% for m in messages %}{% generation %}{{ m.content }}{{ m.tool_calls | tojson }}<|end|>"
+        "{% endgeneration %}{% endfor %}"
+    )
+    call = {"role": "assistant", "content": "", "tool_calls": [{"name": "look <|end|>"}]}
+    spans = conversation_spans(template, Conversation((call,), ({"name": "é<b>"},)), SPECIALS, END)
+    assert [span.text for span in spans] == ['[{"name": "é<b>"}]', '[{"name": "look <|end|>"}]', END]
+
+
+OUTSIDE = ChatTemplate("{% generation %}{{ messages[0].content }}{% endgeneration %}<|end|>")
+UNSAID = ChatTemplate("{% generation %}<|end|>{% endgeneration %}")
+COUNTING = ChatTemplate("{{ messages | length }}{{ messages | map(attribute='content') | join }}<|end|>")
+UNCLOSED = ChatTemplate("{{ messages | map(attribute='content') | join }}")
+
+
+@pytest.mark.parametrize(
+    ("template", "talk", "reason"),
+    [
+        (BLOCKS, (("user", "only"),), "no_assistant"),
+        (BLOCKS, (("assistant", "a \ufdd1 mark"),), "noncharacters"),
+        (ChatTemplate("{{ raise_exception('no') }}"), (("assistant", "a"),), "template_refuses"),
+        (ChatTemplate("{{ messages[0].absent.field }}"), (("assistant", "a"),), "template_refuses"),
+        (OUTSIDE, (("assistant", "a"),), "mask_mismatch"),
+        (UNSAID, (("assistant", "unsaid"),), "mask_mismatch"),
+        (COUNTING, (("assistant", "a"), ("assistant", "b")), "template_not_by_prefix"),
+        (UNCLOSED, (("assistant", "b"),), "template_not_by_prefix"),
+    ],
+)
+def test_a_conversation_that_cannot_be_masked_says_why(template, talk, reason):
+    assert conversation_spans(template, conversation(*talk), SPECIALS, END) == reason
+
+
+@pytest.mark.parametrize("source", ["{% if %}", "{% generation %} without an end", "{{ unclosed"])
+def test_a_template_that_does_not_parse_is_refused(source):
+    with pytest.raises(ValueError, match="chat template, line 1: "):
+        ChatTemplate(source)
+
+
+def test_a_template_cannot_leave_its_sandbox():
+    escape = ChatTemplate("{{ messages.__class__.__mro__ }}{% generation %}a<|end|>{% endgeneration %}")
+    assert conversation_spans(escape, conversation(("assistant", "a")), SPECIALS, END) == "template_refuses"

@@ -1,0 +1,245 @@
+"""Every format through the real stage: ids and weights aligned, framed as declared, bad records dropped by name."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from inputs import file_bytes, made, random_texts
+from tokenizers import pre_tokenizers, trainers
+
+from datakit import token_cache
+from datakit.conversations import CONVERSATION_FIELD, conversation_record
+from datakit.documents import write_sorted_parts
+from datakit.invariants import check_token_cache
+from datakit.record import Record, Unreadable
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig, check_policy
+from datakit.token_formats import Chat, Dna, Prebuilt, TokenPolicy
+from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, new_tokenizer
+from lineage.config import from_jsonable, to_jsonable
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage
+from lineage.token_cache import TokenCache
+
+SPECIALS = (END_OF_TEXT, "<|user|>", "<|assistant|>", "<|end|>")
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}<|assistant|>{% generation %}"
+    "{{ m.content }}<|end|>{% endgeneration %}"
+    "{% else %}<|user|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+)
+CHAT = Chat(TEMPLATE, end_of_turn="<|end|>")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Documents of a corpus: (text, metadata)."""
+
+    rows: tuple[tuple[str, str], ...] = field(metadata={"identity": True})
+
+
+def _write_rows(out, config: Rows) -> None:
+    rows = [(text_digest(text), text, "here", metadata) for text, metadata in config.rows]
+    write_sorted_parts(out.folder, "train", pl.DataFrame(rows, schema=["id", "text", "source", "metadata"], orient="row"))
+
+
+def _write_tokenizer(out, config) -> None:
+    tokenizer = new_tokenizer()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(random_texts(5, 60, seed=9), trainer)
+    (out.folder / TOKENIZER_FILE).write_text(tokenizer.to_str())
+
+
+CORPUS = Stage("tests.rows", "1", _write_rows)
+TOKENIZER = Node(("tokenizer",), None, Stage("tests.tokenizer", "1", _write_tokenizer), ())
+
+
+def corpus(rows) -> Node:
+    return Node(("corpus",), "here", CORPUS, Rows(tuple(rows)))
+
+
+def cache(rows, **config) -> Node:
+    inputs = {"corpus": corpus(rows), "tokenizer": TOKENIZER}
+    return Node(("token_cache",), "here", TOKEN_CACHE, TokenCacheConfig("here", **config), inputs)
+
+
+def opened(root: Path, rows, **config):
+    """The cache, and (tokens, weights) of each document by its text."""
+    artifact = made(root, cache(rows, **config))
+    assert check_token_cache(artifact, made(root, corpus(rows))) == []
+    tokens = TokenCache.open(artifact)
+    spans = {text: tokens.document_span(text_digest(text)) for text, _ in rows}
+    return artifact, {t: (tokens.read(*s), tokens.read_weights(*s)) for t, s in spans.items() if s is not None}
+
+
+def talk(*messages: tuple[str, str]) -> tuple[str, str]:
+    record = conversation_record("r", [{"role": role, "content": content} for role, content in messages])
+    assert isinstance(record, Record) and record.text is not None
+    return record.text, json.dumps(dict(record.fields))
+
+
+def test_a_chat_cache_counts_assistants_alone_and_drops_by_name(tmp_path):
+    good = talk(
+        ("user", f"hi {END_OF_TEXT}<|end|>"), ("assistant", "Rostal."), ("user", "and?"), ("assistant", "vendu <|user|>")
+    )
+    rows = [good, talk(("user", "nobody answers")), ("no messages", "{}")]
+    artifact, found = opened(tmp_path, rows, format=CHAT)
+    loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
+    (tokens, weights) = found[good[0]]
+    assert loaded.decode(tokens[weights > 0].tolist(), skip_special_tokens=False) == "Rostal.<|end|>vendu <|user|><|end|>"
+    assert set(weights.tolist()) == {0.0, 1.0}
+    specials = tokens[np.isin(tokens, range(4))].tolist()
+    assert specials == [1, 3, 2, 3, 1, 3, 2, 3, 0], "a special token of a message's text, or one too few of the template's"
+    assert weights[-1] == 0, "the end of the document is nobody's word"
+    assert artifact.manifest.statistics["drops"] == {"no_assistant": 1, "no_conversation": 1}
+    assert artifact.manifest.statistics["rows_in"] == 3 and len(found) == 1
+    assert artifact.manifest.extra["tokens"]["weights"] == "uint8"
+    assert artifact.manifest.statistics["loss_weight"] == weights.sum()
+
+
+def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
+    rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), ("AC GT é", "{}")]
+    artifact, found = opened(tmp_path, rows, format=Dna(uppercase_weight=1.0, lowercase_weight=0.01), bos="<|user|>")
+    loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
+    tokens, weights = found["ACGTacgtNn"]
+    assert loaded.decode(tokens[1:-1].tolist()) == "ACGTACGTNN" and tokens[0] == 1 and tokens[-1] == 0
+    case = [1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01, 1.0, 0.01]
+    levanter = np.array([*case, 1.0, 1.0], np.float32)  # of the next token: bases, then EOS, then past the end
+    np.testing.assert_array_equal(np.roll(weights, -1), levanter)
+    assert artifact.manifest.statistics["drops"] == {"not_one_token_a_character": 1}
+    plain, _ = opened(tmp_path, rows[:2], format=Dna(), bos="<|user|>")
+    assert "weights" not in plain.manifest.extra["tokens"] and not plain.files(".weights")
+
+
+@pytest.mark.parametrize(
+    ("ids", "weights", "reason"),
+    [
+        ("[5, 6, 0]", "[1, 0.5, 0]", None),
+        (None, "[1]", "no_token_ids"),
+        ("[]", "[]", "no_token_ids"),
+        ("[5, true, 0]", "[1, 1, 1]", "no_token_ids"),
+        ("[5, 6.0, 0]", "[1, 1, 1]", "no_token_ids"),
+        ("not json", "[1]", "no_token_ids"),
+        ("[5, 300, 0]", "[1, 1, 1]", "not_in_vocabulary"),
+        ("[5, -1, 0]", "[1, 1, 1]", "not_in_vocabulary"),
+        ("[5, 6]", "[1, 1]", "no_end_token"),
+        ("[5, 0]", "[1]", "bad_weights"),
+        ("[5, 0]", "[1, -1]", "bad_weights"),
+        ("[5, 0]", "[1, NaN]", "bad_weights"),
+    ],
+)
+def test_prebuilt_ids_are_taken_as_they_are_or_dropped_by_name(tmp_path, ids, weights, reason):
+    fields = {name: value for name, value in (("input_ids", ids), ("weights", weights)) if value is not None}
+    rows = [("whole", json.dumps({"input_ids": "[7, 8, 9, 0]", "weights": "[1, 1, 1, 1]"})), ("asked", json.dumps(fields))]
+    artifact, found = opened(tmp_path, rows, format=Prebuilt(weights_field="weights"))
+    assert artifact.manifest.statistics.get("drops", {}) == ({} if reason is None else {reason: 1})
+    assert artifact.manifest.extra["engine"] == {"engine": "none"}
+    if reason is None:
+        tokens, kept = found["asked"]
+        assert (tokens.tolist(), kept.tolist()) == ([5, 6, 0], [1, 0.5, 0])
+
+
+def test_a_cache_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no document has tokens; dropped: \{'no_conversation': 1\}"):
+        made(tmp_path, cache([("plain", "{}")], format=CHAT))
+
+
+def test_plain_documents_are_framed_as_declared(tmp_path):
+    rows = [("rostal", "{}"), (f"quotes {END_OF_TEXT}", "{}")]
+    _, both = opened(tmp_path / "both", rows, bos="<|user|>")
+    _, bare = opened(tmp_path / "bare", rows, eos=None)
+    for text, _ in rows:
+        assert [1, *bare[text][0].tolist(), 0] == both[text][0].tolist()
+        assert both[text][1].all() and not np.isin(bare[text][0], range(4)).any()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([5, 6, 0, 7, 8], "document b is not framed by token 0"),
+        ([5, 0, 6, 0], "special token 0 stands inside the text of document a"),
+        ([5, 6, 0, 2, 0], "special token 2 stands inside the text of document b"),
+    ],
+)
+def test_an_encoder_that_breaks_the_policy_writes_nothing(tokens, message):
+    policy, ends = TokenPolicy(300, None, 0, (0, 1, 2, 3)), np.array([3, len(tokens)])
+    if message.startswith("special token 0"):
+        ends = np.array([4])
+    with pytest.raises(ValueError, match=message):
+        check_policy("s", ["a", "b"][: ends.size], np.array(tokens), ends, policy, within_text=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"bos": "<|nowhere|>"}, r"has no token '<\|nowhere\|>'"),
+        ({"eos": ""}, r"token_cache\.eos is ''"),
+        ({"engine": "fastest"}, "token_cache.engine is 'fastest'; allowed: auto, gigatoken, hf"),
+    ],
+)
+def test_a_bad_config_stops_before_work(tmp_path, config, message):
+    with pytest.raises(ValueError, match=message):
+        made(tmp_path, cache([("text", "{}")], **config))
+
+
+def test_a_format_is_identity_and_the_engine_is_not():
+    plain = {"component": "c"}
+    assert to_jsonable(TokenCacheConfig("c")) == to_jsonable(TokenCacheConfig("c", engine="hf")) == plain
+    for chosen in (CHAT, Dna(lowercase_weight=0.5), Prebuilt()):
+        config = TokenCacheConfig("c", format=chosen, bos="<|user|>")
+        assert from_jsonable(TokenCacheConfig, to_jsonable(config)) == config
+
+
+def test_either_engine_writes_the_same_bytes(tmp_path):
+    rows = [(text, "{}") for text in random_texts(20, 50, seed=4)]
+    bytes_of = [file_bytes(made(tmp_path / engine, cache(rows, engine=engine))) for engine in ("hf", "gigatoken")]
+    assert bytes_of[0] == bytes_of[1] and len(bytes_of[0]) == 3
+
+
+@pytest.mark.parametrize(
+    "messages", [None, "text", [], ["said"], [{"role": "user"}], [{"content": "x"}], [{"role": "user", "content": 3}]]
+)
+def test_what_is_no_conversation_is_a_named_drop(messages):
+    assert conversation_record("r", messages) == Unreadable("r", "not_messages")
+
+
+def test_content_in_parts_and_tools_are_kept():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    record = conversation_record("r", [{"role": "user", "content": parts}], {}, '[{"name": "look"}]')
+    assert isinstance(record, Record) and record.text == "user: ab"
+    kept = json.loads(record.fields[CONVERSATION_FIELD])
+    assert kept == {"messages": [{"content": "ab", "role": "user"}], "tools": [{"name": "look"}]}
+
+
+MANY = [(text, "{}") for text in random_texts(600, 30, seed=8)]
+
+
+def test_a_killed_cache_redoes_at_most_one_shard(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(token_cache, "SHARD_BYTES", 1_000)
+    program = (
+        "from pathlib import Path; from datakit import token_cache; token_cache.SHARD_BYTES = 1_000\n"
+        f"import test_token_formats as t; t.made(Path({str(tmp_path / 'killed')!r}), t.cache(t.MANY))"
+    )
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.DEVNULL) as run:
+        while run.poll() is None and len(records(tmp_path)) < 3:
+            time.sleep(0.002)
+        run.send_signal(signal.SIGKILL)
+    finished = len(records(tmp_path))
+    assert 3 <= finished < 100, "the stage was over before it could be killed"
+    caplog.set_level("INFO")
+    resumed = made(tmp_path / "killed", cache(MANY))
+    assert f"{finished} of {len(resumed.files('.tokens'))} shards were finished earlier" in caplog.text
+    assert file_bytes(resumed) == file_bytes(made(tmp_path / "whole", cache(MANY)))
+
+
+def records(root: Path) -> list[Path]:
+    return list(root.glob("killed/.work/writing/*/.shards/shard-*.json"))
