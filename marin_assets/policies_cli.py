@@ -12,6 +12,8 @@ from lineage.locate import locate
 from lineage.store import Artifact
 from marin_assets.lineage_cli import stores_of
 
+_PAIR = ("policy", "other", "documents", "items")
+
 
 def print_policies(text: str, root: str | None, *, as_json: bool, console: Console) -> None:
     """Print the newest comparison of a name. Raises: ValueError where there is none, with the command that makes it."""
@@ -27,8 +29,15 @@ def print_policies(text: str, root: str | None, *, as_json: bool, console: Conso
     console.print(_table(f"what each marks (agreement: with {rows[0]['policy']}, both / either)", rows, counts))
     console.print(_table("share of planted items found, by form", rows, ["policy", *recall]))
     console.print(_table("share marked that holds no item", rows, ["policy", *false]))
-    console.print(_table("pairs", found["agreement"], list(found["agreement"][0]) if found["agreement"] else []))
+    console.print(_table("marked by both / by the first alone / by the second alone", _pairs(found["agreement"]), _PAIR))
     console.print(f"which items and documents: {comparison.folder()}", soft_wrap=True, markup=False)
+
+
+def _pairs(agreement: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def sides(row: Mapping[str, Any], what: str) -> str:
+        return " / ".join(str(row[f"{what}_{side}"]) for side in ("both", "only_first", "only_second"))
+
+    return [{name: row[name] for name in _PAIR[:2]} | {what: sides(row, what) for what in _PAIR[2:]} for row in agreement]
 
 
 def _newest(text: str, root: str | None) -> Artifact:
@@ -42,7 +51,8 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
     table = Table(title=escape(title), title_justify="left", header_style="bold", pad_edge=False)
     for column in columns:
         justify = "left" if column in ("policy", "other") else "right"
-        table.add_column(column.removeprefix("recall_").removeprefix("false_"), justify=justify, overflow="fold")
+        name = column.removeprefix("recall_").removeprefix("false_").replace("_", " ")
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=justify == "left")
     for row in rows:
         table.add_row(*(escape(str(row[column])) for column in columns))
     return table

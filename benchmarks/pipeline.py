@@ -1,0 +1,336 @@
+"""The whole data pipeline against datatrove's: read, ids, exact and fuzzy duplicates, quality rules, decontamination, tokens.
+
+    PYTHONPATH=. .venv/bin/python benchmarks/real_corpus.py FOLDER --mb 160
+    PYTHONPATH=. .venv/bin/python benchmarks/pipeline.py FOLDER --mb 20 --full --datatrove-python PEER/bin/python
+
+PEER is an environment of its own with `datatrove[processing,io]==0.10.1 spacy` (spaCy's blank English, nothing is downloaded at
+run time). Ours are the lab's stages as they are, through a `Store` and in one process, every artifact written, checked for its
+manifest and synced; datatrove's are its blocks as shipped (`pipeline_peer.py` says where they are spared work). Both run one
+thread, in fresh processes, in turn, over the same documents; CPU seconds. Tokens are made twice on our side, with Hugging
+Face's engine and with the fast one, and each total has one of them. What is done once a suite (the index of benchmark items)
+stands beside the totals. `--full` runs ours over the whole corpus too: its fixed costs weigh on a small subset.
+Bars: 14x datatrove with Hugging Face's engine, 55x with the fast one.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from tokenizers import pre_tokenizers, trainers
+
+from benchmarks.given_files import GIVEN_FILES
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_policy import ContaminationConfig
+from datakit.corpus import CORPUS
+from datakit.corpus_filters import CorpusConfig
+from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.minhash import MINHASH, MinHashConfig
+from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality import QUALITY, quality_config
+from datakit.quality_rules import QUALITY_RULES, quality_rules_config
+from datakit.sources import Records
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, new_tokenizer
+from evals.items import ITEMS_FILE
+from lineage.plan import Node, ancestors_first, build
+from lineage.store import Store
+from recipes.data import suite
+from recipes.lab import default_line
+from resources.lab import Lab
+
+PEER = Path(__file__).with_name("pipeline_peer.py")
+NOTES = Path(__file__).with_name("notes")
+VOCABULARY, TRAINED_ON = 32_768, 12_000_000
+INDEX, HF, FAST = "decontamination index (once a suite)", "tokens, Hugging Face's engine", "tokens, the fast engine"
+STAGES = {
+    "read, ids, exact duplicates": ("normalized",),
+    "fuzzy duplicates": ("minhash", "duplicates"),
+    "quality rules": ("quality", "quality_rules"),
+    "decontamination, corpus written": ("contamination", "corpus"),
+    INDEX: ("index",),
+    HF: ("tokens_hf",),
+    FAST: ("tokens_gigatoken",),
+}
+"""Row of the table -> our nodes."""
+ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
+    "TOKENIZERS_PARALLELISM": "false"
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, help="a folder that real_corpus.py wrote")
+    parser.add_argument("--mb", type=float, default=20.0, help="text that both sides read")
+    parser.add_argument("--full", action="store_true", help="ours over the whole corpus too")
+    parser.add_argument("--items", type=int, help="benchmark items that both sides index; all unless told")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--datatrove-python", type=Path, required=True)
+    parser.add_argument("--root", default=".marin", help="store with the default suite, which is made where it is missing")
+    parser.add_argument("--note", action="store_true", help="write the tables below benchmarks/notes")
+    parser.add_argument("--child", type=Path, help="be our side of a round: run over the corpus and write JSON here")
+    options = parser.parse_args()
+    if options.child:
+        options.child.write_text(json.dumps(ours(options.corpus)))
+        return
+    lines = compare(options)
+    if options.note:
+        path = NOTES / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-pipeline.md"
+        path.write_text("\n".join(["# The whole pipeline against datatrove's", "", *lines, ""]))
+        print(path)
+
+
+def compare(options: argparse.Namespace) -> list[str]:
+    """Run every round, print what comes out, and return it."""
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    with tempfile.TemporaryDirectory(dir=options.corpus) as folder:
+        subset = prepared(options, Path(folder))
+        size = sum_bytes(subset)
+        load = os.getloadavg()[0]
+        say(f"{size / 1e6:.1f} MB of text, {options.rounds} rounds in turn, CPU seconds, one thread each; load {load:.1f}")
+        rounds = []
+        for number in range(options.rounds):
+            mine, theirs = our_round(subset, options), their_round(subset, options.datatrove_python)
+            rounds.append((mine, theirs))
+            with_hf, fast = (total(theirs, HF) / total(mine, engine) for engine in (HF, FAST))
+            say(f"- round {number + 1}: {with_hf:.1f}x with Hugging Face's engine, {fast:.1f}x with the fast one")
+        for line in table(rounds, size):
+            say(line)
+        if options.full:
+            whole = Path(folder) / "whole"
+            linked(options.corpus / "documents", whole / "documents")
+            shutil.copytree(subset / "given", whole / "given")
+            for line in full_table(our_round(whole, options), sum_bytes(whole), rounds, size):
+                say(line)
+    return lines
+
+
+def prepared(options: argparse.Namespace, folder: Path) -> Path:
+    """The subset, the benchmark items and a tokenizer that both sides are given."""
+    subset = folder / "subset"
+    (subset / "documents").mkdir(parents=True)
+    (subset / "given").mkdir()
+    parts = sorted((options.corpus / "documents").glob("*.parquet"))
+    every = pl.concat([pl.read_parquet(path, columns=["id", "text"]) for path in parts]).sort("id")
+    chosen = every.filter(pl.col("text").str.len_bytes().cum_sum() <= options.mb * 1e6)
+    chosen.write_parquet(subset / "documents" / "part-00000.parquet", compression="zstd", row_group_size=2_048)
+    store, node = Lab.at(options.root, workers=1).store, suite(default_line())
+    made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
+    items = pl.read_parquet(made.folder() / ITEMS_FILE)
+    items.head(options.items or items.height).write_parquet(subset / "given" / ITEMS_FILE)
+    cached = options.corpus / f"tokenizer-{VOCABULARY}.json"
+    if not cached.exists():
+        train_tokenizer(every["text"].to_list(), cached)
+    shutil.copy(cached, subset / "given" / TOKENIZER_FILE)
+    return subset
+
+
+def train_tokenizer(texts: list[str], path: Path) -> None:
+    tokenizer = new_tokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    sizes = pl.Series([len(text) for text in texts]).cum_sum()
+    tokenizer.train_from_iterator(texts[: int((sizes < TRAINED_ON).sum())], trainer)
+    tokenizer.save(str(path))
+
+
+def linked(source: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    for path in source.glob("*.parquet"):
+        (target / path.name).hardlink_to(path)
+
+
+def sum_bytes(corpus: Path) -> int:
+    texts = pl.scan_parquet(sorted((corpus / "documents").glob("*.parquet")))
+    return int(texts.select(pl.col("text").str.len_bytes().sum()).collect().item())
+
+
+# --- our side --------------------------------------------------------------------------------------------------------------
+
+
+def ours(corpus: Path) -> dict[str, Any]:
+    """CPU seconds of every node over a store of its own."""
+    seconds, documents, tokens = {}, {}, 0
+    with tempfile.TemporaryDirectory(dir=corpus) as root:
+        store = Store(root, workers=1)
+        for node in our_nodes(corpus):
+            started = cpu_seconds()
+            made = build(store, node).artifact
+            seconds[node.key[0]] = cpu_seconds() - started
+            if "rows_out" in made.manifest.statistics:
+                documents[node.key[0]] = made.manifest.statistics["rows_out"]
+            tokens = made.manifest.statistics.get("tokens_out", tokens)
+    packages = ("polars", "pyarrow", "numpy", "tokenizers", "gigatoken", "rensa")
+    return {
+        "seconds": {row: sum(seconds[name] for name in names) for row, names in STAGES.items()},
+        "nodes": seconds,
+        "documents": documents,
+        "tokens": tokens,
+        "peak_mib": peak_mib(),
+        "versions": {name: version(name) for name in packages},
+    }
+
+
+def peak_mib() -> float:
+    """`ru_maxrss` would be what the process that started this one held: it outlives exec."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
+def cpu_seconds() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def our_nodes(corpus: Path) -> list[Node]:
+    """The lab's stages over one source, in order; three nodes only bring what is given to an artifact."""
+    raw = Node(("raw",), None, GIVEN_FILES, {"from": str(corpus / "documents"), "below": "files"})
+    given = {"from": str(corpus / "given"), "below": ""}
+    items = Node(("items",), None, GIVEN_FILES, given)
+    tokenizer = Node(("tokenizer",), None, GIVEN_FILES, given)
+    config = NormalizeConfig(source="benchmark", format=Records("parquet"), domain="prose")
+    normalized = Node(("normalized",), None, NORMALIZE, config, {"raw": raw})
+    one = {"normalized": normalized}
+    minhash = Node(("minhash",), None, MINHASH, MinHashConfig(), one)
+    duplicates = Node(
+        ("duplicates",), None, DUPLICATES, DuplicatesConfig(), {"normalized": (normalized,), "minhash": (minhash,)}
+    )
+    quality = Node(("quality",), None, QUALITY, quality_config("code"), one)
+    rules = Node(("quality_rules",), None, QUALITY_RULES, quality_rules_config("prose"), one)
+    policy = ContaminationConfig()
+    index = Node(("index",), None, CONTAMINATION_INDEX, policy, {"suites": (items,)})
+    marks = Node(("contamination",), None, CONTAMINATION, policy, one | {"suites": (items,), "index": index})
+    inputs = one | {"quality": quality, "contamination": marks, "duplicates": duplicates}
+    corpus_node = Node(("corpus",), None, CORPUS, CorpusConfig(drop_low_quality=False, heldout_frac=0.0), inputs)
+    caches = [
+        Node((f"tokens_{engine}",), None, TOKEN_CACHE, config, {"corpus": corpus_node, "tokenizer": tokenizer})
+        for engine in ("hf", "gigatoken")
+        for config in [TokenCacheConfig("benchmark", engine=engine)]
+    ]
+    return [raw, items, tokenizer, normalized, minhash, duplicates, quality, rules, index, marks, corpus_node, *caches]
+
+
+# --- rounds and tables -----------------------------------------------------------------------------------------------------
+
+
+def our_round(corpus: Path, options: argparse.Namespace) -> dict[str, Any]:
+    out = corpus / "ours.json"
+    command = [sys.executable, __file__, str(corpus), "--child", str(out), "--datatrove-python", str(options.datatrove_python)]
+    return child(command, out, {**os.environ, **ONE_THREAD})
+
+
+def their_round(corpus: Path, python: Path) -> dict[str, Any]:
+    out, given = corpus / "theirs.json", corpus / "given"
+    command = [
+        str(python),
+        str(PEER),
+        str(corpus / "documents"),
+        str(given / ITEMS_FILE),
+        str(given / TOKENIZER_FILE),
+        str(out),
+    ]
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(corpus), "HF_HUB_OFFLINE": "1", **ONE_THREAD}
+    found = child(command, out, environment)
+    tokens = found["seconds"].pop("tokens")
+    return found | {"seconds": found["seconds"] | {HF: tokens, FAST: tokens}}
+
+
+def child(command: list[str], out: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """The JSON that a process wrote. Raises: RuntimeError with the end of what it said."""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:2])} ended with {done.returncode}: {done.stderr[-3_000:]}")
+    return json.loads(out.read_text())
+
+
+def total(found: dict[str, Any], engine: str) -> float:
+    """CPU seconds of the pipeline with one engine, without what is done once a suite."""
+    return sum(seconds for row, seconds in found["seconds"].items() if row not in ({INDEX, HF, FAST} - {engine}))
+
+
+def table(rounds: list[tuple[dict[str, Any], dict[str, Any]]], size: int) -> list[str]:
+    """Medians over the rounds, and the spread of each ratio."""
+    lines = [
+        "",
+        "| stage | ours, s | MB/s | datatrove, s | MB/s | ratio | lowest to highest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+
+    def line(name: str, mine: list[float], theirs: list[float]) -> str:
+        ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
+        a, b = statistics.median(mine), statistics.median(theirs)
+        speeds = size / 1e6 / a, size / 1e6 / b
+        middle = statistics.median(ratios)
+        return (
+            f"| {name} | {a:.2f} | {speeds[0]:.1f} | {b:.2f} | {speeds[1]:.3f} | {middle:.1f} | "
+            f"{min(ratios):.1f} to {max(ratios):.1f} |"
+        )
+
+    for row in STAGES:
+        lines.append(line(row, [a["seconds"][row] for a, _ in rounds], [b["seconds"][row] for _, b in rounds]))
+    for engine, bar in ((HF, 14), (FAST, 55)):
+        name = f"**all, {engine.removeprefix('tokens, ')}** (bar {bar})"
+        lines.append(line(name, [total(a, engine) for a, _ in rounds], [total(b, engine) for _, b in rounds]))
+    mine, theirs = rounds[-1]
+    versions = ", ".join(f"{name} {number}" for found in (mine, theirs) for name, number in found["versions"].items())
+    peaks = [max(found[side]["peak_mib"] for found in rounds) for side in (0, 1)]
+    return [
+        *lines,
+        "",
+        f"Peak memory: ours {peaks[0]:.0f} MiB, datatrove {peaks[1]:.0f} MiB.",
+        f"Documents after each stage: ours {mine['documents']}; datatrove {theirs['documents']}.",
+        f"Tokens: ours {mine['tokens']:,}, datatrove {theirs['tokens']:,} (it keeps other documents).",
+        f"Versions (ours, then theirs): {versions}; Python {sys.version.split()[0]}.",
+    ]
+
+
+def full_table(mine: dict[str, Any], size: int, rounds: list[tuple[dict[str, Any], dict[str, Any]]], subset: int) -> list[str]:
+    """Ours over the whole corpus, by the MB, against datatrove's speed on the subset."""
+    lines = [
+        "",
+        f"Ours over the whole corpus, {size / 1e6:.1f} MB, once, against datatrove's speed on the subset:",
+        "",
+        "| stage | ours, s | MB/s | datatrove, MB/s | ratio |",
+        "|---|---|---|---|---|",
+    ]
+    rows = [
+        (row, mine["seconds"][row], statistics.median(b["seconds"][row] for _, b in rounds)) for row in STAGES if row != INDEX
+    ]
+    rows += [
+        (
+            f"**all, {engine.removeprefix('tokens, ')}**",
+            total(mine, engine),
+            statistics.median(total(b, engine) for _, b in rounds),
+        )
+        for engine in (HF, FAST)
+    ]
+    for name, a, b in rows:
+        ours_speed, theirs_speed = size / a / 1e6, subset / b / 1e6
+        lines.append(f"| {name} | {a:.2f} | {ours_speed:.1f} | {theirs_speed:.3f} | {ours_speed / theirs_speed:.1f} |")
+    nodes = ", ".join(f"{name} {seconds / size * 1e9:.1f}" for name, seconds in mine["nodes"].items() if seconds > 0.05)
+    return [*lines, "", f"Peak memory {mine['peak_mib']:.0f} MiB. By artifact, CPU ms a MB: {nodes}."]
+
+
+if __name__ == "__main__":
+    main()
