@@ -86,6 +86,15 @@ class Artifact:
         self.store.storage.fetch(address, [entry.path for entry in self.manifest.files], target)
         return target
 
+    def file(self, name: str) -> Path:
+        """Local path of one data file; of a remote artifact only that file is fetched, unless all have been."""
+        whole = self.store.scratch / "fetched" / self.spec.version / self.manifest.data_folder
+        if self.store.storage.is_local or whole.exists():
+            return self.folder() / name
+        target = whole.with_name(f"{whole.name}.files") / name.replace("/", "%2F")
+        self.store.storage.fetch(f"{self.spec.address}/{self.manifest.data_folder}", [name], target)
+        return target / name
+
     def files(self, suffix: str = "", under: str = "") -> list[Path]:
         """Paths of the data files with a suffix, below a sub-folder, in name order."""
         folder = self.folder()

@@ -15,13 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
+from lineage.ranges import RemoteArray
 from lineage.store import Artifact
 
 FORMAT = "tokens/1"
 FOLDER = "tokens"
 ID_BYTES = 16
+WHOLE_BYTES = 1 << 30
+"""A remote cache below this is downloaded when it is opened; of a larger one ends and ids only, and tokens are read by ranges."""
 DTYPES = ("uint16", "uint32")
 WEIGHT_DTYPES = ("uint8", "float32")
+type TokenArray = np.ndarray | RemoteArray
+"""Mapped from a local file, or read from the bucket as it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +135,13 @@ class TokenCache:
     bos: int | None
     eos: int | None
     shards: tuple[ShardInfo, ...]
-    arrays: tuple[np.ndarray, ...]
+    arrays: tuple[TokenArray, ...]
     ends: np.ndarray
     """int64 [documents]: end of every document in tokens of the whole cache."""
     ids: np.ndarray
     """uint8 [documents, 16]."""
     weights_dtype: str | None = None
-    weight_arrays: tuple[np.ndarray, ...] = ()
+    weight_arrays: tuple[TokenArray, ...] = ()
     """Loss weights of the tokens in `arrays`; empty where every weight is one."""
 
     @staticmethod
@@ -145,22 +150,24 @@ class TokenCache:
         facts = artifact.manifest.extra.get("tokens")
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise ValueError(f"{artifact.name} is no token cache of format {FORMAT}; its manifest says {facts!r}")
-        folder = artifact.folder() / FOLDER
+        by_ranges = is_read_by_ranges(artifact)
+        if not by_ranges:
+            artifact.folder()
         shards = tuple(ShardInfo(**shard) for shard in facts["shards"])
         arrays, ends, ids, base = [], [np.zeros(0, np.int64)], [np.zeros((0, ID_BYTES), np.uint8)], 0
         dtype, weights = np.dtype(facts["dtype"]).newbyteorder("<"), facts.get("weights")
         weights_dtype = None if weights is None else _weights_dtype(artifact.name, weights)
         for shard in shards:
-            _check_sizes(artifact.name, folder, shard, dtype, weights_dtype)
-            shard_ends = np.fromfile(folder / f"{shard.name}.ends", dtype="<i8")
-            shard_ids = np.fromfile(folder / f"{shard.name}.ids", dtype=np.uint8).reshape(-1, ID_BYTES)
+            _check_sizes(artifact, shard, dtype, weights_dtype, by_ranges)
+            shard_ends = np.fromfile(artifact.file(f"{FOLDER}/{shard.name}.ends"), dtype="<i8")
+            shard_ids = np.fromfile(artifact.file(f"{FOLDER}/{shard.name}.ids"), dtype=np.uint8).reshape(-1, ID_BYTES)
             last_end = int(shard_ends[-1]) if shard_ends.size else 0
             if last_end != shard.num_tokens or np.any(np.diff(shard_ends, prepend=0) < 0):
                 raise ValueError(
                     f"{artifact.name}: the document ends of shard {shard.name} must rise to its {shard.num_tokens} tokens; the "
                     f"last end is {last_end}"
                 )
-            arrays.append(_map(folder / f"{shard.name}.tokens", dtype))
+            arrays.append(_array(artifact, f"{shard.name}.tokens", dtype, by_ranges))
             ends.append(shard_ends + base)
             ids.append(shard_ids)
             base += shard.num_tokens
@@ -179,8 +186,13 @@ class TokenCache:
             weights_dtype=weights,
             weight_arrays=()
             if weights_dtype is None
-            else tuple(_map(folder / f"{shard.name}.weights", weights_dtype) for shard in shards),
+            else tuple(_array(artifact, f"{shard.name}.weights", weights_dtype, by_ranges) for shard in shards),
         )
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read may be a request, so that many are better made at once."""
+        return any(isinstance(array, RemoteArray) for array in self.arrays)
 
     @property
     def has_weights(self) -> bool:
@@ -240,7 +252,12 @@ class TokenCache:
         return {row.tobytes(): i for i, row in enumerate(self.ids)}
 
 
-def _slice(arrays: Sequence[np.ndarray], start: int, stop: int, dtype: np.dtype) -> np.ndarray:
+def is_read_by_ranges(artifact: Artifact) -> bool:
+    """Whether a cache's tokens stay in the bucket."""
+    return not artifact.store.storage.is_local and sum(entry.bytes for entry in artifact.manifest.files) >= WHOLE_BYTES
+
+
+def _slice(arrays: Sequence[TokenArray], start: int, stop: int, dtype: np.dtype) -> np.ndarray:
     pieces, base = [np.zeros(0, dtype)], 0
     for array in arrays:
         low, high = max(start - base, 0), min(stop - base, array.size)
@@ -256,7 +273,11 @@ def _weights_dtype(name: str, said: str) -> np.dtype:
     return np.dtype(said).newbyteorder("<")
 
 
-def _check_sizes(name: str, folder: Path, shard: ShardInfo, dtype: np.dtype, weights_dtype: np.dtype | None) -> None:
+def _check_sizes(
+    artifact: Artifact, shard: ShardInfo, dtype: np.dtype, weights_dtype: np.dtype | None, by_ranges: bool
+) -> None:
+    """Raises: ValueError for a file of another size than the manifest's facts give: on disk, or as committed if read by ranges."""
+    committed = {entry.path: entry.bytes for entry in artifact.manifest.files}
     wanted = {
         "tokens": shard.num_tokens * dtype.itemsize,
         "ends": shard.num_documents * 8,
@@ -265,13 +286,19 @@ def _check_sizes(name: str, folder: Path, shard: ShardInfo, dtype: np.dtype, wei
     if weights_dtype is not None:
         wanted["weights"] = shard.num_tokens * weights_dtype.itemsize
     for suffix, num_bytes in wanted.items():
-        found = (folder / f"{shard.name}.{suffix}").stat().st_size
+        path = f"{FOLDER}/{shard.name}.{suffix}"
+        found = committed.get(path, 0) if by_ranges else artifact.file(path).stat().st_size
         if found != num_bytes:
             raise ValueError(
-                f"{name}: shard {shard.name} holds {found} bytes of .{suffix}, not {num_bytes}; its manifest says "
+                f"{artifact.name}: shard {shard.name} holds {found} bytes of .{suffix}, not {num_bytes}; its manifest says "
                 f"{shard.num_tokens} tokens and {shard.num_documents} documents, the tokens as {dtype.name}"
             )
 
 
-def _map(path: Path, dtype: np.dtype) -> np.ndarray:
+def _array(artifact: Artifact, file: str, dtype: np.dtype, by_ranges: bool) -> TokenArray:
+    if by_ranges:
+        name = f"{artifact.spec.address}/{artifact.manifest.data_folder}/{FOLDER}/{file}"
+        size = next(entry.bytes for entry in artifact.manifest.files if entry.path == f"{FOLDER}/{file}")
+        return RemoteArray(artifact.store.storage.files, name, dtype, size // dtype.itemsize)
+    path = artifact.file(f"{FOLDER}/{file}")
     return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype)
