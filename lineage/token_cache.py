@@ -22,7 +22,7 @@ FORMAT = "tokens/1"
 FOLDER = "tokens"
 ID_BYTES = 16
 WHOLE_BYTES = 1 << 30
-"""A remote cache below this is downloaded when it is opened; of a larger one ends and ids only, and tokens are read by ranges."""
+"""A remote cache below this is downloaded when it is opened; of a larger one ends and ids only; tokens are read by ranges."""
 DTYPES = ("uint16", "uint32")
 WEIGHT_DTYPES = ("uint8", "float32")
 type TokenArray = np.ndarray | RemoteArray
@@ -276,7 +276,7 @@ def _weights_dtype(name: str, said: str) -> np.dtype:
 def _check_sizes(
     artifact: Artifact, shard: ShardInfo, dtype: np.dtype, weights_dtype: np.dtype | None, by_ranges: bool
 ) -> None:
-    """Raises: ValueError for a file of another size than the manifest's facts give: on disk, or as committed if read by ranges."""
+    """Raises: ValueError for a file of another size than the manifest's facts give (as committed, if read by ranges)."""
     committed = {entry.path: entry.bytes for entry in artifact.manifest.files}
     wanted = {
         "tokens": shard.num_tokens * dtype.itemsize,
