@@ -1,10 +1,13 @@
 """The stage `datakit.contamination` on real artifacts: marks, unknown items, any cut of the work, and what it refuses."""
 
+import json
 import random
+from io import StringIO
 
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 from test_contamination import PROSE, REPOSITORY, vendored_items
 
 import datakit.contamination as contamination_stage
@@ -20,6 +23,7 @@ from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
+from marin_assets.policies_cli import print_policies
 
 
 def write_documents(out, config):
@@ -209,3 +213,16 @@ def test_policies_are_compared_over_the_same_documents(scans):
 def test_a_comparison_without_its_reference_or_over_other_sources_is_refused(scans, tmp_path):
     with pytest.raises(ValueError, match="reference is 'marin'; the scans given are by"):
         compared(scans, "marin")
+
+
+def test_the_comparison_is_printed_as_tables_and_as_json(scans, capsys):
+    compared(scans, ContaminationConfig().policy)
+    console = Console(record=True, width=160, file=StringIO())
+    print_policies("comparison", scans[0].store.root, as_json=False, console=console)
+    shown = console.export_text()
+    assert "1 / 1 / 0" in shown  # Marin's marks one of the two documents that ours marks
+    assert all(shown.count(policy.policy) >= 5 for policy in POLICIES)
+    print_policies("comparison", scans[0].store.root, as_json=True, console=console)
+    assert len(json.loads(capsys.readouterr().out)["agreement"]) == 15
+    with pytest.raises(ValueError, match="marin materialize contamination_comparison/default"):
+        print_policies("no_such_comparison", scans[0].store.root, as_json=False, console=console)
