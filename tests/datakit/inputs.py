@@ -1,6 +1,6 @@
 """Small inputs for the data stages: documents, marks, and the stages between them, built for real in a temporary store."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -98,33 +98,6 @@ def made(root: Path, node: Node, workers: int = 1) -> Artifact:
     for parent in node.parents():
         made(root, parent, workers)
     return build(store, node).artifact
-
-
-@dataclass
-class Shuffled(Writer):
-    """A writer that runs every stage's shards one by one, in another order."""
-
-    seed: int = 0
-
-    def map_shards(self, function, tasks, workers=None, *, omittable=False):
-        names = np.random.default_rng(self.seed).permutation(sorted(tasks)).tolist()
-        done = {}
-        for name in names:
-            done |= super().map_shards(function, {name: tasks[name]}, workers=1, omittable=omittable)
-        return {name: done[name] for name in sorted(done)}
-
-
-def shuffled(node: Node, seed: int) -> Node:
-    """The node, and all that it is made of, with the shards of every stage in another order."""
-
-    def run(out: Writer, config: object, **inputs: object) -> None:
-        node.stage.run(Shuffled(**vars(out), seed=seed), config, **inputs)
-
-    def parents(value):
-        return tuple(shuffled(v, seed) for v in value) if isinstance(value, tuple) else shuffled(value, seed)
-
-    stage = Stage(node.stage.name, node.stage.version, run)
-    return replace(node, stage=stage, inputs={name: parents(value) for name, value in node.inputs.items()})
 
 
 def random_texts(count: int, words: int, seed: int) -> list[str]:

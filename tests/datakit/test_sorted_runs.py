@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inputs import Texts, corpus, file_bytes, made, random_texts, shuffled
+from inputs import Texts, corpus, file_bytes, made, random_texts
 
+from benchmarks.shuffled_shards import shuffled
 from datakit.corpus import CorpusConfig
 from datakit.documents import document_paths, read_documents
 from datakit.invariants import check_documents, check_rows_conserved
