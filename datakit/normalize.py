@@ -19,12 +19,16 @@ from datakit.drop_samples import SAMPLE_CHARS, DropSamples, joined
 from datakit.raw import FILES
 from datakit.readers import read_file
 from datakit.record import Record, Unreadable
+from datakit.record_files import Span, spans
 from datakit.schemas import DOCUMENT_SCHEMA
 from datakit.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
 from datakit.sources import Domain, Format, Records
 from lineage.digests import text_digest
 from lineage.stage import Stage
 from lineage.store import SCRATCH_FOLDER, Artifact, Writer
+
+type Piece = tuple[str, Path, Span | None]
+"""Name and path of a raw file, and which piece of it where it is cut."""
 
 CUT = Cut()
 RUNS = f"{SCRATCH_FOLDER}/runs"
@@ -56,7 +60,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
-    groups = _groups(files, cut.shard_bytes)
+    groups = _groups(files, config.format, cut.shard_bytes)
     tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, group in enumerate(groups)}
     parsed = out.map_shards(parse_shard, tasks, omittable=True)
     runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
@@ -85,16 +89,14 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
 NORMALIZE = Stage("datakit.normalize", "3", normalize)
 
 
-def parse_shard(
-    folder: Path, index: int, files: Sequence[tuple[str, Path]], config: NormalizeConfig, cut: Cut
-) -> dict[str, object]:
+def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
     """Parse some raw files into sorted runs and drops. `order` numbers records over the whole source."""
     dropped, capped, order = DropSamples(), 0, index << 40
     first = order
     runs = RunWriter(folder / RUNS, f"parsed-{index:05d}", cut, dropped.add_repeated)
     # The look-behind tries every run once: without it 10 MB of runs of 128 take 4.9 s, with it .3 s.
     pattern = re.compile(rf"(?<!\s)\s{{{config.max_whitespace_run_chars + 1},}}")
-    for record in (record for name, path in files for record in read_file(config.format, name, path)):
+    for record in (record for piece in pieces for record in read_file(config.format, *piece)):
         text, num_capped, reason = clean(record, pattern, config.max_whitespace_run_chars)
         capped += num_capped
         source_id = _encodable(record.source_id)
@@ -181,16 +183,18 @@ def _encodable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _groups(files: Iterable[tuple[str, Path]], shard_bytes: int) -> Iterator[list[tuple[str, Path]]]:
-    """Runs of files of about `shard_bytes`, in name order."""
-    group: list[tuple[str, Path]] = []
+def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_bytes: int) -> Iterator[list[Piece]]:
+    """Shards of about `shard_bytes` in name order: several files, one, or a piece of a large one where it can be cut."""
+    group: list[Piece] = []
     size = 0
     for name, path in files:
-        group.append((name, path))
-        size += path.stat().st_size
-        if size >= shard_bytes:
-            yield group
-            group, size = [], 0
+        cuts = spans(format, path, shard_bytes) if isinstance(format, Records) else [None]
+        for span in cuts:
+            group.append((name, path, span))
+            size += path.stat().st_size // len(cuts)
+            if size >= shard_bytes or span is not None:
+                yield group
+                group, size = [], 0
     if group:
         yield group
 

@@ -18,7 +18,7 @@ import yaml
 from datakit.conversations import conversation_record
 from datakit.html_text import html_to_text
 from datakit.record import Record, Unreadable
-from datakit.record_files import read_records
+from datakit.record_files import Span, read_records
 from datakit.sources import Format, Records
 from datakit.web_archives import read_warc
 
@@ -30,10 +30,10 @@ CHATTERBOT_ROLES = ("user", "assistant")
 type Reader = Callable[[str, bytes], Iterator[Record | Unreadable]]
 
 
-def read_file(format: Format | Records, name: str, path: Path) -> Iterator[Record | Unreadable]:
-    """Records of one raw file; `name` is its path below the artifact's `files/`."""
+def read_file(format: Format | Records, name: str, path: Path, span: Span | None = None) -> Iterator[Record | Unreadable]:
+    """Records of one raw file, or of a span of a record file; `name` is its path below the artifact's `files/`."""
     if isinstance(format, Records):
-        yield from read_records(format, name, path)
+        yield from read_records(format, name, path, span)
     elif format == "warc":
         yield from read_warc(name, path)
     else:

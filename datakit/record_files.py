@@ -6,6 +6,7 @@ file that is damaged as a whole stops with its name.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,16 +19,64 @@ from datakit.record import Record, Unreadable
 from datakit.sources import EndsWith, OneOf, Records
 
 ROWS_PER_BATCH = 1024
+BATCH_BYTES = 8 << 20
+READ_BYTES = 1 << 20
 COMPRESSIONS = MappingProxyType({b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"})
 """By the first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
 
 ARROW_FILE = b"ARROW1"
 
 
-def read_records(format: Records, name: str, path: Path) -> Iterator[Record | Unreadable]:
-    """Records of one file. Raises ValueError for a damaged file, or one where no record has the text field."""
+@dataclass(frozen=True)
+class Span:
+    """A piece of a large file that is read alone: row groups `[start, stop)` of Parquet, or the lines of plain JSONL that begin
+    in the bytes `[start, stop)`."""
+
+    start: int
+    stop: int
+    before: int
+    """Records (of JSONL: line ends up to the byte before `start`) in front of it, so that places keep their numbers."""
+
+
+def spans(format: Records, path: Path, target_bytes: int) -> list[Span | None]:
+    """A file in pieces of about `target_bytes`; [None], the whole file, where it is small or compressed."""
+    if path.stat().st_size <= target_bytes:
+        return [None]
+    if format.container == "parquet":
+        return list(_row_group_spans(path, target_bytes))
+    if format.container == "jsonl" and compression_of(path) is None:
+        return list(_line_spans(path, target_bytes))
+    return [None]
+
+
+def _row_group_spans(path: Path, target_bytes: int) -> Iterator[Span]:
+    metadata = pq.read_metadata(path)
+    start = size = rows = before = 0
+    for index in range(metadata.num_row_groups):
+        size += metadata.row_group(index).total_byte_size
+        rows += metadata.row_group(index).num_rows
+        if size >= target_bytes or index + 1 == metadata.num_row_groups:
+            yield Span(start, index + 1, before)
+            start, size, before = index + 1, 0, rows
+
+
+def _line_spans(path: Path, target_bytes: int) -> Iterator[Span]:
+    size, ends = path.stat().st_size, 0
+    with path.open("rb") as stream:
+        for start in range(0, size, target_bytes):
+            yield Span(start, min(start + target_bytes, size), ends)
+            left = target_bytes - (1 if start == 0 else 0)  # up to the byte before the next piece
+            while left and (piece := stream.read(min(left, READ_BYTES))):
+                ends, left = ends + piece.count(b"\n"), left - len(piece)
+
+
+def read_records(format: Records, name: str, path: Path, span: Span | None = None) -> Iterator[Record | Unreadable]:
+    """Records of one file or of a piece of it.
+
+    Raises: ValueError for a damaged file, or one where no record (of its first piece) has the text field.
+    """
     fields: set[str] = set()
-    for place, row in _rows(format, name, path):
+    for place, row in _rows(format, name, path, span):
         if isinstance(row, Unreadable):
             yield row
             continue
@@ -37,7 +86,7 @@ def read_records(format: Records, name: str, path: Path) -> Iterator[Record | Un
             yield Unreadable(source_id, "not_selected")
         else:
             yield _document(format, source_id, row)
-    if fields:
+    if fields and (span is None or span.start == 0):
         _check_field(format, name, fields)
 
 
@@ -99,22 +148,24 @@ def _check_field(format: Records, name: str, found: Iterable[str]) -> None:
         raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
 
 
-def _rows(format: Records, name: str, path: Path) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
+def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
     """(place, record) of a file; places count from 1, as editors count lines."""
     try:
         if format.container == "jsonl":
-            yield from _json_lines(name, path)
+            yield from _json_lines(name, path, span)
         else:
-            batches = _parquet(format, name, path) if format.container == "parquet" else _arrow(path)
+            batches = _parquet(format, name, path, span) if format.container == "parquet" else _arrow(path)
             rows = (row for batch in batches for row in batch.to_pylist())
-            yield from ((f"{name}:{number}", row) for number, row in enumerate(rows, start=1))
+            first = 1 if span is None else span.before + 1
+            yield from ((f"{name}:{number}", row) for number, row in enumerate(rows, start=first))
     except (pa.ArrowException, OSError, EOFError) as error:
         raise ValueError(f"{name}: not a whole {format.container} file ({error}); fetch or restore it") from error
 
 
-def _parquet(format: Records, name: str, path: Path) -> Iterator[pa.RecordBatch]:
-    """Only the columns that the format names: a web corpus has twenty more."""
-    with pq.ParquetFile(path) as file:
+def _parquet(format: Records, name: str, path: Path, span: Span | None) -> Iterator[pa.RecordBatch]:
+    """Only the columns that the format names: a web corpus has twenty more. Others' row groups may be gigabytes, so a column is
+    read through a buffer, and a batch holds fewer rows where rows are long."""
+    with pq.ParquetFile(path, buffer_size=READ_BYTES) as file:
         there = file.schema_arrow.names
         _check_field(format, name, there)
         named = (
@@ -125,7 +176,11 @@ def _parquet(format: Records, name: str, path: Path) -> Iterator[pa.RecordBatch]
             *format.keep,
         )
         columns = sorted({field.split(".")[0] for field in named} & set(there))
-        yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
+        groups = range(file.num_row_groups) if span is None else range(span.start, span.stop)
+        size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+        batch_rows = max(1, min(ROWS_PER_BATCH, BATCH_BYTES * rows // max(size, 1)))
+        yield from file.iter_batches(batch_rows, row_groups=list(groups), columns=columns)
 
 
 def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
@@ -139,29 +194,53 @@ def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
             yield from pa.ipc.open_stream(stream)
 
 
-def _json_lines(name: str, path: Path) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
-    with decompressed(path) as stream:
-        for number, line in enumerate(_lines(stream), start=1):
-            if line.strip():
-                yield (place := f"{name}:{number}"), _parse(place, line)
+def _json_lines(name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
+    for number, line in _numbered_lines(path, span):
+        if line.strip():
+            yield (place := f"{name}:{number}"), _parse(place, line)
+
+
+def _numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file, or those that begin in a span of it, with their numbers in the file."""
+    if span is None:
+        with decompressed(path) as stream:
+            yield from enumerate(_lines(stream), start=1)
+        return
+    with path.open("rb") as stream:
+        number, position = 1, 0
+        if span.start:  # from the byte before on: what stands up to the first line end belongs to a line that began earlier
+            stream.seek(span.start - 1)
+            number, position = span.before + 2, span.start - 1 + len(stream.readline())
+        while position < span.stop and (line := stream.readline()):
+            yield number, line.removesuffix(b"\n")
+            number, position = number + 1, position + len(line)
+
+
+def compression_of(path: Path) -> str | None:
+    """gzip, zstd or None, by the first bytes."""
+    with path.open("rb") as raw:
+        head = raw.read(4)
+    return next((kind for magic, kind in COMPRESSIONS.items() if head.startswith(magic)), None)
 
 
 def decompressed(path: Path) -> pa.NativeFile:
     """The bytes of a plain, gzip or zstd file. Reading raises OSError where a compressed file is cut or damaged."""
-    with path.open("rb") as raw:
-        head = raw.read(4)
-    compression = next((kind for magic, kind in COMPRESSIONS.items() if head.startswith(magic)), None)
-    return pa.input_stream(str(path), compression=compression)
+    return pa.input_stream(str(path), compression=compression_of(path))
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
     """Lines at b"\\n" alone: text holds the other line ends that `splitlines` would cut at."""
-    rest = b""
-    while piece := stream.read(1 << 20):
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from whole
-    if rest:
-        yield rest
+    held: list[bytes] = []  # of a line that is longer than a piece
+    while piece := stream.read(READ_BYTES):
+        first, *others = piece.split(b"\n")
+        held.append(first)
+        if others:
+            yield b"".join(held)
+            *whole, rest = others
+            yield from whole
+            held = [rest]
+    if last := b"".join(held):
+        yield last
 
 
 def _parse(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:

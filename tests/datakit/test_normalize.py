@@ -128,10 +128,10 @@ def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path)
     code = (
         "import os, signal, sys, datakit.normalize as n; from pathlib import Path; from test_normalize import *\n"
         "real, marker = n.read_file, Path(sys.argv[1]) / 'read'\n"
-        "def read(format, name, path):\n"
+        "def read(format, name, path, span):\n"
         "    with marker.open('a') as stream: stream.write(name)\n"
         "    if marker.read_text() == '01': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    yield from real(format, name, path)\n"
+        "    yield from real(format, name, path, span)\n"
         "n.read_file = read\n"
         "print(normalized(Path(sys.argv[1]), {str(i): f'document {i} ' * 900_000 for i in range(3)}).data_version)"
     )

@@ -19,6 +19,7 @@ from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.raw import RAW
 from datakit.readers import read_file
 from datakit.record import Record, Unreadable
+from datakit.record_files import read_records, spans
 from datakit.remote import FolderFile, listing_digest
 from datakit.sources import EndsWith, FolderFiles, OneOf, Records, Source
 from lineage.plan import Node, build
@@ -148,3 +149,43 @@ def test_documents_come_out_of_a_folder_with_every_drop_counted(tmp_path: Path) 
     assert pl.concat(map(pl.read_parquet, document_paths(made)))["text"].to_list() == ["a"]
     assert made.manifest.statistics["drops"] == {"not_selected": 1, "not_text": 1}
     assert made.manifest.statistics["rows_in"] == 3
+
+
+LINE = st.one_of(st.just(b""), st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"\r")), st.just(b'{"text": "a"}'))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(LINE, min_size=1, max_size=12), st.booleans(), st.integers(1, 80))
+def test_pieces_of_a_file_of_lines_are_its_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], is_ended: bool, target: int
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    path.write_bytes(b'{"text": "first"}\n' + b"\n".join(lines) + (b"\n" if is_ended else b""))
+    whole = list(read_records(Records("jsonl"), "a", path))
+    pieces = spans(Records("jsonl"), path, target)
+    assert len(pieces) == -(-path.stat().st_size // target)
+    assert [record for span in pieces for record in read_records(Records("jsonl"), "a", path, span)] == whole
+
+
+@pytest.mark.parametrize("target", [1, 200, 10_000])
+def test_pieces_of_a_parquet_file_are_its_rows(tmp_path: Path, target: int) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"text {i}" for i in range(50)]}), path, row_group_size=7)
+    whole = list(read_records(Records("parquet", id=None), "a", path))
+    pieces = spans(Records("parquet"), path, target)
+    assert len(pieces) == {1: 8, 10_000: 1}.get(target, len(pieces)) and [r.source_id for r in whole][-1] == "a:50"
+    assert [record for span in pieces for record in read_records(Records("parquet", id=None), "a", path, span)] == whole
+
+
+def test_a_compressed_file_is_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 9_000, mtime=0))
+    assert spans(Records("jsonl"), path, 1) == [None]
+    assert len(list(read_records(Records("jsonl"), "a", path))) == 9_000
+
+
+def test_lines_longer_than_what_is_read_at_once_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    texts = ["a" * 3_000_000, "b", "c" * 1_100_000]
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    assert [record.text for record in read_records(Records("jsonl"), "a", path)] == texts

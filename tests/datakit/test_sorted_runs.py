@@ -152,7 +152,7 @@ def test_a_cut_of_nothing_is_refused(field: str) -> None:
 def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -> None:
     """The child dies while it writes the second of its parts; the next run parses nothing and writes the others."""
     files = (tuple(random_texts(40, 30, seed=52)),)
-    few = replace(SMALL, run_bytes=3_000, fan_in=8)
+    few = replace(SMALL, shard_bytes=1 << 20, run_bytes=3_000, fan_in=8)
     whole = normalized(tmp_path / "whole", files, few, 2_000)
     parts = len(document_paths(whole))
     code = (
@@ -171,7 +171,7 @@ def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -
         "    yield from read(*arguments)\n"
         "seen, n.merged, n.read_file = set(), merged, parsed\n"
         "files = (tuple(random_texts(40, 30, seed=52)),)\n"
-        "few = replace(SMALL, run_bytes=3_000, fan_in=8)\n"
+        "few = replace(SMALL, shard_bytes=1 << 20, run_bytes=3_000, fan_in=8)\n"
         "print(normalized(Path(sys.argv[1]), files, few, 2_000).data_version)"
     )
     root = tmp_path / "killed"
