@@ -120,7 +120,7 @@ def find_copies(folder: Path, spilled: Spilled, index: int, count: int) -> dict[
     found, numbers = [], []
     for part in spilled.parts:
         ids = spilled.load("ids", part)
-        rows = _range(ids[:, 0], index, count)
+        rows = hash_range(ids[:, 0], index, count)
         found.append(ids[rows])
         numbers.append(np.arange(rows.start, rows.stop) + part.first)
     ids, numbers = np.concatenate(found), np.concatenate(numbers)
@@ -142,7 +142,7 @@ def find_links(folder: Path, spilled: Spilled, copies: Path, index: int, count: 
     keys, numbers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for part in spilled.parts:
         here = spilled.load("keys", part)
-        pairs = _range(here, index, count)
+        pairs = hash_range(here, index, count)
         keys.append(here[pairs])
         numbers.append(spilled.load("numbers", part)[pairs])
     key, number = np.concatenate(keys), np.concatenate(numbers)
@@ -204,7 +204,7 @@ def range_count(entries: int, entry_bytes: int) -> int:
     return max(1, -(-entries * entry_bytes // RANGE_BYTES))
 
 
-def _range(ordered: np.ndarray, index: int, count: int) -> slice:
+def hash_range(ordered: np.ndarray, index: int, count: int) -> slice:
     """Where the `index`-th of `count` equal ranges of 64-bit hashes lies in a sorted array."""
     bounds = [(1 << 64) * i // count for i in (index, index + 1)]
     start, stop = (ordered.size if b >= 1 << 64 else int(np.searchsorted(ordered, np.uint64(b))) for b in bounds)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import xxhash
@@ -30,6 +31,8 @@ from datakit.documents import (
     text_bytes,
     writing_part,
 )
+from datakit.paragraph_cuts import Span, cut_table, emptied, read_spans
+from datakit.paragraphs import FOLDER as SPANS_FOLDER
 from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA
 from datakit.score_cutoff import Cutoff, read_cutoff
 from lineage.stage import Stage
@@ -54,7 +57,7 @@ def build_corpus(
 ) -> None:
     """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
 
-    `optional` are what the config's filters read: `rules`, `scores`, `cutoff`.
+    `optional` are what the config's filters read: `rules`, `scores`, `cutoff`, `paragraphs` (cut out of the texts that stay).
 
     Raises: ValueError when nothing is left, an attribute table was made from other documents, or an input that a filter reads
     is not given, or one is given that no filter reads.
@@ -66,8 +69,10 @@ def build_corpus(
     parts = document_paths(normalized)
     source = _source(parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
+    spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
     attributes = Attributes.of(source, duplicates, config, quality=quality, contamination=contamination, **optional)
-    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, config, attributes, cutoff) for part in parts})
+    arguments = config, attributes, cutoff, spans
+    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
     if strangers := attributes.num_clustered() - totals["clustered"]:
@@ -77,11 +82,12 @@ def build_corpus(
     fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
     counts = {split: [_counts(decided[f"decide-{part.stem}"])[f"rows:{split}"] for part in parts] for split in SPLITS}
     tasks = {
-        f"write-{split}-{index:05d}": (name, split, slices)
+        f"write-{split}-{index:05d}": (name, split, slices, spans)
         for split in SPLITS
         for index, (name, slices) in enumerate(layout(split, parts, fates, counts[split], totals[f"bytes:{split}"]))
     }
-    out.map_shards(write_split_part, tasks)
+    written = out.map_shards(write_split_part, tasks)
+    cut = sum((Counter({n: c for n, c in _counts(s).items() if n.startswith("cut_")}) for s in written.values()), Counter())
     _write_dropped(out.folder / "dropped.parquet", fates)
     out.facts["corpus"] = {"source": source, "domain": normalized.manifest.extra["documents"]["domain"]}
     out.record(
@@ -92,6 +98,7 @@ def build_corpus(
         drops=drops,
         bytes_in=totals["bytes"],
         bytes_out=totals[f"bytes:{TRAIN}"] + totals[f"bytes:{HELDOUT}"],
+        **cut,
     )
 
 
@@ -99,14 +106,17 @@ CORPUS = Stage("datakit.corpus", "2", build_corpus)
 
 
 def decide_part(
-    folder: Path, part: Path, config: CorpusConfig, attributes: Attributes, cutoff: Cutoff | None
+    folder: Path, part: Path, config: CorpusConfig, attributes: Attributes, cutoff: Cutoff | None, spans: Path | None
 ) -> Mapping[str, int]:
     """Say of every document of a part why it goes or where it stays; counts of rows, bytes and drops."""
-    ids, sizes = [], []
-    for table in iterate_part(part, ["id", "text"]):
+    ids, sizes, is_emptied, num_bytes = [pl.Series("id", [], pl.String)], [], [np.zeros(0, dtype=bool)], 0
+    for table, found in _with_spans(part, ["id", "text"], spans):
         ids.append(as_frame(table.select(["id"]))["id"])
-        sizes.append(pl.Series("bytes", text_bytes(table)))
-    joined = attributes.of_part(part.name, pl.concat(ids) if ids else pl.Series("id", [], pl.String))
+        num_bytes += int(text_bytes(table).sum())
+        left = cut_table(table, found)
+        sizes.append(pl.Series("bytes", text_bytes(left)))
+        is_emptied.append(emptied(left) if spans else np.zeros(left.num_rows, dtype=bool))
+    joined = attributes.of_part(part.name, pl.concat(ids)).with_columns(is_emptied=pl.Series(np.concatenate(is_emptied)))
     reason = pl.coalesce(*reasons(config, cutoff), pl.lit(""))
     key = pl.coalesce("cluster_id", "id")
     frame = joined.with_columns(reason=reason, bytes=pl.concat(sizes) if sizes else pl.lit(0, pl.Int64)).with_columns(
@@ -115,7 +125,7 @@ def decide_part(
     frame = frame.with_columns(pl.col("split").fill_null(""))
     with writing_part(folder / SCRATCH_FOLDER / part.name, FATES_SCHEMA) as fates:
         fates.write(frame.select(FATES_SCHEMA.names).to_arrow().cast(FATES_SCHEMA))
-    counts = Counter({"rows": frame.height, "bytes": int(frame["bytes"].sum()), "clustered": joined["cluster_id"].count()})
+    counts = Counter({"rows": frame.height, "bytes": num_bytes, "clustered": joined["cluster_id"].count()})
     for split, rows, size in frame.filter(pl.col("split") != "").group_by("split").agg(pl.len(), pl.sum("bytes")).iter_rows():
         counts[f"rows:{split}"], counts[f"bytes:{split}"] = rows, size
     dropped = frame.filter(pl.col("reason") != "").group_by("reason").len()
@@ -162,22 +172,39 @@ def layout(
         yield f"{split}/{part_name(index, len(bounds))}", tuple(slices)
 
 
-def write_split_part(folder: Path, name: str, split: str, slices: tuple[Slice, ...]) -> Mapping[str, int]:
-    """Copy a split's documents into one output part, a row group of the input at a time."""
+def write_split_part(
+    folder: Path, name: str, split: str, slices: tuple[Slice, ...], spans: Path | None = None
+) -> Mapping[str, int]:
+    """Copy a split's documents into one output part, a row group of the input at a time; counts of what was cut."""
+    counts = Counter[str]()
     with writing_part(folder / name, DOCUMENT_SCHEMA) as out:
         for piece in slices:
-            for table in _survivors(piece, split):
-                out.write(table)
-    return {"rows": out.rows}
+            for table, found in _survivors(piece, split, spans):
+                left = cut_table(table, found)
+                counts["cut_bytes"] += int(text_bytes(table).sum() - text_bytes(left).sum())
+                counts["cut_paragraphs"] += sum(len(some) for some in found)
+                out.write(left)
+    return {"rows": out.rows, **counts}
 
 
-def _survivors(piece: Slice, split: str) -> Iterator[pa.Table]:
+def _with_spans(
+    part: Path, names: list[str], spans: Path | None, first: int = 0, end: int | None = None
+) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
+    """Rows `[first, end)` of a part, a row group at a time, and what is to be cut out of each row."""
+    of_part = read_spans(spans / part.name) if spans else None
+    for table in iterate_part(part, names, first, end):
+        yield table, of_part[first : first + table.num_rows] if of_part is not None else []
+        first += table.num_rows
+
+
+def _survivors(piece: Slice, split: str, spans: Path | None) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
     is_mine = pl.read_parquet(piece.fates, columns=["split"])["split"] == split
     rows = is_mine.arg_true()[piece.start : piece.stop]
     is_mine = pl.int_range(is_mine.len(), eager=True).is_in(rows.implode())
     first, end = int(rows[0]), int(rows[-1]) + 1
-    for table in iterate_part(piece.part, DOCUMENT_SCHEMA.names, first, end):
-        yield table.filter(is_mine[first : first + table.num_rows].to_arrow())
+    for table, found in _with_spans(piece.part, DOCUMENT_SCHEMA.names, spans, first, end):
+        mine = is_mine[first : first + table.num_rows]
+        yield table.filter(mine.to_arrow()), [some for some, stays in zip(found, mine, strict=bool(found)) if stays]
         first += table.num_rows
 
 

@@ -33,6 +33,9 @@ class CorpusConfig:
     best_scores: bool = field(default=False, metadata={"added_later": True})
     """Whether only what the input `cutoff` keeps stays (`datakit.score_cutoff`: a fraction of the documents)."""
 
+    cut_paragraphs: bool = field(default=False, metadata={"added_later": True})
+    """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document that has nothing left is dropped."""
+
     def __post_init__(self) -> None:
         if not 0 <= self.heldout_frac < 1:
             raise ValueError(f"corpus.heldout_frac is {self.heldout_frac}; it must be in [0, 1)")
@@ -43,7 +46,8 @@ class CorpusConfig:
     def reads(self) -> frozenset[str]:
         """Names of the optional inputs that the filters read."""
         scored = {"scores"} if self.min_score is not None or self.best_scores else set()
-        return frozenset({*scored, *(["cutoff"] if self.best_scores else []), *(["rules"] if self.rule_sets else [])})
+        chosen = {"cutoff": self.best_scores, "rules": bool(self.rule_sets), "paragraphs": self.cut_paragraphs}
+        return frozenset({*scored, *(name for name, is_read in chosen.items() if is_read)})
 
 
 def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
@@ -60,6 +64,8 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
         yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
     if cutoff is not None:
         yield pl.when(cutoff.drops()).then(pl.lit("below_cutoff"))
+    if config.cut_paragraphs:
+        yield pl.when("is_emptied").then(pl.lit("only_repeated_paragraphs"))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from datakit.corpus import HELDOUT, TRAIN
 from datakit.documents import DOCUMENTS, as_frame, iterate_part
+from datakit.paragraph_cuts import is_cut
 from datakit.schemas import DOCUMENT_SCHEMA, columns
 from lineage.digests import text_digest
 from lineage.store import Artifact
@@ -90,10 +91,11 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
 
 
 def _sample(path: Path, step: int) -> Iterator[tuple[str, str]]:
-    """(id, text) of every `step`-th document."""
+    """(id, text) of every `step`-th document; a text that paragraphs were cut out of is not that of its id."""
     first = 0
-    for table in iterate_part(path, ["id", "text"]):
-        yield from as_frame(table).gather_every(step, -first % step).iter_rows()
+    for table in iterate_part(path, ["id", "text", "metadata"]):
+        rows = as_frame(table).gather_every(step, -first % step).iter_rows()
+        yield from ((document, text) for document, text, metadata in rows if not is_cut(metadata))
         first += table.num_rows
 
 

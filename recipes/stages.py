@@ -16,6 +16,7 @@ from datakit.corpus import CORPUS, CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
 from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.quality import QUALITY, QualityConfig
 from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
 from datakit.raw import RAW
@@ -49,6 +50,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(NORMALIZE, NormalizeConfig),
         KnownStage(MINHASH, MinHashConfig),
         KnownStage(DUPLICATES, DuplicatesConfig),
+        KnownStage(PARAGRAPHS, ParagraphsConfig),
         KnownStage(QUALITY, QualityConfig),
         KnownStage(QUALITY_RULES, QualityRulesConfig),
         KnownStage(CARD, CardConfig),
