@@ -12,6 +12,7 @@ from datakit.documents import read_documents, write_parquet
 from datakit.invariants import check_corpus, check_rows_conserved
 from datakit.schemas import DOCUMENT_SCHEMA
 from lineage.digests import text_digest
+from lineage.failures import IncompleteError
 from lineage.plan import Node
 
 HALF = CorpusConfig(heldout_frac=0.5)
@@ -188,7 +189,7 @@ def test_attributes_of_other_documents_are_refused(tmp_path, wrong):
         "duplicates": duplicates((source,)),
     }
     inputs[wrong] = {"quality": quality, "contamination": marks}[wrong](other)
-    with pytest.raises(ValueError, match="other documents: materialize it again"):
+    with pytest.raises(IncompleteError, match="other documents: materialize it again"):
         made(tmp_path, Node(("corpus", "small"), "here", CORPUS, CorpusConfig(), inputs))
 
 

@@ -14,6 +14,7 @@ from datakit.minhash import MinHashConfig, sign_texts
 from datakit.near_duplicates import near_matches
 from datakit.shingles import jaccard, shingle_hashes
 from lineage.digests import text_digest
+from lineage.failures import IncompleteError
 from lineage.plan import Node, build
 from lineage.store import Store
 
@@ -250,7 +251,7 @@ def test_components_do_not_depend_on_the_files_that_links_come_in(tmp_path_facto
 def test_signatures_of_other_documents_are_refused(tmp_path):
     old, new = Texts("a", (BASES[0], edited(BASES[0], seed=1)), line="old"), Texts("a", (BASES[0], BASES[2]))
     inputs = {"normalized": (documents(new),), "minhash": (minhash(old),)}
-    with pytest.raises(ValueError, match="has other ids than"):
+    with pytest.raises(IncompleteError, match="has other ids than"):
         made(tmp_path, Node(("duplicates", "scope"), None, DUPLICATES, PRESET, inputs))
 
 
