@@ -78,6 +78,25 @@ class Hardware:
         return self.chips * self.chip.price.dollars_per_chip_hour if self.chip else 0.0
 
 
+def _from_memory(dollars: float, provider: str) -> Price:
+    return Price(dollars, as_of="2026-11-21", source=f"from memory of {provider}'s list price on demand, not read again")
+
+
+_GIB = 2**30
+_CUBES = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8), (8, 8, 16), (8, 16, 16))
+"""Shapes of v4 and v5p slices; larger ones and twisted tori are added when somebody has one."""
+_SQUARES = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+_GOOGLE = "Google Cloud"
+_V5E = Chip("TPU v5e", 197e12, 16 * _GIB, _from_memory(1.20, _GOOGLE))  # peak and memory read in Google's v5e page, 2026-11-21
+_TPUS: Mapping[str, tuple[Chip, str, str]] = {
+    "v4": (Chip("TPU v4", 275e12, 32 * _GIB, _from_memory(3.22, _GOOGLE)), "tpu-v4-podslice", "ct4p-hightpu"),
+    "v5p": (Chip("TPU v5p", 459e12, 95 * _GIB, _from_memory(4.20, _GOOGLE)), "tpu-v5p-slice", "ct5p-hightpu"),
+    "v5e": (_V5E, "tpu-v5-lite-podslice", "ct5lp-hightpu"),
+    "v6e": (Chip("TPU v6e", 918e12, 32 * _GIB, _from_memory(2.70, _GOOGLE)), "tpu-v6e-slice", "ct6e-standard"),
+}
+_H100 = Chip("H100 SXM", 989e12, 80 * 10**9, _from_memory(6.16, "CoreWeave"))
+
+
 def hardware(name: str) -> Hardware:
     """The hardware of a name. Raises ValueError that lists the known names."""
     match = re.fullmatch(r"([1-9]\d*)x(?=\D)(.+)", name)
@@ -158,20 +177,21 @@ def _h100() -> Hardware:
     )
 
 
-def _from_memory(dollars: float, provider: str) -> Price:
-    return Price(dollars, as_of="2026-11-21", source=f"from memory of {provider}'s list price on demand, not read again")
+def table() -> str:
+    """The table as text, one line a shape."""
+    rows = [("name", "chips", "hosts", "topology", "PFLOP/s", "HBM GiB", "$/h", "price verified")]
+    for shape in base_shapes().values():
+        chip = shape.chip
+        if chip is None:
+            rows.append((shape.name, "0", "1", "", "", "", "", ""))
+            continue
+        memory = shape.chips * chip.hbm_bytes / _GIB
+        numbers = (f"{shape.peak_flops / 1e15:.1f}", f"{memory:.0f}", f"{shape.dollars_per_hour:.0f}")
+        verified = "yes" if chip.price.verified else f"no, {chip.price.as_of}"
+        rows.append((shape.name, str(shape.chips), str(shape.hosts), shape.topology, *numbers, verified))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
-_GIB = 2**30
-_CUBES = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8), (8, 8, 16), (8, 16, 16))
-"""Shapes of v4 and v5p slices; larger ones and twisted tori are added when somebody has one."""
-_SQUARES = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
-_GOOGLE = "Google Cloud"
-_V5E = Chip("TPU v5e", 197e12, 16 * _GIB, _from_memory(1.20, _GOOGLE))  # peak and memory read in Google's v5e page, 2026-11-21
-_TPUS: Mapping[str, tuple[Chip, str, str]] = {
-    "v4": (Chip("TPU v4", 275e12, 32 * _GIB, _from_memory(3.22, _GOOGLE)), "tpu-v4-podslice", "ct4p-hightpu"),
-    "v5p": (Chip("TPU v5p", 459e12, 95 * _GIB, _from_memory(4.20, _GOOGLE)), "tpu-v5p-slice", "ct5p-hightpu"),
-    "v5e": (_V5E, "tpu-v5-lite-podslice", "ct5lp-hightpu"),
-    "v6e": (Chip("TPU v6e", 918e12, 32 * _GIB, _from_memory(2.70, _GOOGLE)), "tpu-v6e-slice", "ct6e-standard"),
-}
-_H100 = Chip("H100 SXM", 989e12, 80 * 10**9, _from_memory(6.16, "CoreWeave"))
+if __name__ == "__main__":
+    print(table())

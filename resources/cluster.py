@@ -75,9 +75,20 @@ class Cluster:
         """JSON merge patch of an object by its whole path."""
         return self._json("PATCH", path, body=patch, content_type="application/merge-patch+json")
 
-    def delete(self, collection: str, name: str, uid: str | None = None, *, grace_seconds: int | None = None) -> None:
-        """Delete an object and what it owns; one that is gone, or has another uid by now, is left."""
-        body: Object = {"propagationPolicy": "Background"}
+    def delete(
+        self,
+        collection: str,
+        name: str,
+        uid: str | None = None,
+        *,
+        policy: str = "Background",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete an object and what it owns (`Foreground`: it stays until that is gone).
+
+        One that is gone, or has another uid by now, is left.
+        """
+        body: Object = {"propagationPolicy": policy}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
         if uid is not None:
@@ -101,6 +112,9 @@ class Cluster:
             if error.status in (400, 404, 500, 502, 503):  # not started; gone; its node does not answer
                 return []
             raise
+
+    def server_version(self) -> str:
+        return str(self._json("GET", "/version")["gitVersion"])
 
     def watch(self, path: str, seconds: int) -> Iterator[Object]:
         """Events of a collection (a whole path) as they come, for some seconds."""

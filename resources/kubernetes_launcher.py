@@ -47,16 +47,18 @@ class JobFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between a Job and a JobSet: where it is, how it is written, which condition says that it is done."""
+    """What differs between a Job and a JobSet: where it is, how it is written and deleted, what says that it is done."""
 
     name: str
     collection: str
     render: Callable[[Launch, Hardware, ClusterSettings, int, str], Manifest]
     done: str
+    deletion: str
 
 
-JOB = Kind("Job", JOBS, job_manifest, "Complete")
-JOBSET = Kind("JobSet", JOBSETS, jobset_manifest, "Completed")
+JOB = Kind("Job", JOBS, job_manifest, "Complete", "Background")
+JOBSET = Kind("JobSet", JOBSETS, jobset_manifest, "Completed", "Foreground")
+"""The names of a JobSet's jobs follow from its own: the next attempt's can be made when the last one's are gone."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class KubernetesLauncher:
                 break
             log.info("%s: %s %s of an earlier launch is %s: replaced", launch.name, kind.name, name, state)
             attempt = int(_annotations(found)[ATTEMPT]) + 1  # its pods may linger, and are told apart by this
-            self.cluster.delete(kind.collection, name, found["metadata"]["uid"])
+            self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
         self._give_job_file(launch, made)
         return made
 
@@ -171,7 +173,7 @@ class KubernetesLauncher:
     ) -> Object:
         """The next attempt's object in place of the failed one; another watcher's, if that was quicker."""
         name = object_name(launch)
-        self.cluster.delete(kind.collection, name, old["metadata"]["uid"])
+        self.cluster.delete(kind.collection, name, old["metadata"]["uid"], policy=kind.deletion)
         body = kind.render(launch, shape, self.settings, number, _to_json(history))
         while True:
             try:
@@ -215,14 +217,14 @@ class KubernetesLauncher:
         self.cluster.annotate(kind.collection, name, {VERDICT: decision.why[:2000], HISTORY: _to_json(history)})
         found = self.cluster.get(kind.collection, name)
         if found is not None and state_of(kind, found) == "active":
-            self.cluster.delete(kind.collection, name, submitted["metadata"]["uid"])
+            self.cluster.delete(kind.collection, name, submitted["metadata"]["uid"], policy=kind.deletion)
         tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in _attempts(history, number + 1))
         raise JobFailedError(f"{launch.name}: {kind.name} {name} failed: {decision.why}\n{tried}\nIts log: {launch.log_path}")
 
     def _interrupted(self, launch: Launch, kind: Kind) -> None:
         if self.is_cancelled():
             log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, object_name(launch))
-            self.cluster.delete(kind.collection, object_name(launch))
+            self.cluster.delete(kind.collection, object_name(launch), policy=kind.deletion)
         else:
             told = "%s: this step ends, %s %s goes on; the next launch adopts it"
             log.warning(told, launch.name, kind.name, object_name(launch))

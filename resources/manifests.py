@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lineage.jobs import Launch
+from lineage.jobs import HUGE_PAGES, Launch
 from recipes.hardware import Hardware
 
 CONTAINER = "job"
@@ -71,6 +71,9 @@ class ClusterSettings:
 
     priority: Priority = "batch"
     spot: bool = False
+    host_network: bool = False
+    """Gangs on their hosts' network, as xpk has TPU slices; a namespace under Pod Security's baseline refuses that."""
+
     grace_seconds: int = 25
     keep_finished_seconds: int = 86_400
     mounts: tuple[Mount, ...] = ()
@@ -221,7 +224,8 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Man
     if settings.spot and shape.kind == "tpu":
         selector["cloud.google.com/gke-spot"] = "true"
         tolerations.append({"key": "cloud.google.com/gke-spot", "operator": "Exists", "effect": "NoSchedule"})
-    env = {**settings.env, "JAX_ENABLE_PREEMPTION_SERVICE": "true"} if shape.kind != "cpu" else dict(settings.env)
+    # On CPU huge pages pay (lineage/jobs.py); accelerators' hosts tell their peers that they are about to be taken.
+    env = {**(HUGE_PAGES if shape.kind == "cpu" else {"JAX_ENABLE_PREEMPTION_SERVICE": "true"}), **settings.env}
     container = {
         "name": CONTAINER,
         "image": settings.image,
@@ -242,7 +246,7 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Man
         "containers": [container],
         "volumes": volumes,
     }
-    if shape.kind == "tpu" and shape.pods > 1:  # as xpk and JobSet's own TPU example have it
+    if settings.host_network and shape.pods > 1:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return pod
 

@@ -29,6 +29,9 @@ class PodWatch:
     pods: dict[str, Object] = field(default_factory=dict)
     """Every pod seen, by uid, as it was last seen; one that is gone stays here."""
 
+    present: set[str] = field(default_factory=set)
+    """Those that the last look found."""
+
     copied: dict[str, str] = field(default_factory=dict)
     """Time of the last line copied, by uid."""
 
@@ -39,6 +42,7 @@ class PodWatch:
         """List the pods, tell what changed, copy new log lines."""
         labels = pod_labels(self.launch, self.attempt)
         found = self.cluster.find(PODS, ",".join(f"{name}={value}" for name, value in labels.items()))
+        self.present = {pod["metadata"]["uid"] for pod in found}
         for pod in sorted(found, key=lambda pod: pod["metadata"]["name"]):
             self.pods[pod["metadata"]["uid"]] = pod
             self._tell(pod)
@@ -60,8 +64,9 @@ class PodWatch:
         records = []
         for pod in sorted(self.pods.values(), key=lambda pod: pod["metadata"]["creationTimestamp"]):
             place = f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}"
-            died = pod["status"].get("phase") == "Failed"
-            ended = f"{classify_pod(self._evidence(pod))}; replaced" if died else "done"
+            phase = pod["status"].get("phase")
+            died = f"{classify_pod(self._evidence(pod))}; replaced" if phase == "Failed" else "stopped with its gang"
+            ended = died if phase == "Failed" or pod["metadata"]["uid"] not in self.present else "done"
             records.append(Attempt(self.attempt, place, _pod_seconds(pod), ended))
         return records
 

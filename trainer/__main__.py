@@ -1,10 +1,12 @@
 """`python -m trainer job.json`: the whole interface between an orchestrator and the trainer."""
 
 import logging
+import os
 import sys
 from pathlib import Path
 
 from lineage.jobs import read_job
+from trainer.processes import join, refuse_gang
 from trainer.train import train
 
 
@@ -13,6 +15,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: python -m trainer job.json (lineage/jobs.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
+    refuse_gang(join(os.environ))
     train(read_job(Path(arguments[0])))
 
 

@@ -1,10 +1,12 @@
 """A job that does what its file says, for tests of launchers: `python -m quick_job job.json`.
 
 The file: `{"steps": [{"print": "text"}, {"sleep": 0.5}, {"wait_for": "path"}, {"touch": "path"}, {"exit": 3}]}`, or a list of
-such lists under `attempts`, of which the n-th attempt does the n-th (counted by files beside `counter`).
+such lists under `attempts`, of which the n-th attempt does the n-th (counted by files beside `counter`). Environment variables
+in what is printed are filled in; an exit with a `rank` is that process's alone.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -25,14 +27,14 @@ def main(job: Path) -> None:
 
 def do(step: dict) -> None:
     if "print" in step:
-        print(step["print"], flush=True)
+        print(os.path.expandvars(step["print"]), flush=True)
     if "sleep" in step:
         time.sleep(step["sleep"])
     if "touch" in step:
         Path(step["touch"]).touch()
     while "wait_for" in step and not Path(step["wait_for"]).exists():
         time.sleep(0.05)
-    if "exit" in step:
+    if "exit" in step and step.get("rank", "") in ("", os.environ.get("MARIN_PROCESS_INDEX")):
         sys.exit(step["exit"])
 
 

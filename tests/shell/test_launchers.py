@@ -45,7 +45,7 @@ def test_jobs_are_child_processes_unless_a_cluster_is_named(tmp_path: Path) -> N
     ("settings", "message"),
     [
         ({}, "lacks the field 'image'"),
-        ({"image": "x", "queue": {}}, "has no field 'queue'; ClusterSettings allows: env, grace_seconds, image"),
+        ({"image": "x", "queue": {}}, "has no field 'queue'; ClusterSettings allows: env, grace_seconds, host_network, image"),
         ({"image": "x", "priority": "urgent"}, "priority is 'urgent'; allowed: 'production', 'interactive', 'batch'"),
     ],
 )

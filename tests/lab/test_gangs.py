@@ -1,0 +1,91 @@
+"""Jobs of several hosts as JobSets: all start, all start again, and a host that is taken costs nothing."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jobset_controller import JobSetController
+from kubelet import Kubelet
+from launches import WAIT_SECONDS, launch_of, launcher_of, until
+
+from lineage.jobs import Launch
+from recipes.hardware import hardware
+from resources.cluster import JOBSETS, Cluster
+from resources.kubernetes_launcher import JobFailedError
+from resources.manifests import ATTEMPT, object_name
+
+pytestmark = pytest.mark.cluster
+SHAPE = hardware("2xh100x8")
+RANK = {"print": "rank $MARIN_PROCESS_INDEX of $MARIN_PROCESSES at $MARIN_COORDINATOR"}
+
+
+@pytest.fixture(scope="module")
+def gang_kubelet(kubelet: Kubelet) -> Iterator[Kubelet]:
+    """Two nodes of eight GPUs, and the controller of JobSets."""
+    with JobSetController(kubelet.cluster):
+        for number in range(2):
+            add_gpu_node(kubelet, f"gpu-{number}")
+        yield kubelet
+
+
+def add_gpu_node(kubelet: Kubelet, name: str) -> None:
+    """It takes one pod of the gang and no second: the real scheduler counts its GPUs."""
+    kubelet.add_node(name, SHAPE.node_selector, {"nvidia.com/gpu": "8", "rdma/ib": "1"}, SHAPE.taints)
+
+
+def gang_of(folder: Path, **record: object) -> Launch:
+    return replace(launch_of(folder, **record), hardware=("2xh100x8",))
+
+
+def ranks(launch: Launch) -> list[str]:
+    """What the processes said, without the names of their pods."""
+    if not launch.log_path.exists():
+        return []
+    return sorted(line.partition("] ")[2] or line for line in launch.log_path.read_text().splitlines())
+
+
+def test_a_gang_starts_whole_and_a_host_that_is_taken_costs_nothing(
+    cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path
+) -> None:
+    launch = gang_of(tmp_path, steps=[RANK, {"wait_for": str(tmp_path / "go")}])
+    name = object_name(launch)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher_of(cluster, tmp_path), launch)
+        until(lambda: len(ranks(launch)) == 2, "both hosts run")
+        assert ranks(launch) == [f"rank {rank} of 2 at {name}-host-0-0.{name}:8476" for rank in range(2)]
+        taken = gang_kubelet.running(name)[0].node
+        gang_kubelet.reclaim_node(taken, grace_seconds=5)
+        add_gpu_node(gang_kubelet, f"{taken}-again")
+        until(lambda: len(ranks(launch)) == 4, "both hosts run again")
+        (tmp_path / "go").touch()
+        launched = running.result(WAIT_SECONDS)
+    ends = sorted(attempt.ended.partition(" (")[0] for attempt in launched.attempts)
+    assert ends == ["done", "done", "preemption", "stopped with its gang"]
+    jobset = cluster.get(JOBSETS, name)
+    assert jobset is not None
+    assert (jobset["status"]["restarts"], jobset["status"]["restartsCountTowardsMax"]) == (1, 0)
+    assert jobset["metadata"]["annotations"][ATTEMPT] == "1", "the launcher tried once"
+
+
+def test_a_killed_host_ends_the_attempt_and_the_launcher_starts_the_next(
+    cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path
+) -> None:
+    launch = gang_of(tmp_path, steps=[RANK, {"wait_for": str(tmp_path / "go")}])
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher_of(cluster, tmp_path), launch)
+        until(lambda: len(ranks(launch)) == 2, "both hosts run")
+        gang_kubelet.running(object_name(launch))[0].kill()
+        until(lambda: len(ranks(launch)) == 4, "both hosts run again")
+        (tmp_path / "go").touch()
+        launched = running.result(WAIT_SECONDS)
+    assert launched.attempts[0].ended.startswith("killed (transient)")
+    assert [(attempt.number, attempt.ended) for attempt in launched.attempts[1:]] == [(2, "done"), (2, "done")]
+
+
+def test_of_a_gang_the_host_that_diverged_is_named(cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path) -> None:
+    nan = {"print": "FloatingPointError: the loss of step 3 is nan on rank $MARIN_PROCESS_INDEX"}
+    launch = gang_of(tmp_path, steps=[RANK, nan, {"exit": 1, "rank": "1"}, {"sleep": 30}])
+    with pytest.raises(JobFailedError, match=r"diverged \(permanent\): FloatingPointError.*on rank 1"):
+        launcher_of(cluster, tmp_path)(launch)

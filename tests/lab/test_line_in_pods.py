@@ -1,0 +1,87 @@
+"""A small line's run and evaluation in pods that are killed and taken: the same bytes as by child processes."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kubelet import Kubelet
+from launches import WAIT_SECONDS, launcher_of, until
+from small_lines import small_line
+
+from lineage.plan import Node, ancestors_first, build, exists
+from lineage.store import Store
+from recipes.lines import Line
+from recipes.runs import checkpoint, eval_result, eval_tasks
+from resources.cluster import JOBS, Cluster
+from resources.failures import PREEMPTION
+from resources.manifests import ATTEMPT
+
+pytestmark = pytest.mark.cluster
+SAVED = (60, 120, 180)
+
+
+def line() -> Line:
+    small = small_line("pods")
+    return replace(small, run=replace(small.run, num_steps=SAVED[-1], save_every_steps=SAVED[0]))
+
+
+def evaluation() -> Node:
+    return eval_result(line(), SAVED[-1], eval_tasks(line())[:1], partition="heldout")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
+    """Two stores with the same data: in the first the run and its evaluation were made by child processes, undisturbed."""
+    folder = tmp_path_factory.mktemp("world")
+    plain = Store(str(folder / "plain"), 2, str(folder / "work"))
+    for node in ancestors_first([checkpoint(line(), SAVED[-1])])[:-1]:
+        build(plain, node)
+    for node in ancestors_first([evaluation()]):
+        if node.stage.job is None:
+            build(plain, node)
+    shutil.copytree(folder / "plain", folder / "pods")
+    build(plain, checkpoint(line(), SAVED[-1]))
+    build(plain, evaluation())
+    yield plain, Store(str(folder / "pods"), 2, str(folder / "work"))
+
+
+def test_a_run_in_pods_that_are_killed_ends_with_the_same_checkpoint(
+    world: tuple[Store, Store], cluster: Cluster, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """One pod is killed after the first checkpoint, the next is taken with its node after the second; then it is left alone."""
+    plain, store = world
+    first, second, last = (checkpoint(line(), step) for step in SAVED)
+    launcher = launcher_of(cluster, Path(store.root).parent)
+    compiled = {name: os.environ[name] for name in os.environ if name.startswith("JAX_")}  # what the undisturbed run compiled
+    launcher = replace(launcher, settings=replace(launcher.settings, env=compiled))
+    name = "runs-pods-checkpoint-step-00000180"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(build, store, last, launcher=launcher)
+        until(lambda: exists(store, first), "the first checkpoint")
+        job = cluster.find(JOBS)[0]["metadata"]["name"]
+        assert job.startswith(name)
+        kubelet.running(job)[0].kill()
+        kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": True}})
+        kubelet.add_node("spot-training")
+        try:
+            until(lambda: exists(store, second), "the second checkpoint")
+            kubelet.reclaim_node("spot-training", grace_seconds=1)
+        finally:
+            kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
+        built = running.result(2 * WAIT_SECONDS)
+    assert built.launched is not None
+    ends = [attempt.ended.partition(" ")[0] for attempt in built.launched.attempts]
+    assert ends == ["killed", PREEMPTION, "done"]
+    assert cluster.find(JOBS)[0]["metadata"]["annotations"][ATTEMPT] == "3"
+    log = (store.scratch / "jobs" / built.artifact.spec.version / "log.txt").read_text()
+    assert [f"resuming pods at step {step} from" in log for step in SAVED] == [True, True, False]
+    undisturbed = build(plain, last)
+    assert undisturbed.reused and not built.reused
+    assert built.artifact.data_version == undisturbed.artifact.data_version
+    scores = build(store, evaluation(), launcher=launcher)
+    assert not scores.reused
+    assert scores.artifact.data_version == build(plain, evaluation()).artifact.data_version
