@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.data_line import line, write_source
 from benchmarks.memory import measured
 from benchmarks.shuffled_shards import shuffled
-from lineage.plan import build, exists, resolve
+from lineage.plan import Node, build, exists, resolve
 from lineage.shards import ShardFolder, run_shards
 from lineage.store import Store
 
@@ -74,6 +74,13 @@ def runs(repeats: int) -> Iterator[tuple[int, int]]:
     yield from ((8, 0), (1, 1))
 
 
+def ancestors(node: Node) -> Iterator[Node]:
+    """All that a node is made of."""
+    for parent in node.parents():
+        yield parent
+        yield from ancestors(parent)
+
+
 def compare(arguments: argparse.Namespace) -> None:
     """Build the line once, then each stage again and again; print a table."""
     part_bytes = round(arguments.part_mb * 1e6)
@@ -82,7 +89,8 @@ def compare(arguments: argparse.Namespace) -> None:
     own = [sys.executable, "-m", "benchmarks.scaling", "--folder", str(folder), "--root", str(root)]
     own += ["--part-bytes", str(part_bytes), "--container", arguments.container, "--stage"]
     nodes = line(folder, part_bytes, arguments.container)
-    for stage in nodes:
+    needed = {parent.key[0] for stage in arguments.stages for parent in ancestors(nodes[stage])}
+    for stage in (name for name in nodes if name in needed):
         if not exists(Store(str(root)), nodes[stage]):
             measured([*own, stage, "--workers", "2"], THREADS)
     print("\n| stage | 1 worker, s | 2 workers, s | of it start | speed-up | without start | MB/s of 1 | digests |")

@@ -172,6 +172,19 @@ def test_a_larger_share_holds_out_what_a_smaller_one_does(key, a, b):
     assert is_heldout(key, CorpusConfig(heldout_frac=large)) or not is_heldout(key, CorpusConfig(heldout_frac=small))
 
 
+def test_a_document_stays_on_its_side_when_others_are_added(tmp_path):
+    """Splits are disjoint; a grown source (other parts, other neighbours) moves nobody."""
+    texts = random_texts(40, 40, seed=46)
+    small = Texts("here", tuple(texts[:25]), part_bytes=4_000)
+    large = Texts("here", tuple(texts), part_bytes=3_000, line="grown")
+    before, after = (
+        {split: ids(made(tmp_path / source.line, corpus(source, how=HALF)), split) for split in ("train", "heldout")}
+        for source in (small, large)
+    )
+    assert not after["train"] & after["heldout"]
+    assert before["train"] < after["train"] and before["heldout"] < after["heldout"]
+
+
 def test_another_salt_is_another_split():
     keys = [text_digest(str(i)) for i in range(200)]
     one = [is_heldout(key, HALF) for key in keys]
