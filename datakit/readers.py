@@ -100,7 +100,7 @@ def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
         except UnicodeDecodeError:
             yield Unreadable(place, "invalid_utf8")
             continue
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or a number of more digits than Python reads
             yield Unreadable(place, "unparsable")
             continue
         if not isinstance(record, dict):
@@ -118,7 +118,7 @@ def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
     """
     try:
         articles = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: not JSON ({error}); is it the file that the source means?") from error
     if not isinstance(articles, dict):
         raise ValueError(f"{name}: a JSON {type(articles).__name__}; wiki_json wants an object from title to article")
@@ -140,11 +140,14 @@ def _check_field(name: str, wanted: str, found: set[str]) -> None:
         raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
 
 
-def _bible_python(name: str, tree: ast.Module) -> Iterator[Record]:
+def _bible_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
     """The text is the second argument of `Bible(...)`; it is cut into documents of 20 paragraphs. Nothing is executed."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Bible" and len(node.args) > 1:
-            text = ast.literal_eval(node.args[1])
+            text = _literal(node.args[1])
+            if not isinstance(text, str):
+                yield Unreadable(f"{name}:{node.lineno}", "not_text")
+                continue
             paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
             for start in range(0, len(paragraphs), PARAGRAPHS_PER_DOCUMENT):
                 yield Record(f"{name}#{start}", "\n".join(paragraphs[start : start + PARAGRAPHS_PER_DOCUMENT]))
@@ -169,13 +172,24 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
         yield node
 
 
+def _literal(node: ast.expr) -> object:
+    """The value of an expression that is a literal, None of any other."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):  # TypeError: a key that cannot be one
+        return None
+
+
 def _topics_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
     """`pydoc_data/topics.py` is one dict from topic to text; read as a literal, not imported."""
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
-            topics = ast.literal_eval(node.value)
-            for topic in sorted(topics):
-                yield _record(topic, topics[topic])
+            topics = _literal(node.value)
+            if not isinstance(topics, dict):
+                yield Unreadable(f"{name}:{node.lineno}", "unparsable")
+                continue
+            for topic in sorted(topics, key=str):
+                yield _record(str(topic), topics[topic])
 
 
 def _metadata(name: str, text: str) -> Iterator[Record | Unreadable]:

@@ -24,6 +24,7 @@ READ_BYTES = 1 << 20
 COMPRESSIONS = MappingProxyType({b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"})
 """By the first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
 
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
 ARROW_FILE = b"ARROW1"
 
 
@@ -97,7 +98,7 @@ def value(row: Mapping[str, Any], field: str) -> Any:
         if isinstance(found, str):
             try:
                 found = json.loads(found)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 return None
         if not isinstance(found, Mapping):
             return None
@@ -155,17 +156,30 @@ def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator
             yield from _json_lines(name, path, span)
         else:
             batches = _parquet(format, name, path, span) if format.container == "parquet" else _arrow(path)
-            rows = (row for batch in batches for row in batch.to_pylist())
+            rows = (row for batch in batches for row in _batch_rows(batch))
             first = 1 if span is None else span.before + 1
-            yield from ((f"{name}:{number}", row) for number, row in enumerate(rows, start=first))
+            for number, row in enumerate(rows, start=first):
+                yield (place := f"{name}:{number}"), Unreadable(place, "invalid_utf8") if row is None else row
     except (pa.ArrowException, OSError, EOFError) as error:
         raise ValueError(f"{name}: not a whole {format.container} file ({error}); fetch or restore it") from error
+
+
+def _batch_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
+    """Rows of a batch; None for one that is not UTF-8, which neither Parquet nor Arrow makes sure of."""
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            yield None
+        else:
+            for number in range(batch.num_rows):
+                yield from _batch_rows(batch.slice(number, 1))
 
 
 def _parquet(format: Records, name: str, path: Path, span: Span | None) -> Iterator[pa.RecordBatch]:
     """Only the columns that the format names: a web corpus has twenty more. Others' row groups may be gigabytes, so a column is
     read through a buffer, and a batch holds fewer rows where rows are long."""
-    with pq.ParquetFile(path, buffer_size=READ_BYTES) as file:
+    with pq.ParquetFile(path, buffer_size=READ_BYTES, page_checksum_verification=True) as file:  # of pages that have checksums
         there = file.schema_arrow.names
         _check_field(format, name, there)
         named = (
@@ -189,12 +203,17 @@ def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
     with pa.memory_map(str(path)) as stream:
         if is_file:
             reader = pa.ipc.open_file(stream)
-            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         else:
-            yield from pa.ipc.open_stream(stream)
+            batches = pa.ipc.open_stream(stream)
+        for batch in batches:
+            batch.validate(full=True)  # offsets of a damaged file lead anywhere: Arrow would read there
+            yield batch
 
 
 def _json_lines(name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
+    if name.endswith(COMPRESSED_SUFFIXES) and not path.stat().st_size:
+        raise EOFError("it is empty")  # plain text under such a name may be: servers unpack what they send
     for number, line in _numbered_lines(path, span):
         if line.strip():
             yield (place := f"{name}:{number}"), _parse(place, line)
@@ -248,6 +267,6 @@ def _parse(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:
         row = json.loads(line)
     except UnicodeDecodeError:
         return Unreadable(place, "invalid_utf8")
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no JSON, or a number of more digits than Python reads
         return Unreadable(place, "unparsable")
     return row if isinstance(row, dict) else Unreadable(place, "not_text")

@@ -10,6 +10,7 @@ import yaml
 
 from lineage.config import from_jsonable
 from lineage.jobs import Launcher, run_subprocess
+from lineage.shards import DEFAULT_LIMITS, ShardLimits
 from lineage.store import Store
 from resources.cluster import connect
 from resources.kubernetes_launcher import KubernetesLauncher
@@ -29,7 +30,14 @@ class Lab:
     launcher: Launcher
 
     @staticmethod
-    def at(root: str, *, workers: int, launcher: Launcher = run_subprocess, scratch: str = "") -> "Lab":
+    def at(
+        root: str,
+        *,
+        workers: int,
+        launcher: Launcher = run_subprocess,
+        scratch: str = "",
+        limits: ShardLimits = DEFAULT_LIMITS,
+    ) -> "Lab":
         """A lab under a root folder or URL; relative folders are taken from the repository's root.
 
         `scratch` is a local folder for downloads and working copies: by default one on the file system of a local root, one
@@ -40,9 +48,8 @@ class Lab:
             base = str((REPOSITORY / root).resolve())
             scratch = scratch or f"{base}/work"
         folder = scratch or None  # one for both stores, so nothing is downloaded twice
-        return Lab(
-            Store(f"{base}/artifacts", workers, folder), Store(f"{base}/ttl-{FERRY_TTL_DAYS}d", workers, folder), launcher
-        )
+        kept, expiring = (Store(f"{base}/{name}", workers, folder, limits) for name in ("artifacts", f"ttl-{FERRY_TTL_DAYS}d"))
+        return Lab(kept, expiring, launcher)
 
 
 class LabResource(dg.ConfigurableResource[Lab]):
@@ -53,6 +60,9 @@ class LabResource(dg.ConfigurableResource[Lab]):
     scratch: str = ""
     """Local folder for downloads and working copies; see `Lab.at`."""
 
+    shard_memory_mib: int = 0
+    """Data that one shard worker may hold; 0: what the machine has."""
+
     cluster: str = ""
     """File of cluster settings (docs/deploy.md): jobs run there. Empty: they are child processes of the step."""
 
@@ -62,7 +72,8 @@ class LabResource(dg.ConfigurableResource[Lab]):
     def lab(self, is_cancelled: Callable[[], bool] = lambda: False) -> Lab:
         """The lab itself; `is_cancelled` tells a launcher that is interrupted whether a user did it."""
         launcher = launcher_of(self.cluster, is_cancelled) if self.cluster else run_subprocess
-        return Lab.at(self.root, workers=self.workers, launcher=launcher, scratch=self.scratch)
+        limits = ShardLimits(memory_bytes=self.shard_memory_mib << 20 or None)
+        return Lab.at(self.root, workers=self.workers, launcher=launcher, scratch=self.scratch, limits=limits)
 
 
 def launcher_of(settings_file: str, is_cancelled: Callable[[], bool]) -> KubernetesLauncher:
@@ -80,7 +91,7 @@ def _is_cancelled(context: dg.InitResourceContext) -> bool:
 
 
 def lab_from_environment() -> LabResource:
-    """The lab that `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH` and `MARIN_CLUSTER` name.
+    """The lab that `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH`, `MARIN_SHARD_MEMORY_MIB` and `MARIN_CLUSTER` name.
 
     Otherwise `.marin` in the repository, two workers, and jobs as child processes.
     """
@@ -88,5 +99,6 @@ def lab_from_environment() -> LabResource:
         root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT),
         workers=int(os.environ.get("MARIN_WORKERS", "2")),
         scratch=os.environ.get("MARIN_SCRATCH", ""),
+        shard_memory_mib=int(os.environ.get("MARIN_SHARD_MEMORY_MIB", "0")),
         cluster=os.environ.get("MARIN_CLUSTER", ""),
     )
