@@ -174,6 +174,13 @@ CUTOFF = DataStage(
     frozenset({"json"}),
     (ROWS, FILES),
 )
+REPEATED_PARAGRAPHS = DataStage(
+    data.paragraphs,
+    "datakit",
+    "Paragraphs that stand in an earlier document of the scope, as spans that the line's corpus cuts.",
+    frozenset({"parquet"}),
+    (ROWS, FILES),
+)
 CARD = DataStage(
     data.card,
     "sources",
@@ -224,6 +231,8 @@ def named_policy_families(line: Line) -> Iterator[Family]:
 
 def corpus_families(line: Line) -> Iterator[Family]:
     """What a second corpus over the sources of a canonical line adds: the corpus, and the cutoff that its filters read."""
+    if line.corpus_filters.cut_paragraphs:
+        yield _of_line(REPEATED_PARAGRAPHS, line)
     if line.best_scores is not None:
         yield _of_line(CUTOFF, line)
     yield _of_sources(_CORPUS, line, sources(line.sources))
@@ -231,7 +240,7 @@ def corpus_families(line: Line) -> Iterator[Family]:
 
 def whole_line_families(line: Line) -> Iterator[Family]:
     """The assets that a canonical line has one of."""
-    for stage in WHOLE_LINE:
+    for stage in (*WHOLE_LINE, *([REPEATED_PARAGRAPHS] if line.corpus_filters.cut_paragraphs else [])):
         yield _of_line(stage, line)
 
 

@@ -18,6 +18,7 @@ from datakit.corpus import CORPUS
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, preset
 from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.quality import QUALITY, quality_config
 from datakit.quality_rules import QUALITY_RULES, quality_rules_config
 from datakit.raw import RAW
@@ -169,6 +170,13 @@ def duplicates(line: Line) -> Node:
 
 
 @cache
+def paragraphs(line: Line) -> Node:
+    """Paragraphs of every source of the scope that stand in an earlier document: for corpora that cut them."""
+    inputs = {"normalized": tuple(normalized(line, source) for source in line.sources), "duplicates": duplicates(line)}
+    return Node(*line.place("paragraphs", line.scope), PARAGRAPHS, ParagraphsConfig(), inputs)
+
+
+@cache
 def corpus(line: Line, source: str) -> Node:
     """Documents that survive the filters, split into train and held-out."""
     inputs = {
@@ -178,7 +186,7 @@ def corpus(line: Line, source: str) -> Node:
         "duplicates": duplicates(line),
     }
     optional = {"rules": lambda: quality_rules(line, source), "scores": lambda: scores(line, source)}
-    optional |= {"cutoff": lambda: score_cutoff(line)}
+    optional |= {"cutoff": lambda: score_cutoff(line), "paragraphs": lambda: paragraphs(line)}
     inputs |= {name: make() for name, make in optional.items() if name in line.corpus_filters.reads}
     return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, line.corpus_filters, inputs)
 

@@ -1,0 +1,21 @@
+from dataclasses import replace
+
+from datakit.corpus import CorpusConfig
+from marin_assets.data import whole_line_families
+from recipes import data
+from recipes.lab import default_line
+
+LINE = default_line()
+CUTTING = replace(LINE, corpus="cut", corpus_filters=CorpusConfig(cut_paragraphs=True))
+
+
+def test_a_line_that_cuts_paragraphs_has_the_asset_and_its_corpora_read_it():
+    corpus = data.corpus(CUTTING, LINE.sources[0])
+    assert corpus.inputs["paragraphs"] == data.paragraphs(CUTTING)
+    keys = [family.example.key for family in whole_line_families(CUTTING)]
+    assert ("paragraphs", LINE.scope) in keys
+
+
+def test_the_default_line_does_not():
+    assert "paragraphs" not in data.corpus(LINE, LINE.sources[0]).inputs
+    assert ("paragraphs", LINE.scope) not in [family.example.key for family in whole_line_families(LINE)]
