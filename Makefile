@@ -5,10 +5,10 @@ export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
 PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions scenarios
 
-.PHONY: help setup ferry bison ui test check format lock clean
+.PHONY: help setup ferry bison ui test image-test check format lock clean
 
 help: ## List the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 setup: ## Build .venv from the lock file (only a Python 3.12 is needed)
 	@sh tools/bootstrap.sh
@@ -25,6 +25,9 @@ ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 
 test: setup ## Run the tests (what .ci/run calls)
 	@$(PY) -m pytest -n 2 --dist loadfile
+
+image-test: setup ## The image's environment with the production instance in it, and the store against another GCS server (downloads)
+	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py
 
 check: setup ## Format, lint, types, lock file, import directions, definitions, tests
 	@.venv/bin/ruff format --check .

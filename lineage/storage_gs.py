@@ -115,13 +115,17 @@ class BucketFiles:
         _at_once(partial(self._download, name, path) for name, path in names.items())
 
     def listing(self, prefix: str, name: str | None) -> dict[str, Listed]:
-        """One request for each thousand files that match: the server filters by name."""
+        """One request for each thousand files that match: the server filters by name (and we again, some servers do not)."""
         glob = None if name is None else f"**/{name}"
         found = self.bucket.client.list_blobs(
             self.bucket, prefix=self._below(prefix), match_glob=glob, fields=_LISTED, **self._sending
         )
         skip = len(self.prefix)
-        return {blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}") for blob in found}
+        return {
+            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}")
+            for blob in found
+            if name is None or blob.name.rsplit("/", 1)[-1] == name
+        }
 
     def location(self) -> str | None:
         """By one request (storage.buckets.get); None without that right."""

