@@ -1,9 +1,9 @@
 """Encoders: Hugging Face's tokenizers as the reference, gigatoken where it is shown to give the same ids.
 
-gigatoken is 30 to 50 times as fast (benchmarks/tokenize.py) and refuses split patterns that it does not know, but exactness is
-a property of a tokenizer and a text, not of a release. So a cache compares the two on documents of its own corpus and on
-adversarial texts before it starts; a refusal or one differing text means the reference, with the reason on the log and in
-the manifest. The choice cannot change a byte of the output, so it is no part of an identity.
+gigatoken is 30 to 50 times as fast (benchmarks/tokenization.py) and refuses split patterns that it does not know, but
+exactness is a property of a tokenizer and a text, not of a release. So a cache compares the two on documents of its own
+corpus and on adversarial texts before it starts; a refusal or one differing text means the reference, with the reason on the
+log and in the manifest. The choice cannot change a byte of the output, so it is no part of an identity.
 
 Neither engine reads special tokens out of text. The reference has a switch for it; gigatoken has none, so it is given the
 tokenizer without its special tokens, which leaves their characters to the ordinary merges - what the switch does.
