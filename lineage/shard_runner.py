@@ -180,7 +180,7 @@ def main(arguments: Sequence[str], report: Callable[[str], None] = print) -> int
     """Exit status: 0 this runner's shards are done, 75 it waits for others', 1 shards failed."""
     parser = argparse.ArgumentParser(prog="python -m lineage.shard_runner", description="Run some shards of one artifact.")
     parser.add_argument("module", help="module that defines the stage, e.g. datakit.normalize")
-    parser.add_argument("job", type=Path, help="job file that `./marin shards ASSET` or a failed stage has written")
+    parser.add_argument("job", type=Path, help="job file: a failed stage names its own, `lineage.stage_run` writes one")
     parser.add_argument("--index", type=int, default=int(os.environ.get("JOB_COMPLETION_INDEX", "0")))
     parser.add_argument("--count", type=int, default=1, help="how many runners there are")
     parser.add_argument("--only", help="one shard by its name, in this process, with its traceback")
