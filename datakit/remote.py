@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import fsspec
@@ -87,12 +88,22 @@ def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> tuple[Fold
     return found
 
 
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it. Raises ValueError with the command where its package is missing."""
+    try:
+        return fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}.get(url.partition("://")[0])
+        mend = f": .venv/bin/python -m pip install {package}" if package else ""
+        raise ValueError(f"{url} wants a package that is not installed ({error}){mend}") from error
+
+
 def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[FolderFile, ...]:
     """The files that the globs name, in name order.
 
     A bucket tells a file's MD5 or entity tag with its listing; where none is told (a local folder) the file is read.
     """
-    system, root = fsspec.core.url_to_fs(loader.url)
+    system, root = file_system(loader.url)
     entries = {path.removeprefix(root).lstrip("/"): entry for path, entry in system.find(root, detail=True).items()}
     chosen = choose(entries, loader.globs, loader.exclude, trainable=trainable, what=f"{what}, folder {loader.url}")
     return tuple(FolderFile(name, int(entries[name]["size"]), _content(system, entries[name])) for name in chosen)
@@ -143,7 +154,7 @@ def _fetch_http(folder: Path, file: HttpFile, partial: Path, files: str) -> Mapp
 
 
 def _fetch_folder(folder: Path, url: str, name: str, size: int, files: str) -> Mapping[str, int]:
-    system, root = fsspec.core.url_to_fs(url)
+    system, root = file_system(url)
     target = folder / files / name
     target.parent.mkdir(parents=True, exist_ok=True)
     system.get_file(f"{root.rstrip('/')}/{name}", str(target))

@@ -66,6 +66,29 @@ class PypiFiles:
 
 
 @dataclass(frozen=True)
+class DebianFiles:
+    """Members of a pinned Debian archive, unpacked here; nothing of it is installed. `datakit.debian` says from where."""
+
+    package: str
+    version: str
+    pool: str
+    """Path of the archive below a mirror's root: `pool/main/p/perl/perl-doc_5.36.0-7_all.deb`."""
+
+    sha256: str
+    members: tuple[str, ...]
+    """Globs over paths without a leading slash; `*` crosses folders."""
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.sha256, f"Debian archive {self.package} {self.version}")
+        name = self.pool.rpartition("/")[2]
+        upstream = self.version.partition(":")[2] or self.version  # a file's name has no epoch
+        if self.pool.startswith("/") or ".." in self.pool or not name.startswith(f"{self.package}_{upstream}_"):
+            raise ValueError(
+                f"Debian archive {self.package} {self.version}: pool is {self.pool!r}; it is a path to this very .deb"
+            )
+
+
+@dataclass(frozen=True)
 class InstalledPython:
     """Text that the running Python ships. Builds differ, so identity holds the version and a digest of what will be read."""
 
@@ -150,7 +173,7 @@ class FolderFiles:
     exclude: tuple[str, ...] = ()
 
 
-type Loader = PypiFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
+type Loader = PypiFiles | DebianFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
 
 
 @dataclass(frozen=True)

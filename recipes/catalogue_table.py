@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from datakit.sources import (
     Commit,
+    DebianFiles,
     FolderFiles,
     Format,
     HttpFiles,
@@ -57,6 +58,8 @@ def _origin(loader: Loader) -> tuple[str, str]:
     match loader:
         case PypiFiles(pin, _):
             return f"pypi: {pin.package} {pin.version}", f"sha256 {pin.sha256[:12]}"
+        case DebianFiles(package, version, _, sha256, _):
+            return f"Debian: {package} {version}", f"sha256 {sha256[:12]}"
         case InstalledPython(content, _, _):
             return f"the running Python: {content}", "listing of this machine"
         case RepositoryFiles(globs, _):

@@ -1,0 +1,117 @@
+"""Debian archives: a real .deb from a mirror on loopback, by its hash, its files and nothing else."""
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from http_site import Site, serving
+
+from datakit.debian import MIRROR_VARIABLE, mirrors
+from datakit.raw import RAW
+from datakit.remote import file_system
+from datakit.sources import DebianFiles, Source
+from lineage.config import from_jsonable, to_jsonable
+from lineage.plan import Node, build
+from lineage.store import Artifact, Store
+
+FILES = {"./usr/share/doc/a/one.txt": b"first\n", "./usr/share/doc/a/two.txt": b"second\n", "./usr/bin/tool": b"\x7fELF"}
+GLOBS = ("usr/share/doc/*.txt",)
+POOL = "pool/main/a/a-doc/a-doc_1.0-2_all.deb"
+
+
+def deb(files: dict[str, bytes], compression: str) -> bytes:
+    """An archive as dpkg-deb writes it: ar of debian-binary, control.tar, data.tar."""
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w:xz" if compression == "xz" else "w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+        link = tarfile.TarInfo("./usr/share/doc/a/link.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    data = tar.getvalue() if compression == "xz" else pa.compress(tar.getvalue(), codec="zstd", asbytes=True)
+    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", f"data.tar.{'xz' if compression == 'xz' else 'zst'}": data}
+    packed = b"!<arch>\n"
+    for name, content in members.items():
+        packed += (
+            f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(content):<10}`\n".encode() + content + b"\n" * (len(content) % 2)
+        )
+    return packed
+
+
+def pinned(content: bytes, members: tuple[str, ...] = GLOBS) -> DebianFiles:
+    return DebianFiles("a-doc", "1:1.0-2", POOL, hashlib.sha256(content).hexdigest(), members)
+
+
+def fetched(root: Path, loader: DebianFiles) -> Artifact:
+    source = Source("a_doc", loader, "text", "docs", "GPL-2.0-only", "share alike", 1.0)
+    return build(Store(str(root)), Node(("raw",), "a_doc", RAW, source)).artifact
+
+
+@pytest.mark.parametrize("compression", ["xz", "zst"])
+def test_files_come_from_the_first_mirror_that_has_them(
+    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = deb(FILES, compression)
+    site = Site({f"/debian/{POOL}": content}, cut_first_at=60, redirects={}, failures=[])
+    with serving(site) as base:
+        monkeypatch.setenv(MIRROR_VARIABLE, f"{base}/elsewhere {base}/debian/")
+        artifact = fetched(tmp_path, pinned(content))
+    found = {p.relative_to(artifact.folder()).as_posix(): p.read_bytes() for p in artifact.files()}
+    assert found == {f"files/{name[2:]}": text for name, text in FILES.items() if "doc" in name}
+
+
+def test_what_is_not_the_pinned_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = deb(FILES, "xz")
+    with serving(Site({f"/{POOL}": content[:-9] + b"x" * 9})) as base:
+        monkeypatch.setenv(MIRROR_VARIABLE, base)
+        with pytest.raises(ValueError, match=r"none of 1 Debian mirrors has it as pinned: .*sha256"):
+            fetched(tmp_path, pinned(content))
+    monkeypatch.setenv(MIRROR_VARIABLE, "")
+    with pytest.raises(ValueError, match=r"pool is 'pool/b_1_all.deb'"):
+        DebianFiles("a-doc", "1.0-2", "pool/b_1_all.deb", "0" * 64, GLOBS)
+
+
+@pytest.mark.parametrize(
+    ("content", "globs", "said"),
+    [
+        (deb(FILES, "xz")[:-40], GLOBS, "not a whole Debian archive"),
+        (b"PK\x03\x04 no deb", GLOBS, "it is no ar archive"),
+        (deb(FILES, "xz"), ("usr/share/man/*",), r"no file matches the glob 'usr/share/man/\*'"),
+        (deb({"./usr/share/doc/../../../x.txt": b"!"}, "xz"), GLOBS, "would leave the artifact's folder"),
+    ],
+)
+def test_damaged_and_hostile_archives_are_named(
+    content: bytes, globs: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(Site({f"/{POOL}": content})) as base:
+        monkeypatch.setenv(MIRROR_VARIABLE, base)
+        with pytest.raises(ValueError, match=said):
+            fetched(tmp_path, pinned(content, globs))
+
+
+def test_mirrors_are_those_of_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MIRROR_VARIABLE, raising=False)
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list").write_text(
+        "# deb http://old.invalid x\ndeb [signed-by=/k] http://one.invalid/debian/ stable main\n"
+    )
+    (tmp_path / "sources.list.d" / "d.sources").write_text(
+        "Types: deb\nURIs: https://two.invalid/debian http://one.invalid/debian\n"
+    )
+    assert mirrors(tmp_path) == ["http://one.invalid/debian", "https://two.invalid/debian"]
+    assert mirrors(tmp_path / "none") == []
+
+
+def test_a_debian_source_survives_json() -> None:
+    source = Source("a_doc", pinned(b""), "text", "docs", "MIT", "", 1.0)
+    assert from_jsonable(Source, to_jsonable(source)) == source
+
+
+def test_an_address_whose_package_is_missing_says_how_to_get_it() -> None:
+    with pytest.raises(ValueError, match=r"s3://bucket/x wants a package .*pip install s3fs"):
+        file_system("s3://bucket/x")
