@@ -55,7 +55,7 @@ def silent() -> tuple[Edit, ...]:
     counted = '    documents = _total(parts, "documents")\n'
     comment = swap("datakit/normalize.py", counted, "    # repeated ones are gone\n" + counted)
     docstring = reword("lineage/token_cache.py")
-    imports = "from lineage.stage import Stage\n", "from lineage.store import SCRATCH_FOLDER, Artifact, Writer\n"
+    imports = "from lineage.stage import Stage\n", "from lineage.store import Artifact, Writer\n"
     return (
         Edit("comment in normalize.py", "formatting", (comment,), "comments are no code"),
         Edit(

@@ -20,7 +20,8 @@ from scipy.sparse.csgraph import connected_components
 
 from datakit.documents import DOCUMENTS, document_paths
 from datakit.minhash import FOLDER as MINHASH_FOLDER
-from lineage.store import SCRATCH_FOLDER, Artifact
+from lineage.store import Artifact
+from lineage.working_folder import SCRATCH_FOLDER
 
 RANGE_BYTES = 64 << 20
 ID_BYTES, PAIR_BYTES = 24, 16

@@ -32,7 +32,8 @@ from datakit.contamination_policy import STANDING_TIERS, TIERS
 from datakit.documents import document_paths
 from datakit.ngram_index import UInt64s
 from lineage.stage import Stage
-from lineage.store import SCRATCH_FOLDER, Artifact, Writer
+from lineage.store import Artifact, Writer
+from lineage.working_folder import SCRATCH_FOLDER
 
 SLICE_BYTES = 16 << 20
 """Text of one shard, whole row groups; how the work is cut, which no output depends on."""

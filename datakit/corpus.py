@@ -36,7 +36,8 @@ from datakit.paragraphs import FOLDER as SPANS_FOLDER
 from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA
 from datakit.score_cutoff import Cutoff, read_cutoff
 from lineage.stage import Stage
-from lineage.store import SCRATCH_FOLDER, Artifact, Writer
+from lineage.store import Artifact, Writer
+from lineage.working_folder import SCRATCH_FOLDER
 
 TRAIN = "train"
 HELDOUT = "heldout"

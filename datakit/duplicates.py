@@ -33,7 +33,8 @@ from datakit.documents import document_paths, iterate_part
 from datakit.duplicates_table import cluster_rows, counts_by_source, write_clusters
 from datakit.near_duplicates import MATCHES, TASK_DOCUMENTS, spill_shingles, walk_task
 from lineage.stage import Stage
-from lineage.store import SCRATCH_FOLDER, Artifact, Writer
+from lineage.store import Artifact, Writer
+from lineage.working_folder import SCRATCH_FOLDER
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from datakit.band_join import Part, Spilled, load, save
 from datakit.shingles import batches, jaccard, shingle_sets
-from lineage.store import SCRATCH_FOLDER
+from lineage.working_folder import SCRATCH_FOLDER
 
 TASK_DOCUMENTS = 1 << 16
 MATCHES = np.dtype([("number", np.int64), ("kept", np.int64), ("jaccard", np.float64)])

@@ -25,7 +25,8 @@ from datakit.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
 from datakit.sources import Domain, Format, Records
 from lineage.digests import text_digest
 from lineage.stage import Stage
-from lineage.store import SCRATCH_FOLDER, Artifact, Writer
+from lineage.store import Artifact, Writer
+from lineage.working_folder import SCRATCH_FOLDER
 
 type Piece = tuple[str, Path, Span | None]
 """Name and path of a raw file, and which piece of it where it is cut."""

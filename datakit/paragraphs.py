@@ -26,7 +26,8 @@ from datakit.band_join import hash_range, load, range_count, save
 from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.duplicates import DUPLICATES_FILE, SMALL_SCOPE_ROWS, document_source
 from lineage.stage import Stage
-from lineage.store import SCRATCH_FOLDER, Artifact, Writer
+from lineage.store import Artifact, Writer
+from lineage.working_folder import SCRATCH_FOLDER
 
 FOLDER = "spans"
 SCHEMA = pa.schema([("id", pa.string()), ("starts", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])

@@ -9,49 +9,36 @@
 A killed writer leaves only a working folder under `<root>/.work/`, which the next attempt takes over.
 """
 
-import datetime
-import fcntl
-import json
 import logging
-import os
-import shutil
 import tempfile
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from lineage.commit import commit
 from lineage.digests import file_digest, identity_digest
 from lineage.failures import IncompleteError, kind_of
-from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, ShardRecord, content_version, from_json, to_json
+from lineage.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.measure import Meter, measuring
 from lineage.packages import RECORDED, installed_versions
 from lineage.shards import (
     DEFAULT_LIMITS,
-    PARTIAL_SUFFIX,
-    SHARD_FOLDER,
     ShardFolder,
     ShardFunction,
     ShardLimits,
     disk_full,
     run_shards,
-    sync_file,
 )
 from lineage.shared_shards import SharedShards
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.storage import Storage
+from lineage.working_folder import working_folder
 
 log = logging.getLogger(__name__)
 
 WORK_FOLDER = ".work"
-SCRATCH_FOLDER = ".scratch"
-"""Below a writer's folder: intermediate files that shards may leave for a later step; gone at the commit."""
-WORKING_FOLDERS = (SHARD_FOLDER, SCRATCH_FOLDER)
-PUBLISHED_NOTE = "published"
 
 
 @dataclass(frozen=True)
@@ -284,14 +271,14 @@ class Store:
         """
         versions = installed_versions({*RECORDED, *packages})
         code = code_id(code_fingerprint, {name: versions[name] for name in packages if name in versions})
-        with _working_folder(self, spec, code) as folder, measuring() as own_meter:
+        with working_folder(self, spec, code) as folder, measuring() as own_meter:
             out = Writer(self, spec, folder, shared=SharedShards(self.storage, spec.version, code))
             try:
                 yield out
                 if taken := [*waivers, *(out.waivers if out.omitted else ())]:
                     out.extra["waivers"] = taken
                 use = (meter or own_meter).use()
-                out.committed = _commit(out, use, code_fingerprint, run_id, versions, replacing)
+                out.committed = Artifact(self, commit(out, use, code_fingerprint, run_id, versions, replacing))
                 if out.adopted and out.shared is not None:
                     out.shared.delete()
             except Exception as error:
@@ -366,171 +353,3 @@ def open_folder(folder: Path) -> Artifact:
     if artifact is None or path != root / spec.address:
         raise ValueError(f"{folder} was moved: its manifest says {spec.address} below the store's root")
     return artifact
-
-
-@contextmanager
-def _working_folder(store: Store, spec: ArtifactSpec, code: str) -> Iterator[Path]:
-    """The folder an attempt works in: the one a killed attempt of the same code left, unless a living writer holds it."""
-    work = store.scratch / "writing"
-    work.mkdir(parents=True, exist_ok=True)
-    with try_lock(work / f"{spec.version}.lock") as held:
-        if not held:
-            folder = work / f"{spec.version}.{uuid.uuid4().hex[:8]}"
-            log.warning("another writer holds %s; working in %s, the first to finish wins", spec.version, folder.name)
-            folder.mkdir()
-            try:
-                yield folder
-            finally:
-                for left in (folder, _spent(folder)):
-                    shutil.rmtree(left, ignore_errors=True)
-            return
-        folder = work / spec.version
-        _bring_back(store, spec, folder)
-        _take_over(folder, code)
-        yield folder  # an exception leaves the folder to the next attempt
-        if folder.exists():  # not published: the other writer won
-            shutil.rmtree(folder)
-        (work / f"{spec.version}.lock").unlink(missing_ok=True)
-
-
-@contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Hold an exclusive lock on a file for the block, or yield False. A lock on a file that was unlinked is no lock."""
-    while True:
-        with path.open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            if path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
-                yield True
-                return
-
-
-def _take_over(folder: Path, code: str) -> None:
-    """Keep the finished shards of an earlier attempt, but only those that the same code made with the same packages."""
-    note = folder / SHARD_FOLDER / "code"
-    if folder.exists() and (not note.exists() or note.read_text() != code):
-        shutil.rmtree(folder)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(code)
-    for partial in note.parent.glob(f"*{PARTIAL_SUFFIX}"):
-        shutil.rmtree(partial)
-    _drop_unsharded_leftovers(folder)
-
-
-def _drop_unsharded_leftovers(folder: Path) -> None:
-    """Keep what finished shards wrote; a file that no shard record names was half-way and goes, and folders left empty."""
-    kept: set[Path] = set()
-    for record in sorted((folder / SHARD_FOLDER).glob("*.json")):
-        kept |= {folder / path for path in json.loads(record.read_text())["files"]}
-    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
-        if SHARD_FOLDER in path.parts or path in kept:
-            continue
-        if path.is_file():
-            path.unlink()
-        elif not any(path.iterdir()):
-            path.rmdir()
-
-
-def _commit(
-    out: Writer,
-    use: ResourceUse,
-    code_fingerprint: str,
-    run_id: str,
-    packages: Mapping[str, str],
-    replacing: Artifact | None,
-) -> Artifact:
-    store, spec, folder = out.store, out.spec, out.folder
-    finished = ShardFolder(folder).records(out.shard_names)
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = tuple(_entry(folder, path) for path in found if path.relative_to(folder).parts[0] not in WORKING_FOLDERS)
-    names = {entry.path for entry in files}
-    manifest = Manifest(
-        spec=spec,
-        data_version=content_version(files, out.facts),
-        data_folder=f"data-{uuid.uuid4().hex[:8]}",
-        files=files,
-        statistics=out.statistics,
-        extra={**out.extra, **out.facts},
-        resources=use,
-        code_fingerprint=code_fingerprint,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        run_id=run_id,
-        packages=packages,
-        shards={name: ShardRecord(tuple(f), s) for name, (f, s) in finished.items() if f and names.issuperset(f)},
-        facts=tuple(sorted(out.facts)),
-        omitted=dict(sorted(out.omitted.items())),
-    )
-    data_address = f"{spec.address}/{manifest.data_folder}"
-    spent = _set_aside(folder, data_address)
-    store.storage.publish(folder, data_address)
-    won = _create(store, manifest, replacing)
-    shutil.rmtree(spent)
-    if won:
-        _delete_orphans(store, manifest)
-        return Artifact(store, manifest)
-    store.storage.delete(data_address)
-    winner = store.find(spec)
-    if winner is None:
-        raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
-    log.warning("%s: another writer committed first; its artifact is used", spec.name)
-    return winner
-
-
-def _create(store: Store, manifest: Manifest, replacing: Artifact | None) -> bool:
-    """Write the manifest, unless there is one; only one that lacks shards gives way, to the attempt that knows it."""
-    where = f"{manifest.spec.address}/{MANIFEST_NAME}"
-    there = store.find(manifest.spec) if replacing is not None else None
-    if there is None or replacing is None or there.manifest.data_folder != replacing.manifest.data_folder:
-        return store.storage.create(where, to_json(manifest))
-    if not there.manifest.omitted:
-        raise ValueError(f"{there.name} is complete: it is immutable, delete it before it is made again")
-    store.storage.replace(where, to_json(manifest).encode())
-    return True
-
-
-def _spent(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.spent")
-
-
-def _set_aside(folder: Path, data_address: str) -> Path:
-    """Move shard records and scratch files out of what is published, to where `_bring_back` finds them after a kill."""
-    spent = _spent(folder)
-    spent.mkdir()
-    (spent / PUBLISHED_NOTE).write_text(data_address)
-    for working in WORKING_FOLDERS:
-        if (folder / working).exists():
-            (folder / working).rename(spent / working)
-    return spent
-
-
-def _bring_back(store: Store, spec: ArtifactSpec, folder: Path) -> None:
-    """Undo the commit of a dead attempt that was killed before its manifest, so that its shards need not be done again."""
-    spent, storage = _spent(folder), store.storage
-    if not spent.exists():
-        return
-    note = spent / PUBLISHED_NOTE
-    address = note.read_text() if note.exists() else ""
-    there = store.find(spec)
-    committed = there is not None and address.endswith(there.manifest.data_folder)
-    if address and not committed and not folder.exists() and storage.is_local and storage.local(address).is_dir():
-        storage.local(address).rename(folder)
-    for working in WORKING_FOLDERS:
-        if folder.exists() and (spent / working).exists():
-            (spent / working).rename(folder / working)
-    shutil.rmtree(spent)
-
-
-def _delete_orphans(store: Store, manifest: Manifest) -> None:
-    """Data that a writer killed between its data and its manifest left; a living loser deletes its own anyway."""
-    for name in store.storage.folders(manifest.spec.address):
-        if name.startswith("data-") and name != manifest.data_folder:
-            store.storage.delete(f"{manifest.spec.address}/{name}")
-
-
-def _entry(folder: Path, path: Path) -> FileEntry:
-    sync_file(path)
-    rows = pq.read_metadata(path).num_rows if path.suffix == ".parquet" else None
-    return FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, rows, file_digest(path))

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lineage.spec import ArtifactSpec
-from lineage.store import SCRATCH_FOLDER, Artifact, Store
+from lineage.store import Artifact, Store
+from lineage.working_folder import SCRATCH_FOLDER
 
 SPEC = ArtifactSpec(("tests", "anywhere"), None, "tests.anywhere", "1", {})
 NAMES = ("a", "b", "c", "d", "e", "f")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from lineage.plan import Node
 from lineage.stage import Stage
-from lineage.store import SCRATCH_FOLDER, Writer
+from lineage.store import Writer
+from lineage.working_folder import SCRATCH_FOLDER
 
 NAMES = tuple("abcdefg")
 

@@ -14,7 +14,8 @@ from lineage.digests import file_digest
 from lineage.manifest import MANIFEST_NAME
 from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
 from lineage.spec import ArtifactSpec
-from lineage.store import SCRATCH_FOLDER, Artifact, Store
+from lineage.store import Artifact, Store
+from lineage.working_folder import SCRATCH_FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ArtifactSpec(("tests", "shards"), None, "tests.shards", "1", {})
