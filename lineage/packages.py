@@ -9,7 +9,7 @@ PYTHON = "python"
 RECORDED = ("polars", "pyarrow", "numpy", "tokenizers", "jax", "equinox", "optax", "marin-haliax", "dagster")
 """Recorded of every artifact, whatever its stage imports."""
 
-_DISTRIBUTIONS = {"haliax": "marin-haliax"}
+_DISTRIBUTIONS = {"haliax": "marin-haliax", "google": "google-cloud-storage", "yaml": "pyyaml"}
 """Import name -> distribution, where they differ. importlib.metadata.packages_distributions() would know, and takes 1.1 s; a
 test holds that every import of every stage is found."""
 
