@@ -151,7 +151,8 @@ def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, int
 
 def verdicts(documents: pl.DataFrame, config: QualityConfig) -> pl.DataFrame:
     """Signals, `keep` and `reason` of documents with `id` and `text`; the reason names the first rule that fails."""
-    signals = documents.select("id", *(expr.cast(pl.Float64).alias(name) for name, expr in SIGNALS.items()))
+    # Lazily, because polars shares what expressions have in common (words, lines) only then: 88 ms a MB instead of 130.
+    signals = documents.lazy().select("id", *(expr.cast(pl.Float64).alias(name) for name, expr in SIGNALS.items())).collect()
     reason = pl.lit("")
     for rule in reversed(config.rules):
         value = pl.col(rule.signal)
