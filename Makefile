@@ -5,7 +5,7 @@ export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
 PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions scenarios
 
-.PHONY: help setup ferry bison ui test image-test check format lock clean
+.PHONY: help setup ferry bison ui test cluster-test image-test check format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -25,6 +25,10 @@ ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 
 test: setup ## Run the tests (what .ci/run calls)
 	@$(PY) -m pytest -n 2 --dist loadfile
+
+cluster-test: setup ## Jobs, gangs and a line on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
+	@bash tests/lab/build_kube.sh
+	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_line_in_pods.py
 
 image-test: setup ## The image's environment with the production instance in it, and the store against another GCS server (downloads)
 	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py
