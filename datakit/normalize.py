@@ -9,19 +9,20 @@ record of every id is kept, so the result depends on neither workers nor shards,
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datakit.datatrove_steps import after, prepared
 from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, part_name, text_bytes, write_parquet, writing_part
 from datakit.drop_samples import SAMPLE_CHARS, DropSamples, joined
 from datakit.raw import FILES
 from datakit.readers import read_file
-from datakit.record import Record, Unreadable
+from datakit.record import Record, Unreadable, text_fault
 from datakit.record_files import Span, spans
 from datakit.schemas import DOCUMENT_SCHEMA
 from datakit.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
-from datakit.sources import Domain, Format, Records
+from datakit.sources import DatatroveStep, Domain, Format, Records
 from datakit.whitespace import WhitespaceCap
 from lineage.digests import text_digest
 from lineage.stage import Stage
@@ -47,6 +48,9 @@ class NormalizeConfig:
     target_part_bytes: int = TARGET_PART_BYTES
     """Text of one part before repeated documents go."""
 
+    steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
+    """What filters and changes records between their reader and their ids, in this order."""
+
     def __post_init__(self) -> None:
         if self.format == "none":
             raise ValueError(f"source {self.source} has format 'none': its files are no documents and cannot be normalized")
@@ -57,7 +61,11 @@ class NormalizeConfig:
 
 
 def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CUT) -> None:
-    """Write `documents/part-*.parquet` and `dropped.parquet`. Raises ValueError when no document survives."""
+    """Write `documents/part-*.parquet` and `dropped.parquet`.
+
+    Raises: ValueError when no document survives; before any file is read, what `datakit.datatrove_steps.prepared` raises.
+    """
+    prepared(config.steps)
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
@@ -93,18 +101,17 @@ NORMALIZE = Stage("datakit.normalize", "3", normalize)
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
     """Parse some raw files into sorted runs and drops. `order` numbers records over the whole source."""
     dropped, capped, order = DropSamples(), 0, index << 40
-    first = order
+    first, steps = order, prepared(config.steps)
     runs = RunWriter(folder / RUNS, f"parsed-{index:05d}", cut, dropped.add_repeated)
     whitespace = WhitespaceCap(config.max_whitespace_run_chars)
-    for record in (record for piece in pieces for record in read_file(config.format, *piece)):
+    for record in after(steps, (record for piece in pieces for record in read_file(config.format, *piece))):
         text, num_capped, reason = clean(record, whitespace)
         capped += num_capped
         source_id = _encodable(record.source_id)
         if text is None:
-            sample = (record.text or "") if isinstance(record, Record) else ""
-            dropped.add(source_id, reason, _encodable(sample[:SAMPLE_CHARS]), order)
+            dropped.add(source_id, reason, _encodable((record.text or "")[:SAMPLE_CHARS]), order)
         else:
-            assert isinstance(record, Record)  # what cannot be read has no text
+            assert isinstance(record, Record)  # `clean` gives no text of what is Unreadable
             kept = {name: _encodable(value) for name, value in record.fields.items()}
             metadata = json.dumps({"source_id": source_id, **kept}, ensure_ascii=False)
             runs.add((text_digest(text), text, config.source, metadata, order))
@@ -159,23 +166,11 @@ def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[str |
     """(text, capped runs, "") of a record worth keeping, or (None, 0, reason)."""
     if isinstance(record, Unreadable):
         return None, 0, record.reason
-    if record.text is None or not record.text:
-        return None, 0, "empty"
-    if record.text.isspace():
-        return None, 0, "whitespace_only"
-    if not _is_encodable(record.text):
-        return None, 0, "lone_surrogate"
+    fault = text_fault(record.text)
+    if record.text is None or fault:
+        return None, 0, fault
     text, runs = whitespace.apply(record.text)
     return text, runs, ""
-
-
-def _is_encodable(text: str) -> bool:
-    """Whether UTF-8 can hold a text; lone surrogates are all that it cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _encodable(name: str) -> str:

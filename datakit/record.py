@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -20,4 +19,21 @@ class Unreadable:
     """A place where a text should be and cannot be had, or is not wanted: a drop with its reason, never an exception."""
 
     source_id: str
-    reason: Literal["invalid_utf8", "unparsable", "not_text", "not_selected", "not_html", "http_error", "not_messages"]
+    reason: str
+    """A name that is counted: `invalid_utf8`, `not_selected`, `gopher_quality:gopher_short_doc`."""
+
+    text: str | None = None
+    """What was there, where a step judged it: the first of every reason are shown."""
+
+
+def text_fault(text: str | None) -> str:
+    """Why a text cannot be a document whoever wrote it: `empty`, `whitespace_only`, `lone_surrogate`; else ""."""
+    if not text:
+        return "empty"
+    if text.isspace():
+        return "whitespace_only"
+    try:
+        text.encode()  # lone surrogates are all that UTF-8 cannot hold
+    except UnicodeEncodeError:
+        return "lone_surrogate"
+    return ""

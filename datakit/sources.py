@@ -7,6 +7,8 @@ another pin, glob or Python build is another raw artifact.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from datakit.datatrove_blocks import DatatroveStep
+
 type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model"]
 DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model")
 
@@ -245,11 +247,16 @@ class Source:
     card: str = field(default="", metadata={"identity": False})
     """Where the origin describes the dataset; ours is `docs/data/<name>.md` or the table in `docs/data/catalogue.md`."""
 
+    steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
+    """Blocks of datatrove that filter or change its records before they get ids, in this order."""
+
     def __post_init__(self) -> None:
         if self.domain not in DOMAINS:
             raise ValueError(f"source {self.name}: domain is {self.domain!r}; allowed: {', '.join(DOMAINS)}")
         if self.trainable and self.format == "none":
             raise ValueError(f"source {self.name}: format 'none' holds no documents, so trainable must be False")
+        if self.steps and self.format == "none":
+            raise ValueError(f"source {self.name}: format 'none' holds no documents, and steps has {len(self.steps)} of them")
 
 
 def _check_sha256(sha256: str, what: str) -> None:

@@ -38,8 +38,9 @@ from recipes.suites import suite_config, suite_raw_source
 
 @cache
 def raw(line: Line, source: str) -> Node:
-    """Files as fetched, hash-checked against their pin. A source's weight says how it is mixed, not what is fetched."""
-    declared = replace(source_config(source), mixture_weight=0.0)
+    """Files as fetched, hash-checked against their pin. Its weight says how a source is mixed and its steps what is kept of it,
+    not what is fetched."""
+    declared = replace(source_config(source), mixture_weight=0.0, steps=())
     return Node(*line.source_place("datakit", "raw", source=source), RAW, declared)
 
 
@@ -47,7 +48,7 @@ def raw(line: Line, source: str) -> Node:
 def normalized(line: Line, source: str) -> Node:
     """Documents with content ids, sorted and unique."""
     declared = source_config(source)
-    config = NormalizeConfig(source=source, format=declared.format, domain=declared.domain)
+    config = NormalizeConfig(source=source, format=declared.format, domain=declared.domain, steps=declared.steps)
     place = line.source_place("datakit", "normalized", source=source)
     return Node(*place, NORMALIZE, config, {"raw": raw(line, source)})
 

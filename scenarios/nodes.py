@@ -67,7 +67,7 @@ def raw(recipe: Recipe, source: str) -> Node:
 
 def normalized(recipe: Recipe, source: str) -> Node:
     declared = recipe.source(source)
-    config = NormalizeConfig(source=source, format=declared.format, domain=declared.domain)
+    config = NormalizeConfig(source=source, format=declared.format, domain=declared.domain, steps=declared.steps)
     return Node(("datakit", "normalized"), source, NORMALIZE, config, {"raw": raw(recipe, source)})
 
 

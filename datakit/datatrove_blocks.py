@@ -1,0 +1,98 @@
+"""Which blocks of datatrove can be steps of a source, declared without datatrove: what is refused says where to go instead."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+type Argument = str | bool | int | float | tuple[Argument, ...] | None
+
+_BLOCK = re.compile(r"datatrove\.pipeline\.(\w+)(?:\.\w+)*:(\w+)")
+_STEPS = ("filters", "formatters", "extractors")
+_ELSEWHERE = MappingProxyType(
+    {
+        "readers": "`Source.format` reads JSONL, Parquet, Arrow and WARC, counts what it cannot read and cuts large files",
+        "dedup": "it needs the whole corpus: `datakit/minhash` and `datakit/duplicates` remove duplicates",
+        "decont": "it needs an index of the evaluations: `datakit/contamination` compares with them",
+        "stats": "it adds up a whole corpus: `datakit/quality` and `datakit/card` measure one",
+        "tokens": "it writes files of its own: `datakit/tokens` writes token caches",
+        "writers": "it writes files of its own: the store commits artifacts",
+        "inference": "it needs a server and writes files of its own",
+        "media": "it fetches media; documents here are text",
+    }
+)
+_DOWNLOADS = "it downloads a list or model that carries no hash, so its verdicts could change under one identity"
+_NO_STEP = MappingProxyType(
+    {
+        "LambdaFilter": "a function has no stable form for an identity; write a filter (docs/recipes/add_a_filter.md)",
+        "SamplerFilter": "its draws depend on which documents came before, so on the shards; a mixture's weights sample",
+        "C4BadWordsFilter": _DOWNLOADS,
+        "LanguageFilter": _DOWNLOADS,
+        "FastTextClassifierFilter": _DOWNLOADS,
+        "UnigramLogProbFilter": _DOWNLOADS,
+        "URLFilter": _DOWNLOADS,  # the public suffix list of the day, through tldextract
+    }
+)
+_NO_ARGUMENT = MappingProxyType(
+    {
+        "exclusion_writer": "drops are counted, and shown in dropped.parquet",
+        "batch_size": "a step sees one document at a time",
+        "timeout": "a clock would decide which documents there are; extraction runs without one",
+    }
+)
+
+
+@dataclass(frozen=True)
+class DatatroveStep:
+    """A filter, formatter or extractor of datatrove with its arguments; all of it is identity."""
+
+    block: str
+    """Where the class is: `datatrove.pipeline.filters:GopherQualityFilter`."""
+
+    version: str
+    """Of datatrove. The installed one must be this one."""
+
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    """Keyword arguments of the class; what is left out has datatrove's default of this version."""
+
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Versions of other packages that decide what the block does: {"spacy": "3.8.18"} where it splits words. Checked too."""
+
+    def __post_init__(self) -> None:
+        found = _BLOCK.fullmatch(self.block)
+        if found is None:
+            raise ValueError(f"step: block is {self.block!r}; it must be like 'datatrove.pipeline.filters:GopherQualityFilter'")
+        if refusal := _ELSEWHERE.get(self.kind) or _NO_STEP.get(self.class_name):
+            raise ValueError(f"step: block {self.block} cannot be a step: {refusal}")
+        if self.kind not in _STEPS:
+            raise ValueError(f"step: block {self.block} cannot be a step; those of {', '.join(_STEPS)} can")
+        for name in self.arguments:
+            if name in _NO_ARGUMENT:
+                raise ValueError(f"step {self.block}: arguments has {name!r}; leave it out: {_NO_ARGUMENT[name]}")
+            _check_argument(self.arguments[name], f"step {self.block}: arguments[{name!r}]")
+        if self.class_name == "Trafilatura" and self.arguments.get("deduplicate", True):
+            raise ValueError(
+                f"step {self.block}: arguments['deduplicate'] must be False: trafilatura remembers the paragraphs of documents "
+                "before, so the text of one would depend on the shards"
+            )
+
+    @property
+    def module(self) -> str:
+        return self.block.partition(":")[0]
+
+    @property
+    def class_name(self) -> str:
+        return self.block.partition(":")[2]
+
+    @property
+    def kind(self) -> str:
+        """`filters`, `formatters` or `extractors`."""
+        return self.module.split(".")[2]
+
+
+def _check_argument(value: object, where: str) -> None:
+    if isinstance(value, tuple):
+        for item in value:
+            _check_argument(item, where)
+    elif value is not None and not isinstance(value, str | bool | int | float):
+        raise ValueError(f"{where} is {value!r}; allowed: str, bool, int, float, None and tuples of them")
