@@ -3,20 +3,26 @@
 `concurrent.futures.ProcessPoolExecutor` gives all its work up when one worker dies, and does not say of what. Here the parent
 talks to each worker over a pipe of its own, looks at its memory every 100 ms, and tells a death by memory from another. A
 worker does not outlive its parent: a pipe that nobody writes to ends when the parent does, even by `kill -9`.
+
+A worker is a plain child process that imports what its calls name, and nothing else. `multiprocessing` would import the
+parent's main module too: the whole graph and JAX, 5 to 8 s of a core for every worker of every pool.
 """
 
 import contextlib
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 SAMPLE_SECONDS = 0.1
+BOOT = "import sys; from lineage.workers import serve; serve(*map(int, sys.argv[1:]))"
 type Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
@@ -45,13 +51,18 @@ class _Worker:
     ooms_before: int = 0
     lifeline: Connection = field(init=False)
     pipe: Connection = field(init=False)
+    process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        context = get_context("forkserver")
-        their_lifeline, self.lifeline = context.Pipe(duplex=False)
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, their_lifeline, self.memory_bytes), daemon=False)
-        self.process.start()
+        their_lifeline, self.lifeline = Pipe(duplex=False)
+        self.pipe, theirs = Pipe()
+        ends = (theirs.fileno(), their_lifeline.fileno())
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BOOT, *map(str, ends), str(self.memory_bytes or 0)],
+            pass_fds=ends,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
         for end in (theirs, their_lifeline):
             end.close()
 
@@ -68,8 +79,7 @@ class _Worker:
         try:
             return self.pipe.recv()
         except (EOFError, ConnectionResetError):
-            self.process.join()
-            code = self.process.exitcode or 0
+            code = self.process.wait()
             at_limit = self.memory_bytes is not None and self.peak_rss_bytes > self.memory_bytes // 2
             by_memory = (code == -signal.SIGKILL and kernel_ooms() > self.ooms_before) or (at_limit and code < 0)
             return Death(code, self.peak_rss_bytes, by_memory)
@@ -77,7 +87,7 @@ class _Worker:
     def end(self) -> None:
         """Kill it: workers of a background job ignore SIGTERM (it ignores SIGINT, and Dagster gives SIGTERM that handler)."""
         self.process.kill()
-        self.process.join()
+        self.process.wait()
         self.pipe.close()
         self.lifeline.close()
 
@@ -119,11 +129,12 @@ def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
     return [worker for pipe, worker in busy.items() if pipe in ready]
 
 
-def _serve(pipe: Connection, lifeline: Connection, memory_bytes: int | None) -> None:
-    """The worker: calls from a pipe until its end."""
+def serve(pipe_handle: int, lifeline_handle: int, memory_bytes: int) -> None:
+    """The worker: calls from a pipe until its end. The pipes are file descriptors that it inherits; 0 bytes is no limit."""
+    pipe, lifeline = Connection(pipe_handle), Connection(lifeline_handle, writable=False)
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
-    if memory_bytes is not None:
+    if memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     while True:
         try:
