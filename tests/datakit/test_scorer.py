@@ -20,6 +20,7 @@ from datakit.seeds import Seed
 from datakit.text_features import FeatureConfig, hashed, windows
 from lineage.config import from_jsonable, to_jsonable
 from lineage.digests import text_digest
+from lineage.failures import IncompleteError
 from lineage.plan import Node, build
 from lineage.store import Store
 
@@ -121,7 +122,7 @@ def test_a_corpus_drops_below_a_threshold_and_by_published_rules(store):
     strict = made(store, corpus(MIXED, CorpusConfig(rule_sets=("own",), drop_low_quality=False), rules=rules))
     marked = made(store, rules).manifest.extra["rule_sets"]["own"]
     assert strict.manifest.statistics["drops"] == {f"own:{reason}": n for reason, n in marked.items()} != {}
-    with pytest.raises(ValueError, match=r"has no column gophr; it has: id, num_words"):
+    with pytest.raises(IncompleteError, match=r"has no column gophr; it has: id, num_words"):
         made(store, corpus(MIXED, CorpusConfig(rule_sets=("gophr",)), rules=rules))
 
 
