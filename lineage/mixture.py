@@ -6,11 +6,13 @@ digest, and a cache that it does not use may change without making the run stale
 
 import itertools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from lineage.batches import BatchSchedule
 from lineage.config import to_jsonable
-from lineage.permutation import SHUFFLES, Shuffle
+from lineage.permutation import Shuffle, check_shuffle
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.token_cache import TokenCache
@@ -30,6 +32,30 @@ class Phase:
         bad = {name: weight for name, weight in self.weights.items() if not 0 <= weight < float("inf")}
         if bad or not sum(self.weights.values()) > 0:
             raise ValueError(f"phase at {self.start_sequence}: weights {dict(self.weights)} must be >= 0 with a sum > 0")
+
+
+@dataclass(frozen=True)
+class StepPhase:
+    """Weights from a training step on: what a person declares, before the run's batch sizes make sequences of it."""
+
+    start_step: int
+    weights: tuple[tuple[str, float], ...]
+    """(component, weight); pairs, because a line that declares them is hashed."""
+
+
+def phases_by_step(phases: Sequence[StepPhase], batches: BatchSchedule, block_size: int) -> tuple[Phase, ...]:
+    """Phases of a mixture that begin with given steps of a run: step `t` begins with the global sequence `batches.first(t)`.
+
+    Raises: ValueError naming a step that no block begins with, and the largest blocks that do.
+    """
+    starts = [batches.first(phase.start_step) for phase in phases]
+    for phase, start in zip(phases, starts, strict=True):
+        if start % block_size:
+            raise ValueError(
+                f"mixture phase at step {phase.start_step} begins with sequence {start} of the run, no multiple of the block "
+                f"size {block_size}; a block size that divides {math.gcd(*starts)} would do"
+            )
+    return tuple(Phase(start, dict(phase.weights)) for phase, start in zip(phases, starts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -69,8 +95,7 @@ class MixtureConfig:
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise ValueError(f"mixture {self.name}: block_size is {self.block_size}; it must be at least 1")
-        if self.shuffle not in SHUFFLES:
-            raise ValueError(f"mixture {self.name}: shuffle is {self.shuffle!r}; allowed: {', '.join(SHUFFLES)}")
+        check_shuffle(self.shuffle, f"mixture {self.name}: ")
         starts = [phase.start_sequence for phase in self.phases]
         if not starts or starts[0] != 0 or any(b <= a for a, b in itertools.pairwise(starts)):
             raise ValueError(f"mixture {self.name}: phases start at {starts}; the first must be 0 and each later than the last")
@@ -95,7 +120,7 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
         "name": config.name,
         "components": components,
         "phases": to_jsonable(config.phases),
-        "shuffle": config.shuffle,
+        "shuffle": to_jsonable(config.shuffle),
         "seed": config.seed,
         "block_size": config.block_size,
     }

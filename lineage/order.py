@@ -11,12 +11,12 @@ each of those that are used; which these are is one more permutation, so the inv
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lineage.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
-from lineage.permutation import Permutation, Shuffle, derive_key
+from lineage.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key
 from lineage.store import Artifact
 from lineage.token_cache import TokenCache
 
@@ -70,7 +70,7 @@ class DataOrder:
             for phase in record["phases"]
         )
         simulate = SimulatedEpoching(**record["simulate"]) if "simulate" in record else None
-        shuffle = record["shuffle"], record["seed"]
+        shuffle = decode_shuffle(record["shuffle"], f"{mixture.name}.shuffle"), record["seed"]
         order = DataOrder(names, caches, seq_len, record["block_size"], *shuffle, phases, simulate)
         used = np.any([phase.weights > 0 for phase in phases], axis=0)
         for index in np.flatnonzero(used):
@@ -221,8 +221,10 @@ class DataOrder:
         return Permutation(self.shuffle, self.num_used(component), key)
 
     def _subset(self, component: int) -> Permutation:
-        """Puts the sequences that are used first; the identity where all are."""
+        """Puts the sequences that are used first; the identity where all are. Whole blocks where the shuffle reads blocks."""
         kind = "none" if self.simulate is None else self.shuffle
+        if isinstance(kind, BlockShuffle):
+            kind = replace(kind, window_blocks=1)
         key = derive_key(self.seed, "subset", self.names[component])
         return Permutation(kind, self.num_sequences(component), key)
 

@@ -28,12 +28,14 @@ from datakit.scores import SCORES, ScoresConfig
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.suites import SUITE
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.mixture import MIXTURE, MixtureConfig, StepPhase, phases_by_step
 from lineage.plan import Node
 from recipes.contamination import named_policies
 from recipes.lines import Line, source_config
 from recipes.models import model_tokenizer
 from recipes.suites import suite_config, suite_raw_source
+
+MIXTURE_SEED = 17
 
 
 @cache
@@ -237,10 +239,13 @@ def token_cache(line: Line, source: str) -> Node:
 def mixture(line: Line) -> Node:
     """Frozen weights and the exact cache digests they bind: the pivot between data and training.
 
-    One phase, weights in proportion to rough source sizes with small domains doubled (declared, not tuned: the ferry is
-    a smoke test, and proportional mixing is the baseline that later searches must beat).
+    Unless the line declares phases there is one, weights in proportion to rough source sizes with small domains doubled
+    (declared, not tuned: the ferry is a smoke test, and proportional mixing is the baseline that later searches must beat).
     """
     weights = {source: source_config(source).mixture_weight for source in line.sources}
-    config = MixtureConfig(name=line.mixture, phases=(Phase(start_sequence=0, weights=weights),), seed=17)
+    phases = phases_by_step(line.phases or (StepPhase(0, tuple(weights.items())),), line.run.batches, line.mixture_block)
+    config = MixtureConfig(
+        name=line.mixture, phases=phases, seed=MIXTURE_SEED, shuffle=line.shuffle, block_size=line.mixture_block
+    )
     caches = tuple(token_cache(line, source) for source in line.sources)
     return Node(*line.place("mixture", line.mixture), MIXTURE, config, {"caches": caches})

@@ -15,6 +15,8 @@ from datakit.scorer import ScorerConfig
 from datakit.sources import Source
 from datakit.token_formats import PLAIN, TokenFormat
 from datakit.tokenizer import END_OF_TEXT
+from lineage.mixture import StepPhase
+from lineage.permutation import Shuffle
 from recipes.hardware import alternatives
 from recipes.licences import permissive_only
 from recipes.models import PublishedModel
@@ -76,6 +78,15 @@ class Line:
 
     special_tokens: tuple[str, ...] = (END_OF_TEXT,)
     """Of the tokenizer; a chat template's roles and end of turn are among them."""
+
+    phases: tuple[StepPhase, ...] = ()
+    """Weights of the mixture by step of the run; none: one phase, by the sources' declared weights."""
+
+    mixture_block: int = 2048
+    """Sequences in which weights hold; phases begin with whole blocks."""
+
+    shuffle: Shuffle = "splitmix"
+    """How the sequences of each source are shuffled."""
 
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a choice over the line left out, and why; set by `permissive`."""

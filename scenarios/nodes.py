@@ -23,7 +23,7 @@ from evals.audit import AUDIT, AuditConfig
 from evals.stage import CONTAMINATION_SCORES, ContaminationScoresConfig, TaskSpec
 from evals.suites import SUITE, SuiteConfig
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.permutation import Shuffle
+from lineage.permutation import ShuffleName
 from lineage.plan import Node
 from recipes.lines import source_config
 from recipes.suites import suite_config, suite_raw_source
@@ -125,7 +125,7 @@ def base_mixture(recipe: Recipe) -> Node:
     return Node(("mixture", "base"), None, MIXTURE, config, {"caches": caches})
 
 
-def cooldown_mixture(recipe: Recipe, name: str, shuffle: Shuffle) -> Node:
+def cooldown_mixture(recipe: Recipe, name: str, shuffle: ShuffleName) -> Node:
     """General text and the bundle, the bundle at its declared share."""
     general = recipe.scale.general
     total = sum(recipe.source(source).mixture_weight for source in general)

@@ -13,14 +13,14 @@ import numpy as np
 
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder
-from lineage.permutation import Permutation, Shuffle, derive_key
+from lineage.permutation import Permutation, ShuffleName, derive_key
 from lineage.plan import Node, Stage
 from lineage.store import Artifact, Writer
 from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
 from scenarios.nodes import Recipe, token_cache
 
 COMPONENT = "blocks"
-KINDS: tuple[Shuffle, ...] = ("linear", "feistel", "splitmix")
+KINDS: tuple[ShuffleName, ...] = ("linear", "feistel_levanter", "splitmix")
 """Bison's, Levanter's five-round Feistel (Mantis's), and this lab's default."""
 
 
@@ -58,14 +58,14 @@ def blocks(recipe: Recipe, sources: Sequence[str]) -> Node:
     return Node(("token_cache", COMPONENT), None, BLOCKS, config, {"caches": caches})
 
 
-def blocks_mixture(recipe: Recipe, sources: Sequence[str], shuffle: Shuffle, seed: int) -> Node:
+def blocks_mixture(recipe: Recipe, sources: Sequence[str], shuffle: ShuffleName, seed: int) -> Node:
     """The blocks alone, in one shuffle; mixing blocks of one batch, so that only the shuffle mixes."""
     phase = Phase(0, {COMPONENT: 1.0})
     config = MixtureConfig(f"blocks-{shuffle}", (phase,), seed, shuffle, recipe.scale.batch_size)
     return Node(("mixture", f"blocks-{shuffle}"), None, MIXTURE, config, {"caches": (blocks(recipe, sources),)})
 
 
-def epoch_order(shuffle: Shuffle, num_sequences: int, seed: int) -> np.ndarray:
+def epoch_order(shuffle: ShuffleName, num_sequences: int, seed: int) -> np.ndarray:
     """Sequences of the first epoch in the order of their turns, int64 [sequences]: what `lineage.order` reads."""
     permutation = Permutation(shuffle, num_sequences, derive_key(seed, "component", COMPONENT, 0))
     return permutation.forward(np.arange(num_sequences))
@@ -96,7 +96,7 @@ def variance_ratio(found: np.ndarray, counts: Sequence[int], window: int) -> flo
 class Composition:
     """Variance ratios of a shuffle, one a mixture seed."""
 
-    shuffle: Shuffle
+    shuffle: ShuffleName
     ratios: np.ndarray
 
     @property
@@ -107,10 +107,10 @@ class Composition:
         low, middle, high = np.quantile(self.ratios, [0.05, 0.5, 0.95])
         over = float((self.ratios > 2).mean())
         told = f"median {middle:.2f}, 5 to 95 % {low:.2f} to {high:.2f}, worst {self.ratios.max():.1f}"
-        return f"{self.shuffle:<9} {told}; more than twice chance for {over:.1%} of keys"
+        return f"{self.shuffle:<16} {told}; more than twice chance for {over:.1%} of keys"
 
 
-def composition(shuffle: Shuffle, counts: Sequence[int], window: int, keys: int) -> Composition:
+def composition(shuffle: ShuffleName, counts: Sequence[int], window: int, keys: int) -> Composition:
     """Variance ratios of the first epoch under seeds 0 to `keys` - 1."""
     total = sum(counts)
     orders = (epoch_order(shuffle, total, seed) for seed in range(keys))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lineage.permutation import Shuffle
+from lineage.permutation import ShuffleName
 from scenarios import nodes
 from scenarios.nodes import BUNDLE
 from scenarios.phase_shift import (
@@ -39,8 +39,8 @@ class PhaseShift:
 
     counts: Mapping[str, int]
     seed: int
-    compositions: Mapping[Shuffle, Composition]
-    traversals: Mapping[Shuffle, Traversal]
+    compositions: Mapping[ShuffleName, Composition]
+    traversals: Mapping[ShuffleName, Traversal]
 
 
 def shift_phases(world: World) -> PhaseShift:
@@ -72,7 +72,7 @@ def shift_phases(world: World) -> PhaseShift:
     return PhaseShift(counts, seed, found, traversals)
 
 
-def _traverse(world: World, sources: tuple[str, ...], kind: Shuffle, seed: int, sizes: list[int]) -> Traversal:
+def _traverse(world: World, sources: tuple[str, ...], kind: ShuffleName, seed: int, sizes: list[int]) -> Traversal:
     """An epoch by the trainer's own order, which must be the one that was counted."""
     scale = world.scale
     node = blocks_mixture(world.after, sources, kind, seed)
@@ -92,7 +92,7 @@ def _traverse(world: World, sources: tuple[str, ...], kind: Shuffle, seed: int, 
     return Traversal(by_window, variance_ratio(by_window, sizes, window), loss)
 
 
-def _compare_losses(world: World, traversals: Mapping[Shuffle, Traversal]) -> None:
+def _compare_losses(world: World, traversals: Mapping[ShuffleName, Traversal]) -> None:
     """Training loss by window: how far it steps from one window to the next."""
     lines, swings = [], {}
     for kind in ("linear", "splitmix"):

@@ -13,6 +13,7 @@ from lineage.batches import BatchPhase, BatchSchedule
 from lineage.exposure import SCHEMA, exposures
 from lineage.mixture import Phase, SimulatedEpoching
 from lineage.order import DataOrder
+from lineage.permutation import BlockShuffle, Shuffle
 
 EVEN = (Phase(0, {"a": 1.0, "b": 1.0}),)
 
@@ -55,10 +56,10 @@ def test_exposures_are_those_of_a_forward_scan(
     assert sorted(found.iter_rows()) == scanned(order, [size if step < 4 else later for step in range(num_steps)])
 
 
-@given(st.integers(1, 10), st.sampled_from(["splitmix", "feistel", "none"]), st.integers(0, 12))
+@given(st.integers(1, 10), st.sampled_from(["splitmix", "feistel_levanter", "none", BlockShuffle(2, 2)]), st.integers(0, 12))
 @settings(max_examples=10, deadline=None)
 def test_simulated_epochs_read_their_share_again_and_again_and_the_rest_never(
-    tmp_path_factory: pytest.TempPathFactory, share: int, shuffle: str, num_steps: int
+    tmp_path_factory: pytest.TempPathFactory, share: int, shuffle: Shuffle, num_steps: int
 ) -> None:
     """Against a forward scan; of 11 sequences `11 * share // 10` are read, as many times as an epoch of them fits."""
     docs = [Docs("a", (30, 7, 51)), Docs("b", (88,))]

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage.batches import BatchSchedule
+from lineage.batches import BatchPhase, BatchSchedule
 from lineage.exposure import exposures
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_step
 from lineage.order import DataOrder, apportion
-from lineage.permutation import SHUFFLES, derive_key
+from lineage.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
 from lineage.plan import Node, Stage, ancestors_first, build
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
 
 SEQ_LEN = 8
+EVERY_SHUFFLE = (*SHUFFLES, BlockShuffle(2, 3))
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ def test_an_index_below_zero_is_refused(tmp_path: Path) -> None:
         order.batch(-1, 3)
 
 
-@pytest.mark.parametrize("shuffle", SHUFFLES)
-def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: str) -> None:
+@pytest.mark.parametrize("shuffle", EVERY_SHUFFLE)
+def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: Shuffle) -> None:
     phases = (Phase(0, {"a": 3.0, "b": 1.0}), Phase(32, {"a": 1.0, "b": 0.0, "c": 2.0}))
     docs = [Docs("a", (60, 61)), Docs("b", (50,)), Docs("c", (33, 34))]
     order = DataOrder.open(mixture_of(tmp_path, docs, phases, shuffle=shuffle), SEQ_LEN)
@@ -139,10 +140,10 @@ def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: str) -> 
     assert all(component != "b" for component, _ in (order.sequence_at(i) for i in range(32, below)))
 
 
-@given(st.lists(st.integers(0, 6), max_size=12), st.integers(0, 300), st.sampled_from(SHUFFLES))
+@given(st.lists(st.integers(0, 6), max_size=12), st.integers(0, 300), st.sampled_from(EVERY_SHUFFLE))
 @settings(max_examples=20, deadline=None)
 def test_reads_of_many_sequences_are_those_of_a_forward_scan(
-    tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: str
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: Shuffle
 ) -> None:
     """A sequence may be asked for twice; blocks, epochs and phases are crossed."""
     phases = (Phase(0, {"a": 1.0, "b": 1.0}), Phase(64, {"a": 1.0, "b": 0.1}), Phase(160, {"a": 1.0, "b": 3.0}))
@@ -192,3 +193,25 @@ def test_mixtures_refuse_strangers_and_stale_caches(tmp_path: Path) -> None:
         mixture_of(tmp_path / "2", [Docs("a", (50,)), Docs("b", (50,), "old")], (Phase(0, {"a": 1.0, "b": 1.0}),))
     with pytest.raises(ValueError, match="multiple of 16"):
         mixture_of(tmp_path / "3", [Docs("a", (50,))], (Phase(0, {"a": 1.0}), Phase(5, {"a": 1.0})))
+
+
+def test_phases_by_step_begin_with_the_step_whatever_the_batch_sizes(tmp_path: Path) -> None:
+    """The step before a phase reads none of its weights, the step itself nothing else."""
+    batches = BatchSchedule((BatchPhase(0, 4), BatchPhase(10, 8), BatchPhase(20, 16)))
+    declared = (StepPhase(0, (("a", 1.0),)), StepPhase(14, (("b", 1.0),)), StepPhase(22, (("a", 2.0), ("b", 1.0))))
+    phases = phases_by_step(declared, batches, block_size=8)
+    assert [phase.start_sequence for phase in phases] == [0, 72, 152]
+    order = DataOrder.open(mixture_of(tmp_path, [Docs("a", (300,)), Docs("b", (300,))], phases, block_size=8), SEQ_LEN)
+    read = {}
+    for step in range(25):
+        components, _ = order.locate(np.arange(batches.first(step), batches.first(step + 1)))
+        read[step] = {order.names[component] for component in components.tolist()}
+    assert all(read[step] == {"a"} for step in range(14))
+    assert all(read[step] == {"b"} for step in range(14, 22))
+    assert all(read[step] == {"a", "b"} for step in range(22, 25))
+
+
+def test_a_phase_that_no_block_begins_with_is_refused() -> None:
+    declared = (StepPhase(0, (("a", 1.0),)), StepPhase(3, (("b", 1.0),)))
+    with pytest.raises(ValueError, match=r"step 3 begins with sequence 12 .* no multiple of the block size 8; .* divides 12"):
+        phases_by_step(declared, BatchSchedule.of(4), block_size=8)
