@@ -18,6 +18,10 @@ class TokenScorer(Protocol):
         """Nats of tokens 1.. of each sequence given what is before them."""
         ...
 
+    def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        """Nats of the last `tails[i]` tokens of each sequence; what sequences begin with in common is computed once."""
+        ...
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -45,10 +49,10 @@ def score_continuations(
         if facts[-1][2]:
             kept = head[head.size - room :] if head.size > room else head
             sequences.append(np.concatenate([[start_token], kept, tail]).astype(np.int32))
-    scored = iter(scorer.token_nll(sequences))
+    scored = iter(scorer.tail_nll(sequences, [size for size, _, fits in facts if fits]))
     results: dict[tuple[str, str], Scored | None] = {}
-    for pair, (size, truncated, fits) in zip(unique, facts, strict=True):
-        nats = float(next(scored)[-size:].sum(dtype=np.float64)) if fits else 0.0
+    for pair, (_, truncated, fits) in zip(unique, facts, strict=True):
+        nats = float(next(scored).sum(dtype=np.float64)) if fits else 0.0
         results[pair] = Scored(nats, len(pair[1].encode()), truncated) if fits else None
     return [results[pair] for pair in pairs]
 

@@ -5,10 +5,10 @@ from typing import Literal, get_args
 
 from lineage.stage import Stage
 
-EVAL_RESULT = Stage("evals.result", "3", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
-"""2: what cannot be scored is told apart; 3: the loss in row tiles, which rounds elsewhere."""
+EVAL_RESULT = Stage("evals.result", "4", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
+"""2: what cannot be scored is told apart; 3: the loss in row tiles, 4: shared beginnings once: both round elsewhere."""
 CONTAMINATION_SCORES = Stage(
-    "evals.contamination_scores", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
+    "evals.contamination_scores", "2", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
 )
 LONGEST_CHARACTER_BYTES = 4
 """Of UTF-8: a cut of fewer bytes might hold no character at all."""

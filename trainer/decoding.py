@@ -9,7 +9,7 @@ import haliax as hax
 import jax
 import jax.numpy as jnp
 from haliax import Axis, NamedArray
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from trainer.config import LlamaConfig
 from trainer.model import Block, Llama
@@ -57,6 +57,28 @@ def extend(
     )
     grown = KeyValueCache(keys.rearrange(axes).array, values.rearrange(axes).array)
     return grown, model.norm(x).rearrange((row, "position", "embed")).array
+
+
+def hidden_in_tree(
+    model: Llama, tokens: Int[Array, " S"], positions: Int[Array, " S"], reach: Bool[Array, "S S"]
+) -> Float[Array, "S D"]:
+    """What the head is multiplied with where token `s` has its own position and looks only where `reach[s]` is true.
+
+    `reach` names ancestors (`trainer.shared_prefixes`); a sliding window counts positions, not places.
+    """
+    named, query = hax.named(tokens, "position"), hax.named(positions, "position")
+    key = query.rename({"position": "key_position"})
+    allowed = hax.named(reach, ("position", "key_position"))
+    if model.sliding_window is not None:
+        allowed = allowed & (query.broadcast_axis(key.resolve_axis("key_position")) - key < model.sliding_window)
+
+    def layer(x: NamedArray, block: Block) -> NamedArray:
+        normed = block.attention_norm(x)
+        x = x + block.attention.attend(normed, *block.attention.keys_values(normed, query), query, allowed)
+        return x + block.mlp(block.mlp_norm(x))
+
+    x = hax.fold(layer, model.blocks.Block)(model.embedding.take("vocab", named), model.blocks.stacked)
+    return model.norm(x).rearrange(("position", "embed")).array
 
 
 def log_probabilities(model: Llama, hidden: Float[Array, "N D"]) -> Float[Array, "N V"]:

@@ -7,14 +7,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from lineage.store import Artifact
 from trainer.checkpoint import Weights, read_model, read_model_config
+from trainer.cross_entropy import row_nll
+from trainer.decoding import hidden_in_tree
 from trainer.model import Llama, token_nll
+from trainer.shared_prefixes import pack
 
 SMALLEST_BUCKET = 32
 BATCH_TOKENS = 8192
+MOST_WANTED = 1 << 30
+"""Scores of a row: as many choices as it holds may share their last place."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,32 @@ class Scorer:
                 out[row] = nll[position, : len(sequences[row]) - 1]
         return out
 
+    def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        """Nats of the last `tails[i]` tokens of each sequence given what is before them, as float32 arrays.
+
+        `token_nll(sequences)[i][-tails[i]:]` up to the order of float sums, for less work: beginnings that sequences share are
+        computed once (`trainer.shared_prefixes`), and the head only where a score is wanted. Raises: ValueError for a
+        sequence longer than `max_seq_len`, or not longer than its tail.
+        """
+        for index, (sequence, tail) in enumerate(zip(sequences, tails, strict=True)):
+            if not 0 <= tail < len(sequence) <= self.max_seq_len:
+                raise ValueError(
+                    f"sequence {index} has {len(sequence)} tokens and a tail of {tail}; at most {self.max_seq_len} can be "
+                    "scored, at least one of them before the tail"
+                )
+        out = [np.zeros(0, np.float32)] * len(sequences)
+        for row in pack(sequences, tails):
+            places = np.concatenate([wanted.places for wanted in row.wanted])
+            targets = np.concatenate([wanted.targets for wanted in row.wanted])
+            padding = _bucket(len(places), MOST_WANTED) - len(places)  # a few shapes of the head only
+            places, targets = (jnp.asarray(np.pad(part, (0, padding)), jnp.int32) for part in (places, targets))
+            tree = jnp.asarray(row.tokens), jnp.asarray(row.positions), jnp.asarray(row.reach)
+            nll = np.asarray(_tree_nll(self.model, *tree, places, targets))
+            ends = np.cumsum([len(wanted.places) for wanted in row.wanted])
+            for wanted, end in zip(row.wanted, ends, strict=True):
+                out[wanted.sequence] = nll[end - len(wanted.places) : end]
+        return out
+
 
 def load_scorer(checkpoint: Artifact, weights: Weights = "raw") -> Scorer:
     """The scorer of a committed checkpoint, on its raw weights or on their average (`RunSpec.ema`)."""
@@ -55,6 +86,19 @@ def load_scorer(checkpoint: Artifact, weights: Weights = "raw") -> Scorer:
 def _batch_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """One function for the whole process, so that a shape is compiled once and not once a task."""
     return token_nll(model, tokens)
+
+
+@eqx.filter_jit
+def _tree_nll(
+    model: Llama,
+    tokens: Int[Array, " S"],
+    positions: Int[Array, " S"],
+    reach: Bool[Array, "S S"],
+    places: Int[Array, " N"],
+    targets: Int[Array, " N"],
+) -> Float[Array, " N"]:
+    hidden = hidden_in_tree(model, tokens, positions, reach)
+    return row_nll(hidden[places], model.head_weight(), targets)[0]
 
 
 def _padded_batches(sequences: Sequence[np.ndarray], longest: int) -> Iterator[tuple[list[int], np.ndarray]]:

@@ -33,7 +33,7 @@ from evals.serve.scheduler import Deliver, QueueFullError, Scheduler, StoppedErr
 from evals.serve.sequence import Ask, Delta, Sequence
 from evals.serve.served import Served
 from evals.serve.streams import events_of, gather, while_connected
-from evals.serve.text import token_text
+from evals.serve.text import text_tokens, token_text
 
 MOST_BODY_BYTES = 4 << 20
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -66,8 +66,8 @@ class Server:
 
     async def tokenize(self, request: Request) -> Response:
         asked = await run_in_threadpool(parse, TokenizeRequest, await _body(request))
-        encoded = await run_in_threadpool(self.served.tokenizer.encode, asked.prompt, add_special_tokens=False)
-        ids = [self.served.start_token] * asked.add_special_tokens + encoded.ids
+        ids = await run_in_threadpool(text_tokens, self.served.tokenizer, asked.prompt)
+        ids = [self.served.start_token] * asked.add_special_tokens + ids
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": self.served.config.max_seq_len})
 
     async def detokenize(self, request: Request) -> Response:

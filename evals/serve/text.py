@@ -68,6 +68,16 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
     return f"token_id:{token}" if HALF_CHARACTER in text else text
 
 
+def text_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of a text in which special tokens are plain text; a text that is one special token and no more is that token.
+
+    A remote tokenizer's client asks so what the ids of the tokens in `/tokenizer_info` are (lm-eval 0.4.13).
+    """
+    added = tokenizer.get_added_tokens_decoder()
+    alone = [token for token, entry in added.items() if entry.special and entry.content == text]
+    return alone or tokenizer.encode(text, add_special_tokens=False).ids
+
+
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest end of `text` that `stop` begins with, short of all of it."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

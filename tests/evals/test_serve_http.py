@@ -224,6 +224,7 @@ def test_the_server_says_what_it_serves_and_counts(client, served) -> None:
     assert (card["id"], card["max_model_len"]) == (served.name, served.config.max_seq_len)
     assert client.get("/tokenizer_info").json == {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
     assert client.post("/tokenize", {"prompt": "é<|endoftext|>"}).json["tokens"] == [*"é<|endoftext|>".encode()]
+    assert client.post("/tokenize", {"prompt": "<|endoftext|>"}).json["tokens"] == [START], "lm-eval asks so what the end is"
     assert client.post("/detokenize", {"tokens": [195, 169, START]}).json == {"prompt": "é<|endoftext|>"}
 
     def count(name: str) -> float:

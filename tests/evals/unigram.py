@@ -24,6 +24,9 @@ class UnigramScorer:
         self.seen.extend(np.asarray(sequence) for sequence in sequences)
         return [self.nats[np.asarray(sequence)[1:]].astype(np.float32) for sequence in sequences]
 
+    def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        return [nll[len(nll) - tail :] for nll, tail in zip(self.token_nll(sequences), tails, strict=True)]
+
 
 def byte_tokenizer() -> Tokenizer:
     """One token a byte: ids 0 to 255 are the bytes, `START` opens a sequence."""

@@ -1,0 +1,68 @@
+"""lm-eval's half of `lm_eval_parity.py`; runs in an environment of its own, where nothing of ours is.
+
+    PEER/bin/python benchmarks/lm_eval_peer.py PART PAIRS.json HF_FOLDER SERVER OUT.json
+
+PART: `http` (lm-eval's local-completions against SERVER), `hf` (its own back-end), `reference` (transformers, one plain forward
+a pair, no padding, no cache). Writes the nats of every continuation, and what the requests alone took.
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import get_model
+
+CONTEXT = 2048
+
+
+def main() -> None:
+    part, pairs_file, folder, server, out = sys.argv[1:]
+    pairs = [tuple(pair) for pair in json.loads(Path(pairs_file).read_text())]
+    nats, cpu, wall = reference(pairs, folder) if part == "reference" else timed(model_of(part, folder, server), pairs)
+    Path(out).write_text(json.dumps({"nats": nats, "cpu": cpu, "wall": wall}))
+
+
+def model_of(part: str, folder: str, server: str) -> LM:
+    if part == "hf":
+        return get_model("hf").create_from_arg_string(f"pretrained={folder},dtype=float32,device=cpu,batch_size=16")
+    address = f"model=m,base_url={server}/v1/completions,tokenizer_backend=huggingface,tokenizer={folder}"
+    return get_model("local-completions").create_from_arg_string(f"{address},num_concurrent=8,max_length={CONTEXT}")
+
+
+def timed(model: LM, pairs: list[tuple[str, str]]) -> tuple[list[float], float, float]:
+    """Two calls: the first one warms (compilation, kernels' choices), the second is timed."""
+    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
+    model.loglikelihood(asked, disable_tqdm=True)
+    cpu, wall = seconds(), time.perf_counter()
+    found = model.loglikelihood(asked, disable_tqdm=True)
+    return [-nats for nats, _ in found], seconds() - cpu, time.perf_counter() - wall
+
+
+def reference(pairs: list[tuple[str, str]], folder: str) -> tuple[list[float], float, float]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    cpu, wall, found = seconds(), time.perf_counter(), []
+    for context, continuation in pairs:
+        head = tokenizer(context, add_special_tokens=False)["input_ids"]
+        whole = tokenizer(context + continuation, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            log_probs = torch.log_softmax(model(torch.tensor([whole[:-1]])).logits[0].double(), -1)
+        places = range(len(head), len(whole))
+        found.append(-sum(float(log_probs[place - 1, whole[place]]) for place in places))
+    return found, seconds() - cpu, time.perf_counter() - wall
+
+
+def seconds() -> float:
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return spent.ru_utime + spent.ru_stime
+
+
+if __name__ == "__main__":
+    main()
