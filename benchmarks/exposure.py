@@ -19,6 +19,7 @@ import polars as pl
 from lineage.batches import BatchSchedule
 from lineage.exposure import span_exposures
 from lineage.order import DataOrder, OrderPhase
+from lineage.sequences import Chunked
 
 SEQ_LEN, BATCH_SIZE, NUM_STEPS, BLOCK_SIZE = 4096, 8192, 32_000, 2048
 CHECKED = 200
@@ -91,7 +92,8 @@ def cooldown() -> DataOrder:
     lengths = [int(size * 1e9) if size is not None else int(share / 100 * whole) for share, size in COMPONENTS.values()]
     caches = tuple(Lengths(length) for length in lengths)
     phases = (OrderPhase(0, weights / weights.sum()),)
-    return DataOrder(tuple(COMPONENTS), caches, SEQ_LEN, BLOCK_SIZE, "splitmix", 5, phases)  # pyrefly: ignore
+    sequences = tuple(Chunked(SEQ_LEN, length) for length in lengths)
+    return DataOrder(tuple(COMPONENTS), caches, sequences, SEQ_LEN, BLOCK_SIZE, "splitmix", 5, phases)  # pyrefly: ignore
 
 
 def check_forward(order: DataOrder, reads: pl.DataFrame, batches: BatchSchedule) -> None:

@@ -19,7 +19,6 @@ from evals.audit_page import write_page
 from evals.audit_scores import score_effects
 from evals.audit_summary import audit_summary, by_source, scan_quality, worst_matches
 from lineage.batches import BatchSchedule
-from lineage.exposure import SCHEMA as EXPOSED
 from lineage.exposure import exposures
 from lineage.history import Leg, imported_start, training_legs
 from lineage.order import DataOrder
@@ -172,15 +171,19 @@ def witness(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count:
     Raises: RuntimeError when a batch does not hold the document's tokens.
     """
     chosen = seen.gather_every(max(1, -(-seen.height // count))) if seen.height else seen
-    for component, document_id, step, row, sequence, tokens in chosen.select(EXPOSED.keys()).iter_rows():
-        cache = order.caches[order.names.index(component)]
+    for component, document_id, step, row, tokens in chosen.select("component", "id", "step", "row", "tokens").iter_rows():
+        number = order.names.index(component)
+        cache = order.caches[number]
         span = cache.document_span(document_id)
         assert span is not None
-        start = max(span[0], sequence * order.seq_len)
-        wanted = cache.read(start, start + tokens).astype(np.int64)
-        offset = start - sequence * order.seq_len
+        pieces = order.pieces(batches.first(step) + row, 1)
+        lows = np.maximum(pieces.starts, span[0])
+        found = (pieces.components == number) & (lows + tokens == np.minimum(pieces.starts + pieces.lengths, span[1]))
         batch = order.batch(batches.first(step), batches.size(step))
-        if not np.array_equal(batch[row, offset : offset + tokens], wanted):
+        at = int(np.argmax(found))
+        offset = int(pieces.offsets[at] + lows[at] - pieces.starts[at])
+        wanted = cache.read(int(lows[at]), int(lows[at]) + tokens).astype(np.int64)
+        if not found.any() or not np.array_equal(batch[row, offset : offset + tokens], wanted):
             raise RuntimeError(
                 f"the audit says step {step} read document {document_id} of {component} in row {row}, which does not hold it: "
                 "the data order and its inverse disagree"

@@ -47,18 +47,8 @@ def span_exposures(
     order: DataOrder, component: str, spans: np.ndarray, *, batches: BatchSchedule, num_steps: int
 ) -> pl.DataFrame:
     """(document, step, row, sequence, tokens) of documents given as token spans [documents, 2] of a component's cache."""
-    which = order.names.index(component)
-    starts, stops = spans[:, 0], spans[:, 1]
-    firsts = starts // order.seq_len
-    ends = np.minimum(-(-stops // order.seq_len), order.num_sequences(which))  # the tail that fills no sequence is never read
-    counts = np.where(starts < stops, np.maximum(ends - firsts, 0), 0)
-    document = np.repeat(np.arange(len(spans)), counts)
-    within = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
-    sequence = firsts[document] + within
-    low = np.maximum(starts[document], sequence * order.seq_len)
-    high = np.minimum(stops[document], (sequence + 1) * order.seq_len)
+    document, sequence, tokens = order.sequences[order.names.index(component)].holding(spans)
     read, indices = order.reads(component, sequence, below=batches.first(num_steps))
     steps, rows = batches.locate(indices)
-    tokens = (high - low)[read]
-    columns = {"document": document[read], "step": steps, "row": rows, "sequence": sequence[read], "tokens": tokens}
+    columns = {"document": document[read], "step": steps, "row": rows, "sequence": sequence[read], "tokens": tokens[read]}
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))

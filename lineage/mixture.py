@@ -6,17 +6,20 @@ digest, and a cache that it does not use may change without making the run stale
 
 import itertools
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from lineage.batches import BatchSchedule
 from lineage.config import to_jsonable
+from lineage.packing import Packing, PackingStatistics, plan_files, write_plan
 from lineage.permutation import Shuffle, check_shuffle
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.token_cache import TokenCache
 
+log = logging.getLogger(__name__)
 FORMAT = "mixture/1"
 MIXTURE_FILE = "mixture.json"
 
@@ -91,6 +94,8 @@ class MixtureConfig:
     shuffle: Shuffle = "splitmix"
     block_size: int = 2048
     simulate: SimulatedEpoching | None = field(default=None, metadata={"added_later": True})
+    packing: Packing | None = field(default=None, metadata={"added_later": True})
+    """How documents become sequences; None: end to end, cut wherever a sequence is full."""
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
@@ -126,9 +131,33 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
     }
     if config.simulate is not None:
         record["simulate"] = asdict(config.simulate)
+    dropped = 0
+    if config.packing is not None:
+        found = _pack(out, config.packing, opened)
+        record["packing"] = {**to_jsonable(config.packing), "components": {name: asdict(f) for name, f in found.items()}}
+        dropped = sum(statistics.tokens_dropped for statistics in found.values())
     (out.folder / MIXTURE_FILE).write_text(json.dumps(record, indent=1) + "\n")
     out.extra["mixture"] = record
-    out.record(tokens_in=sum(o.num_tokens for o in opened), tokens_out=sum(o.num_tokens for o in opened))
+    num_tokens = sum(o.num_tokens for o in opened)
+    out.record(tokens_in=num_tokens, tokens_out=num_tokens - dropped)
+
+
+def _pack(out: Writer, packing: Packing, caches: Sequence[TokenCache]) -> dict[str, PackingStatistics]:
+    """Write a plan for every component; what became of each one's documents and tokens."""
+    statistics = {}
+    for number, cache in enumerate(caches):
+        try:
+            found = write_plan((out.folder / plan_files(number)[0]).parent, cache.ends, packing)
+        except ValueError as error:
+            raise ValueError(f"{cache.artifact_name}: {error}") from error
+        statistics[cache.component] = found
+        log.info(
+            "%s packed: %d documents in %d sequences of %d tokens, %.2f %% padding; %d documents cut, %d dropped (%d tokens)",
+            cache.component, cache.num_documents - found.documents_dropped, found.sequences, packing.seq_len,
+            100 * found.padding / max(1, found.sequences * packing.seq_len), found.documents_cut, found.documents_dropped,
+            found.tokens_dropped,
+        )  # fmt: skip
+    return statistics
 
 
 def _check_components(config: MixtureConfig, caches: list[TokenCache]) -> None:

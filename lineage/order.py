@@ -9,20 +9,22 @@ each of those that are used; which these are is one more permutation, so the inv
 """
 
 import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from lineage.apportion import apportion
 from lineage.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
+from lineage.packing import Packed, plan_files
 from lineage.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key
+from lineage.rows import Pieces, pieces_of, segments_of, tokens_of, weights_of
+from lineage.sequences import Chunked, Sequences
 from lineage.store import Artifact
 from lineage.token_cache import TokenCache
 
 CACHED_BLOCKS = 64
-REMOTE_READS = 16
-"""Requests at once, of caches that stay in the bucket: each takes tens of milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,12 @@ class OrderPhase:
 
 @dataclass
 class DataOrder:
-    """Open with `DataOrder.open`. A component's sequence `i` is tokens `[i * seq_len, (i + 1) * seq_len)` of its cache."""
+    """Open with `DataOrder.open`."""
 
     names: tuple[str, ...]
     caches: tuple[TokenCache, ...]
+    sequences: tuple[Sequences, ...]
+    """What the sequences of each component are."""
     seq_len: int
     block_size: int
     shuffle: Shuffle
@@ -53,12 +57,14 @@ class DataOrder:
     """Sequences of each component in all blocks before b [blocks, components]."""
     _debt: np.ndarray | None = None
     _blocks: dict[int, np.ndarray] = field(default_factory=dict)
+    _located: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @staticmethod
     def open(mixture: Artifact, seq_len: int) -> "DataOrder":
         """Open a mixture and its caches, checking that they are the bytes it was frozen with.
 
-        Raises: ValueError for a component with less than one sequence, and what `Store.parents` raises.
+        Raises: ValueError for a component with less than one sequence, or a mixture that is packed for sequences of another
+        length, and what `Store.parents` raises.
         """
         record = json.loads(mixture.files(MIXTURE_FILE)[0].read_text())
         if record["format"] != FORMAT:
@@ -71,7 +77,8 @@ class DataOrder:
         )
         simulate = SimulatedEpoching(**record["simulate"]) if "simulate" in record else None
         shuffle = decode_shuffle(record["shuffle"], f"{mixture.name}.shuffle"), record["seed"]
-        order = DataOrder(names, caches, seq_len, record["block_size"], *shuffle, phases, simulate)
+        sequences = _sequences(mixture, record, caches, seq_len)
+        order = DataOrder(names, caches, sequences, seq_len, record["block_size"], *shuffle, phases, simulate)
         used = np.any([phase.weights > 0 for phase in phases], axis=0)
         for index in np.flatnonzero(used):
             if order.num_used(int(index)) < 1:
@@ -87,8 +94,8 @@ class DataOrder:
         return self.caches[0].vocab_size
 
     def num_sequences(self, component: int) -> int:
-        """Whole sequences of a component; the tail that does not fill one is never read."""
-        return self.caches[component].num_tokens // self.seq_len
+        """Sequences of a component."""
+        return self.sequences[component].count
 
     def num_used(self, component: int) -> int:
         """Sequences that an epoch of a component reads: all, or the simulated share."""
@@ -102,33 +109,44 @@ class DataOrder:
 
     @property
     def has_weights(self) -> bool:
-        """Whether some component has tokens that do not count one in the loss."""
-        return any(cache.has_weights for cache in self.caches)
+        """Whether some component has tokens, or padding, that do not count one in the loss."""
+        return any(cache.has_weights for cache in self.caches) or any(layout.is_packed for layout in self.sequences)
 
     def batch(self, start: int, count: int) -> np.ndarray:
-        """Tokens of global sequences `[start, start + count)`, int32 [count, seq_len]."""
-        return self._gathered(start, count, np.empty((count, self.seq_len), np.int32), TokenCache.read)
+        """Tokens of global sequences `[start, start + count)`, int32 [count, seq_len]; 0 where a packed one has none."""
+        return tokens_of(self.caches, self.pieces(start, count), count, self.seq_len)
 
-    def weights(self, start: int, count: int) -> np.ndarray:
-        """Loss weights of the tokens of `batch`, as what is to be predicted, float32 [count, seq_len]."""
-        return self._gathered(start, count, np.empty((count, self.seq_len), np.float32), TokenCache.read_weights)
+    def weights(self, start: int, count: int, *, within_documents: bool = False) -> np.ndarray:
+        """Loss weights of the tokens of `batch`, as what is to be predicted, float32 [count, seq_len].
 
-    def _gathered(
-        self, start: int, count: int, out: np.ndarray, read: Callable[[TokenCache, int, int], np.ndarray]
-    ) -> np.ndarray:
-        components, sequences = self.locate(np.arange(start, start + count))
+        Nought in padding and, where attention stays `within_documents`, for the first token of each document in a row.
+        """
+        segments = self.segments(start, count) if within_documents else None
+        return weights_of(self.caches, self.pieces(start, count), count, self.seq_len, segments)
 
-        def fill(row: int) -> None:
-            sequence = int(sequences[row])
-            out[row] = read(self.caches[components[row]], sequence * self.seq_len, (sequence + 1) * self.seq_len)
+    def segments(self, start: int, count: int) -> np.ndarray:
+        """Which tokens of `batch` are of one document, int32 [count, seq_len]; -1 in padding (`lineage.rows`)."""
+        return segments_of(self.caches, self.sequences, self.pieces(start, count), count, self.seq_len)
 
-        if any(cache.is_remote for cache in self.caches):
-            with ThreadPoolExecutor(REMOTE_READS, thread_name_prefix="ranges") as pool:
-                list(pool.map(fill, range(count)))
-        else:
-            for row in range(count):
-                fill(row)
-        return out
+    def pieces(self, start: int, count: int) -> Pieces:
+        """What the rows of `batch` are made of."""
+        return pieces_of(self.sequences, *self._read_at(start, count))
+
+    def _read_at(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """`locate` of a run of indices, whole blocks at a time, because a run's batches come one after the other."""
+        if start < 0:
+            raise ValueError(f"global sequence index {start} is negative")
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        for block in range(start // self.block_size, -(-(start + count) // self.block_size)):
+            base = block * self.block_size
+            if block not in self._located:
+                while len(self._located) >= CACHED_BLOCKS:
+                    self._located.pop(next(iter(self._located)))
+                self._located[block] = self.locate(np.arange(base, base + self.block_size))
+            here = slice(max(0, start - base), min(self.block_size, start + count - base))
+            found.append((self._located[block][0][here], self._located[block][1][here]))
+        components, sequences = zip(*found, strict=True)
+        return np.concatenate(components), np.concatenate(sequences)
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:
         """Every global index under `below` at which a component's sequence is read, ascending (one an epoch at most)."""
@@ -246,26 +264,19 @@ class DataOrder:
             self._num_blocks += 1
 
 
-def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Counts [components] of one block, summing to `block_size`, and the error left for the next block.
-
-    `weights` sum to 1; `debt` is what earlier blocks still owe each component, in sequences.
-    """
-    owed = debt + weights * block_size
-    counts = np.where(weights > 0, np.floor(np.maximum(owed, 0)), 0).astype(np.int64)
-    rank = np.where(weights > 0, owed - counts, -np.inf)
-    while (missing := block_size - int(counts.sum())) > 0:
-        top = np.argsort(-rank, kind="stable")[: min(missing, int((weights > 0).sum()))]
-        counts[top] += 1
-        rank[top] -= 1
-    while counts.sum() > block_size:
-        candidates = np.flatnonzero(counts > 0)
-        lowest = candidates[np.argmin(rank[candidates])]
-        counts[lowest] -= 1
-        rank[lowest] += 1
-    return counts, owed - counts
-
-
 def _normalized(weights: dict[str, float], names: tuple[str, ...]) -> np.ndarray:
     values = np.array([weights.get(name, 0.0) for name in names], dtype=np.float64)
     return values / values.sum()
+
+
+def _sequences(
+    mixture: Artifact, record: Mapping[str, Any], caches: Sequence[TokenCache], seq_len: int
+) -> tuple[Sequences, ...]:
+    if "packing" not in record:
+        return tuple(Chunked(seq_len, cache.num_tokens) for cache in caches)
+    packed = record["packing"]["seq_len"]
+    if packed != seq_len:
+        raise ValueError(
+            f"{mixture.name} is packed into sequences of {packed} tokens; a run of {seq_len} needs another mixture"
+        )
+    return tuple(Packed.open(mixture.file(plan_files(number)[0]).parent) for number in range(len(caches)))

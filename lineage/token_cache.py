@@ -8,6 +8,8 @@ long token array; the artifact's manifest says what they hold. Writer and reader
 trainer share the format and nothing else (DESIGN, section 4).
 """
 
+import bisect
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -209,15 +211,37 @@ class TokenCache:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens `[start, stop)` across shards, in the cache's dtype."""
+        out = np.empty(max(0, stop - start), self.dtype)
         self._check_span(start, stop)
-        return _slice(self.arrays, start, stop, np.dtype(self.dtype))
+        self._copy(self.arrays, start, out)
+        return out
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Fill `out` with the tokens from `start` on, in its dtype."""
+        self._check_span(start, start + out.size)
+        self._copy(self.arrays, start, out)
 
     def read_weights(self, start: int, stop: int) -> np.ndarray:
         """Loss weights of the tokens `[start, stop)` as targets, float32; ones where the cache has none."""
-        self._check_span(start, stop)
-        if not self.has_weights:
-            return np.ones(stop - start, np.float32)
-        return _slice(self.weight_arrays, start, stop, np.dtype(np.float32)).astype(np.float32)
+        out = np.empty(max(0, stop - start), np.float32)
+        self.read_weights_into(start, out)
+        return out
+
+    def read_weights_into(self, start: int, out: np.ndarray) -> None:
+        """Fill `out` with the loss weights from `start` on."""
+        self._check_span(start, start + out.size)
+        if self.has_weights:
+            self._copy(self.weight_arrays, start, out)
+        else:
+            out[...] = 1
+
+    def _copy(self, arrays: Sequence[TokenArray], start: int, out: np.ndarray) -> None:
+        done, shard = 0, bisect.bisect_right(self._bases, start) - 1
+        while done < out.size:
+            base, array = self._bases[shard], arrays[shard]
+            piece = array[start + done - base : start - base + out.size]
+            out[done : done + piece.size] = piece
+            done, shard = done + piece.size, shard + 1
 
     def _check_span(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_tokens:
@@ -234,6 +258,11 @@ class TokenCache:
             return None
         return (int(self.ends[index - 1]) if index else 0), int(self.ends[index])
 
+    def document_edges(self, start: int, stop: int) -> np.ndarray:
+        """Where documents begin and end in `[start, stop)`: `start`, the ends between the two, `stop`."""
+        first, last = np.searchsorted(self.ends, (start, stop - 1), side="right")
+        return np.concatenate([[start], self.ends[first:last], [stop]])
+
     def documents_between(self, start: int, stop: int) -> list[tuple[str, int, int]]:
         """(id, start, stop) of every document with a token in `[start, stop)`; spans are the documents' own, none is empty."""
         first = int(np.searchsorted(self.ends, start, side="right"))
@@ -248,6 +277,11 @@ class TokenCache:
         return found
 
     @cached_property
+    def _bases(self) -> list[int]:
+        """First token of each shard."""
+        return [0, *itertools.accumulate(shard.num_tokens for shard in self.shards)]
+
+    @cached_property
     def _index(self) -> dict[bytes, int]:
         return {row.tobytes(): i for i, row in enumerate(self.ids)}
 
@@ -255,16 +289,6 @@ class TokenCache:
 def is_read_by_ranges(artifact: Artifact) -> bool:
     """Whether a cache's tokens stay in the bucket."""
     return not artifact.store.storage.is_local and sum(entry.bytes for entry in artifact.manifest.files) >= WHOLE_BYTES
-
-
-def _slice(arrays: Sequence[TokenArray], start: int, stop: int, dtype: np.dtype) -> np.ndarray:
-    pieces, base = [np.zeros(0, dtype)], 0
-    for array in arrays:
-        low, high = max(start - base, 0), min(stop - base, array.size)
-        if low < high:
-            pieces.append(array[low:high])
-        base += array.size
-    return np.concatenate(pieces)
 
 
 def _weights_dtype(name: str, said: str) -> np.dtype:
@@ -301,4 +325,4 @@ def _array(artifact: Artifact, file: str, dtype: np.dtype, by_ranges: bool) -> T
         size = next(entry.bytes for entry in artifact.manifest.files if entry.path == f"{FOLDER}/{file}")
         return RemoteArray(artifact.store.storage.files, name, dtype, size // dtype.itemsize)
     path = artifact.file(f"{FOLDER}/{file}")
-    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.zeros(0, dtype)
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if path.stat().st_size else np.zeros(0, dtype)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from evals.audit_evidence import STANDING_TIERS
@@ -41,9 +40,9 @@ def logged_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFrame
         order = DataOrder.open(leg.mixture, leg.seq_len)
         for step in range(leg.num_steps):
             first, size = leg.batches.first(step), leg.batches.size(step)
-            components, sequences = order.locate(np.arange(first, first + size))
-            for row, (component, sequence) in enumerate(zip(components.tolist(), sequences.tolist(), strict=True)):
-                start = sequence * leg.seq_len
-                held = order.caches[component].documents_between(start, start + leg.seq_len)
+            read = order.pieces(first, size)
+            columns = (read.rows, read.components, read.starts, read.lengths)
+            for row, component, start, length in zip(*(column.tolist() for column in columns), strict=True):
+                held = order.caches[component].documents_between(start, start + length)
                 rows += [(number, order.names[component], name, step, row) for name, _, _ in held if name in wanted]
     return pl.DataFrame(rows, schema=READ_SCHEMA, orient="row").unique().sort(READ)

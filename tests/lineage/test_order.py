@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lineage.apportion import apportion
 from lineage.batches import BatchPhase, BatchSchedule
 from lineage.exposure import exposures
 from lineage.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_step
-from lineage.order import DataOrder, apportion
+from lineage.order import DataOrder
 from lineage.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
 from lineage.plan import Node, Stage, ancestors_first, build
 from lineage.store import Artifact, Store, Writer
