@@ -20,6 +20,7 @@ from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
 from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, hf_model
 from resources.lab import Lab
+from trainer.config import RunSpec
 from trainer.stage import CHECKPOINT, parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
@@ -52,6 +53,11 @@ def checkpoint_key(line: Line) -> dg.AssetKey:
     return dg.AssetKey(list(checkpoint(line, line.run.num_steps).key))
 
 
+def _kept(run: RunSpec) -> str:
+    steps = run.saved_steps()
+    return "the final checkpoint alone" if len(steps) == 1 else f"{len(steps)} checkpoints, first at step {steps[0]}"
+
+
 def training_asset(line: Line) -> dg.AssetsDefinition:
     """Launches the run, which commits its checkpoints by itself; resumes at the last one after a kill."""
     final = checkpoint(line, line.run.num_steps)
@@ -61,7 +67,7 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
         key=training_key(line),
         deps=dependencies(family),
         group_name="runs",
-        description=f"Trains `{line.run.name}` for {line.run.num_steps} steps, saving every {line.run.save_every_steps}.",
+        description=f"Trains `{line.run.name}` for {line.run.num_steps} steps, keeping {_kept(line.run)}.",
         owners=[OWNER],
         kinds={"jax"},
         code_version=f"{final.stage.name}@{final.stage.version}",

@@ -105,11 +105,6 @@ def chat() -> RunSpec:
     return replace(base, name="chat", model=model, seq_len=128, num_steps=200, save_every_steps=100)
 
 
-def saved_steps(run: RunSpec) -> tuple[int, ...]:
-    """Steps at which a run saves: every `save_every_steps`, and the last."""
-    return tuple(sorted({*range(run.save_every_steps, run.num_steps + 1, run.save_every_steps), run.num_steps}))
-
-
 def checkpoint(line: Line, step: int) -> Node:
     """Arrays, optimizer state and metrics at a step."""
     place = line.run_place("checkpoint", partition=step_partition(step))

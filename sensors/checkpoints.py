@@ -16,7 +16,7 @@ from marin_assets.event_log import VERSION_TAG
 from marin_assets.runs import checkpoint_key, eval_node
 from partitions.axes import steps
 from recipes.lines import Line
-from recipes.runs import audit, checkpoint, eval_tasks, saved_steps
+from recipes.runs import audit, checkpoint, eval_tasks
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
 from trainer.stage import parse_step_partition, step_partition
@@ -57,7 +57,7 @@ def checkpoint_sensor(
 
 def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
     """Step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
-    for step in saved_steps(line.run):
+    for step in line.run.saved_steps():
         try:
             yield step_partition(step), resolve(lab.store, checkpoint(line, step))
         except MissingArtifactError:

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 from lineage.jobs import read_job
-from trainer.processes import join, refuse_gang
+from trainer.processes import join
+from trainer.running import running_of
+from trainer.signals import LEFT, PreemptedError, Stop
 from trainer.train import train
 
 
@@ -15,8 +17,15 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: python -m trainer job.json (lineage/jobs.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
-    refuse_gang(join(os.environ))
-    train(read_job(Path(arguments[0])))
+    running = running_of(os.environ)
+    join(os.environ)
+    stop = Stop()
+    stop.listen()
+    try:
+        train(read_job(Path(arguments[0])), running, stop)
+    except PreemptedError as told:
+        logging.getLogger("trainer").warning("%s", told)
+        raise SystemExit(LEFT) from told
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Checkpoints, format `checkpoint/1`: what a run needs to go on to the same bits, as an ordinary artifact.
 
-`model.safetensors` and `optimizer.safetensors` hold the arrays by their path in the tree, `state.json` the counters and the
-resolved inputs, `metrics.parquet` every step so far. No file holds a time: two machines that compute the same write the same.
+`model.safetensors` and `optimizer.safetensors` hold the arrays by their path in the tree (in parts where several processes
+wrote them: `trainer.arrays`), `state.json` the counters and the resolved inputs, `metrics.parquet` every step so far. No file
+holds a time: two machines that compute the same write the same.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,11 @@ import jax
 import numpy as np
 import polars as pl
 from jaxtyping import PyTree
-from safetensors.numpy import load_file, save_file
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.store import Artifact, Writer
+from trainer.array_files import open_arrays
+from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart
 from trainer.stage import FORMAT, MODEL_FILE
 
@@ -45,16 +46,45 @@ class TrainState:
     skip: PyTree | None = None
     ema: PyTree | None = None
 
+    def trees(self) -> dict[str, PyTree]:
+        """The trees that a checkpoint has a file for, by the file's name."""
+        found = {"model": self.model, "optimizer": self.optimizer, "skip": self.skip, "ema": self.ema}
+        return {name: tree for name, tree in found.items() if tree is not None}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state in this process's memory, while the run goes on."""
+
+    step: int
+    arrays: Mapping[str, HostArrays]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(arrays.nbytes for arrays in self.arrays.values())
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays that this process keeps."""
+        for name, arrays in self.arrays.items():
+            arrays.save(folder, name)
+
+
+def snapshot(state: TrainState) -> Snapshot:
+    """Copy a state to the host. It waits for the steps that lead to it."""
+    return Snapshot(state.step, {name: copied_to_host(tree) for name, tree in state.trees().items()})
+
 
 def write_checkpoint(
-    out: Writer, spec: RunSpec, state: TrainState, metrics: pl.DataFrame, throughput: Mapping, start: Artifact | None = None
+    out: Writer,
+    spec: RunSpec,
+    state: Snapshot,
+    metrics: pl.DataFrame,
+    throughput: Mapping,
+    start: Artifact | None = None,
+    mesh: Mapping[str, int] | None = None,
 ) -> None:
     """Fill an artifact with a state and the metrics that led to it; `start` is the checkpoint its run began with."""
-    save_file(_arrays(state.model), out.folder / "model.safetensors")
-    save_file(_arrays(state.optimizer), out.folder / "optimizer.safetensors")
-    for name, tree in (("skip", state.skip), ("ema", state.ema)):
-        if tree is not None:
-            save_file(_arrays(tree), out.folder / f"{name}.safetensors")
+    state.save(out.folder)
     record = {
         "format": FORMAT,
         "step": state.step,
@@ -76,22 +106,18 @@ def write_checkpoint(
     }
     if start is not None:
         out.extra["checkpoint"]["start"] = _start_record(start)
+    if mesh is not None:
+        out.extra["checkpoint"]["mesh"] = dict(mesh)
     out.extra["throughput"] = dict(throughput)
     out.record(tokens_in=spec.tokens_before(state.step))
 
 
 def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, pl.DataFrame]:
-    """State and metrics of a checkpoint, in the structure of `like`."""
+    """State and metrics of a checkpoint, in the structure of `like`, its arrays where those (or their shapes) lie."""
     folder = artifact.folder()
-    state = json.loads((folder / "state.json").read_text())
-    restored = TrainState(
-        model=_filled(like.model, load_file(folder / "model.safetensors"), artifact.name),
-        optimizer=_filled(like.optimizer, load_file(folder / "optimizer.safetensors"), artifact.name),
-        step=state["step"],
-        skip=_restored(like.skip, artifact, "skip"),
-        ema=_restored(like.ema, artifact, "ema"),
-    )
-    return restored, pl.read_parquet(folder / "metrics.parquet")
+    step = json.loads((folder / "state.json").read_text())["step"]
+    read = {name: filled(tree, open_arrays(artifact, name)) for name, tree in like.trees().items()}
+    return TrainState(step=step, **read), pl.read_parquet(folder / "metrics.parquet")
 
 
 def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
@@ -103,13 +129,16 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     if config is None:
         raise ValueError(f"run {spec.name} sets no start, and was given {start.name} to start from")
     _check_same_function(read_model_config(start), spec.model, config, start.name)
-    folder = start.folder()
-    new = config.new_parameters
-    model = _filled(fresh.model, load_file(folder / "model.safetensors"), start.name, new)
+    new = set(config.new_parameters)
+
+    def stays(name: str) -> bool:
+        return bool(words_of(name) & new)
+
+    model = filled(fresh.model, open_arrays(start, "model"), stays)
     optimizer = fresh.optimizer
     if config.optimizer == "carried":
-        optimizer = _filled(fresh.optimizer, load_file(folder / "optimizer.safetensors"), start.name, new)
-    unknown = set(new) - {word for name in _shapes(fresh.model) for word in _words(name)}
+        optimizer = filled(fresh.optimizer, open_arrays(start, "optimizer"), stays)
+    unknown = new - {word for name in shapes_of(fresh.model) for word in words_of(name)}
     if unknown:
         raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
     average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
@@ -118,10 +147,7 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:
     """The model alone, with its raw weights or their average. Raises: ValueError where no average was kept."""
-    path = artifact.folder() / ("model.safetensors" if weights == "raw" else "ema.safetensors")
-    if not path.exists():
-        raise ValueError(f"{artifact.name} has no {path.name}; its run spec sets no ema, so weights must be 'raw'")
-    return _filled(like, load_file(path), artifact.name)
+    return filled(like, open_arrays(artifact, "model" if weights == "raw" else "ema"))
 
 
 def read_spec(artifact: Artifact) -> RunSpec:
@@ -146,15 +172,6 @@ def _recent_loss(metrics: pl.DataFrame) -> float:
     return float(np.mean(finite))
 
 
-def _restored(like: PyTree | None, artifact: Artifact, name: str) -> PyTree | None:
-    return None if like is None else _filled(like, load_file(artifact.folder() / f"{name}.safetensors"), artifact.name)
-
-
-def _arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-
-
 def _start_record(start: Artifact) -> dict[str, object]:
     """What a checkpoint's manifest says of the run before it, and of all before that."""
     facts = start.manifest.extra["checkpoint"]
@@ -167,25 +184,6 @@ def _start_record(start: Artifact) -> dict[str, object]:
     }
 
 
-def _filled(like: PyTree, arrays: Mapping[str, np.ndarray], where: str, new: tuple[str, ...] = ()) -> PyTree:
-    """`like` with its arrays replaced by name; those whose name has a word of `new`, and which `arrays` lacks, stay."""
-    wanted = _shapes(like)
-    found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
-    kept = {name for name in wanted.keys() - found.keys() if _words(name) & set(new)}
-    odd = sorted(name for name in (wanted.keys() | found.keys()) - kept if wanted.get(name) != found.get(name))
-    if odd:
-        raise ValueError(
-            f"{where}: array {odd[0]} is {found.get(odd[0])} in the checkpoint, the run spec needs {wanted.get(odd[0])}"
-        )
-
-    def fill(path: tuple, leaf: jax.Array) -> jax.Array:
-        name = jax.tree_util.keystr(path)
-        return leaf if name in kept else jax.numpy.asarray(arrays[name])
-
-    dynamic, static = eqx.partition(like, _is_array_or_shape)
-    return eqx.combine(jax.tree_util.tree_map_with_path(fill, dynamic), static)
-
-
 def _check_same_function(there: LlamaConfig, here: LlamaConfig, config: WarmStart, where: str) -> None:
     """Equal arrays do not make an equal model: other rotary frequencies or another window fit the same shapes."""
     differs = [name for name in SHAPELESS_FIELDS if getattr(there, name) != getattr(here, name)]
@@ -196,20 +194,6 @@ def _check_same_function(there: LlamaConfig, here: LlamaConfig, config: WarmStar
             f"model.{name} is {getattr(here, name)!r}, in {where} it is {getattr(there, name)!r}; if that is meant, name it in "
             "run.start.changed_fields"
         )
-
-
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"\w+", name))
-
-
-def _is_array_or_shape(leaf: object) -> bool:
-    """What a tree that is to be filled may hold: arrays, or only their shapes (`eqx.filter_eval_shape` makes no array)."""
-    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-def _shapes(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array_or_shape))
-    return {jax.tree_util.keystr(path): (tuple(leaf.shape), str(leaf.dtype)) for path, leaf in leaves}
 
 
 def _write_json(path: Path, value: object) -> None:

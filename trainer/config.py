@@ -124,7 +124,8 @@ class RunSpec:
     seq_len: int
     num_steps: int
     seed: int
-    save_every_steps: int
+    save_every_steps: int | None = None
+    """Steps between checkpoints that are kept; None: the final one, and those of `keep_steps`."""
     z_loss_weight: float = 0.0
     microbatch_size: int | None = field(default=None, metadata={"added_later": True})
     """Sequences in one forward and backward pass; None: the whole batch. Rounding depends on it, so it is identity."""
@@ -133,10 +134,15 @@ class RunSpec:
     ema: EmaConfig | None = field(default=None, metadata={"added_later": True})
     start: WarmStart | None = field(default=None, metadata={"added_later": True})
     """None: fresh parameters, a function of the seed."""
+    keep_steps: tuple[int, ...] = field(default=(), metadata={"added_later": True})
+    """Further steps whose checkpoints are kept. Rolling ones in between are no part of a run (`trainer.saving`)."""
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "save_every_steps"):
-            require(getattr(self, name) > 0, f"run.{name}", getattr(self, name), "positive")
+        require(self.num_steps > 0, "run.num_steps", self.num_steps, "positive")
+        every = self.save_every_steps
+        require(every is None or every > 0, "run.save_every_steps", every, "positive, or None")
+        ascending = list(self.keep_steps) == sorted({step for step in self.keep_steps if 0 < step <= self.num_steps})
+        require(ascending, "run.keep_steps", self.keep_steps, f"ascending, in 1..{self.num_steps}")
         require(1 < self.seq_len <= self.model.max_seq_len, "run.seq_len", self.seq_len, f"in 2..{self.model.max_seq_len}")
         for phase in self.batches.phases:
             self._check_microbatch(phase.batch_size)
@@ -148,6 +154,12 @@ class RunSpec:
         if size is not None:
             fits = size > 0 and batch_size % size == 0
             require(fits, "run.microbatch_size", size, f"a positive divisor of batch_size {batch_size}, or None")
+
+    def saved_steps(self, last: int | None = None) -> tuple[int, ...]:
+        """Steps whose checkpoints are kept, up to a last one that always is (the run's, unless told)."""
+        final = self.num_steps if last is None else last
+        every = () if self.save_every_steps is None else range(self.save_every_steps, final + 1, self.save_every_steps)
+        return tuple(sorted({*every, *(step for step in self.keep_steps if step <= final), final}))
 
     @property
     def batches(self) -> BatchSchedule:

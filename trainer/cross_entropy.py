@@ -12,7 +12,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
+
+from trainer.mesh import batch_axes
 
 TILE_ROWS = 256
 """Rows of a tile. 256 x 8,192 float32 logits are 8 MB, which stay in a CPU's last cache (benchmarks/cross_entropy.py)."""
@@ -39,7 +42,6 @@ def mean_objective(
     return weighted_objective(x, head, targets, shares, z_loss_weight)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def weighted_objective(
     x: Float[Array, "N D"],
     head: Float[Array, "V D"],
@@ -49,8 +51,31 @@ def weighted_objective(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(loss + z_loss_weight x sum of shares x squared log Z, loss = sum of shares x nll); `shares` sum to one.
 
-    A row of share zero gives no gradient. Only the first result has one, and only with respect to `x` and `head`.
+    A row of share zero gives no gradient. Only the first result has one, and only with respect to `x` and `head`. Where rows
+    are split over a mesh every device sums its own: a scan over tiles of a split array would have all devices do all of them.
     """
+    axes = batch_axes()
+    if not axes:
+        return _objective(x, head, targets, shares, z_loss_weight)
+
+    def of_device(*arrays: Array) -> tuple[Array, Array]:
+        return jax.lax.psum(_objective(*arrays, z_loss_weight), axes)
+
+    rows, whole = PartitionSpec(axes), PartitionSpec()
+    split = jax.shard_map(
+        of_device, in_specs=(rows, whole, rows, rows), out_specs=(whole, whole), axis_names=set(axes), check_vma=False
+    )
+    return split(x, head, targets, shares)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _objective(
+    x: Float[Array, "N D"],
+    head: Float[Array, "V D"],
+    targets: Int[Array, " N"],
+    shares: Float[Array, " N"],
+    z_loss_weight: float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
     nll, log_z = row_nll(x, head, targets)
     loss = shares @ nll
     return loss + z_loss_weight * (shares @ jnp.square(log_z)), loss
@@ -86,7 +111,7 @@ def _backward(z_loss_weight: float, residuals: tuple[Array, Array], cotangents: 
     return scale.astype(grad_x.dtype) * grad_x, scale.astype(grad_head.dtype) * grad_head, None, None
 
 
-weighted_objective.defvjp(_forward, _backward)
+_objective.defvjp(_forward, _backward)
 
 
 def _logits_of(rows: Array, head: Array, gold_ids: Array) -> tuple[Array, Array, Array]:

@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from lineage.config import from_jsonable
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
+from trainer.array_files import open_arrays
 from trainer.config import RunSpec
 from trainer.hf import architecture, hf_config, to_hf
 
@@ -49,11 +50,8 @@ def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokeniz
     Raises: ValueError for weights that the run does not keep, and for an end token that the tokenizer does not have.
     """
     model = from_jsonable(RunSpec, checkpoint.spec.config["run"], f"{checkpoint.name} run").model
-    name = "model.safetensors" if config.weights == "raw" else "ema.safetensors"
-    kept = checkpoint.files(name)
-    if not kept:
-        raise ValueError(f"{checkpoint.name} has no {name}; its run keeps no average, so weights must be 'raw'")
-    tensors = {key: tensor.astype(DTYPES[config.dtype]) for key, tensor in to_hf(load_file(kept[0]), model).items()}
+    kept = open_arrays(checkpoint, "model" if config.weights == "raw" else "ema").whole()
+    tensors = {key: tensor.astype(DTYPES[config.dtype]) for key, tensor in to_hf(kept, model).items()}
     _save_shards(tensors, out.folder)
     source = tokenizer.files(TOKENIZER_FILE)[0]
     opened = Tokenizer.from_file(str(source))

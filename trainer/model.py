@@ -147,7 +147,7 @@ class Block(eqx.Module):
 
     def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
         x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.mlp(self.mlp_norm(x))
+        return hax.auto_sharded(x + self.mlp(self.mlp_norm(x)))  # by the batch, so weights come to it (`trainer.mesh`)
 
 
 class Llama(eqx.Module):
@@ -179,7 +179,7 @@ class Llama(eqx.Module):
         """
         named = hax.named(tokens, ("batch", "position"))
         position = named.resolve_axis("position")
-        x = self.embedding.take("vocab", named)
+        x = hax.auto_sharded(self.embedding.take("vocab", named))
         mask = attention_mask(position, self.sliding_window, segment_ids)
         return self.norm(self.blocks.fold(x, mask)).rearrange(("batch", "position", "embed")).array
 

@@ -14,6 +14,7 @@ log = logging.getLogger("trainer")
 
 PROCESSES, INDEX, COORDINATOR = "MARIN_PROCESSES", "MARIN_PROCESS_INDEX", "MARIN_COORDINATOR"
 GKE_TPU = "gke-tpu"
+HEARTBEAT = "MARIN_HEARTBEAT_SECONDS"
 HEARTBEAT_SECONDS = 60
 """A host that is lost ends its peers within that time (SIGABRT, from C++); JAX's own 100 s is paid by every chip."""
 
@@ -54,15 +55,8 @@ def join(environment: Mapping[str, str]) -> int:
     gang = gang_of(environment)
     if gang is not None:
         log.info("process %d of %d, meeting at %s", gang.index, gang.count, gang.coordinator)
-        jax.distributed.initialize(gang.coordinator, gang.count, gang.index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+        seconds = int(environment.get(HEARTBEAT, HEARTBEAT_SECONDS))
+        jax.distributed.initialize(gang.coordinator, gang.count, gang.index, heartbeat_timeout_seconds=seconds)
     elif environment.get(PROCESSES) == GKE_TPU:
         jax.distributed.initialize()
     return jax.process_count()
-
-
-def refuse_gang(processes: int) -> None:
-    """Raises: NotImplementedError where several processes would each train the whole run, and race for its checkpoints."""
-    if processes > 1:
-        raise NotImplementedError(
-            f"this trainer runs in one process, and {processes} have met; name hardware of one host until it can shard a run"
-        )

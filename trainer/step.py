@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
 from trainer.config import RunSpec
+from trainer.mesh import BATCH_AXES, Layout
 from trainer.model import Llama, loss_fn
+from trainer.norms import norms
 from trainer.optimizers.build import averaged, build_optimizer, keep_if
 from trainer.optimizers.rolling import SkipState, empty_skip_state, judge
 from trainer.schedules import learning_rate
@@ -36,6 +39,8 @@ class StepMetrics(NamedTuple):
     """Global norm before the clip."""
     skipped: Bool[Array, ""]
     skipped_in_a_row: Array
+    norms: Float[Array, "3 weights"]
+    """Of gradients, parameters before the step, and the update, a weight in a layer each (`trainer.norms.norm_names`)."""
 
 
 def initial_step_state(spec: RunSpec, model: Llama) -> StepState:
@@ -59,8 +64,10 @@ class StepFunction(Protocol):
         ...
 
 
-def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
+def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None) -> StepFunction:
     """A function (state, tokens [batch, sequence], step) -> (state, metrics) that gives away the state it is called with.
+
+    Over several devices it is called inside `layout.pinned()`, with arrays that lie as the layout says; the new state does too.
 
     A bad step leaves parameters, optimizer state and average as they are, bit for bit. Bad is a loss or a gradient norm that is
     not finite, and what `skip_bad_steps` judges so. That is enough: a finite norm means finite squares of every element, so
@@ -68,6 +75,7 @@ def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
     """
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     optimizer = build_optimizer(spec, model)
+    spread = layout if layout is not None and layout.size > 1 else None
 
     def objective(parameters: PyTree, part: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
         tokens, weights = part
@@ -78,6 +86,8 @@ def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
     def step_fn(state: StepState, tokens: Array, step: Array, weights: Array | None = None) -> tuple[StepState, StepMetrics]:
         size = tokens.shape[0] if spec.microbatch_size is None else spec.microbatch_size
         parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), (tokens, weights))
+        if spread is not None:  # every microbatch over all devices, not microbatches over devices
+            parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES, None)))
         gradients, loss = accumulated_gradients(objective, state.parameters, parts)
         rate = learning_rate(spec.schedule, spec.num_steps, step)
         norm = optax.tree.norm(gradients)
@@ -92,9 +102,14 @@ def compiled_step(spec: RunSpec, model: Llama) -> StepFunction:
             ema = keep_if(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
         new = StepState(parameters, keep_if(good, optimizer_state, state.optimizer), skip, ema)
-        return new, StepMetrics(loss, rate, norm, ~good, in_a_row)
+        watched = jnp.stack([norms(gradients), norms(state.parameters), rate * norms(directions)])
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, watched)
 
-    return jax.jit(step_fn, donate_argnums=0)
+    if spread is None:
+        return jax.jit(step_fn, donate_argnums=0)
+    shapes = eqx.filter_eval_shape(lambda: initial_step_state(spec, model))
+    everywhere = NamedSharding(spread.mesh, PartitionSpec())
+    return jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere))
 
 
 def accumulated_gradients[B](

@@ -20,7 +20,7 @@ from lineage.digests import text_digest
 from lineage.jobs import Job
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
-from trainer.checkpoint import METRICS_SCHEMA, write_checkpoint
+from trainer.checkpoint import METRICS_SCHEMA, snapshot, write_checkpoint
 from trainer.config import LlamaConfig, RunSpec
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
@@ -68,7 +68,7 @@ class Seed:
 def write_model(out: Writer, config: Seed) -> None:
     spec = replace(RUN, seed=config.seed)
     metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192)], schema=METRICS_SCHEMA, orient="row")
-    write_checkpoint(out, spec, initial_state(spec), metrics, {})
+    write_checkpoint(out, spec, snapshot(initial_state(spec)), metrics, {})
 
 
 def write_tokenizer(out: Writer, config: dict) -> None:

@@ -15,7 +15,7 @@ from marin_assets.consistency import check_consistency
 from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
 from marin_assets.rebuild import rebuild_event_log
 from recipes.canary import CanaryBand
-from recipes.runs import checkpoint, eval_tasks, saved_steps
+from recipes.runs import checkpoint, eval_tasks
 from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
 
@@ -72,7 +72,7 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
     with dg.build_sensor_context(instance=sailed.instance, resources={"lab": sailed.resource}) as context:
         first = sensor(context)
     steps = first.dynamic_partitions_requests[0].partition_keys
-    assert len(steps) == len(saved_steps(line.run)) == 2
+    assert len(steps) == len(line.run.saved_steps()) == 2
     assert [event.partition for event in first.asset_events] == steps
     for event in first.asset_events:
         step = int(event.metadata["step"].value)

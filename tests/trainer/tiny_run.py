@@ -1,0 +1,101 @@
+"""A run of seconds, as a job: what several tests of running share."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from lineage.jobs import Job, write_job
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.config import LlamaConfig, RunSpec
+from trainer.optimizers.config import AdamWConfig
+from trainer.processes import COORDINATOR, INDEX, PROCESSES
+from trainer.schedules import WarmupStableDecay
+from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = RunSpec(
+    name="tiny",
+    model=LlamaConfig(
+        vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, num_kv_heads=2, max_seq_len=16
+    ),
+    optimizer=AdamWConfig(),
+    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
+    batch_size=4,
+    seq_len=16,
+    num_steps=40,
+    seed=0,
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A component of counting sequences."""
+
+    vocab_size: int
+
+
+def write_text(out: Writer, config: Text) -> None:
+    rng = np.random.default_rng(0)
+    documents = [(f"{i:032x}", np.cumsum(rng.integers(1, 3, 400)) % config.vocab_size) for i in range(20)]
+    shard = write_token_shard(out.folder, "s", documents, "uint16")
+    out.extra["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
+
+
+def job_of(root: Path, run: RunSpec, step: int | None = None) -> Job:
+    """A run's job (to its last step unless told), its inputs built, its file at `root/job.json`."""
+    cache = Node(("cache",), None, Stage("tests.text", "1", write_text), Text(50))
+    mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
+    last = step or run.num_steps
+    place = ("runs", run.name, "checkpoint"), step_partition(last)
+    node = Node(*place, CHECKPOINT, CheckpointConfig(run, last), {"mixture": mixture})
+    store = Store(str(root))
+    for ancestor in ancestors_first([node])[:-1]:
+        build(store, ancestor)
+    job = Job(store, spec_of(store, node), {"mixture": resolve(store, mixture)}, "f", "")
+    write_job(job, root / "job.json")
+    return job
+
+
+def at_step(job: Job, step: int) -> Artifact | None:
+    """The kept checkpoint of a job's run at a step."""
+    config = {**job.spec.config, "step": step}
+    return job.store.find(replace(job.spec, partition=step_partition(step), config=config))
+
+
+def metrics_of(checkpoint: Artifact) -> pl.DataFrame:
+    return pl.read_parquet(checkpoint.folder() / "metrics.parquet")
+
+
+def started(root: Path, environment: Mapping[str, str] | None = None, processes: int = 1) -> list[subprocess.Popen]:
+    """`python -m trainer job.json`, in so many processes that meet on this machine; their output in `root/N.log`."""
+    base = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **(environment or {})}
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    gang = {"JAX_COORDINATOR_BIND_ADDRESS": address, PROCESSES: str(processes), COORDINATOR: address}
+    begun = []
+    for index in range(processes):
+        own = base | (gang | {INDEX: str(index)} if processes > 1 else {})
+        with (root / f"{index}.log").open("w") as log:
+            command = [sys.executable, "-m", "trainer", str(root / "job.json")]
+            begun.append(subprocess.Popen(command, cwd=ROOT, env=own, stdout=log, stderr=subprocess.STDOUT))
+    return begun
+
+
+def ended(begun: list[subprocess.Popen], timeout: float = 300) -> list[int]:
+    """Exit codes, once all have ended."""
+    return [process.wait(timeout) for process in begun]
+
+
+def log_of(root: Path, index: int = 0) -> str:
+    return (root / f"{index}.log").read_text()

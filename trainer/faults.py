@@ -1,0 +1,54 @@
+"""Faults on purpose, for tests of what a run survives: `MARIN_FAULTS=kill@37,kill-in-save@40/1,disk-full@20`.
+
+Each strikes once, at a step, in every process or in the one after the slash. They announce themselves; nothing sets them but a
+test.
+"""
+
+import errno
+import logging
+import os
+import re
+import signal
+from dataclasses import dataclass
+
+import jax
+
+log = logging.getLogger("trainer")
+
+KINDS = {
+    "kill": ("step", "SIGKILL before a step"),
+    "term": ("step", "SIGTERM before a step"),
+    "kill-in-save": ("save", "SIGKILL when a checkpoint's arrays are written and its manifest is not"),
+    "disk-full": ("save", "OSError ENOSPC in a save"),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: its kind, the step, and the process (None: all)."""
+
+    kind: str
+    step: int
+    process: int | None = None
+
+
+def parse_faults(text: str) -> tuple[Fault, ...]:
+    """Faults of an environment variable. Raises: ValueError listing the kinds there are."""
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(r"([a-z-]+)@(\d+)(?:/(\d+))?", part)
+        if match is None or match[1] not in KINDS:
+            raise ValueError(f"MARIN_FAULTS has {part!r}; faults are KIND@STEP or KIND@STEP/PROCESS with {', '.join(KINDS)}")
+        found.append(Fault(match[1], int(match[2]), None if match[3] is None else int(match[3])))
+    return tuple(found)
+
+
+def strike(faults: tuple[Fault, ...], place: str, step: int) -> None:
+    """Do what is due at a place (`step` or `save`) and a step."""
+    for fault in faults:
+        if KINDS[fault.kind][0] != place or fault.step != step or fault.process not in (None, jax.process_index()):
+            continue
+        log.warning("fault injected at step %d: %s", step, KINDS[fault.kind][1])
+        if fault.kind == "disk-full":
+            raise OSError(errno.ENOSPC, "No space left on device (injected)")
+        os.kill(os.getpid(), signal.SIGTERM if fault.kind == "term" else signal.SIGKILL)

@@ -1,0 +1,177 @@
+"""Where a run's arrays lie: a mesh of devices with named axes, and the axis mappings from the model's names to it.
+
+`slice` replicates across slices (gradients alone cross the slow network between them), `data` shards both the batch and, by
+the residual axis, parameters and optimizer state (FSDP, ZeRO-3: weights are gathered a layer at a time, because activations are
+pinned to the batch), `tensor` splits heads and MLP, `expert` is reserved. A mesh decides where numbers are and in which
+order they are added, not what a run is: it is in the checkpoint's record and in no identity.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+import haliax as hax
+import jax
+import numpy as np
+from haliax import NamedArray
+from jax.experimental import mesh_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from trainer.checks import require
+from trainer.config import RunSpec
+
+BATCH_AXES = ("slice", "data")
+PARAMETERS = {"embed": "data", "mlp": "tensor", "kv_heads": "tensor"}
+"""Parameters and whatever has their axes: gradients, moments, averages."""
+ACTIVATIONS = {"batch": BATCH_AXES, "mlp": "tensor", "kv_heads": "tensor"}
+_FIELDS = {"embed": "hidden_dim", "mlp": "intermediate_dim", "kv_heads": "num_kv_heads"}
+
+
+@dataclass(frozen=True)
+class MeshShape:
+    """Devices along every axis; `data` None: all that the others leave."""
+
+    slice: int = 1
+    data: int | None = None
+    expert: int = 1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("slice", "tensor"):
+            require(getattr(self, name) > 0, f"mesh.{name}", getattr(self, name), "positive")
+        require(self.data is None or self.data > 0, "mesh.data", self.data, "positive, or left out for the rest")
+        require(self.expert == 1, "mesh.expert", self.expert, "1: no model here has experts yet")
+
+    @staticmethod
+    def parse(text: str) -> "MeshShape":
+        """`data=4,tensor=2`; nothing: all devices along `data`. Raises: ValueError naming what is odd.
+
+        >>> MeshShape.parse("slice=2, tensor=4"), MeshShape.parse("")
+        (MeshShape(slice=2, data=None, expert=1, tensor=4), MeshShape(slice=1, data=None, expert=1, tensor=1))
+        """
+        sizes: dict[str, int] = {}
+        known = [field.name for field in fields(MeshShape)]
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, _, size = (word.strip() for word in part.partition("="))
+            if name not in known or name in sizes or not size.isdecimal():
+                raise ValueError(
+                    f"mesh is {text!r}; it must be like 'data=4,tensor=2', each of {', '.join(known)} at most once"
+                )
+            sizes[name] = int(size)
+        return MeshShape(**sizes)
+
+    def sizes(self, devices: int) -> tuple[int, int, int, int]:
+        """(slice, data, expert, tensor) over a number of devices. Raises: ValueError where they do not come out even."""
+        others = self.slice * self.expert * self.tensor
+        data = devices // others if self.data is None else self.data
+        if data * others != devices:
+            raise ValueError(
+                f"mesh slice={self.slice}, data={self.data or 'rest'}, expert={self.expert}, tensor={self.tensor} "
+                f"does not cover {devices} devices; choose sizes whose product is {devices}"
+            )
+        return self.slice, data, self.expert, self.tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A mesh and where on it the arrays of a run lie."""
+
+    mesh: Mesh
+
+    @staticmethod
+    def of(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> "Layout":
+        """Lay a shape over devices (all of all processes), neighbours along the last axes; slices stay whole."""
+        found = list(jax.devices()) if devices is None else list(devices)
+        slices, *inside = shape.sizes(len(found))
+        if slices > 1 and len({getattr(device, "slice_index", 0) for device in found}) == slices:
+            grid = mesh_utils.create_hybrid_device_mesh((1, *inside), (slices, 1, 1, 1), devices=found)
+        elif found[0].platform == "tpu":
+            grid = mesh_utils.create_device_mesh((slices, *inside), devices=found)
+        else:  # devices come process by process, so the outer axes split processes before they split one
+            grid = np.array(found).reshape(slices, *inside)
+        return Layout(Mesh(grid, tuple(field.name for field in fields(MeshShape))))
+
+    @property
+    def size(self) -> int:
+        return self.mesh.size
+
+    @property
+    def batch_shards(self) -> int:
+        return math.prod(self.mesh.shape[name] for name in BATCH_AXES)
+
+    def to_record(self) -> dict[str, int]:
+        """What a checkpoint says of it."""
+        return {"processes": jax.process_count(), **{name: int(size) for name, size in self.mesh.shape.items()}}
+
+    def check(self, spec: RunSpec) -> None:
+        """Raises: ValueError naming the field of the run that this mesh cannot divide."""
+        for phase in spec.batches.phases:
+            for name, size in (("batch_size", phase.batch_size), ("microbatch_size", spec.microbatch_size)):
+                if size is not None and size % self.batch_shards:
+                    raise ValueError(
+                        f"run.{name} is {size}; it must be a multiple of {self.batch_shards}, the mesh's slice x data "
+                        f"({self.describe()}); change it or set MARIN_MESH, for example tensor=2"
+                    )
+        for axis, along in PARAMETERS.items():
+            size, ways = getattr(spec.model, _FIELDS[axis]), self.mesh.shape[along]
+            if size % ways:
+                raise ValueError(
+                    f"model.{_FIELDS[axis]} is {size}; it must be a multiple of {ways}, the mesh's {along} "
+                    f"({self.describe()}); change it or set MARIN_MESH"
+                )
+
+    def describe(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.mesh.shape.items())
+
+    def shardings(self, tree: PyTree) -> PyTree:
+        """A sharding for every array of a state (or for its shape): by its named axes, whole everywhere where it has none."""
+
+        def of(node: object) -> object:
+            if isinstance(node, NamedArray):
+                names = PartitionSpec(*(PARAMETERS.get(name) for name in node.axis_names))
+                return jax.tree.map(lambda _: NamedSharding(self.mesh, names), node)
+            return NamedSharding(self.mesh, PartitionSpec())
+
+        return jax.tree.map(of, tree, is_leaf=lambda node: isinstance(node, NamedArray))
+
+    def rows(self, count: int, read: Callable[[int, int], np.ndarray]) -> jax.Array:
+        """Rows [count, sequence] over the batch axes; `read(first, number)` is asked once for each range of this process."""
+        width: int | None = None
+        ranges: dict[tuple[int, int], np.ndarray] = {}
+        sharding = NamedSharding(self.mesh, PartitionSpec(BATCH_AXES, None))
+        for index in sharding.addressable_devices_indices_map((count, 1)).values():
+            assert index is not None
+            first, last, _ = index[0].indices(count)
+            if (first, last) not in ranges:
+                ranges[first, last] = read(first, last - first)
+                width = ranges[first, last].shape[1]
+        assert width is not None
+
+        def share(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
+            first, last, _ = index[0].indices(count)
+            return ranges[first, last]
+
+        return jax.make_array_from_callback((count, width), sharding, share)
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Inside: activations of a traced model are pinned to this mesh (`hax.auto_sharded`). One device needs nothing."""
+        if self.size == 1:
+            yield
+            return
+        with jax.set_mesh(self.mesh), hax.axis_mapping(ACTIVATIONS):
+            yield
+
+
+def one_device() -> Layout:
+    """The first device alone."""
+    return Layout.of(MeshShape(), jax.devices()[:1])
+
+
+def batch_axes() -> tuple[str, ...]:
+    """The axes over which rows are split where this is traced; none outside of `Layout.pinned`."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return tuple(name for name in BATCH_AXES if not mesh.empty and mesh.shape.get(name, 1) > 1)

@@ -1,0 +1,88 @@
+"""What a step left behind, as a row of the metrics, and how fast steps go."""
+
+import logging
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trainer.config import RunSpec
+from trainer.step import StepMetrics
+
+log = logging.getLogger("trainer")
+
+REPORT_SECONDS = 10.0
+
+
+def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
+    """One row of metrics; reading the loss waits for the step if it still runs.
+
+    Raises: FloatingPointError on a bad loss, with `skip_bad_steps` only after too many bad steps in a row.
+    """
+    loss, rate, norm, skipped, in_a_row = (float(value) for value in read[:5])
+    if spec.skip_bad_steps is None:
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"run {spec.name}: the loss of step {step} is {loss}; its update was left out, the last checkpoint stands. "
+                "Lower schedule.peak_learning_rate or optimizer.max_grad_norm, or set skip_bad_steps"
+            )
+    elif in_a_row > spec.skip_bad_steps.max_in_a_row:
+        raise FloatingPointError(
+            f"run {spec.name}: {in_a_row:.0f} steps in a row were skipped up to step {step} (loss {loss}, gradient norm "
+            f"{norm}); skip_bad_steps.max_in_a_row allows {spec.skip_bad_steps.max_in_a_row}. The last checkpoint stands; "
+            "lower schedule.peak_learning_rate or optimizer.max_grad_norm"
+        )
+    elif skipped:
+        log.warning("%s: skipped step %d (loss %.4f, gradient norm %.4f)", spec.name, step, loss, norm)
+    return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1)
+
+
+@dataclass
+class Throughput:
+    """Step times and tokens of this process, compile time kept apart, and a line on the terminal every few seconds."""
+
+    spec: RunSpec
+    last: float = field(default_factory=time.perf_counter)
+    spoken: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """Tokens of the step that took `seconds` of the same index."""
+    first_seconds: float | None = None
+
+    def tick(self, row: tuple) -> None:
+        now = time.perf_counter()
+        if self.first_seconds is None:
+            self.first_seconds = now - self.last
+        else:
+            self.seconds.append(now - self.last)
+            self.tokens.append(self.spec.step_tokens(row[0] - 1))
+        self.last = now
+        step, loss, rate = row[0], row[1], row[2]
+        if now - self.spoken > REPORT_SECONDS or step == self.spec.num_steps:
+            self.spoken = now
+            left = (self.spec.num_steps - step) * self.step_seconds()
+            log.info(
+                "step %5d/%d  loss %.4f  lr %.2e  %7.0f tokens/s  %4.0f s left",
+                step, self.spec.num_steps, loss, rate, self.tokens_per_second(100), left,
+            )  # fmt: skip
+
+    def step_seconds(self) -> float:
+        return statistics.fmean(self.seconds[-100:]) if self.seconds else self.first_seconds or 0.0
+
+    def tokens_per_second(self, recent: int | None = None) -> float:
+        """Of the last `recent` steps, or of all; of the first, with its compilation, while there is no other."""
+        count = len(self.seconds) if recent is None else min(recent, len(self.seconds))
+        if not count:
+            return self.spec.step_tokens(0) / self.first_seconds if self.first_seconds else 0.0
+        return sum(self.tokens[-count:]) / max(sum(self.seconds[-count:]), 1e-9)
+
+    def summary(self) -> dict[str, float]:
+        mean = statistics.fmean(self.seconds) if self.seconds else self.first_seconds or 0.0
+        speed = self.tokens_per_second()
+        return {
+            "tokens_per_second": round(speed, 1),
+            "step_seconds_mean": round(mean, 5),
+            "compile_seconds": round(self.first_seconds or 0.0, 3),
+            "gflops_per_second": round(self.spec.model.training_flops_per_token(self.spec.seq_len) * speed / 1e9, 2),
+        }

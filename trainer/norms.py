@@ -1,0 +1,45 @@
+"""Norms of every weight in every layer, computed inside the step and read only where somebody looks.
+
+They are part of every step and not of a second program with them, because that one could round elsewhere, and a run's
+parameters would depend on how closely it was watched.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from haliax import NamedArray
+from jaxtyping import Array, Float, PyTree
+
+from trainer.optimizers.groups import STACKED, own_dims
+
+
+def norm_names(parameters: PyTree) -> tuple[str, ...]:
+    """What `norms` gives, in its order: `embedding`, `blocks/0/attention/w_q`, ..."""
+    names: list[str] = []
+    for path, leaf in _named(parameters):
+        words = [word for word in jax.tree_util.keystr(path, simple=True, separator="/").split("/") if word != "weight"]
+        layers = [axis.size for axis in leaf.axes if axis.name == STACKED]
+        if not layers:
+            names.append("/".join(words))
+            continue
+        at = words.index("stacked")
+        names += ["/".join([*words[:at], str(layer), *words[at + 1 :]]) for layer in range(layers[0])]
+    return tuple(names)
+
+
+def norms(tree: PyTree) -> Float[Array, " weights"]:
+    """The Frobenius norm of every weight, those of stacked layers one by one."""
+    found = []
+    for _, leaf in _named(tree):
+        squares = jnp.sum(jnp.square(leaf.array.astype(jnp.float32)), axis=own_dims(leaf))
+        found.append(jnp.sqrt(squares).reshape(-1))
+    return jnp.concatenate(found)
+
+
+def _named(tree: PyTree) -> list[tuple[tuple, NamedArray]]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_inexact_array), is_leaf=_is_named)
+    return [(path, leaf) for path, leaf in leaves if _is_named(leaf)]
+
+
+def _is_named(leaf: object) -> bool:
+    return isinstance(leaf, NamedArray)
