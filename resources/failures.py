@@ -186,7 +186,7 @@ _LOG_LINES = (
     ),
     *_rules(
         "transient",
-        preemption=r"Retrying after preemption|was preempted|TerminationByKubelet",
+        preemption=r"Retrying after preemption|was preempted|TerminationByKubelet|asked to leave; checkpoint saved at step",
         worker_environment=r"numpy\.dtype size changed|runtime_env.*Run cmd failed|pip', 'install'.*non-zero exit status",
         node_loss=r"its node has died|OwnerDiedError|owner has exited|missing too many heartbeats",
         slice_health=r"scaled to 0 actors|ActorDiedError|TPU is already in use|TPU initialization failed|different launch id",

@@ -26,6 +26,7 @@ AGENT_GUIDELINES = {
 """Marin's agent guidelines, "Common Failure Signatures Seen in OLMoE Sweeps (v5p-16 multislice)": all transient."""
 
 TRANSIENT = {
+    "preemption": ("02:07:15 trainer: tiny: asked to leave; checkpoint saved at step 15, go on from there",),
     "peer loss": (
         "E1121 coordination_service.cc:1045] /job:jax_worker/replica:0/task:1: Heartbeat timeout from the task.",
         "jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: The following tasks are unhealthy; coordination service stopped",

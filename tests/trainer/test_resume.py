@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_run import RUN, at_step, ended, job_of, log_of, started
 
 from lineage.jobs import Job
 from lineage.shards import DiskFullError
 from lineage.store import Artifact
-from tiny_run import RUN, at_step, ended, job_of, log_of, started
 from trainer.faults import parse_faults
 from trainer.running import Running
 from trainer.saving import rolling_store
@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path: P
 
 def test_a_save_that_fails_ends_the_run_loudly_and_leaves_no_half_of_it(tmp_path: Path) -> None:
     job = job_of(tmp_path, replace(RUN, num_steps=12, keep_steps=(4,)))
-    with pytest.raises(DiskFullError, match="no room for .* are free"):
+    with pytest.raises(DiskFullError, match=r"no room for .* are free"):
         train(job, Running(faults=parse_faults("disk-full@4")))
     assert list(job.store.artifacts("runs")) == []
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_run import ROOT, RUN, at_step, ended, job_of, log_of, metrics_of, started
 
 from lineage.jobs import Job
-from tiny_run import ROOT, RUN, at_step, ended, job_of, log_of, metrics_of, started
 from trainer.array_files import open_arrays
 from trainer.optimizers.config import EmaConfig
 from trainer.scoring import load_scorer
@@ -83,9 +84,8 @@ def test_each_host_writes_its_own_part_and_the_record_says_on_which_mesh(one: Jo
 @pytest.mark.parametrize("mesh", ["data=2,tensor=2"])
 def test_what_two_hosts_saved_goes_on_over_other_meshes(mesh: str, one: Job, two: tuple[Path, Job], tmp_path: Path) -> None:
     """Four devices in one process take over at step 10 of a copy."""
-    root, job = two
     copy = tmp_path / "copy"
-    subprocess.run(["cp", "-r", str(root), str(copy)], check=True)
+    shutil.copytree(two[0], copy)
     moved = job_of(copy, SPEC)
     final = at_step(moved, 14)
     assert final is not None
