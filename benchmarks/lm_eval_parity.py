@@ -63,8 +63,8 @@ def main() -> None:
         hf = write_hf(checkpoint, folder / "hf")
         with serving(options.folder) as (address, server):
             over_http = f"model=m,base_url={address}/v1/completions,tokenizer_backend=remote,num_concurrent=8,max_length=2048"
+            theirs = run_tasks(options.peer, "hf", f"pretrained={hf},dtype=float32", tasks, folder / "own")
             ours = run_tasks(options.peer, "local-completions", over_http, tasks, folder / "http")
-            theirs = run_tasks(options.peer, "hf", f"pretrained={hf},dtype=float32,device=cpu", tasks, folder / "own")
             equal = compare_tasks(ours, theirs)
             pairs = pairs_of(folder / "own")
             (folder / "pairs.json").write_text(json.dumps(pairs))
@@ -112,7 +112,7 @@ def run_tasks(peer: str, model: str, arguments: str, tasks: Path, out: Path) -> 
     names = sorted(path.stem for path in tasks.glob("*.yaml"))
     command = [str(Path(peer).with_name("lm_eval")), "run", "--model", model, "--model_args", arguments]
     command += ["--tasks", ",".join(names), "--include_path", str(tasks), "--output_path", str(out), "--log_samples"]
-    command += ["--batch_size", "1" if model == "local-completions" else "16"]
+    command += ["--batch_size", "1"] if model == "local-completions" else ["--batch_size", "16", "--device", "cpu"]
     start = time.perf_counter()
     done = subprocess.run(command, env={**os.environ, **OFFLINE}, capture_output=True, text=True, check=False)
     if done.returncode:

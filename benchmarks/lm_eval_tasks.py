@@ -26,7 +26,7 @@ FORMS = {
         "output_type": "generate_until",
         "doc_to_text": "Question: {{question}}\nAnswer:",
         "doc_to_target": "{{answer}}",
-        "generation": {"until": ["\n\n", "Question:"], "max_gen_toks": 48, "do_sample": False, "temperature": 0.0},
+        "generation": {"until": ["\n\n", "Question:"], "max_gen_toks": 24, "do_sample": False, "temperature": 0.0},
         "metrics": ("exact_match",),
     },
     "parity_prose": {
@@ -59,7 +59,7 @@ def items(task: str, limit: int) -> list[dict]:
 
 def prose(number: int) -> list[dict]:
     with lzma.open(ROOT / "data/prose/sotu_every_third.jsonl.xz", "rt") as file:
-        return [{"text": json.loads(line)["text"][:2000]} for line, _ in zip(file, range(number), strict=False)]
+        return [{"text": json.loads(line)["text"][:800]} for line, _ in zip(file, range(number), strict=False)]
 
 
 def _shot(row: dict) -> str:

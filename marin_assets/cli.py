@@ -262,10 +262,11 @@ def serve(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 8000,
 ) -> None:
     """Serve a checkpoint over OpenAI's API on loopback (`python -m evals.serve --help` has every option)."""
+    from evals.serve.__main__ import Listening
     from evals.serve.__main__ import serve as run_server
     from evals.serve.engine import EngineSettings
 
-    run_server(folder, port, None, None, EngineSettings())
+    run_server(folder, Listening(port), None, None, EngineSettings())
 
 
 @app.command()

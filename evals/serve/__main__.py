@@ -3,34 +3,75 @@
 import argparse
 import logging
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
+from evals.broker.worker import Worker, worker_name
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
-from evals.serve.served import open_served
+from evals.serve.refusals import LOOPBACK, check_host, read_key
+from evals.serve.served import Served, open_served
 from lineage.gate import inspect, today, waived
 from lineage.store import Artifact, open_folder
 
-LOOPBACK = "127.0.0.1"
-"""The only address: the server asks nobody who they are. From elsewhere, come through ssh or a proxy that does."""
 log = logging.getLogger("evals.serve")
 
 
-def serve(folder: Path, port: int, tokenizer: Path | None, name: str | None, settings: EngineSettings) -> None:
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens and whom it asks for a key; loopback only, and nobody, unless told."""
+
+    port: int = 8000
+    host: str = LOOPBACK
+    api_key: str | None = None
+    broker: str | None = None
+    """URL of a broker to take requests from, beside those that come by themselves."""
+    broker_key: str | None = None
+
+    def __post_init__(self) -> None:
+        check_host(self.host, self.api_key)
+
+
+def serve(folder: Path, where: Listening, tokenizer: Path | None, name: str | None, settings: EngineSettings) -> None:
     """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which."""
-    checkpoint = open_folder(folder)
-    refuse_unfit(checkpoint)
-    served = open_served(checkpoint, open_folder(tokenizer) if tokenizer else None, name)
-    with socket.create_server((LOOPBACK, port)) as listener:
-        address = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+    served = open_model(folder, tokenizer, name)
+    with socket.create_server((where.host, where.port)) as listener:
+        address = f"http://{where.host}:{listener.getsockname()[1]}"
         log.info(
             "%s on %s: %s parameters, contexts of %d tokens, %d rows a lane; the first requests wait for compilation",
             served.name, address, f"{served.config.num_parameters:,}", served.config.max_seq_len, settings.rows,
         )  # fmt: skip
-        config = uvicorn.Config(build_app(served, settings), log_level="warning", timeout_graceful_shutdown=5)
-        uvicorn.Server(config).run(sockets=[listener])
+        app = build_app(served, settings, api_key=where.api_key)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+        with working(where, address):
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> Served:
+    """A checkpoint of ours by its manifest, or a folder in Hugging Face's form. Raises: ValueError, GateError."""
+    checkpoint = open_folder(folder)
+    refuse_unfit(checkpoint)
+    return open_served(checkpoint, open_folder(tokenizer) if tokenizer else None, name)
+
+
+@contextmanager
+def working(where: Listening, address: str) -> Iterator[None]:
+    """Take requests from a broker meanwhile, where one is named, as many at a time as fill two steps' rows."""
+    if where.broker is None:
+        yield
+        return
+    worker = Worker(where.broker, address, worker_name(), broker_key=where.broker_key, server_key=where.api_key)
+    thread = threading.Thread(target=worker.run, name="broker-worker", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stopping.set()
 
 
 def refuse_unfit(checkpoint: Artifact) -> None:
@@ -51,16 +92,22 @@ def main() -> None:
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(prog="python -m evals.serve", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of a checkpoint artifact (the one with its manifest)")
-    parser.add_argument("--port", type=int, default=8000, help="port on 127.0.0.1; 0 takes a free one")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer artifact; by default the training data's own")
     parser.add_argument("--name", help="what the API calls the model; by default the artifact's name")
     parser.add_argument("--rows", type=int, default=defaults.rows, help="sequences decoded together, in each lane")
     parser.add_argument("--prefix-mib", type=int, default=defaults.prefix_bytes >> 20, help="memory for shared prompt blocks")
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on; beyond loopback only with a key")
+    parser.add_argument("--api-key-file", type=Path, help="file with the key that clients must bring")
+    parser.add_argument("--broker", help="URL of a broker to take requests from (docs/recipes/many_workers.md)")
+    parser.add_argument("--broker-key-file", type=Path, help="file with the broker's key")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
     settings = EngineSettings(rows=given.rows, prefix_bytes=given.prefix_mib << 20)
-    serve(given.folder, given.port, given.tokenizer, given.name, settings)
+    keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
+    where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
+    serve(given.folder, where, given.tokenizer, given.name, settings)
 
 
 if __name__ == "__main__":

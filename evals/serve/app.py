@@ -24,18 +24,17 @@ from evals.serve.protocol import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
-    RequestError,
     Sampled,
     TokenizeRequest,
     parse,
 )
+from evals.serve.refusals import Guard, RequestError, read_body, refuse
 from evals.serve.scheduler import Deliver, QueueFullError, Scheduler, StoppedError
 from evals.serve.sequence import Ask, Delta, Sequence
 from evals.serve.served import Served
 from evals.serve.streams import events_of, gather, while_connected
 from evals.serve.text import text_tokens, token_text
 
-MOST_BODY_BYTES = 4 << 20
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -65,13 +64,13 @@ class Server:
         return JSONResponse({"bos_token": start, "eos_token": start})
 
     async def tokenize(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, TokenizeRequest, await _body(request))
+        asked = await run_in_threadpool(parse, TokenizeRequest, await read_body(request))
         ids = await run_in_threadpool(text_tokens, self.served.tokenizer, asked.prompt)
         ids = [self.served.start_token] * asked.add_special_tokens + ids
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": self.served.config.max_seq_len})
 
     async def detokenize(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, DetokenizeRequest, await _body(request))
+        asked = await run_in_threadpool(parse, DetokenizeRequest, await read_body(request))
         size = self.served.config.vocab_size
         wrong = [token for token in asked.tokens if not 0 <= token < size]
         if wrong:
@@ -79,11 +78,11 @@ class Server:
         return JSONResponse({"prompt": self.served.tokenizer.decode(asked.tokens, skip_special_tokens=False)})
 
     async def completions(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, CompletionRequest, await _body(request))
+        asked = await run_in_threadpool(parse, CompletionRequest, await read_body(request))
         return await self._answer(request, "completion", asked, await run_in_threadpool(completion_asks, asked, self.served))
 
     async def chat(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, ChatRequest, await _body(request))
+        asked = await run_in_threadpool(parse, ChatRequest, await read_body(request))
         return await self._answer(request, "chat", asked, [await run_in_threadpool(chat_ask, asked, self.served)])
 
     async def _answer(self, request: Request, kind: Kind, asked: Sampled, asks: list[Ask]) -> Response:
@@ -135,7 +134,7 @@ class Server:
                 self.scheduler.cancel(sequences)
 
 
-def build_app(served: Served, settings: EngineSettings, max_waiting: int = 1024) -> Starlette:
+def build_app(served: Served, settings: EngineSettings, max_waiting: int = 1024, api_key: str | None = None) -> Starlette:
     """The server as an ASGI application; its scheduler's thread lives as long as the application's lifespan."""
     metrics = Metrics()
     scheduler = Scheduler(Engine(served.model, served.config, settings), served.tokenizer, metrics, max_waiting)
@@ -163,7 +162,9 @@ def build_app(served: Served, settings: EngineSettings, max_waiting: int = 1024)
         message = f"{request.method} {request.url.path} is {error.status_code}, {error.detail}; allowed: {', '.join(paths)}"
         return JSONResponse(RequestError(error.status_code, message).body(), error.status_code, headers=error.headers)
 
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={RequestError: _refuse, HTTPException: refuse_http})
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={RequestError: refuse, HTTPException: refuse_http})
+    if api_key is not None:
+        app.add_middleware(Guard, key=api_key)
     app.add_middleware(_Counting, metrics=metrics, paths=frozenset(paths))
     return app
 
@@ -182,18 +183,3 @@ class _Counting:
             await send(message)
 
         await self.app(scope, receive, counted)
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
-    return JSONResponse(error.body(), error.status)
-
-
-async def _body(request: Request) -> bytes:
-    """The body, refused as soon as it is too long."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST_BODY_BYTES:
-            raise RequestError(413, f"the body has more than {MOST_BODY_BYTES} bytes; no more are allowed")
-    return bytes(body)

@@ -2,7 +2,8 @@
 
 import secrets
 
-from evals.serve.protocol import ChatRequest, CompletionRequest, RequestError, Sampled
+from evals.serve.protocol import ChatRequest, CompletionRequest, Sampled
+from evals.serve.refusals import RequestError
 from evals.serve.sampling import Sampling
 from evals.serve.sequence import Ask
 from evals.serve.served import Served

@@ -12,7 +12,8 @@ from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
-from evals.serve.protocol import Message, RequestError
+from evals.serve.protocol import Message
+from evals.serve.refusals import RequestError
 
 TEMPLATE_FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"

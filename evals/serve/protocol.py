@@ -6,27 +6,15 @@ believes that it had an effect. Errors name the field, its value and what is all
 
 import json
 import reprlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from evals.serve.engine import MOST_LOGPROBS
+from evals.serve.refusals import RequestError
 
 MOST_STOPS = 16
 MOST_PROMPTS = 256
-
-
-class RequestError(Exception):
-    """An answer other than 200: status, message, the field that is wrong, and OpenAI's code where it has one."""
-
-    def __init__(self, status: int, message: str, field: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.field, self.code = status, message, field, code
-
-    def body(self) -> dict[str, Any]:
-        """OpenAI's error object."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.field, "code": self.code}}
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from evals.serve.answers import Choice, Kind, answer, usage
-from evals.serve.protocol import RequestError
+from evals.serve.refusals import RequestError
 from evals.serve.sequence import Delta
 
 

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 import uvicorn
 from unigram import START, byte_tokenizer
 
-from evals.serve.__main__ import LOOPBACK
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
+from evals.serve.refusals import LOOPBACK
 from evals.serve.served import Served
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec
+from trainer.model import Llama
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
@@ -83,6 +86,14 @@ def trained(root: Path) -> Artifact:
     for part in (tokenizer, cache, mixture, node):
         artifact = build(store, part).artifact
     return artifact
+
+
+def untrained(name: str) -> Served:
+    """A model of random weights: its numbers are as good as any where only their equality counts."""
+    model = eqx.filter_jit(lambda key: Llama.init(RUN.model, key=key))(jax.random.PRNGKey(0))
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    return Served(name, "2026-01-01T00:00:00+00:00", model, RUN.model, tokenizer, START, frozenset({START}), None)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from unigram import byte_tokenizer
 
-from evals.serve.protocol import ChatRequest, CompletionRequest, RequestError, parse
+from evals.serve.protocol import ChatRequest, CompletionRequest, parse
+from evals.serve.refusals import RequestError
 from evals.serve.sampling import Sampling, likeliest, next_token
 from evals.serve.text import StopScanner, TextStream, token_text
 

@@ -1,0 +1,78 @@
+"""What our servers share before they look into a request: refusals, the size of a body, the key. No model is needed here."""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+MOST_BODY_BYTES = 4 << 20
+LOOPBACK = "127.0.0.1"
+
+
+class RequestError(Exception):
+    """An answer other than 200: status, message, the field that is wrong, and OpenAI's code where it has one."""
+
+    def __init__(self, status: int, message: str, field: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.field, self.code = status, message, field, code
+
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.field, "code": self.code}}
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """Starlette's handler of a `RequestError`."""
+    assert isinstance(error, RequestError)
+    return JSONResponse(error.body(), error.status)
+
+
+async def read_body(request: Request) -> bytes:
+    """The body, refused as soon as it is too long. Raises: RequestError, 413."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BODY_BYTES:
+            raise RequestError(413, f"the body has more than {MOST_BODY_BYTES} bytes; no more are allowed")
+    return bytes(body)
+
+
+class Guard:
+    """Lets a request through that brings the key (`Authorization: Bearer KEY`); `/health` needs none."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self.app, self.key = app, key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/health" and not self._allowed(scope):
+            error = RequestError(401, "this server wants 'Authorization: Bearer KEY' with its own key", code="invalid_api_key")
+            response = JSONResponse(error.body(), 401, headers={"www-authenticate": "Bearer"})
+            await response(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _allowed(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and secrets.compare_digest(given[0], b"Bearer " + self.key)
+
+
+def read_key(path: Path | None) -> str | None:
+    """A key from a file, so that no list of processes shows it. Raises: ValueError for an empty one."""
+    if path is None:
+        return None
+    key = path.read_text().strip()
+    if not key or not key.isascii():
+        raise ValueError(
+            f"the API key in {path} is empty or not ASCII; write one line of ASCII, such as `openssl rand -hex 24` gives"
+        )
+    return key
+
+
+def check_host(host: str, key: str | None) -> None:
+    """Raises: ValueError for an address beyond this machine without a key."""
+    if key is None and not (host == "::1" or host.startswith("127.")):
+        raise ValueError(f"host is {host!r} and there is no API key; without one only loopback ({LOOPBACK}) is allowed")
