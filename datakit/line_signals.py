@@ -7,12 +7,16 @@ space at both ends and counts when something is left.
 import numpy as np
 import polars as pl
 
-from datakit.repetition import document_keys
+from datakit.repetition import MULTIPLIER, in_document
+from datakit.shingles import mix
+from datakit.word_signals import Words
 
 SHORT_LINE_CHARS = 30
 LONG_LINE_CHARS = 200
 MAX_WORD_CHARS = 1_000
-MIN_WORDS_PER_LINE = 3
+MIN_WORDS = r"\S\s+\S+\s+\S"
+"""Three words: C4's least in a line."""
+
 
 TERMINAL = r"\p{STerm}$"
 """Ends of sentences in any script, Unicode's property: FineWeb counts these."""
@@ -21,18 +25,15 @@ C4_END = r"""[.?!"']$"""
 CITATION = r"\[\d*\]|\[edit\]|\[citation needed\]"
 POLICY = r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies"
 SENTENCE_END = r"""[.?!]+["')\]]*(?:\s|$)"""
-PARAGRAPH = r"[^\n]+(?:\n[^\n]+)*"
-"""Lines up to an empty one: what splitting at two or more line ends gives."""
-
 _LINE = pl.col("line")
 _CHARS = pl.col("chars")
 
 
-def line_signals(texts: pl.Series, words: pl.DataFrame) -> pl.DataFrame:
+def line_signals(texts: pl.Series, words: Words) -> pl.DataFrame:
     """float64 columns, a row a text: shares of lines, of characters in repeated lines, and what C4 would keep."""
-    every = pl.DataFrame({"line": texts.str.split("\n")}).with_row_index("doc").explode("line", empty_as_null=False)
+    every = pl.LazyFrame({"line": texts.str.split("\n")}).with_row_index("doc").explode("line", empty_as_null=False)
     lines = every.with_columns(_LINE.str.strip_chars()).filter(_LINE != "").with_columns(chars=_LINE.str.len_chars())
-    lines = lines.with_columns(repeated=~pl.Series(document_keys(lines["line"], lines["doc"].to_numpy())).is_first_distinct())
+    lines = lines.with_columns(repeated=~(_LINE.hash() ^ pl.col("doc").hash(1)).is_first_distinct()).collect().lazy()
     per_document = lines.group_by("doc", maintain_order=True).agg(
         num_lines=pl.len(),
         duplicate_lines=pl.col("repeated").sum(),
@@ -43,20 +44,20 @@ def line_signals(texts: pl.Series, words: pl.DataFrame) -> pl.DataFrame:
         short_lines=(_CHARS <= SHORT_LINE_CHARS).sum(),
         long_lines=(_CHARS >= LONG_LINE_CHARS).sum(),
     )
-    found = pl.DataFrame({"doc": pl.arange(texts.len(), eager=True, dtype=pl.UInt32)})
-    for counted in (per_document, _c4(lines)):
+    found = pl.LazyFrame({"text": texts, "words": np.diff(words.bounds)}).with_row_index("doc")
+    for counted in (per_document, *_c4(lines)):
         found = found.join(counted, on="doc", how="left", maintain_order="left")
-    counts = found.select(pl.exclude("doc").cast(pl.Float64).fill_null(0.0))
-    return _shares(counts, texts, words).hstack(_paragraphs(texts))
+    return _shares(found).collect().hstack(_paragraphs(texts))
 
 
-def _c4(lines: pl.DataFrame) -> pl.DataFrame:
+def _c4(lines: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """What C4's published code counts, in its order: the form of a line first, then words in the lines of that form."""
     may_hold_long_word = pl.when(_CHARS > MAX_WORD_CHARS).then(_LINE).otherwise(pl.lit(""))
     formed = (
-        lines.with_columns(_LINE.str.replace_all(CITATION, ""))
+        lines.filter(_LINE.str.contains(C4_END) | _LINE.str.ends_with("]"))  # no other end is changed by what comes next
+        .with_columns(_LINE.str.replace_all(CITATION, ""))
         .filter(_LINE.str.contains(C4_END) & ~_LINE.str.ends_with("..."))
-        .filter(_LINE.str.count_matches(r"\S+") >= MIN_WORDS_PER_LINE)
+        .filter(_LINE.str.contains(MIN_WORDS))
         .filter(~may_hold_long_word.str.contains(rf"\S{{{MAX_WORD_CHARS + 1}}}"))
         .with_columns(lower=_LINE.str.to_lowercase())
         .with_columns(script=pl.col("lower").str.contains("javascript", literal=True))
@@ -67,16 +68,18 @@ def _c4(lines: pl.DataFrame) -> pl.DataFrame:
         curly_bracket=(~pl.col("script") & _LINE.str.contains("{", literal=True)).any(),
     )
     sentences = kept.group_by("doc").agg(c4_lines=pl.len(), c4_sentences=_LINE.str.count_matches(SENTENCE_END).clip(1).sum())
-    return documents.join(sentences, on="doc", how="left")
+    return documents, sentences
 
 
-def _shares(counts: pl.DataFrame, texts: pl.Series, words: pl.DataFrame) -> pl.DataFrame:
+def _shares(counts: pl.LazyFrame) -> pl.LazyFrame:
     """The counts as the signals that rules name."""
+    newlines = pl.col("text").str.count_matches("\n", literal=True)
+    chars = pl.col("text").str.len_chars() - newlines
+    found = counts.select(
+        "words", pl.exclude("doc", "text", "words").cast(pl.Float64).fill_null(0.0), newlines=newlines, chars=chars
+    )
     lines = pl.col("num_lines")
-    newlines = texts.str.split("\n").list.len().cast(pl.Float64) - 1.0
-    num_words = np.bincount(words["doc"].to_numpy(), minlength=texts.len())
-    chars = texts.str.len_chars() - newlines
-    return counts.with_columns(chars=chars, newlines=newlines, words=num_words).select(
+    return found.select(
         duplicate_line_frac=_fraction(pl.col("duplicate_lines"), lines),
         duplicate_line_char_frac=_fraction(pl.col("duplicate_line_chars"), pl.col("chars")),
         bullet_line_frac=_fraction(pl.col("bullet_lines"), lines),
@@ -93,21 +96,29 @@ def _shares(counts: pl.DataFrame, texts: pl.Series, words: pl.DataFrame) -> pl.D
 
 
 def _paragraphs(texts: pl.Series) -> pl.DataFrame:
-    paragraphs = (
-        pl.DataFrame({"paragraph": texts.str.strip_chars().str.extract_all(PARAGRAPH)})
-        .with_row_index("doc")
-        .explode("paragraph", empty_as_null=False)
-    )
-    keys = document_keys(paragraphs["paragraph"], paragraphs["doc"].to_numpy())
-    paragraphs = paragraphs.with_columns(repeated=~pl.Series(keys).is_first_distinct())
-    counted = paragraphs.group_by("doc").agg(
-        num=pl.len(), repeated=pl.col("repeated").sum(), chars=pl.col("paragraph").str.len_chars().filter("repeated").sum()
-    )
-    every = pl.DataFrame({"doc": pl.arange(texts.len(), eager=True, dtype=pl.UInt32), "all": texts.str.len_chars()})
-    found = every.join(counted, on="doc", how="left", maintain_order="left").fill_null(0)
-    return found.select(
-        duplicate_paragraph_frac=_fraction(pl.col("repeated"), pl.col("num")),
-        duplicate_paragraph_char_frac=_fraction(pl.col("chars"), pl.col("all")),
+    """A paragraph is as many lines as stand together without an empty one between them; its key is made of theirs."""
+    every = pl.LazyFrame({"line": texts.str.strip_chars().str.split("\n")}).with_row_index("doc")
+    lines = every.explode("line", empty_as_null=False).with_row_index("place").filter(_LINE != "")
+    measured = lines.select("doc", "place", key=_LINE.hash(), chars=_LINE.str.len_chars().cast(pl.Int64)).collect()
+    doc, place, keys, chars = (measured[name].to_numpy() for name in ("doc", "place", "key", "chars"))
+    begins = np.ones(place.size, dtype=bool)
+    begins[1:] = (np.diff(place) > 1) | (doc[1:] != doc[:-1])
+    first = np.flatnonzero(begins)
+    counted = np.zeros((4, texts.len()))
+    if first.size:
+        number = np.arange(place.size) - np.repeat(first, np.diff(first, append=place.size))
+        key = np.add.reduceat(mix(keys + number.astype(np.uint64) * MULTIPLIER), first)
+        repeated = ~pl.Series(in_document(key, doc[first])).is_first_distinct().to_numpy()
+        size = np.add.reduceat(chars, first) + np.diff(first, append=place.size) - 1
+        weights = (None, repeated, size * repeated)
+        counted[:3] = [np.bincount(doc[first], weight, texts.len()) for weight in weights]
+    counted[3] = texts.str.len_chars().to_numpy()
+    num, repeats, repeated_chars, chars_of_text = counted
+    return pl.DataFrame(
+        {
+            "duplicate_paragraph_frac": repeats / np.maximum(num, 1),
+            "duplicate_paragraph_char_frac": repeated_chars / np.maximum(chars_of_text, 1),
+        }
     )
 
 

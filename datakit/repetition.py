@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from datakit.word_signals import Words
+
 TOP_SIZES = (2, 3, 4)
 DUPLICATE_SIZES = (5, 6, 7, 8, 9, 10)
 MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
@@ -20,32 +22,31 @@ TOP_NAMES = tuple(f"top_{n}_gram_char_frac" for n in TOP_SIZES)
 DUPLICATE_NAMES = tuple(f"duplicate_{n}_gram_char_frac" for n in DUPLICATE_SIZES)
 
 
-def repetition_signals(texts: pl.Series, words: pl.DataFrame) -> pl.DataFrame:
+def repetition_signals(texts: pl.Series, words: Words) -> pl.DataFrame:
     """float64 columns `TOP_NAMES` and `DUPLICATE_NAMES`, a row a text; `words` are `datakit.word_signals.words_of` them.
 
     An n-gram that stands twice begins with an n-1-gram that does, so each size looks only where the one before found something.
     """
-    doc = words["doc"].to_numpy().astype(np.int64)
-    lengths = words["chars"].to_numpy().astype(np.int64)
-    hashes = document_keys(words["word"], doc)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    doc, num_words = words.doc, words.chars.size
+    hashes = in_document(words.hashes, doc)
+    last_places = np.repeat(words.bounds[1:], np.diff(words.bounds))
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(words.chars)])
     chars = np.maximum(texts.str.len_chars().to_numpy(), 1).astype(np.float64)
     columns: dict[str, np.ndarray] = {}
-    grams = Grams(np.arange(doc.size), hashes)
+    grams = Grams(np.arange(num_words), hashes)
     for n in range(2, DUPLICATE_SIZES[-1] + 1):
-        grams, firsts, counts = _repeated(grams.longer(n, hashes, doc))
+        grams, groups = _repeated(grams.longer(n, hashes, last_places))
         if n in TOP_SIZES:
-            size = ends[np.minimum(firsts + n, doc.size)] - ends[firsts] + n - 1  # words and the spaces between them
-            columns[f"top_{n}_gram_char_frac"] = _top_chars(doc, ends, n, (firsts, counts, size), texts.len()) / chars
+            columns[f"top_{n}_gram_char_frac"] = _top_chars(words.bounds, doc, ends, n, groups) / chars
         elif n in DUPLICATE_SIZES:
-            covered = _covered(np.setdiff1d(grams.places, firsts, assume_unique=True), n, doc.size)
-            columns[f"duplicate_{n}_gram_char_frac"] = np.bincount(doc, lengths * covered, minlength=texts.len()) / chars
+            covered = _covered(groups.later, n, num_words)
+            columns[f"duplicate_{n}_gram_char_frac"] = np.bincount(doc, words.chars * covered, texts.len()) / chars
     return pl.DataFrame(columns)
 
 
-def document_keys(strings: pl.Series, doc: np.ndarray) -> np.ndarray:
-    """uint64: equal for equal strings of one document, and not else (but for collisions of 64 bits). For one process only."""
-    return _mixed(strings.hash().to_numpy() + doc.astype(np.uint64) * DOCUMENT_MULTIPLIER)
+def in_document(hashes: np.ndarray, doc: np.ndarray) -> np.ndarray:
+    """uint64: hashes that are equal only within a document."""
+    return _mixed(hashes + doc.astype(np.uint64) * DOCUMENT_MULTIPLIER)
 
 
 @dataclass(frozen=True)
@@ -55,47 +56,89 @@ class Grams:
     places: np.ndarray
     hashes: np.ndarray
 
-    def longer(self, n: int, words: np.ndarray, doc: np.ndarray) -> "Grams":
-        """Those of n words that begin with these of n - 1 and end in the same document."""
-        last = np.minimum(self.places + n - 1, doc.size - 1)
-        inside = (self.places + n <= doc.size) & (doc[self.places] == doc[last])
-        return Grams(self.places[inside], _mixed(self.hashes[inside] * MULTIPLIER + words[last[inside]]))
+    def longer(self, n: int, words: np.ndarray, last_places: np.ndarray) -> "Grams":
+        """Those of n words that begin with these of n - 1 and end before their document's last place."""
+        inside = self.places + n <= last_places[self.places]
+        places = self.places[inside]
+        return Grams(places, _mixed(self.hashes[inside] * MULTIPLIER + words[places + n - 1]))
 
 
-def _repeated(grams: Grams) -> tuple[Grams, np.ndarray, np.ndarray]:
-    """The n-grams that stand more than once; and of each of these the first place, and how often it stands."""
-    order = np.argsort(grams.hashes)
-    ordered = grams.hashes[order]
-    starts = np.flatnonzero(np.concatenate([np.ones(min(1, ordered.size), bool), ordered[1:] != ordered[:-1]]))
-    counts = np.diff(starts, append=ordered.size)
-    stay = np.zeros(ordered.size, dtype=bool)
-    stay[order[np.repeat(counts > 1, counts)]] = True
-    firsts = np.minimum.reduceat(order, starts)[counts > 1] if starts.size else starts
-    return Grams(grams.places[stay], grams.hashes[stay]), grams.places[firsts], counts[counts > 1]
+@dataclass(frozen=True)
+class Groups:
+    """n-grams that stand more than once, a row each."""
+
+    firsts: np.ndarray
+    """Where each stands first."""
+    counts: np.ndarray
+    """How often it stands."""
+    later: np.ndarray
+    """Where any of them stands again."""
+
+
+def _repeated(grams: Grams) -> tuple[Grams, Groups]:
+    """The n-grams that stand more than once."""
+    order, is_new = grouped(grams.hashes)
+    is_last = np.append(is_new[1:], True)[: is_new.size]
+    again = np.zeros(order.size, dtype=bool)
+    again[order[~is_new]] = True
+    stays = again.copy()
+    first = np.flatnonzero(is_new & ~is_last)
+    stays[order[first]] = True
+    counts = np.flatnonzero(is_last & ~is_new) - first + 1
+    return Grams(grams.places[stays], grams.hashes[stays]), Groups(grams.places[order[first]], counts, grams.places[again])
+
+
+def grouped(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int64 places such that equal hashes stand together, ascending; bool: whether another hash begins there.
+
+    The upper bits of a hash and its place are sorted as one number, which is three times as fast as an argsort; where two
+    hashes differ in the lower bits alone, which is seen, the argsort is made after all.
+    """
+    bits = np.uint64(max(1, int(hashes.size - 1).bit_length()))
+    packed = (hashes >> bits << bits) | np.arange(hashes.size, dtype=np.uint64)
+    packed.sort()
+    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    packed >>= bits
+    ordered = hashes[order]
+    is_new = _differs_from_before(ordered)
+    if np.count_nonzero(is_new) != np.count_nonzero(_differs_from_before(packed)):
+        order = np.argsort(hashes, kind="stable")
+        is_new = _differs_from_before(hashes[order])
+    return order, is_new
+
+
+def _differs_from_before(values: np.ndarray) -> np.ndarray:
+    differs = np.ones(values.size, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
     return (values ^ (values >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
 
 
-def _top_chars(
-    doc: np.ndarray, ends: np.ndarray, n: int, repeated: tuple[np.ndarray, np.ndarray, np.ndarray], documents: int
-) -> np.ndarray:
+def _top_chars(bounds: np.ndarray, doc: np.ndarray, ends: np.ndarray, n: int, groups: Groups) -> np.ndarray:
     """Characters of each document's most frequent n-gram, all occurrences together; of equally frequent ones the first's."""
-    first_word, last_word = (np.searchsorted(doc, np.arange(documents), side=side) for side in ("left", "right"))
-    has_one = last_word - first_word >= n
-    top = np.zeros(documents)
-    top[has_one] = ends[first_word[has_one] + n] - ends[first_word[has_one]] + n - 1
-    firsts, counts, size = repeated
-    order = np.lexsort((firsts, -counts, doc[firsts]))
-    best, where = np.unique(doc[firsts[order]], return_index=True)
-    top[best] = (counts * size)[order[where]]
+
+    def chars(first: np.ndarray) -> np.ndarray:
+        return ends[first + n] - ends[first] + n - 1  # words and the spaces between them
+
+    has_one = np.diff(bounds) >= n
+    top = np.zeros(bounds.size - 1)
+    top[has_one] = chars(bounds[:-1][has_one])
+    if groups.firsts.size:
+        order = np.argsort(groups.firsts)
+        firsts = groups.firsts[order]
+        key = groups.counts[order] * doc.size + (doc.size - 1 - firsts)
+        begins = np.flatnonzero(_differs_from_before(doc[firsts]))
+        best = np.maximum.reduceat(key, begins)
+        top[doc[firsts[begins]]] = best // doc.size * chars(doc.size - 1 - best % doc.size)
     return top
 
 
 def _covered(starts: np.ndarray, n: int, words: int) -> np.ndarray:
     """bool [words]: whether an n-gram that begins at one of the places covers a word."""
-    edges = np.zeros(words + 1, dtype=np.int64)
+    edges = np.zeros(words + 1, dtype=np.int8)
     edges[starts] += 1
     edges[starts + n] -= 1
-    return np.cumsum(edges)[:words] > 0
+    return np.cumsum(edges, dtype=np.int8)[:words] > 0

@@ -7,6 +7,7 @@ documents are hashed many at a time, because most are shorter than the cost of a
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
@@ -20,7 +21,7 @@ BATCH_CHARS = 1 << 18
 PIECE_BYTES = 1 << 20
 """A longer text is hashed in pieces of about this size, cut between words, so that its arrays stay small."""
 
-_LETTERS = bytes(
+LETTERS = bytes(
     ord(chr(b).lower()) + 1 if b < 128 and chr(b).isalnum() else (b + 1) % 256 if b >= 128 else 0 for b in range(256)
 )
 """Byte -> its lower-cased letter plus one, 0 for what separates words. 255 is no byte of UTF-8 and would separate."""
@@ -36,16 +37,35 @@ def mix(values: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def word_hashes(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """uint64 [words] hashes and int64 [words] first bytes of the words of a UTF-8 text, in order."""
-    letters = np.frombuffer(content.translate(_LETTERS), dtype=np.uint8)
-    bounds = _piece_bounds(letters)
-    pieces = [_piece_hashes(letters[start:end]) for start, end in pairwise(bounds)]
+@dataclass(frozen=True)
+class HashedWords:
+    """Words of a buffer, in order."""
+
+    hashes: np.ndarray
+    """uint64 [words]"""
+    starts: np.ndarray
+    """int64 [words]: first bytes."""
+    lengths: np.ndarray
+    """int64 [words]: bytes."""
+
+    def bounds(self, texts: Sequence[bytes]) -> np.ndarray:
+        """int64 [texts + 1]: the words of text i are `[bounds[i], bounds[i + 1])`, of texts joined by one separator."""
+        return np.searchsorted(self.starts, np.cumsum([0, *(len(text) + 1 for text in texts)]))
+
+
+def word_hashes(content: bytes, letters: bytes = LETTERS) -> HashedWords:
+    """The words of a UTF-8 text; `letters` [256] says of every byte what it weighs in a word, 0 that it separates words."""
+    weights = np.frombuffer(content.translate(letters), dtype=np.uint8)
+    bounds = _piece_bounds(weights)
+    pieces = [_piece_hashes(weights[start:end]) for start, end in pairwise(bounds)]
     if len(pieces) == 1:
         return pieces[0]
-    hashes = [np.zeros(0, np.uint64), *(hashes for hashes, _ in pieces)]
-    starts = [np.zeros(0, np.int64), *(starts + bound for (_, starts), bound in zip(pieces, bounds, strict=False))]
-    return np.concatenate(hashes), np.concatenate(starts)
+    nothing = np.zeros(0, np.int64)
+    return HashedWords(
+        np.concatenate([np.zeros(0, np.uint64), *(piece.hashes for piece in pieces)]),
+        np.concatenate([nothing, *(piece.starts + bound for piece, bound in zip(pieces, bounds, strict=False))]),
+        np.concatenate([nothing, *(piece.lengths for piece in pieces)]),
+    )
 
 
 def _piece_bounds(letters: np.ndarray) -> list[int]:
@@ -59,7 +79,7 @@ def _piece_bounds(letters: np.ndarray) -> list[int]:
     return bounds
 
 
-def _piece_hashes(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _piece_hashes(letters: np.ndarray) -> HashedWords:
     """Every letter is weighed by a power of its place in the piece; a word's sum is then divided by the power of its first.
 
     Separators weigh nothing, so a sum from one word's first letter to the next's is that of the word alone.
@@ -69,14 +89,14 @@ def _piece_hashes(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     edges = np.flatnonzero(is_word[1:] != is_word[:-1])
     starts, lengths = edges[0::2], edges[1::2] - edges[0::2]
     if not starts.size:
-        return np.zeros(0, np.uint64), starts
+        return HashedWords(np.zeros(0, np.uint64), starts, lengths)
     bits = max(16, int(letters.size - 1).bit_length())
     powers, inverses = (_powers if letters.size <= 2 * PIECE_BYTES else _new_powers)(bits)
     weighed = np.multiply(letters, powers[: letters.size], dtype=np.uint64)
     sums = np.add.reduceat(weighed, starts)
     sums *= inverses[starts]
     sums += lengths.view(np.uint64)
-    return mix(sums), starts
+    return HashedWords(mix(sums), starts, lengths)
 
 
 def _new_powers(bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -99,9 +119,8 @@ def batch_shingles(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.nda
     A shingle is a run of `words` words of one text; a text with fewer has none.
     """
     encoded = [text.encode() for text in texts]
-    hashes, starts = word_hashes(b"\n".join(encoded))
-    first_bytes = np.cumsum([0, *(len(content) + 1 for content in encoded)])
-    word_bounds = np.searchsorted(starts, first_bytes)
+    found = word_hashes(b"\n".join(encoded))
+    hashes, word_bounds = found.hashes, found.bounds(encoded)
     counts = np.maximum(np.diff(word_bounds) - words + 1, 0)
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     windows = max(0, hashes.size - words + 1)

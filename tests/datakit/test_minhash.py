@@ -71,10 +71,10 @@ def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
 def test_a_long_text_is_hashed_in_pieces_that_cut_no_word():
     """Three pieces and a word that is longer than one; the words are those of hashing each alone."""
     words = [*(f"word{i}" for i in range(300_000)), "long" * (PIECE_BYTES // 2), "end"]
-    hashes, starts = word_hashes(" ".join(words).encode())
-    assert hashes.size == len(words) and starts[1] == len(words[0]) + 1
+    found = word_hashes(" ".join(words).encode())
+    assert found.hashes.size == len(words) and found.starts[1] == len(words[0]) + 1 and found.lengths[2] == 5
     for at in (0, 1, 150_000, 299_999, 300_000, 300_001):
-        assert hashes[at] == word_hashes(words[at].encode())[0][0]
+        assert found.hashes[at] == word_hashes(words[at].encode()).hashes[0]
 
 
 def test_case_and_punctuation_do_not_matter_and_the_order_of_words_does():
