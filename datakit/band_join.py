@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from datakit.arrays import load, save
 from datakit.documents import DOCUMENTS, document_paths
 from datakit.minhash import FOLDER as MINHASH_FOLDER
 from lineage.store import Artifact
@@ -26,8 +27,6 @@ from lineage.working_folder import SCRATCH_FOLDER
 RANGE_BYTES = 64 << 20
 ID_BYTES, PAIR_BYTES = 24, 16
 """An id and its document's number; a band and its document's number."""
-
-SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -210,14 +209,3 @@ def hash_range(ordered: np.ndarray, index: int, count: int) -> slice:
     bounds = [(1 << 64) * i // count for i in (index, index + 1)]
     start, stop = (ordered.size if b >= 1 << 64 else int(np.searchsorted(ordered, np.uint64(b))) for b in bounds)
     return slice(start, stop)
-
-
-def save(path: Path, values: np.ndarray) -> None:
-    """Write one array."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(path, values)
-
-
-def load(path: Path) -> np.ndarray:
-    """Open one array: mapped, unless it is small (an empty one cannot be mapped)."""
-    return np.load(path, mmap_mode="r" if path.stat().st_size > SMALL_BYTES else None)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.arrays import load_all, save_all
 from datakit.contamination_policy import ContaminationConfig, Window
 from datakit.ngram_index import Floats, GramIndex, Ints, UInt64s
 
@@ -42,10 +43,9 @@ class AlignedChannels:
     seeds: GramIndex
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        self.seeds.save(folder / "seeds.npz")
-        np.savez(
-            folder / "channels.npz",
+        self.seeds.save(folder / "seeds")
+        save_all(
+            folder,
             hashes=self.hashes,
             information=self.information,
             bounds=self.bounds,
@@ -54,8 +54,7 @@ class AlignedChannels:
 
     @classmethod
     def load(cls, folder: Path) -> "AlignedChannels":
-        with np.load(folder / "channels.npz") as arrays:
-            return cls(seeds=GramIndex.load(folder / "seeds.npz"), **{name: arrays[name] for name in arrays.files})
+        return cls(seeds=GramIndex.load(folder / "seeds"), **load_all(folder))
 
 
 @dataclass(frozen=True)

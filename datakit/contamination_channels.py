@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from datakit.arrays import load, load_all, save, save_all
 from datakit.canonical_text import canonical_bytes
 from datakit.contamination_alignment import ALIGNED_CHANNELS, AlignedChannels
 from datakit.contamination_policy import ContaminationConfig, word_weights
@@ -56,10 +57,9 @@ class ChannelGrams:
         return float(self.needed_weight[channel] / self.total_weight[channel])
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        self.index.save(folder / "index.npz")
-        np.savez(
-            folder / "channels.npz",
+        self.index.save(folder / "index")
+        save_all(
+            folder,
             hashes=self.hashes,
             weights=self.weights,
             bounds=self.bounds,
@@ -69,8 +69,7 @@ class ChannelGrams:
 
     @classmethod
     def load(cls, folder: Path) -> "ChannelGrams":
-        with np.load(folder / "channels.npz") as arrays:
-            return cls(index=GramIndex.load(folder / "index.npz"), **{name: arrays[name] for name in arrays.files})
+        return cls(index=GramIndex.load(folder / "index"), **load_all(folder))
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class ItemIndex:
         self.exact.save(folder / "exact")
         self.masked.save(folder / "masked")
         self.aligned.save(folder / "aligned")
-        np.save(folder / "prefixes.npy", self.prefixes)
+        save(folder / "prefixes.npy", self.prefixes)
 
     @classmethod
     def load(cls, folder: Path) -> "ItemIndex":
@@ -102,7 +101,7 @@ class ItemIndex:
             ChannelGrams.load(folder / "exact"),
             ChannelGrams.load(folder / "masked"),
             AlignedChannels.load(folder / "aligned"),
-            np.load(folder / "prefixes.npy"),
+            load(folder / "prefixes.npy"),
         )
 
 

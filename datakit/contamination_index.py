@@ -16,7 +16,7 @@ _FOLDER = "index"
 
 
 def build_contamination_index(out: Writer, config: Policy, suites: tuple[Artifact, ...]) -> None:
-    """Write `index/**/*.npz`, an `ItemIndex`, or a `NamedIndex` where the policy is a named one.
+    """Write `index/**/*.npy`, an `ItemIndex`, or a `NamedIndex` where the policy is a named one.
 
     Raises: ValueError when the suites hold no item or one twice.
     """
@@ -25,8 +25,8 @@ def build_contamination_index(out: Writer, config: Policy, suites: tuple[Artifac
     out.record(rows_in=len(items), rows_out=len(items), drops={})
 
 
-CONTAMINATION_INDEX = Stage("datakit.contamination_index", "3", build_contamination_index)
-"""3: with the bit table of how grams begin."""
+CONTAMINATION_INDEX = Stage("datakit.contamination_index", "4", build_contamination_index)
+"""4: a file an array, which workers map."""
 
 
 def index_folder(index: Artifact, config: Policy, suites: tuple[Artifact, ...]) -> Path:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from datakit.arrays import load_all, save_all
 from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, NamedPolicy, TuluPolicy
 from datakit.contamination_named_words import (
     Item,
@@ -80,15 +81,13 @@ class NamedIndex:
         return found
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
         for grams in self.grams:
-            grams.save(folder / f"grams-{grams.n:03d}.npz")
-        np.savez(folder / "channels.npz", num_tokens=self.num_tokens)
+            grams.save(folder / f"grams-{grams.n:03d}")
+        save_all(folder, num_tokens=self.num_tokens)
 
     @classmethod
     def load(cls, folder: Path) -> "NamedIndex":
-        with np.load(folder / "channels.npz") as arrays:
-            return cls(tuple(GramIndex.load(path) for path in sorted(folder.glob("grams-*.npz"))), arrays["num_tokens"])
+        return cls(tuple(GramIndex.load(path) for path in sorted(folder.glob("grams-*"))), **load_all(folder))
 
 
 def named_channels(items: pl.DataFrame, policy: NamedPolicy) -> pl.DataFrame:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from datakit.arrays import load, save
 from datakit.band_join import (
     ID_BYTES,
     PAIR_BYTES,
@@ -23,9 +24,7 @@ from datakit.band_join import (
     components,
     find_copies,
     find_links,
-    load,
     range_count,
-    save,
     scope_parts,
     spill_part,
 )

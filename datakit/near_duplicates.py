@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from datakit.band_join import Part, Spilled, load, save
+from datakit.arrays import load, save
+from datakit.band_join import Part, Spilled
 from datakit.shingles import batches, jaccard, shingle_sets
 from lineage.working_folder import SCRATCH_FOLDER
 

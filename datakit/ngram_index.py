@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.arrays import load_all, save_all
+
 type UInt64s = NDArray[np.uint64]
 type Ints = NDArray[np.int64]
 type Floats = NDArray[np.float64]
@@ -126,10 +128,10 @@ class GramIndex:
         rows = np.repeat(self.offsets[grams] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return np.repeat(where, counts), self.channels[rows], self.positions[rows]
 
-    def save(self, path: Path) -> None:
-        np.savez(
-            path,
-            n=np.int64(self.n),
+    def save(self, folder: Path) -> None:
+        save_all(
+            folder,
+            n=np.array(self.n, np.int64),
             grams=self.grams,
             offsets=self.offsets,
             channels=self.channels,
@@ -138,9 +140,9 @@ class GramIndex:
         )
 
     @classmethod
-    def load(cls, path: Path) -> "GramIndex":
-        with np.load(path) as arrays:
-            return cls(n=int(arrays["n"]), **{name: arrays[name] for name in arrays.files if name != "n"})
+    def load(cls, folder: Path) -> "GramIndex":
+        arrays = load_all(folder)
+        return cls(n=int(arrays.pop("n")), **arrays)
 
 
 def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints, n: int) -> GramIndex:

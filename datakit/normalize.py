@@ -74,7 +74,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     parsed = out.map_shards(parse_shard, tasks, omittable=True)
     runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
     count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
-    tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count)) for i in range(count)}
+    tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count), cut) for i in range(count)}
     parts = out.map_shards(merge_part, tasks)
     drops = _drops([*parsed.values(), *collapsed, *parts.values()])
     documents = _total(parts, "documents")
@@ -149,11 +149,11 @@ def collapse_runs(folder: Path, name: str, runs: Sequence[Path], cut: Cut) -> di
     return {"drops": dict(dropped.counts)}
 
 
-def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange) -> dict[str, object]:
+def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut: Cut) -> dict[str, object]:
     """Write one part of the output: the documents of a range of ids, from all runs."""
     dropped, size = DropSamples(), 0
     with writing_part(folder / DOCUMENTS / name) as part:
-        for kept, repeated in merged(runs, ids):
+        for kept, repeated in merged(runs, ids, cut.fan_in):
             table = kept.select(DOCUMENT_SCHEMA.names).to_arrow().cast(DOCUMENT_SCHEMA)
             part.write(table)
             size += int(text_bytes(table).sum())

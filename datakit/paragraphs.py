@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from datakit.band_join import hash_range, load, range_count, save
+from datakit.arrays import load, save
+from datakit.band_join import hash_range, range_count
 from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.duplicates import DUPLICATES_FILE, SMALL_SCOPE_ROWS, document_source
 from lineage.stage import Stage

@@ -1,9 +1,10 @@
 """An external sort of documents by id that keeps the first of equal ids: sorted runs on disk, then a merge of an id range.
 
 Runs are Arrow files of small blocks, compressed with lz4 (twice as fast to write as zstd-1; they live for minutes). A merge
-goes through all runs at once, a round at a time: every round takes the rows up to the smallest id with which some run's block
-ends, so it holds about a block of every run. Ids are hashes, so blocks of all runs cover about the same span of ids and a
-round uses up most of what is in memory; were they not, rounds would be smaller and nothing else would change.
+goes through all runs at once, a round at a time: it holds a stretch of blocks of each, `fan_in` of them over all runs, and a
+round takes the rows up to the smallest id with which some run's stretch ends. Ids are hashes, so stretches of all runs cover
+about the same span of ids and a round uses up most of what is in memory; were they not, rounds would be smaller and nothing
+else would change.
 
 Memory: `run_bytes` of text while runs are made, `fan_in * block_bytes` while they are merged, and the longest documents on top.
 More than `fan_in` runs are merged in groups first: a pass more from about 2 GB on, a second one from 250 GB.
@@ -107,15 +108,19 @@ class RunWriter:
 def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pl.DataFrame]:
     """Write several runs as one; yields the rows that repeat an id, a round at a time."""
     with _writing(path) as file:
-        for kept, repeated in merged(runs, IdRange()):
+        for kept, repeated in merged(runs, IdRange(), cut.fan_in):
             _write_blocks(file, kept, cut.block_bytes)
             yield repeated
 
 
-def merged(runs: Sequence[Path], ids: IdRange) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """(documents, rows that repeat an id) of all runs in a range, a round at a time; documents in id order, each id once."""
+def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """(documents, rows that repeat an id) of all runs in a range, a round at a time; documents in id order, each id once.
+
+    `held_blocks`: of all runs together, at least one of each.
+    """
+    stretch = max(1, held_blocks // max(1, len(runs)))
     with ExitStack() as stack:
-        cursors = [_Cursor.open(stack.enter_context(pa.OSFile(str(run))), ids) for run in runs]
+        cursors = [_Cursor.open(stack.enter_context(pa.OSFile(str(run))), ids, stretch) for run in runs]
         while live := [cursor for cursor in cursors if cursor.fill()]:
             bound = min((cursor.last_id for cursor in live if cursor.has_more), default=None)
             yield first_of_equal(pl.concat([cursor.take(bound) for cursor in live]))
@@ -130,19 +135,20 @@ def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 @dataclass
 class _Cursor:
-    """Where a merge stands in one run: the rows of its block that are still to be taken, and the next block."""
+    """Where a merge stands in one run: the rows of its stretch of blocks that are still to be taken, and the next block."""
 
     reader: pa.RecordBatchFileReader
     ids: IdRange
+    stretch: int
     next: int
     rows: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     @staticmethod
-    def open(file: pa.NativeFile, ids: IdRange) -> "_Cursor":
+    def open(file: pa.NativeFile, ids: IdRange, stretch: int) -> "_Cursor":
         """At the last block that begins at or below the range."""
         reader = pa.ipc.open_file(file)
         after = bisect_right(range(reader.num_record_batches), ids.low, key=lambda i: _first_id(reader, i))
-        return _Cursor(reader, ids, max(0, after - 1))
+        return _Cursor(reader, ids, stretch, max(0, after - 1))
 
     @property
     def last_id(self) -> str:
@@ -156,13 +162,12 @@ class _Cursor:
     def fill(self) -> bool:
         """Read on when all rows were taken; False at the end of the range."""
         while not self.rows.height and self.has_more:
-            block = as_frame(pa.Table.from_batches([self.reader.get_batch(self.next)]))
-            self.next += 1
-            if block["id"][-1] >= self.ids.high:
-                self.next = self.reader.num_record_batches
-            ids = block["id"]
+            end = min(self.next + self.stretch, self.reader.num_record_batches)
+            blocks = as_frame(pa.Table.from_batches([self.reader.get_batch(i) for i in range(self.next, end)]))
+            ids = blocks["id"]
+            self.next = end if ids[-1] < self.ids.high else self.reader.num_record_batches
             start, stop = (int(ids.search_sorted(edge, "left")) for edge in (self.ids.low, self.ids.high))
-            self.rows = block[start:stop]
+            self.rows = blocks[start:stop]
         return self.rows.height > 0
 
     def take(self, bound: str | None) -> pl.DataFrame:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, edited, file_bytes, made, minhash, random_texts
 
-from datakit.band_join import components, save
+from datakit.arrays import save
+from datakit.band_join import components
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MinHashConfig, sign_texts
 from datakit.near_duplicates import near_matches

@@ -127,8 +127,9 @@ def test_neither_cuts_nor_order_of_files_change_a_byte(tmp_path: Path) -> None:
     assert read_documents(turned)["text"].equals(read_documents(whole)["text"])
 
 
-def test_a_merge_holds_about_a_block_of_every_run(tmp_path: Path) -> None:
-    """Twenty runs of 50 documents: no round of a merge holds more than two blocks a run, whatever the range."""
+@pytest.mark.parametrize(("held", "stretch"), [(1, 1), (20, 1), (39, 1), (60, 3)])
+def test_a_merge_holds_few_blocks_of_every_run(tmp_path: Path, held: int, stretch: int) -> None:
+    """Twenty runs of 50 documents: no round of a merge holds more than two stretches a run, whatever the range."""
     cut = Cut(run_bytes=50 * 32, block_bytes=8 * 32)
     writer = RunWriter(tmp_path, "r", cut, on_repeated=lambda rows: None)
     ids = [text_digest(str(i)) for i in range(1_000)]
@@ -138,9 +139,9 @@ def test_a_merge_holds_about_a_block_of_every_run(tmp_path: Path) -> None:
     runs = [tmp_path / run for run in writer.runs]
     assert len(runs) == 20
     for share in (1, 3):
-        rounds = [kept for index in range(share) for kept, _ in merged(runs, IdRange.share(index, share))]
+        rounds = [kept for index in range(share) for kept, _ in merged(runs, IdRange.share(index, share), held)]
         assert pl.concat(rounds)["id"].to_list() == sorted(ids)
-        assert max(kept.height for kept in rounds) <= 20 * 8 * 2
+        assert max(kept.height for kept in rounds) <= 20 * 8 * 2 * stretch
 
 
 @pytest.mark.parametrize("field", ["shard_bytes", "run_bytes", "block_bytes", "fan_in"])
@@ -161,8 +162,8 @@ def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -
         "def step(letter):\n"
         "    with marker.open('a') as stream: stream.write(letter)\n"
         "    if marker.read_text() == 'pmm': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "def merged(runs, ids):\n"
-        "    for rows in real(runs, ids):\n"
+        "def merged(runs, ids, held):\n"
+        "    for rows in real(runs, ids, held):\n"
         "        if ids.low not in seen: step('m')\n"
         "        seen.add(ids.low)\n"
         "        yield rows\n"
