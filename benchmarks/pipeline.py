@@ -6,9 +6,10 @@
 PEER is an environment of its own with `datatrove[processing,io]==0.10.1 spacy` (spaCy's blank English, nothing is downloaded at
 run time). Ours are the lab's stages as they are, through a `Store` and in one process, every artifact written, checked for its
 manifest and synced; datatrove's are its blocks as shipped (`pipeline_peer.py` says where they are spared work). Both run one
-thread, in fresh processes, in turn, over the same documents; CPU seconds. Tokens are made twice on our side, with Hugging
-Face's engine and with the fast one, and each total has one of them. What is done once a suite (the index of benchmark items)
-stands beside the totals. `--full` runs ours over the whole corpus too: its fixed costs weigh on a small subset.
+thread, in fresh processes, in turn, over the same documents; CPU seconds. Quality is the published rule sets on both sides.
+Tokens are made twice on our side, with Hugging Face's engine and with the fast one, and each total has one of them. What is
+done once a suite (the index of benchmark items) stands beside the totals. `--full` runs ours over the whole corpus too: its
+fixed costs weigh on a small subset.
 Bars: 14x datatrove with Hugging Face's engine, 55x with the fast one.
 """
 
@@ -39,7 +40,6 @@ from datakit.corpus_filters import CorpusConfig
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
 from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.quality import QUALITY, quality_config
 from datakit.quality_rules import QUALITY_RULES, quality_rules_config
 from datakit.sources import Records
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
@@ -58,7 +58,7 @@ INDEX, HF, FAST = "decontamination index (once a suite)", "tokens, Hugging Face'
 STAGES = {
     "read, ids, exact duplicates": ("normalized",),
     "fuzzy duplicates": ("minhash", "duplicates"),
-    "quality rules": ("quality", "quality_rules"),
+    "quality rules": ("quality_rules",),
     "decontamination, corpus written": ("contamination", "corpus"),
     INDEX: ("index",),
     HF: ("tokens_hf",),
@@ -216,19 +216,18 @@ def our_nodes(corpus: Path) -> list[Node]:
     duplicates = Node(
         ("duplicates",), None, DUPLICATES, DuplicatesConfig(), {"normalized": (normalized,), "minhash": (minhash,)}
     )
-    quality = Node(("quality",), None, QUALITY, quality_config("code"), one)
     rules = Node(("quality_rules",), None, QUALITY_RULES, quality_rules_config("prose"), one)
     policy = ContaminationConfig()
     index = Node(("index",), None, CONTAMINATION_INDEX, policy, {"suites": (items,)})
     marks = Node(("contamination",), None, CONTAMINATION, policy, one | {"suites": (items,), "index": index})
-    inputs = one | {"quality": quality, "contamination": marks, "duplicates": duplicates}
+    inputs = one | {"contamination": marks, "duplicates": duplicates}
     corpus_node = Node(("corpus",), None, CORPUS, CorpusConfig(drop_low_quality=False, heldout_frac=0.0), inputs)
     caches = [
         Node((f"tokens_{engine}",), None, TOKEN_CACHE, config, {"corpus": corpus_node, "tokenizer": tokenizer})
         for engine in ("hf", "gigatoken")
         for config in [TokenCacheConfig("benchmark", engine=engine)]
     ]
-    return [raw, items, tokenizer, normalized, minhash, duplicates, quality, rules, index, marks, corpus_node, *caches]
+    return [raw, items, tokenizer, normalized, minhash, duplicates, rules, index, marks, corpus_node, *caches]
 
 
 # --- rounds and tables -----------------------------------------------------------------------------------------------------

@@ -53,14 +53,14 @@ def build_corpus(
     out: Writer,
     config: CorpusConfig,
     normalized: Artifact,
-    quality: Artifact,
     contamination: Artifact,
     duplicates: Artifact,
     **optional: Artifact,
 ) -> None:
     """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
 
-    `optional` are what the config's filters read: `rules`, `scores`, `cutoff`, `paragraphs` (cut out of the texts that stay).
+    `optional` are what the config's filters read: `quality`, `rules`, `scores`, `cutoff`, `paragraphs` (cut out of the texts
+    that stay).
 
     Raises: ValueError when nothing is left, an attribute table was made from other documents, or an input that a filter reads
     is not given, or one is given that no filter reads.
@@ -73,7 +73,7 @@ def build_corpus(
     source = _source(parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
-    attributes = Attributes.of(source, duplicates, config, quality=quality, contamination=contamination, **optional)
+    attributes = Attributes.of(source, duplicates, config, contamination=contamination, **optional)
     arguments = config, attributes, cutoff, spans
     decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())

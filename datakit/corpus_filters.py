@@ -46,7 +46,12 @@ class CorpusConfig:
     def reads(self) -> frozenset[str]:
         """Names of the optional inputs that the filters read."""
         scored = {"scores"} if self.min_score is not None or self.best_scores else set()
-        chosen = {"cutoff": self.best_scores, "rules": bool(self.rule_sets), "paragraphs": self.cut_paragraphs}
+        chosen = {
+            "quality": self.drop_low_quality,
+            "rules": bool(self.rule_sets),
+            "cutoff": self.best_scores,
+            "paragraphs": self.cut_paragraphs,
+        }
         return frozenset({*scored, *(name for name, is_read in chosen.items() if is_read)})
 
 

@@ -184,12 +184,12 @@ def corpus(line: Line, source: str) -> Node:
     """Documents that survive the filters, split into train and held-out."""
     inputs = {
         "normalized": normalized(line, source),
-        "quality": quality(line, source),
         "contamination": contamination(line, source),
         "duplicates": duplicates(line),
     }
-    optional = {"rules": lambda: quality_rules(line, source), "scores": lambda: scores(line, source)}
-    optional |= {"cutoff": lambda: score_cutoff(line), "paragraphs": lambda: paragraphs(line)}
+    optional = {"quality": lambda: quality(line, source), "rules": lambda: quality_rules(line, source)}
+    optional |= {"scores": lambda: scores(line, source), "cutoff": lambda: score_cutoff(line)}
+    optional |= {"paragraphs": lambda: paragraphs(line)}
     inputs |= {name: make() for name, make in optional.items() if name in line.corpus_filters.reads}
     return Node(*line.source_place("corpus", line.corpus, source=source), CORPUS, line.corpus_filters, inputs)
 

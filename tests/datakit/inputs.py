@@ -83,13 +83,15 @@ def marks(config: Texts, marked: Marked = NOTHING_MARKED) -> Node:
 def corpus(
     config: Texts, scope: tuple[Texts, ...] = (), how: CorpusConfig | None = None, marked: Marked = NOTHING_MARKED
 ) -> Node:
+    how = how or CorpusConfig()
     inputs = {
         "normalized": documents(config),
-        "quality": quality(config),
         "contamination": marks(config, marked),
         "duplicates": duplicates(scope or (config,)),
     }
-    return Node(("corpus", "small"), config.source, CORPUS, how or CorpusConfig(), inputs)
+    if how.drop_low_quality:
+        inputs["quality"] = quality(config)
+    return Node(("corpus", "small"), config.source, CORPUS, how, inputs)
 
 
 def made(root: Path, node: Node, workers: int = 1) -> Artifact:

@@ -47,8 +47,9 @@ def scores(source):
 
 
 def corpus(source, config, **optional):
-    inputs = {"normalized": documents(source), "quality": quality(source), "contamination": marks(source)}
-    inputs |= {"duplicates": duplicates((source,)), **optional}
+    inputs = {"normalized": documents(source), "contamination": marks(source), "duplicates": duplicates((source,)), **optional}
+    if config.drop_low_quality:
+        inputs["quality"] = quality(source)
     return Node(("corpus", "scored"), source.source, CORPUS, config, inputs)
 
 
@@ -127,9 +128,9 @@ def test_a_corpus_drops_below_a_threshold_and_by_published_rules(store):
 
 
 def test_inputs_that_no_filter_reads_are_refused(store):
-    with pytest.raises(ValueError, match=r"filters read \[\], its optional inputs are \['scores'\]"):
+    with pytest.raises(ValueError, match=r"filters read \['quality'\], its optional inputs are \['quality', 'scores'\]"):
         made(store, corpus(MIXED, CorpusConfig(), scores=scores(MIXED)))
-    with pytest.raises(ValueError, match=r"filters read \['scores'\], its optional inputs are \[\]"):
+    with pytest.raises(ValueError, match=r"filters read \['quality', 'scores'\], its optional inputs are \['quality'\]"):
         made(store, corpus(MIXED, CorpusConfig(min_score=0.1)))
 
 
