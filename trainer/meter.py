@@ -1,10 +1,14 @@
 """What a step left behind, as a row of the metrics, and how fast steps go."""
 
 import logging
+import os
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import jax
 import numpy as np
 
 from trainer.config import RunSpec
@@ -38,6 +42,40 @@ def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
     return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1)
 
 
+NORMS = ("grad", "params", "updates")
+
+
+def values_of(row: tuple, read: StepMetrics, meter: "Throughput", names: Sequence[str] | None) -> dict[str, float]:
+    """What trackers are told of a step; of every weight its norms, too, where `names` are given."""
+    _, loss, rate, _, skipped, tokens = row
+    norms = np.asarray(read.norms, np.float64)
+    device = jax.local_devices()[0].memory_stats() or {}
+    values = {
+        "train/loss": loss,
+        "train/tokens": float(tokens),
+        "optim/learning_rate": rate,
+        "optim/skipped_step": float(skipped),
+        **{f"{kind}/norm/total": float(np.sqrt(np.square(row).sum())) for kind, row in zip(NORMS, norms, strict=True)},
+        "throughput/tokens_per_second": meter.tokens_per_second(1),
+        "throughput/step_seconds": meter.seconds[-1] if meter.seconds else meter.first_seconds or 0.0,
+        "throughput/input_stall_seconds": meter.stalled,
+        "memory/host_bytes": float(host_bytes()),
+    }
+    if "bytes_in_use" in device:
+        values |= {
+            "memory/device_bytes": float(device["bytes_in_use"]),
+            "memory/device_peak": float(device["peak_bytes_in_use"]),
+        }
+    for kind, numbers in zip(NORMS, norms, strict=True) if names else ():
+        values |= {f"{kind}/norm/{name}": float(number) for name, number in zip(names or (), numbers, strict=True)}
+    return values
+
+
+def host_bytes() -> int:
+    """Resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 @dataclass
 class Throughput:
     """Step times and tokens of this process, compile time kept apart, and a line on the terminal every few seconds."""
@@ -49,6 +87,8 @@ class Throughput:
     tokens: list[int] = field(default_factory=list)
     """Tokens of the step that took `seconds` of the same index."""
     first_seconds: float | None = None
+    stalled: float = 0.0
+    """Seconds in which a step that could have started waited for its batch."""
 
     def tick(self, row: tuple) -> None:
         now = time.perf_counter()
@@ -84,5 +124,6 @@ class Throughput:
             "tokens_per_second": round(speed, 1),
             "step_seconds_mean": round(mean, 5),
             "compile_seconds": round(self.first_seconds or 0.0, 3),
+            "input_stall_share": round(self.stalled / max(sum(self.seconds) + (self.first_seconds or 0.0), 1e-9), 5),
             "gflops_per_second": round(self.spec.model.training_flops_per_token(self.spec.seq_len) * speed / 1e9, 2),
         }

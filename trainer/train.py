@@ -6,6 +6,7 @@ device a few steps later, so the host never waits for the step it has just start
 
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,8 @@ import jax
 import numpy as np
 import polars as pl
 
-from lineage.config import from_jsonable
-from lineage.jobs import Job
+from lineage.config import from_jsonable, to_jsonable
+from lineage.jobs import Job, job_folder
 from lineage.measure import measuring
 from lineage.order import DataOrder
 from lineage.store import Artifact
@@ -25,13 +26,16 @@ from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, warm
 from trainer.config import RunSpec
 from trainer.faults import strike
 from trainer.mesh import Layout
-from trainer.meter import Throughput, row_of
+from trainer.meter import Throughput, row_of, values_of
 from trainer.model import Llama
+from trainer.norms import norm_names
+from trainer.profiling import ProfilerWindow
 from trainer.running import Running
 from trainer.saving import Saver, saved_before, step_of
 from trainer.signals import Agreement, PreemptedError, Stop, Wish, either, read_wish
 from trainer.stage import CheckpointConfig
 from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state
+from trainer.trackers import Trackers, open_trackers
 
 log = logging.getLogger("trainer")
 
@@ -66,10 +70,12 @@ def train(job: Job, running: Running | None = None, stop: Stop | None = None) ->
     with measuring() as cost:
         state, metrics = _start(job, config, start, layout)
         saver = Saver(job, spec, layout, running, start, cost)
-        loop = _Loop(spec, layout, running, stop, saver, metrics)
+        trackers = _trackers(job, spec, layout, running, saver.attempt)
+        loop = _Loop(spec, layout, running, stop, saver, trackers, metrics, norm_names(state.model))
         try:
             loop.run(state, order, config.step)
         finally:
+            trackers.finish()
             saver.close()
     final = job.store.find(job.spec)
     if final is None:
@@ -133,6 +139,14 @@ def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: L
     return state, pl.DataFrame(schema=METRICS_SCHEMA)
 
 
+def _trackers(job: Job, spec: RunSpec, layout: Layout, running: Running, attempt: str) -> Trackers:
+    """Of this attempt; only the first process tells anybody."""
+    if jax.process_index() > 0:
+        return Trackers([])
+    config = {"mesh": layout.to_record(), "parameters": spec.model.num_parameters, "spec": to_jsonable(spec)}
+    return open_trackers(running.trackers, job_folder(job), spec.name, job.spec.version, attempt, config)
+
+
 @dataclass
 class _Loop:
     """Steps of one attempt, what of them is still to be read, and what has been."""
@@ -142,7 +156,10 @@ class _Loop:
     running: Running
     stop: Stop
     saver: Saver
+    trackers: Trackers
     metrics: pl.DataFrame
+    weights: tuple[str, ...]
+    """Names of the norms."""
     meter: Throughput = field(init=False)
     waiting: deque[tuple[int, StepMetrics, Wish | jax.Array]] = field(default_factory=deque)
     rows: list[tuple] = field(default_factory=list)
@@ -158,8 +175,10 @@ class _Loop:
         step_fn = compiled_step(self.spec, state.model, self.layout)
         agreement = Agreement(self.layout)
         kept = {*self.spec.saved_steps(last)}
-        for step, (tokens, weights) in _batches(order, self.spec, self.layout, state.step, last):
+        window = ProfilerWindow(self.running.profile, self.saver.job)
+        for step, (tokens, weights) in self._stalls(_batches(order, self.spec, self.layout, state.step, last)):
             strike(self.running.faults, "step", step)
+            window.at(step, current)
             with self.layout.pinned():
                 current, read = step_fn(current, tokens, step, weights)
             self.waiting.append((step, read, agreement.of(self._wish())))
@@ -177,6 +196,16 @@ class _Loop:
                     raise PreemptedError(f"{self.spec.name}: asked to leave; checkpoint saved at step {done}, go on from there")
                 self.wish = Wish(hurry=self.wish.hurry)
 
+    def _stalls[T](self, batches: Iterator[T]) -> Iterator[T]:
+        """The batches, the time that the loop waits for them counted."""
+        while True:
+            asked = time.perf_counter()
+            batch = next(batches, None)
+            self.meter.stalled += time.perf_counter() - asked
+            if batch is None:
+                return
+            yield batch
+
     def _wish(self) -> Wish:
         """What this process asks for at this step."""
         slow = READ_BEHIND - max(1, min(READ_BEHIND, int(READ_SECONDS / max(self.meter.step_seconds(), 1e-9))))
@@ -188,6 +217,8 @@ class _Loop:
             step, read, agreed = self.waiting.popleft()
             self.rows.append(row_of(self.spec, step, read))
             self.meter.tick(self.rows[-1])
+            watched = (step + 1) % self.running.watch_steps == 0 or step + 1 == self.spec.num_steps
+            self.trackers.log(step + 1, values_of(self.rows[-1], read, self.meter, self.weights if watched else None))
             wish = read_wish(agreed)
             self.wish = either((self.wish._replace(hurry=0), wish))
 

@@ -1,0 +1,94 @@
+"""What trackers are told: every step once, an attempt each its own run, a tracker that fails left; the real packages."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_run import RUN, job_of, metrics_of
+
+from lineage.jobs import job_folder
+from trainer.mesh import MeshShape
+from trainer.running import Running, running_of
+from trainer.trackers import JsonLines, Trackers, attempts_of, open_trackers
+from trainer.train import train
+
+SHORT = replace(RUN, num_steps=6, save_every_steps=4)
+
+
+def test_every_step_has_a_line_and_watched_ones_the_norms_of_every_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    job = job_of(tmp_path, SHORT)
+    made = train(job, Running(trackers=("tensorboard", "wandb"), watch_steps=2, profile=(2, 1)))
+    folder = job_folder(job)
+    first, *lines = attempts_of(folder / "metrics.jsonl")
+    assert first["mesh"]["data"] == 1 and first["spec"]["name"] == "tiny"
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    kept = metrics_of(made)
+    assert [line["train/loss"] for line in lines] == kept["loss_nats"].to_list()
+    for line, norm in zip(lines, kept["grad_norm"].to_list(), strict=True):
+        assert line["grad/norm/total"] == pytest.approx(norm, rel=1e-4)
+        assert line["throughput/input_stall_seconds"] >= 0 and line["memory/host_bytes"] > 1e7
+    watched = [line for line in lines if "params/norm/blocks/0/attention/w_q" in line]
+    assert [line["step"] for line in watched] == [2, 4, 6]
+    for kind in ("grad", "params", "updates"):
+        each = [value for name, value in watched[0].items() if name.startswith(f"{kind}/norm/") and "total" not in name]
+        assert np.sqrt(np.square(each).sum()) == pytest.approx(watched[0][f"{kind}/norm/total"], rel=1e-6)
+    assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
+    assert list((folder / "wandb").rglob("*.wandb"))
+    assert list((folder / "profile").rglob("*.xplane.pb"))
+
+
+def test_a_second_attempt_is_another_run_of_the_same_group(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for attempt in ("a", "b"):
+        trackers = open_trackers((), tmp_path, "r", "group", attempt, {})
+        trackers.log(1, {"train/loss": float("nan")})
+        trackers.finish()
+        path.write_text(path.read_text() + '{"cut')  # as a kill leaves it
+    records = list(attempts_of(path))
+    assert [record["attempt"] for record in records] == ["a", "a", "b", "b"]
+    assert {record["group"] for record in records if "group" in record} == {"group"}
+    assert [record["train/loss"] for record in records if "step" in record] == ["nan", "nan"]
+
+
+def test_a_tracker_that_fails_is_named_once_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken, whole = JsonLines(tmp_path / "a", "1", {}), JsonLines(tmp_path / "b", "1", {})
+    broken.stream.close()
+    trackers = Trackers([broken, whole])
+    for step in (1, 2):
+        trackers.log(step, {"x": 1.0})
+    trackers.finish()
+    assert caplog.text.count("JsonLines failed at step 1 and is left") == 1
+    assert [json.loads(line).get("step") for line in (tmp_path / "b").read_text().splitlines()] == [None, 1, 2]
+
+
+def test_the_environment_says_how_a_run_runs() -> None:
+    told = running_of(
+        {"MARIN_MESH": "data=2, tensor=2", "MARIN_TRACKERS": "wandb", "MARIN_PROFILE": "20+5", "MARIN_ROLLING_SECONDS": "1.5"}
+    )
+    assert (told.mesh, told.trackers, told.profile) == (MeshShape(data=2, tensor=2), ("wandb",), (20, 5))
+    assert told.rolling_seconds == 1.5 and running_of({}) == Running()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("MARIN_MESH", "data=2,model=2", "mesh is 'data=2,model=2'; it must be like 'data=4,tensor=2', each of slice, data"),
+        ("MARIN_MESH", "data=0", "mesh.data is 0; it must be positive"),
+        ("MARIN_MESH", "expert=2", "mesh.expert is 2; it must be 1: no model here has experts yet"),
+        ("MARIN_TRACKERS", "mlflow", "MARIN_TRACKERS is 'mlflow'; it must be among tensorboard, wandb"),
+        ("MARIN_PROFILE", "5", "MARIN_PROFILE is '5'; it must be FIRST+COUNT steps"),
+        ("MARIN_ROLLING_SECONDS", "soon", "MARIN_ROLLING_SECONDS is 'soon'; it must be a number of seconds"),
+        ("MARIN_WATCH_STEPS", "0", "MARIN_WATCH_STEPS is 0; it must be positive"),
+        ("MARIN_FAULTS", "fire@3", "MARIN_FAULTS has 'fire@3'; faults are KIND@STEP"),
+    ],
+)
+def test_an_odd_setting_names_variable_value_and_what_is_allowed(name: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        running_of({name: value})
