@@ -25,6 +25,8 @@ from lineage.store import Artifact
 from lineage.token_cache import TokenCache
 
 CACHED_BLOCKS = 64
+KEPT_BLOCKS = 4
+"""Whose pieces are kept: a few hundred KiB each, some MiB where packed sequences hold many documents."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class DataOrder:
     """Sequences of each component in all blocks before b [blocks, components]."""
     _debt: np.ndarray | None = None
     _blocks: dict[int, np.ndarray] = field(default_factory=dict)
-    _located: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _pieces: dict[int, Pieces] = field(default_factory=dict)
 
     @staticmethod
     def open(mixture: Artifact, seq_len: int) -> "DataOrder":
@@ -129,24 +131,23 @@ class DataOrder:
         return segments_of(self.caches, self.sequences, self.pieces(start, count), count, self.seq_len)
 
     def pieces(self, start: int, count: int) -> Pieces:
-        """What the rows of `batch` are made of."""
-        return pieces_of(self.sequences, *self._read_at(start, count))
-
-    def _read_at(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """`locate` of a run of indices, whole blocks at a time, because a run's batches come one after the other."""
+        """What the rows of `batch` are made of. Found for whole blocks, which are kept: a run's batches follow each other."""
         if start < 0:
             raise ValueError(f"global sequence index {start} is negative")
-        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        found = []
         for block in range(start // self.block_size, -(-(start + count) // self.block_size)):
             base = block * self.block_size
-            if block not in self._located:
-                while len(self._located) >= CACHED_BLOCKS:
-                    self._located.pop(next(iter(self._located)))
-                self._located[block] = self.locate(np.arange(base, base + self.block_size))
-            here = slice(max(0, start - base), min(self.block_size, start + count - base))
-            found.append((self._located[block][0][here], self._located[block][1][here]))
-        components, sequences = zip(*found, strict=True)
-        return np.concatenate(components), np.concatenate(sequences)
+            first, end = max(0, start - base), min(self.block_size, start + count - base)
+            found.append(self._pieces_of_block(block).of_rows(first, end, base + first - start))
+        return Pieces.joined(found)
+
+    def _pieces_of_block(self, block: int) -> Pieces:
+        if block not in self._pieces:
+            while len(self._pieces) >= KEPT_BLOCKS:
+                self._pieces.pop(next(iter(self._pieces)))
+            base = block * self.block_size
+            self._pieces[block] = pieces_of(self.sequences, *self.locate(np.arange(base, base + self.block_size)))
+        return self._pieces[block]
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:
         """Every global index under `below` at which a component's sequence is read, ascending (one an epoch at most)."""

@@ -191,7 +191,7 @@ class TokenCache:
             else tuple(_array(artifact, f"{shard.name}.weights", weights_dtype, by_ranges) for shard in shards),
         )
 
-    @property
+    @cached_property
     def is_remote(self) -> bool:
         """Whether a read may be a request, so that many are better made at once."""
         return any(isinstance(array, RemoteArray) for array in self.arrays)
@@ -201,7 +201,7 @@ class TokenCache:
         """Whether some token may count less or more than one in the loss."""
         return self.weights_dtype is not None
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
         return int(self.ends[-1]) if self.ends.size else 0
 
@@ -257,11 +257,6 @@ class TokenCache:
         if index is None:
             return None
         return (int(self.ends[index - 1]) if index else 0), int(self.ends[index])
-
-    def document_edges(self, start: int, stop: int) -> np.ndarray:
-        """Where documents begin and end in `[start, stop)`: `start`, the ends between the two, `stop`."""
-        first, last = np.searchsorted(self.ends, (start, stop - 1), side="right")
-        return np.concatenate([[start], self.ends[first:last], [stop]])
 
     def documents_between(self, start: int, stop: int) -> list[tuple[str, int, int]]:
         """(id, start, stop) of every document with a token in `[start, stop)`; spans are the documents' own, none is empty."""

@@ -40,9 +40,7 @@ def logged_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFrame
         order = DataOrder.open(leg.mixture, leg.seq_len)
         for step in range(leg.num_steps):
             first, size = leg.batches.first(step), leg.batches.size(step)
-            read = order.pieces(first, size)
-            columns = (read.rows, read.components, read.starts, read.lengths)
-            for row, component, start, length in zip(*(column.tolist() for column in columns), strict=True):
+            for row, component, start, length, _ in order.pieces(first, size):
                 held = order.caches[component].documents_between(start, start + length)
                 rows += [(number, order.names[component], name, step, row) for name, _, _ in held if name in wanted]
     return pl.DataFrame(rows, schema=READ_SCHEMA, orient="row").unique().sort(READ)
