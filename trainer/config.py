@@ -136,6 +136,9 @@ class RunSpec:
     """None: fresh parameters, a function of the seed."""
     keep_steps: tuple[int, ...] = field(default=(), metadata={"added_later": True})
     """Further steps whose checkpoints are kept. Rolling ones in between are no part of a run (`trainer.saving`)."""
+    cross_document_attention: bool = field(default=True, metadata={"added_later": True})
+    """Whether a token attends to documents before its own in its row. Where not, the first token of a document counts for
+    nothing in the loss: what is before it says nothing about it."""
 
     def __post_init__(self) -> None:
         require(self.num_steps > 0, "run.num_steps", self.num_steps, "positive")

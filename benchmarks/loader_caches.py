@@ -1,0 +1,48 @@
+"""Token caches of random tokens, and a mixture of eight of them, for `loader.py`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lineage.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.packing import Packing
+from lineage.plan import Node, Stage, ancestors_first, build
+from lineage.store import Artifact, Store, Writer
+from lineage.token_cache import tokens_extra, write_flat_shard
+
+COMPONENTS, SHARDS, VOCABULARY = 8, 4, 50_000
+
+
+@dataclass(frozen=True)
+class Component:
+    """Random tokens in log-normal documents."""
+
+    name: str
+    num_tokens: int
+
+
+def write_component(out: Writer, config: Component) -> None:
+    random = np.random.default_rng(sum(config.name.encode()))
+    shards = []
+    for number in range(SHARDS):
+        lengths = random.lognormal(6, 1.1, config.num_tokens // SHARDS // 500).astype(np.int64) + 1
+        ends = np.cumsum(lengths)
+        ends = ends[ends <= config.num_tokens // SHARDS]
+        ids = [f"{number:08x}{i:024x}" for i in range(ends.size)]
+        tokens = random.integers(0, VOCABULARY, int(ends[-1]), dtype=np.uint16)
+        shards.append(write_flat_shard(out.folder, f"s{number}", ids, tokens, ends, "uint16"))
+    out.extra["tokens"] = tokens_extra(config.name, "uint16", VOCABULARY, "random", None, None, shards)
+
+
+CACHE = Stage("benchmarks.random_tokens", "1", write_component)
+
+
+def mixture(root: str, num_tokens: int, packing: Packing | None) -> Artifact:
+    """A mixture of eight components with weights 1 to 8."""
+    names = [f"component-{number}" for number in range(COMPONENTS)]
+    parts = tuple(Component(name, num_tokens // COMPONENTS) for name in names)
+    caches = tuple(Node(("cache", part.name), f"tokens-{num_tokens}", CACHE, part) for part in parts)
+    weights = {name: 1.0 + number for number, name in enumerate(names)}
+    config = MixtureConfig("loader", (Phase(0, weights),), seed=1, packing=packing)
+    node = Node(("mixture",), None, MIXTURE, config, {"caches": caches})
+    return [build(Store(root), each).artifact for each in ancestors_first([node])][-1]
