@@ -3,7 +3,7 @@
     PYTHONPATH=. .venv/bin/python benchmarks/loader.py [--tokens 400] [--levanter PYTHON]
 
 Eight components of random tokens, log-normal documents as of web pages, four shards each, in `--root`. Every side hands out
-int32 batches of the same shapes, as many of them. `ours` is what the trainer runs (`trainer.loader.Loader` over the data order):
+int32 batches of the same shapes, as many of them. `ours` is what the trainer runs (`trainer.loader.Loader` over a data order):
 cut sequences, the same with segments and weights, and packed ones with both. `memmap` copies random rows out of one flat file
 and mixes nothing, which is the most that numpy gives. Levanter (in an environment of its own) is a MixtureDataset of shuffled
 TokenSeqDatasets without its device placement. CPU time of the whole process, all threads, so that prefetching cannot flatter;
@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-
 from loader_caches import COMPONENTS, VOCABULARY, mixture
 
 from lineage.order import DataOrder
@@ -98,7 +97,7 @@ def stall(root: str, num_tokens: int) -> str:
     for _ in loader.batches(0, STALL_STEPS):
         time.sleep(STALL_STEP_SECONDS)
     whole = time.perf_counter() - started
-    waited = sum(loader.stalls)
+    waited = loader.stalled
     told = f"{STALL_STEPS} steps of {STALL_STEP_SECONDS} s, packed with segments"
     return f"{told}: waited {waited:.4f} s, {waited / whole:.3%} of the time (bar 2 %)"
 

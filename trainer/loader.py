@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -68,8 +68,8 @@ class Loader:
     ahead: int = BATCHES_AHEAD
     first_seconds: float = 0.0
     """What the first batch took: nothing could be read ahead of it."""
-    stalls: list[float] = field(default_factory=list)
-    """Seconds that each step after the first waited for its batch."""
+    stalled: float = 0.0
+    """Seconds that steps after the first waited for their batches."""
 
     def batches(self, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
         """(step, batch) of the steps `[start, stop)`. Raises: what `read` raised, at its step."""
@@ -91,12 +91,8 @@ class Loader:
         if is_first:
             self.first_seconds = seconds
             return
-        self.stalls.append(seconds)
+        self.stalled += seconds
         if seconds > STALL_SECONDS:
             log.warning(
                 "step %d waited %.2f s for its batch: reading is slower than training, or storage was away", step, seconds
             )
-
-    def summary(self) -> dict[str, float]:
-        """Seconds that were waited, for a checkpoint's record."""
-        return {"input_stall_seconds": round(sum(self.stalls), 4), "first_batch_seconds": round(self.first_seconds, 4)}

@@ -103,12 +103,16 @@ class Throughput:
             self.spoken = now
             left = (self.spec.num_steps - step) * self.step_seconds()
             log.info(
-                "step %5d/%d  loss %.4f  lr %.2e  %7.0f tokens/s  %4.0f s left",
-                step, self.spec.num_steps, loss, rate, self.tokens_per_second(100), left,
+                "step %5d/%d  loss %.4f  lr %.2e  %7.0f tokens/s  %4.0f s left  %.1f %% waiting for data",
+                step, self.spec.num_steps, loss, rate, self.tokens_per_second(100), left, 100 * self.stall_share(),
             )  # fmt: skip
 
     def step_seconds(self) -> float:
         return statistics.fmean(self.seconds[-100:]) if self.seconds else self.first_seconds or 0.0
+
+    def stall_share(self) -> float:
+        """Of the time of all steps after the first."""
+        return self.stalled / max(sum(self.seconds), 1e-9) if self.seconds else 0.0
 
     def tokens_per_second(self, recent: int | None = None) -> float:
         """Of the last `recent` steps, or of all; of the first, with its compilation, while there is no other."""
@@ -123,7 +127,7 @@ class Throughput:
         return {
             "tokens_per_second": round(speed, 1),
             "step_seconds_mean": round(mean, 5),
+            "input_stall_share": round(self.stall_share(), 5),
             "compile_seconds": round(self.first_seconds or 0.0, 3),
-            "input_stall_share": round(self.stalled / max(sum(self.seconds) + (self.first_seconds or 0.0), 1e-9), 5),
             "gflops_per_second": round(self.spec.model.training_flops_per_token(self.spec.seq_len) * speed / 1e9, 2),
         }

@@ -239,7 +239,11 @@ def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
 
 
 def loss_fn(
-    model: Llama, tokens: Int[Array, "B S"], z_loss_weight: float, weights: Float[Array, "B S"] | None = None
+    model: Llama,
+    tokens: Int[Array, "B S"],
+    z_loss_weight: float,
+    weights: Float[Array, "B S"] | None = None,
+    segment_ids: Int[Array, "B S"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(objective, next-token loss in nats); they differ by the z-loss. Only the objective has a gradient.
 
@@ -247,12 +251,14 @@ def loss_fn(
     predicted, sum(weight x nll) / sum(weight): nought where no token of the batch counts, so that such a batch moves nothing.
     """
     if weights is None:
-        return mean_objective(*_rows(model, tokens), z_loss_weight)
+        return mean_objective(*_rows(model, tokens, segment_ids), z_loss_weight)
     of_targets = weights[:, 1:].reshape(-1)
     total = of_targets.sum()
-    return weighted_objective(*_rows(model, tokens), of_targets / jnp.where(total > 0, total, 1.0), z_loss_weight)
+    return weighted_objective(*_rows(model, tokens, segment_ids), of_targets / jnp.where(total > 0, total, 1.0), z_loss_weight)
 
 
-def _rows(model: Llama, tokens: Int[Array, "B S"]) -> tuple[Float[Array, "N D"], Float[Array, "V D"], Int[Array, " N"]]:
-    x = model.hidden(tokens[:, :-1])
+def _rows(
+    model: Llama, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None
+) -> tuple[Float[Array, "N D"], Float[Array, "V D"], Int[Array, " N"]]:
+    x = model.hidden(tokens[:, :-1], None if segment_ids is None else segment_ids[:, :-1])
     return x.reshape(-1, x.shape[-1]), model.head_weight(), tokens[:, 1:].reshape(-1)

@@ -58,9 +58,15 @@ class StepFunction(Protocol):
     """A compiled step."""
 
     def __call__(
-        self, state: StepState, tokens: Array | np.ndarray, step: int, weights: Array | np.ndarray | None = None
+        self,
+        state: StepState,
+        tokens: Array | np.ndarray,
+        step: int,
+        weights: Array | np.ndarray | None = None,
+        segment_ids: Array | np.ndarray | None = None,
     ) -> tuple[StepState, StepMetrics]:
-        """`tokens` [batch, sequence]; `weights` likewise, of each token as what is to be predicted, None where all are one."""
+        """`tokens` [batch, sequence]; `weights` likewise, of each token as what is to be predicted, None where all are one;
+        `segment_ids` likewise, where tokens attend to their own segment alone."""
         ...
 
 
@@ -77,15 +83,17 @@ def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None) -> 
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
 
-    def objective(parameters: PyTree, part: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
-        tokens, weights = part
-        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights)
+    def objective(parameters: PyTree, part: tuple[Array, Array | None, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        tokens, weights, segment_ids = part
+        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights, segment_ids)
         count = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)) if weights is None else weights[:, 1:].sum()
         return value, (loss, count)
 
-    def step_fn(state: StepState, tokens: Array, step: Array, weights: Array | None = None) -> tuple[StepState, StepMetrics]:
+    def step_fn(
+        state: StepState, tokens: Array, step: Array, weights: Array | None = None, segment_ids: Array | None = None
+    ) -> tuple[StepState, StepMetrics]:
         size = tokens.shape[0] if spec.microbatch_size is None else spec.microbatch_size
-        parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), (tokens, weights))
+        parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), (tokens, weights, segment_ids))
         if spread is not None:  # every microbatch over all devices, not microbatches over devices
             parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES, None)))
         gradients, loss = accumulated_gradients(objective, state.parameters, parts)

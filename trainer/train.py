@@ -6,15 +6,12 @@ device a few steps later, so the host never waits for the step it has just start
 
 import logging
 import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import equinox as eqx
 import jax
-import numpy as np
 import polars as pl
 
 from lineage.config import from_jsonable, to_jsonable
@@ -25,6 +22,7 @@ from lineage.store import Artifact
 from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, warm_start
 from trainer.config import RunSpec
 from trainer.faults import strike
+from trainer.loader import Loader, batch_of, whole
 from trainer.mesh import Layout
 from trainer.meter import Throughput, row_of, values_of
 from trainer.model import Llama
@@ -43,9 +41,6 @@ READ_BEHIND = 8
 """Steps between starting a step and reading its loss, at most."""
 READ_SECONDS = 2.0
 """And at most about so long: what was started must end before a run that is asked to leave can save."""
-PREFETCH_BATCHES = 4
-type _Batch = tuple[jax.Array | np.ndarray, jax.Array | np.ndarray | None]
-"""Tokens [batch, sequence], and their weights in the loss where not every token counts."""
 
 
 def train(job: Job, running: Running | None = None, stop: Stop | None = None) -> Artifact:
@@ -176,11 +171,13 @@ class _Loop:
         agreement = Agreement(self.layout)
         kept = {*self.spec.saved_steps(last)}
         window = ProfilerWindow(self.running.profile, self.saver.job)
-        for step, (tokens, weights) in self._stalls(_batches(order, self.spec, self.layout, state.step, last)):
+        loader = Loader(partial(batch_of, order, self.spec, place=whole if self.layout.size == 1 else self.layout.rows))
+        for step, batch in loader.batches(state.step, last):
+            self.meter.stalled = loader.stalled
             strike(self.running.faults, "step", step)
             window.at(step, current)
             with self.layout.pinned():
-                current, read = step_fn(current, tokens, step, weights)
+                current, read = step_fn(current, batch.tokens, step, batch.weights, batch.segment_ids)
             self.waiting.append((step, read, agreement.of(self._wish())))
             self.saver.check()
             done = step + 1
@@ -195,16 +192,6 @@ class _Loop:
                     self.saver.wait()
                     raise PreemptedError(f"{self.spec.name}: asked to leave; checkpoint saved at step {done}, go on from there")
                 self.wish = Wish(hurry=self.wish.hurry)
-
-    def _stalls[T](self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches, the time that the loop waits for them counted."""
-        while True:
-            asked = time.perf_counter()
-            batch = next(batches, None)
-            self.meter.stalled += time.perf_counter() - asked
-            if batch is None:
-                return
-            yield batch
 
     def _wish(self) -> Wish:
         """What this process asks for at this step."""
@@ -226,39 +213,6 @@ class _Loop:
         new = pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")
         self.metrics, self.rows = pl.concat([self.metrics, new]), []
         self.saver.save(state, self.metrics, self.meter.summary(), rolling=rolling)
-
-
-def _batches(order: DataOrder, spec: RunSpec, layout: Layout, start: int, stop: int) -> Iterator[tuple[int, _Batch]]:
-    """Batches in order, a few read ahead by a thread."""
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
-        ahead: deque = deque()
-        for step in range(start, stop + PREFETCH_BATCHES):
-            if step < stop:
-                ahead.append((step, pool.submit(_batch, order, spec, layout, step)))
-            if len(ahead) > PREFETCH_BATCHES or step >= stop:
-                if not ahead:
-                    return
-                ready, future = ahead.popleft()
-                yield ready, future.result()
-
-
-def _batch(order: DataOrder, spec: RunSpec, layout: Layout, step: int) -> _Batch:
-    """Tokens that a step reads, and their weights in the loss where some component of the mixture has a mask.
-
-    Over several devices a process reads the rows of its own devices and no others.
-    """
-    first, size = spec.batches.first(step), spec.batches.size(step)
-
-    def rows(read: Callable[[int, int], np.ndarray]) -> jax.Array | np.ndarray:
-        return read(first, size) if layout.size == 1 else layout.rows(size, lambda row, number: read(first + row, number))
-
-    def weights(row: int, number: int) -> np.ndarray:
-        found = order.weights(row, number)
-        if number == size and not found[:, 1:].any():
-            log.warning("%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step)
-        return found
-
-    return rows(order.batch), rows(weights) if order.has_weights else None
 
 
 def _announce(spec: RunSpec, last: int, layout: Layout) -> None:
