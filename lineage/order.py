@@ -19,7 +19,7 @@ from lineage.apportion import apportion
 from lineage.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
 from lineage.packing import Packed, plan_files
 from lineage.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key
-from lineage.rows import Pieces, pieces_of, segments_of, tokens_of, weights_of
+from lineage.rows import Pieces, Rows, pieces_of, read_rows, split_by_document
 from lineage.sequences import Chunked, Sequences
 from lineage.store import Artifact
 from lineage.token_cache import TokenCache
@@ -59,7 +59,7 @@ class DataOrder:
     """Sequences of each component in all blocks before b [blocks, components]."""
     _debt: np.ndarray | None = None
     _blocks: dict[int, np.ndarray] = field(default_factory=dict)
-    _pieces: dict[int, Pieces] = field(default_factory=dict)
+    _pieces: dict[tuple[int, bool], Pieces] = field(default_factory=dict)
 
     @staticmethod
     def open(mixture: Artifact, seq_len: int) -> "DataOrder":
@@ -116,21 +116,18 @@ class DataOrder:
 
     def batch(self, start: int, count: int) -> np.ndarray:
         """Tokens of global sequences `[start, start + count)`, int32 [count, seq_len]; 0 where a packed one has none."""
-        return tokens_of(self.caches, self.pieces(start, count), count, self.seq_len)
+        return self.rows(start, count).tokens
 
-    def weights(self, start: int, count: int, *, within_documents: bool = False) -> np.ndarray:
-        """Loss weights of the tokens of `batch`, as what is to be predicted, float32 [count, seq_len].
+    def rows(self, start: int, count: int, *, within_documents: bool = False) -> Rows:
+        """Tokens of global sequences `[start, start + count)`, their loss weights where the mixture `has_weights`; where
+        attention is to stay `within_documents` segment ids, and weights in any case."""
+        documents = self.pieces(start, count, by_document=True) if within_documents else None
+        found = read_rows(self.caches, self.pieces(start, count), documents, count, self.seq_len)
+        if found.weights is None and self.has_weights:  # a batch without padding is no other kind of batch
+            return found._replace(weights=np.ones(found.tokens.shape, np.float32))
+        return found
 
-        Nought in padding and, where attention stays `within_documents`, for the first token of each document in a row.
-        """
-        segments = self.segments(start, count) if within_documents else None
-        return weights_of(self.caches, self.pieces(start, count), count, self.seq_len, segments)
-
-    def segments(self, start: int, count: int) -> np.ndarray:
-        """Which tokens of `batch` are of one document, int32 [count, seq_len]; -1 in padding (`lineage.rows`)."""
-        return segments_of(self.caches, self.sequences, self.pieces(start, count), count, self.seq_len)
-
-    def pieces(self, start: int, count: int) -> Pieces:
+    def pieces(self, start: int, count: int, *, by_document: bool = False) -> Pieces:
         """What the rows of `batch` are made of. Found for whole blocks, which are kept: a run's batches follow each other."""
         if start < 0:
             raise ValueError(f"global sequence index {start} is negative")
@@ -138,16 +135,20 @@ class DataOrder:
         for block in range(start // self.block_size, -(-(start + count) // self.block_size)):
             base = block * self.block_size
             first, end = max(0, start - base), min(self.block_size, start + count - base)
-            found.append(self._pieces_of_block(block).of_rows(first, end, base + first - start))
+            found.append(self._pieces_of_block(block, by_document).of_rows(first, end, base + first - start))
         return Pieces.joined(found)
 
-    def _pieces_of_block(self, block: int) -> Pieces:
-        if block not in self._pieces:
+    def _pieces_of_block(self, block: int, by_document: bool) -> Pieces:
+        if (block, by_document) not in self._pieces:
+            base = block * self.block_size
+            if by_document:
+                made = split_by_document(self.caches, self.sequences, self._pieces_of_block(block, False))
+            else:
+                made = pieces_of(self.sequences, *self.locate(np.arange(base, base + self.block_size)))
             while len(self._pieces) >= KEPT_BLOCKS:
                 self._pieces.pop(next(iter(self._pieces)))
-            base = block * self.block_size
-            self._pieces[block] = pieces_of(self.sequences, *self.locate(np.arange(base, base + self.block_size)))
-        return self._pieces[block]
+            self._pieces[block, by_document] = made
+        return self._pieces[block, by_document]
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:
         """Every global index under `below` at which a component's sequence is read, ascending (one an epoch at most)."""

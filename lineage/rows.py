@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,11 @@ class Pieces:
         )
 
     @staticmethod
+    def sorted(columns: np.ndarray) -> "Pieces":
+        """From columns [5, pieces] whose rows are in order within a component."""
+        return Pieces(*columns[:, np.argsort(columns[0], kind="stable")])
+
+    @staticmethod
     def joined(parts: Sequence["Pieces"]) -> "Pieces":
         """Pieces of rows that come one after the other."""
         if len(parts) == 1:
@@ -60,53 +66,60 @@ def pieces_of(layouts: Sequence[Sequences], components: np.ndarray, sequences: n
         begins_row = np.diff(which, prepend=-1) > 0
         before = np.maximum.accumulate(np.where(begins_row, ends - lengths, 0))
         found.append(np.stack([rows[which], np.full(which.size, component), starts, lengths, ends - lengths - before]))
-    every = np.concatenate(found, axis=1)
-    return Pieces(*every[:, np.argsort(every[0], kind="stable")])
+    return Pieces.sorted(np.concatenate(found, axis=1))
 
 
-def tokens_of(caches: Sequence[TokenCache], pieces: Pieces, num_rows: int, seq_len: int) -> np.ndarray:
-    """Token ids, int32 [rows, seq_len]."""
-    full = int(pieces.lengths.sum()) == num_rows * seq_len
-    out = (np.empty if full else np.zeros)((num_rows, seq_len), np.int32)
-    _fill(caches, pieces, out, TokenCache.read_into)
-    return out
-
-
-def weights_of(
-    caches: Sequence[TokenCache], pieces: Pieces, num_rows: int, seq_len: int, segments: np.ndarray | None
-) -> np.ndarray:
-    """Loss weight of each token as what is to be predicted, float32 [rows, seq_len]; nought in padding.
-
-    With `segments` also of the first token of each: what it follows is no part of its document, and attention hides it.
-    """
-    out = np.zeros((num_rows, seq_len), np.float32)
-    _fill(caches, pieces, out, TokenCache.read_weights_into)
-    if segments is not None:
-        out[:, 1:][segments[:, 1:] != segments[:, :-1]] = 0
-    return out
-
-
-def segments_of(
-    caches: Sequence[TokenCache], layouts: Sequence[Sequences], pieces: Pieces, num_rows: int, seq_len: int
-) -> np.ndarray:
-    """Which tokens of a row are of one document, int32 [rows, seq_len]: numbers that do not fall along a row, then PADDING."""
-    out = np.zeros((num_rows, seq_len), np.int32)
-    out[pieces.rows, pieces.offsets] = 1
+def split_by_document(caches: Sequence[TokenCache], layouts: Sequence[Sequences], pieces: Pieces) -> Pieces:
+    """The same rows in pieces of which each is of one document (or of the part of one that a cut row holds)."""
+    found = [np.zeros((5, 0), np.int64)]
     for component in np.unique(pieces.components).tolist():
-        if layouts[component].is_packed:
-            continue  # a piece is of one document
         here = np.flatnonzero(pieces.components == component)
-        starts, ends = pieces.starts[here], caches[component].ends
-        firsts = np.searchsorted(ends, starts, side="right")
-        counts = np.searchsorted(ends, starts + pieces.lengths[here] - 1, side="right") - firsts
-        which = np.repeat(np.arange(here.size), counts)
-        at = ends[np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(which.size)]
-        np.add.at(out, (pieces.rows[here][which], pieces.offsets[here][which] + at - starts[which]), 1)
-    np.cumsum(out, axis=1, out=out)
-    out -= 1
-    filled = np.bincount(pieces.rows, pieces.lengths, num_rows)
-    out[np.arange(seq_len) >= filled[:, None]] = PADDING
-    return out
+        starts, lengths, ends = pieces.starts[here], pieces.lengths[here], caches[component].ends
+        if layouts[component].is_packed:
+            which, edges = np.arange(here.size), starts
+        else:
+            firsts = np.searchsorted(ends, starts, side="right")
+            counts = np.searchsorted(ends, starts + lengths - 1, side="right") - firsts + 1  # its start too
+            which = np.repeat(np.arange(here.size), counts)
+            rank = np.arange(which.size) - np.repeat(np.cumsum(counts) - counts, counts)
+            edges = np.where(rank == 0, starts[which], ends[firsts[which] + rank - 1])
+        stops = np.where(np.diff(which, append=here.size) > 0, (starts + lengths)[which], np.append(edges[1:], 0))
+        columns = (pieces.rows[here][which], np.full(which.size, component), edges, stops - edges)
+        rows = np.stack([*columns, pieces.offsets[here][which] + edges - starts[which]])
+        found.append(rows[:, stops > edges])  # without documents that have no token
+    return Pieces.sorted(np.concatenate(found, axis=1))
+
+
+class Rows(NamedTuple):
+    """Rows of a batch, all [rows, seq_len]."""
+
+    tokens: np.ndarray
+    """int32; 0 in padding."""
+    weights: np.ndarray | None
+    """float32, of each token as what is to be predicted; None where every one counts once."""
+    segment_ids: np.ndarray | None
+    """int32: tokens of one document have one number, which rises along a row; PADDING holds no token. None if not asked for."""
+
+
+def read_rows(caches: Sequence[TokenCache], pieces: Pieces, documents: Pieces | None, num_rows: int, seq_len: int) -> Rows:
+    """Read what pieces say. With `documents`, the same rows split by document, there are segment ids, and the first token of
+    each counts for nothing: what it follows is no part of its document, and attention hides it."""
+    is_full = int(pieces.lengths.sum()) == num_rows * seq_len
+    tokens = (np.empty if is_full else np.zeros)((num_rows, seq_len), np.int32)
+    _fill(caches, pieces, tokens, TokenCache.read_into)
+    if is_full and documents is None and not any(cache.has_weights for cache in caches):
+        return Rows(tokens, None, None)
+    filled = np.arange(seq_len) < np.bincount(pieces.rows, pieces.lengths, num_rows)[:, None]
+    weights = filled.astype(np.float32)
+    if any(cache.has_weights for cache in caches):
+        _fill(caches, pieces, weights, TokenCache.read_weights_into)
+    if documents is None:
+        return Rows(tokens, weights, None)
+    weights[documents.rows, documents.offsets] = 0
+    segments = np.zeros((num_rows, seq_len), np.int32)
+    segments[documents.rows, documents.offsets] = 1
+    np.cumsum(segments, axis=1, out=segments)
+    return Rows(tokens, weights, np.where(filled, segments - 1, PADDING))
 
 
 def _fill(

@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from lineage.order import DataOrder
+from lineage.rows import Rows as HostRows
 from trainer.config import RunSpec
 
 log = logging.getLogger("trainer")
@@ -47,16 +49,20 @@ def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole) -
     first, size = spec.batches.first(step), spec.batches.size(step)
     within = not spec.cross_document_attention
 
-    def weights(row: int, number: int) -> np.ndarray:
-        found = order.weights(first + row, number, within_documents=within)
-        if number == size and not found[:, 1:].any():
+    @cache
+    def rows(row: int, number: int) -> HostRows:
+        found = order.rows(first + row, number, within_documents=within)
+        if number == size and found.weights is not None and not found.weights[:, 1:].any():
             log.warning("%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step)
         return found
 
+    def placed(name: str) -> Rows:
+        return place(size, lambda row, number: getattr(rows(row, number), name))
+
     return Batch(
-        place(size, lambda row, number: order.batch(first + row, number)),
-        place(size, weights) if order.has_weights or within else None,
-        place(size, lambda row, number: order.segments(first + row, number)) if within else None,
+        placed("tokens"),
+        placed("weights") if order.has_weights or within else None,
+        placed("segment_ids") if within else None,
     )
 
 

@@ -35,7 +35,7 @@ def scanned(order: DataOrder, batch_size: int, num_steps: int) -> list[tuple]:
                 where[name, token] = document
     rows = []
     for step in range(num_steps):
-        batch, segments = order.batch(step * batch_size, batch_size), order.segments(step * batch_size, batch_size)
+        batch, _, segments = order.rows(step * batch_size, batch_size, within_documents=True)
         for row in range(batch_size):
             component, sequence = order.sequence_at(step * batch_size + row)
             held = [where[component, token] for token in batch[row][segments[row] >= 0].tolist()]
@@ -67,7 +67,8 @@ def test_simulated_epochs_of_a_packed_run_too(tmp_path: Path) -> None:
 def test_rows_are_whole_documents_one_segment_each(tmp_path: Path) -> None:
     docs = [Docs("a", (5, 3, 8, 2, 6)), Docs("b", (4, 4, 1))]
     order = DataOrder.open(packed(tmp_path, docs), SEQ_LEN)
-    tokens, segments, weights = (read(0, 16) for read in (order.batch, order.segments, order.weights))
+    tokens, _, segments = order.rows(0, 16, within_documents=True)
+    weights = order.rows(0, 16).weights
     for row in range(16):
         component, _ = order.sequence_at(row)
         cache = order.caches[order.names.index(component)]
@@ -91,7 +92,7 @@ def test_within_documents_the_first_token_of_each_counts_for_nothing(
     order = DataOrder.open(
         mixture_of(tmp_path_factory.mktemp("store"), [Docs("a", a)], (Phase(0, {"a": 1.0}),), **options), SEQ_LEN
     )
-    segments, weights = order.segments(0, 16), order.weights(0, 16, within_documents=True)
+    _, weights, segments = order.rows(0, 16, within_documents=True)
     pieces = order.pieces(0, 16)
     for row in range(16):
         owner = []
