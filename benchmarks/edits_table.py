@@ -363,7 +363,7 @@ def recipe_values() -> tuple[Edit, ...]:
         Edit(
             "the evaluation's seed 5 -> 6",
             "recipe",
-            (swap("recipes/runs.py", "EVAL_SEED = 5", "EVAL_SEED = 6"),),
+            (swap("recipes/policies.py", "EVAL_SEED = 5", "EVAL_SEED = 6"),),
             "another evaluation of the same run",
             rebuilt=frozenset({RESULT, SCORES, AUDIT, REPORT}),
         ),

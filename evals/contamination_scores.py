@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 
 from evals.audit_evidence import ITEM_KEY
 from evals.benchmarks import evaluate_benchmark
-from evals.evaluate import items_of, open_tokenizer
-from evals.items import Item, read_items, select_items
+from evals.items import Item, items_of, read_items, select_items
 from evals.records import EvalRecord, write_records
 from evals.stage import ContaminationScoresConfig
+from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
 from lineage.jobs import Job
 from lineage.measure import measuring

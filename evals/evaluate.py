@@ -3,88 +3,124 @@
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 from tokenizers import Tokenizer
 
 from evals.benchmarks import evaluate_benchmark
-from evals.items import Item, read_items, select_items
+from evals.generation import evaluate_generation
+from evals.generator import TextGenerator, open_generator
+from evals.items import Item, items_of, read_items, select_items
 from evals.perplexity import evaluate_perplexity
+from evals.policy import check_policy
 from evals.records import EvalRecord, Score, write_records
-from evals.stage import EvalConfig
+from evals.stage import EVAL_RESULT, GENERATING_KINDS, TEXT_KINDS, EvalConfig, TaskSpec
+from evals.statistics import is_incomplete
+from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
+from lineage.fingerprint import code_fingerprint
 from lineage.jobs import Job
 from lineage.measure import measuring
 from lineage.progress import track
 from lineage.store import Artifact, Writer
-from trainer.scoring import load_scorer
+from trainer.scoring import Scorer, load_scorer
 
 log = logging.getLogger("evals")
 
 
+@dataclass
+class _Evaluation:
+    """One job's inputs, and its model opened as the tasks ask for it: to score, to generate, or both."""
+
+    checkpoint: Artifact
+    tokenizer_artifact: Artifact
+    corpora: tuple[Artifact, ...]
+    config: EvalConfig
+    chosen: dict[str, list[Item]]
+    shots: list[Item]
+    opened: ExitStack
+    scorer: Scorer
+    tokenizer: Tokenizer
+    start_token: int
+    generator: TextGenerator | None = field(default=None)
+
+    def run(self, task: TaskSpec) -> tuple[list[Score], list[EvalRecord]]:
+        version, seed = self.checkpoint.data_version, self.config.seed
+        model = (self.scorer, self.tokenizer, self.start_token)
+        if task.kind == "perplexity":
+            return evaluate_perplexity(*model, task, self.corpora, version, seed)
+        items = self.chosen[task.name]
+        if task.kind in GENERATING_KINDS:
+            if self.generator is None:
+                self.generator = self.opened.enter_context(open_generator(self.checkpoint, self.tokenizer_artifact))
+            return evaluate_generation(self.generator, task, items, version, self.shots)
+        return evaluate_benchmark(*model, task, items, version, seed, self.shots)
+
+
 def evaluate(job: Job) -> Artifact:
-    """Run a job's tasks and commit its artifact."""
+    """Run a job's tasks and commit its artifact.
+
+    Raises: ValueError for what the policy does not say (`check_policy`) or cannot be asked.
+    """
     config = from_jsonable(EvalConfig, job.spec.config)
-    checkpoint, tokenizer_artifact = job.inputs["checkpoint"], job.inputs["tokenizer"]
-    suites, corpora = job.inputs["suites"], job.inputs["corpora"]
-    assert isinstance(checkpoint, Artifact) and isinstance(tokenizer_artifact, Artifact)
-    assert isinstance(suites, tuple) and isinstance(corpora, tuple)
-    with measuring() as cost:
+    checkpoint, tokenizer_artifact, policy = (job.inputs[name] for name in ("checkpoint", "tokenizer", "policy"))
+    suites, corpora, shots = job.inputs["suites"], job.inputs["corpora"], job.inputs.get("shots", ())
+    assert isinstance(checkpoint, Artifact) and isinstance(tokenizer_artifact, Artifact) and isinstance(policy, Artifact)
+    assert isinstance(suites, tuple) and isinstance(corpora, tuple) and isinstance(shots, tuple)
+    check_policy(policy, config.tasks, config.seed)
+    with measuring() as cost, ExitStack() as opened:
         items = [item for suite in suites for item in read_items(suite)]
         chosen = {
-            task.name: select_items(items_of(items, task.name), task.max_items, config.seed)
+            task.name: select_items(items_of(items, task.item_task), task.max_items, config.seed)
             for task in config.tasks
-            if task.kind != "perplexity"
+            if task.kind not in TEXT_KINDS
         }
         scorer = load_scorer(checkpoint)
         tokenizer, start = open_tokenizer(tokenizer_artifact, scorer.vocab_size)
+        examples = [item for suite in shots for item in read_items(suite)]
+        evaluation = _Evaluation(
+            checkpoint, tokenizer_artifact, corpora, config, chosen, examples, opened, scorer, tokenizer, start
+        )
         scores: list[Score] = []
         records: list[EvalRecord] = []
-        version = checkpoint.data_version
         for task in track(config.tasks, job.spec.name, len(config.tasks)):
-            if task.kind == "perplexity":
-                done = evaluate_perplexity(scorer, tokenizer, start, task, corpora, version, config.seed)
-            else:
-                done = evaluate_benchmark(scorer, tokenizer, start, task, chosen[task.name], version, config.seed)
+            done = evaluation.run(task)
             scores += done[0]
             records += done[1]
             log.info("%s: %s", task.name, ", ".join(f"{s.metric} {s.value:.4f}" for s in done[0]))
         with job.writing(job.spec, cost) as out:
+            out.extra["policy"] = _bound(policy)
             _write(out, scores, records)
     return out.artifact
 
 
-def open_tokenizer(artifact: Artifact, vocab_size: int) -> tuple[Tokenizer, int]:
-    """The tokenizer, reading no special token out of text, and the id that opens every sequence (the end of a document).
-
-    Raises: ValueError when it has not as many tokens as the model that is to read them.
-    """
-    tokenizer = Tokenizer.from_file(str(artifact.files("tokenizer.json")[0]))
-    if tokenizer.get_vocab_size() != vocab_size:
-        raise ValueError(f"{artifact.name} has {tokenizer.get_vocab_size()} tokens, the checkpoint's model {vocab_size}")
-    tokenizer.encode_special_tokens = True
-    return tokenizer, int(artifact.manifest.extra["tokenizer"]["eos"])
-
-
-def items_of(items: Sequence[Item], task: str) -> list[Item]:
-    """The items of a task. Raises ValueError when no suite has it, or two do (their item ids would clash in the records)."""
-    found = [item for item in items if item.task == task]
-    suites = sorted({item.suite for item in found})
-    if not found:
-        known = ", ".join(sorted({item.task for item in items}))
-        raise ValueError(f"task {task!r} has no items in the suites; they have: {known}")
-    if len(suites) > 1:
-        raise ValueError(f"task {task!r} is in the suites {', '.join(suites)}; give the evaluation only one of them")
-    return found
+def _bound(policy: Artifact) -> dict[str, object]:
+    """Which policy, and whether the evaluator's code is still what it was when the policy was written down."""
+    facts = policy.manifest.extra["policy"]
+    drifted = facts["code"] != code_fingerprint(EVAL_RESULT.module)
+    if drifted:
+        log.warning("%s: the evaluator's code has changed since, its version has not", policy.name)
+    return {"name": facts["name"], "data_version": policy.data_version, "code_drifted": drifted}
 
 
 def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) -> None:
     write_records(records, out.folder / "records.parquet")
     rounded = [score.rounded() for score in scores]
     (out.folder / "scores.json").write_text(json.dumps(rounded, indent=1) + "\n")
-    failed = sum(record.verdict != "graded" for record in records)
+    lost: dict[str, int] = {}
+    for record in records:
+        if record.verdict != "graded":
+            reason = "not_scorable" if record.verdict == "failed" else record.verdict
+            lost[reason] = lost.get(reason, 0) + 1
     truncated = sum(json.loads(record.outputs).get("truncated_tokens", 0) > 0 for record in records)
-    if failed or truncated:
-        log.warning("%d of %d records failed; the prompts of %d were cut on the left to fit", failed, len(records), truncated)
+    if lost or truncated:
+        log.warning(
+            "of %d records %s; the prompts of %d were cut on the left to fit", len(records), lost or "all graded", truncated
+        )
+    incomplete = sorted({score.task for score in scores if is_incomplete(score.n, score.attempted)})
+    if incomplete:
+        log.warning("incomplete, less than 90 %% graded: %s", ", ".join(incomplete))
     out.extra["scores"] = rounded
-    drops = {"not_scorable": failed} if failed else {}
-    out.record(rows_in=len(records), rows_out=len(records) - failed, drops=drops, prompts_truncated=truncated)
+    out.extra["incomplete"] = incomplete
+    out.record(rows_in=len(records), rows_out=len(records) - sum(lost.values()), drops=lost, prompts_truncated=truncated)

@@ -115,3 +115,15 @@ def select_items(items: Sequence[Item], n: int | None, seed: int) -> list[Item]:
 def _hash_order(item: Item, seed: int) -> tuple[int, str, str]:
     key = f"{seed}\x1f{item.task}\x1f{item.item_id}".encode()
     return xxhash.xxh3_64_intdigest(key), item.task, item.item_id
+
+
+def items_of(items: Sequence[Item], task: str) -> list[Item]:
+    """The items of a task. Raises ValueError when no suite has it, or two do (their item ids would clash in the records)."""
+    found = [item for item in items if item.task == task]
+    suites = sorted({item.suite for item in found})
+    if not found:
+        known = ", ".join(sorted({item.task for item in items}))
+        raise ValueError(f"task {task!r} has no items in the suites; they have: {known}")
+    if len(suites) > 1:
+        raise ValueError(f"task {task!r} is in the suites {', '.join(suites)}; give the evaluation only one of them")
+    return found

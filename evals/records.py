@@ -44,7 +44,7 @@ class EvalRecord:
 
 @dataclass(frozen=True)
 class Score:
-    """A number with its 95 % interval over `n` units."""
+    """A number with its 95 % interval over `n` units that were graded, of `attempted` (as many, unless told)."""
 
     task: str
     metric: str
@@ -52,6 +52,13 @@ class Score:
     low: float
     high: float
     n: int
+    attempted: int = -1
+
+    def __post_init__(self) -> None:
+        if self.attempted == -1:
+            object.__setattr__(self, "attempted", self.n)
+        if self.attempted < self.n:
+            raise ValueError(f"score {self.task} {self.metric}: {self.n} graded of {self.attempted} attempted")
 
     def rounded(self) -> dict[str, object]:
         return asdict(self) | {name: _rounded(getattr(self, name)) for name in ("value", "low", "high")}

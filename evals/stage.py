@@ -1,19 +1,27 @@
 """The stages that score a checkpoint in a job: on tasks (`evals.result`), on what its corpora hold of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from evals.prompts import Style
 from lineage.stage import Stage
 
-EVAL_RESULT = Stage("evals.result", "4", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
-"""2: what cannot be scored is told apart; 3: the loss in row tiles, 4: shared beginnings once: both round elsewhere."""
+EVAL_RESULT = Stage("evals.result", "5", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
+"""2: what cannot be scored is told apart; 3: the loss in row tiles, 4: shared beginnings once: both round elsewhere; 5: under a
+policy, styles and examples, generation, programs, scores over items attempted."""
 CONTAMINATION_SCORES = Stage(
-    "evals.contamination_scores", "2", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
+    "evals.contamination_scores", "3", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
 )
+"""2: records name the style that items were asked in."""
 LONGEST_CHARACTER_BYTES = 4
 """Of UTF-8: a cut of fewer bytes might hold no character at all."""
 
-type TaskKind = Literal["perplexity", "multiple_choice", "gold_bpb"]
+type TaskKind = Literal["perplexity", "conversations", "multiple_choice", "gold_bpb", "generation", "program"]
+"""Held-out text by tag; held-out conversations, assistants' turns alone; choices and gold answers by likelihood; an answer
+generated and compared; a program generated and run against its tests."""
+TEXT_KINDS: frozenset[TaskKind] = frozenset({"perplexity", "conversations"})
+"""Kinds that read held-out documents of the corpora; the others have items."""
+GENERATING_KINDS: frozenset[TaskKind] = frozenset({"generation", "program"})
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,16 @@ class TaskSpec:
     max_items: int = 250
     max_bytes_per_domain: int = 64_000
     max_bytes_per_document: int = 8_000
+    items: str = field(default="", metadata={"added_later": True})
+    """The benchmark task whose items it asks, where that is not its own name."""
+    style: Style = field(default="cloze", metadata={"added_later": True})
+    num_shots: int = field(default=0, metadata={"added_later": True})
+    max_new_tokens: int = field(default=128, metadata={"added_later": True})
+    """Of a generated answer; the prompt is cut on the left to leave room for them."""
+
+    @property
+    def item_task(self) -> str:
+        return self.items or self.name
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -32,14 +50,19 @@ class TaskSpec:
         kinds = get_args(TaskKind.__value__)
         if self.kind not in kinds:
             raise ValueError(f"task {self.name}: kind is {self.kind!r}; allowed: {', '.join(kinds)}")
+        styles = get_args(Style.__value__)
+        if self.style not in styles:
+            raise ValueError(f"task {self.name}: style is {self.style!r}; allowed: {', '.join(styles)}")
         lowest = {
             "max_items": 1,
+            "num_shots": 0,
+            "max_new_tokens": 1,
             "max_bytes_per_domain": LONGEST_CHARACTER_BYTES,
             "max_bytes_per_document": LONGEST_CHARACTER_BYTES,
         }
-        for field, least in lowest.items():
-            if getattr(self, field) < least:
-                raise ValueError(f"task {self.name}: {field} is {getattr(self, field)}; it must be at least {least}")
+        for name, least in lowest.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"task {self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
 
 
 @dataclass(frozen=True)
@@ -64,8 +87,8 @@ class ContaminationScoresConfig:
     seed: int
 
     def __post_init__(self) -> None:
-        odd = [task.name for task in self.tasks if task.kind == "perplexity"]
+        odd = [task.name for task in self.tasks if task.kind not in ("multiple_choice", "gold_bpb")]
         if odd or not self.tasks:
-            raise ValueError(f"tasks {odd} have no benchmark items; give benchmark tasks alone, and at least one")
+            raise ValueError(f"tasks {odd} are not scored by likelihood; give such tasks alone, and at least one")
         if self.controls_per_task < 2:
             raise ValueError(f"controls_per_task is {self.controls_per_task}; an interval needs at least 2")

@@ -33,7 +33,7 @@ def canary_run_family(hardware: str) -> Family:
         example=_checkpoint(hardware, FIRST_DAY),
         node_at=lambda lab, day: _checkpoint(hardware, str(day)),
         store_of=lambda lab: lab.store,
-        builds_ancestors=True,
+        builds_inputs=tuple(_checkpoint(hardware, FIRST_DAY).inputs),
         group="canary",
         description=f"Fixed data, fixed spec, trained anew every day on {hardware}.",
         kinds=frozenset({"jax"}),

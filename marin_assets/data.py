@@ -19,6 +19,7 @@ from partitions.axes import sources
 from recipes import data
 from recipes.contamination import named_policies
 from recipes.lines import Line
+from recipes.runs import policy as eval_policy
 from recipes.sources import small_sources
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
@@ -188,6 +189,12 @@ CARD = DataStage(
     frozenset({"markdown"}),
     (ROWS, FILES),
 )
+SUITE_DESCRIPTION = "Benchmark items by content. Checkpoints are evaluated on them; the corpus is not cleaned of them."
+SHOTS_DESCRIPTION = "Examples that few-shot prompts begin with: solved items that are never scored."
+POLICY_DESCRIPTION = (
+    "The dated evaluation policy: tasks, styles, examples, limits, seed, and when each is asked of a checkpoint."
+)
+EVAL_POLICY = DataStage(eval_policy, "eval_suites", POLICY_DESCRIPTION, frozenset({"json"}), (FILES,))
 _CORPUS = next(stage for stage in PER_SOURCE if stage.node is data.corpus)
 _OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
@@ -242,6 +249,15 @@ def whole_line_families(line: Line) -> Iterator[Family]:
     """The assets that a canonical line has one of."""
     for stage in (*WHOLE_LINE, *([REPEATED_PARAGRAPHS] if line.corpus_filters.cut_paragraphs else [])):
         yield _of_line(stage, line)
+
+
+def evaluation_families(line: Line) -> Iterator[Family]:
+    """The policy of a line's checkpoints, and what it needs beside the suite that the corpus is cleaned of."""
+    for nodes, told in ((data.suites(line)[1:], SUITE_DESCRIPTION), (data.shots(line), SHOTS_DESCRIPTION)):
+        for node in nodes:
+            stage = DataStage(lambda line, node=node: node, "eval_suites", told, frozenset({"parquet"}), (FILES,))
+            yield _of_line(stage, line)
+    yield _of_line(EVAL_POLICY, line)
 
 
 def own_families(line: Line) -> Iterator[Family]:

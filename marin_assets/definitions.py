@@ -6,7 +6,7 @@ import dagster as dg
 
 from jobs import campaigns
 from marin_assets.canary import canary_asset, canary_data_families, canary_run_family
-from marin_assets.data import canonical_families, corpus_families, own_families
+from marin_assets.data import canonical_families, corpus_families, evaluation_families, own_families
 from marin_assets.factory import Family, family_asset
 from marin_assets.ferry import ferry_families
 from marin_assets.models import model_families
@@ -23,7 +23,8 @@ from sensors.checkpoints import checkpoint_sensor
 def families(ferry: Ferry, line: Line, others: Sequence[Line], corpora: Sequence[Line] = ()) -> Iterator[Family]:
     """Every asset that is an artifact. What the other lines share with the first, as they share its nodes, is there once."""
     seen: set[tuple[str, ...]] = set()
-    for each in (canonical_families(line), *map(own_families, others), *map(corpus_families, corpora)):
+    evaluated = map(evaluation_families, (line, *others))
+    for each in (canonical_families(line), *map(own_families, others), *map(corpus_families, corpora), *evaluated):
         for family in each:
             if family.example.key not in seen:
                 seen.add(family.example.key)

@@ -74,8 +74,9 @@ class Family:
     mappings: Mapping[tuple[str, ...], dg.PartitionMapping] = field(default_factory=dict)
     """Partition mappings that cannot be read off the example (a step-by-task asset on its step)."""
 
-    builds_ancestors: bool = False
-    """Make what is missing upstream too, reporting each ancestor as materialized by the same run (a canary's fixed data)."""
+    builds_inputs: tuple[str, ...] = ()
+    """Inputs that are made too, with what is missing above them, each reported as materialized by the same run: a canary's
+    fixed data, the items and the policy of an evaluation that a sensor asks for (no checkpoint: nobody trains by asking)."""
 
     after: tuple[tuple[str, ...], ...] = ()
     """Keys that must be there first though they are no input of the example (the roster, the offline items)."""
@@ -116,8 +117,7 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
             return
         store = family.store_of(lab)
         try:
-            if family.builds_ancestors:
-                _build_ancestors(context, store, node, lab)
+            _build_inputs(context, store, node, lab, family.builds_inputs)
             built = build(store, node, launcher=lab.launcher, run_id=context.run.run_id)
         except IncompleteError as error:
             if any(invariant.name == SHARDS_CHECK for invariant in family.invariants):
@@ -157,8 +157,10 @@ def dependencies(family: Family) -> list[dg.AssetDep]:
     return found + [dg.AssetDep(dg.AssetKey(list(key))) for key in family.after if key not in partitions_of]
 
 
-def _build_ancestors(context: dg.AssetExecutionContext, store: Store, node: Node, lab: Lab) -> None:
-    for ancestor in ancestors_first([node])[:-1]:
+def _build_inputs(context: dg.AssetExecutionContext, store: Store, node: Node, lab: Lab, inputs: tuple[str, ...]) -> None:
+    wanted = [node.inputs[name] for name in inputs if name in node.inputs]
+    flat = [each for value in wanted for each in (value if isinstance(value, tuple) else (value,))]
+    for ancestor in ancestors_first(flat):
         built = build(store, ancestor, launcher=lab.launcher, run_id=context.run.run_id)
         if not built.reused:
             context.log.info(_said(built))

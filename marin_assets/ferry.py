@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from datakit.roster import registry_reachable
 from lineage.plan import Node
-from marin_assets.data import FILES, ROWS, daily_families
+from marin_assets.data import FILES, POLICY_DESCRIPTION, ROWS, daily_families
 from marin_assets.factory import Family, Invariant
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
 from recipes import ferry as recipe
 from recipes.ferry import Ferry
 from recipes.lines import Line
+from recipes.runs import policy
 from resources.lab import Lab
 
 
@@ -36,6 +37,7 @@ def ferry_families(ferry: Ferry) -> Iterator[Family]:
         roster.key,
     )
     yield _final(ferry, recipe.final_checkpoint, "The smoke model, trained from scratch on the day's mixture.", "jax", LOSS)
+    yield _final(ferry, policy, POLICY_DESCRIPTION, "json", FILES)
     yield _final(
         ferry, recipe.final_eval, "Held-out bits per byte by domain, and benchmark scores with intervals.", "jax", SCORES
     )

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from evals.stage import TEXT_KINDS
 from lineage.plan import Node
 from marin_assets.data import FILES
 from marin_assets.factory import Family
-from marin_assets.runs import SCORES
+from marin_assets.runs import EVAL_MATERIAL, SCORES
 from partitions.axes import tasks
 from recipes.lines import Line
 from recipes.models import PublishedModel, imported
@@ -15,7 +16,7 @@ from resources.lab import Lab
 
 def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
     """The model, and its scores by the tasks of a line's suite (held-out text is the line's own, so it is left to runs)."""
-    chosen = {task.name: task for task in eval_tasks(line) if task.kind != "perplexity"}
+    chosen = {task.name: task for task in eval_tasks(line) if task.kind not in TEXT_KINDS}
 
     def score_at(lab: Lab, partition: str | None) -> Node:
         return model_scores(model, line, chosen[str(partition)])
@@ -38,4 +39,5 @@ def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
         kinds=frozenset({"jax", "parquet"}),
         partitions_def=tasks(list(chosen)),
         invariants=(SCORES,),
+        builds_inputs=EVAL_MATERIAL,
     )

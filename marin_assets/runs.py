@@ -25,6 +25,8 @@ from trainer.stage import CHECKPOINT, parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
+EVAL_MATERIAL = ("suites", "shots", "policy")
+"""Inputs of an evaluation that it makes where they are missing."""
 SCORED_ITEMS = "Scores of every benchmark item that a source holds, and of clean items beside them, for the audit."
 AUDITED = Invariant("audit_present", "the audit covers every task of the suite and has a verdict", audit_violations)
 
@@ -119,6 +121,7 @@ def eval_family(line: Line) -> Family:
         partitions_def=steps_by_task(line.run.name, list(tasks)),
         invariants=(SCORES,),
         mappings={checkpoint(line, 1).key: dg.MultiToSingleDimensionPartitionMapping("step")},
+        builds_inputs=EVAL_MATERIAL,
     )
 
 

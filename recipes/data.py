@@ -120,6 +120,25 @@ def suite(line: Line) -> Node:
 
 
 @cache
+def suites(line: Line) -> tuple[Node, ...]:
+    """Every suite that the line's checkpoints are evaluated on, the one that its corpus is cleaned of first."""
+    return (suite(line), *_more(line, line.more_suites))
+
+
+@cache
+def shots(line: Line) -> tuple[Node, ...]:
+    """The examples that prompts may begin with."""
+    return _more(line, line.shots)
+
+
+def _more(line: Line, named: tuple[tuple[str, str], ...]) -> tuple[Node, ...]:
+    return tuple(
+        Node(*line.place("eval_suite", name), SUITE, suite_config(name, kind), {"raw": raw(line, suite_raw_source(kind))})
+        for name, kind in named
+    )
+
+
+@cache
 def contamination_index(line: Line) -> Node:
     """The items of the suites that the policy binds, indexed once for every source."""
     return _index(line, line.policy, ContaminationConfig())

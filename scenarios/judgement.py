@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from evals.audit_evidence import STANDING_TIERS
-from evals.evaluate import open_tokenizer
+from evals.tokenization import open_tokenizer
 from lineage.plan import Node, resolve
 from lineage.store import Artifact
 from marin_assets.lineage_picture import html_page

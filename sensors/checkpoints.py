@@ -16,7 +16,8 @@ from marin_assets.event_log import VERSION_TAG
 from marin_assets.runs import checkpoint_key, eval_node
 from partitions.axes import steps
 from recipes.lines import Line
-from recipes.runs import audit, checkpoint, eval_tasks
+from recipes.policies import policy_config
+from recipes.runs import audit, checkpoint
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
 from trainer.stage import parse_step_partition, step_partition
@@ -25,7 +26,7 @@ from trainer.stage import parse_step_partition, step_partition
 def checkpoint_sensor(
     line: Line, eval_job: UnresolvedAssetJobDefinition, audit_job: UnresolvedAssetJobDefinition
 ) -> dg.SensorDefinition:
-    """Sensor of one declared run. Its cursor maps each reported step to the data version it had."""
+    """Sensor of one declared run. Its cursor maps each reported step to the data version and policy it had."""
     partitions_def = steps(line.run.name)
 
     @dg.sensor(
@@ -37,7 +38,7 @@ def checkpoint_sensor(
     )
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
         reported = json.loads(context.cursor or "{}")
-        found = {step: artifact for step, artifact in committed(lab, line) if reported.get(step) != artifact.data_version}
+        found = {step: artifact for step, artifact in committed(lab, line) if reported.get(step) != _mark(line, artifact)}
         unreported = {step: artifact for step, artifact in found.items() if not _is_latest(context.instance, line, artifact)}
         if not found:
             return dg.SensorResult(skip_reason=f"no new checkpoint of {line.run.name}; {len(reported)} are reported")
@@ -49,10 +50,15 @@ def checkpoint_sensor(
                 for step, artifact in sorted(found.items())
                 for request in _requests(lab, line, step, artifact, eval_job.name, audit_job.name)
             ],
-            cursor=json.dumps(reported | {step: artifact.data_version for step, artifact in found.items()}),
+            cursor=json.dumps(reported | {step: _mark(line, artifact) for step, artifact in found.items()}),
         )
 
     return new_checkpoints
+
+
+def _mark(line: Line, artifact: Artifact) -> str:
+    """What the cursor keeps of a step: a policy of another date asks for its evaluations anew."""
+    return f"{artifact.data_version} {policy_config(line).name}"
 
 
 def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
@@ -65,14 +71,22 @@ def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
 
 
 def _requests(lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str, audit_job: str) -> Iterator[dg.RunRequest]:
-    """The evaluations and the audit of a step that do not exist yet: a cursor may be lost, an artifact stays."""
-    number = parse_step_partition(step)
-    for task in eval_tasks(line):
-        if not exists(lab.store, eval_node(line, number, task)):
+    """What the policy asks at a step, and its audit, where they do not exist: a cursor may be lost, an artifact stays."""
+    number, saved = parse_step_partition(step), line.run.saved_steps()
+    policy = policy_config(line)
+    due = [rule for rule in policy.rules if rule.is_due(saved.index(number), len(saved))]
+    for rule in sorted(due, key=lambda rule: -rule.priority):
+        task = rule.task.name
+        if not exists(lab.store, eval_node(line, number, rule.task)):
             yield dg.RunRequest(
-                run_key=f"{step}:{artifact.data_version}:{task.name}",
+                run_key=f"{step}:{artifact.data_version}:{policy.name}:{task}",
                 job_name=eval_job,
-                partition_key=dg.MultiPartitionKey({"step": step, "task": task.name}),
+                partition_key=dg.MultiPartitionKey({"step": step, "task": task}),
+                tags={
+                    "marin/eval_policy": policy.name,
+                    "dagster/priority": str(rule.priority),
+                    "dagster/max_retries": str(rule.retries),
+                },
             )
     if not exists(lab.store, audit(line, number)):
         yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)

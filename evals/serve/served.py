@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 from tokenizers import Tokenizer
 
-from evals.evaluate import open_tokenizer
 from evals.serve.chat import ChatTemplate, find_chat_template
+from evals.tokenization import open_tokenizer
 from lineage.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
 from trainer.config import LlamaConfig

@@ -11,10 +11,12 @@ import polars as pl
 import pytest
 from unigram import START, byte_tokenizer
 
+from evals.benchmarks import ACCURACIES
 from evals.evaluate import evaluate
 from evals.items import ITEMS_FILE, Item, write_items
 from evals.plots import scores_png
-from evals.prompts import prompt
+from evals.policy import POLICY, PolicyConfig, PolicyRule
+from evals.prompts import ask
 from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
 from lineage.digests import text_digest
 from lineage.jobs import Job
@@ -55,7 +57,9 @@ ITEMS = (
     ),
 )
 TEXTS = ("In the beginning was the word. " * 4, "It was a bright cold day in April.", "Call me Ishmael.")
-TASKS = (TaskSpec("heldout", "perplexity"), TaskSpec("quiz", "multiple_choice"), TaskSpec("sums", "gold_bpb"))
+SAID = TaskSpec("sums_said", "generation", items="sums", max_new_tokens=6)
+SUMS_AS_CHOICES = TaskSpec("sums", "multiple_choice")
+TASKS = (TaskSpec("heldout", "perplexity"), TaskSpec("quiz", "multiple_choice"), TaskSpec("sums", "gold_bpb"), SAID)
 
 
 @dataclass(frozen=True)
@@ -94,12 +98,16 @@ CORPUS = Node(("corpus",), None, Stage("tests.corpus", "1", write_corpus), {})
 SUITE = Stage("tests.suite", "1", write_suite)
 
 
-def result(tasks: tuple[TaskSpec, ...] = TASKS, suites: tuple[str, ...] = ("s",)) -> Node:
+def result(tasks: tuple[TaskSpec, ...] = TASKS, asked: tuple[TaskSpec, ...] = TASKS, seed: int = 1) -> Node:
+    suites = (Node(("suite", "s"), None, SUITE, {"suite": "s"}),)
+    declared = PolicyConfig("2026-11-22-tests", tuple(PolicyRule(task) for task in asked), seed)
     inputs = {
         "checkpoint": MODEL,
         "tokenizer": TOKENIZER,
-        "suites": tuple(Node(("suite", name), None, SUITE, {"suite": name}) for name in suites),
+        "suites": suites,
+        "shots": (),
         "corpora": (CORPUS,),
+        "policy": Node(("policy",), None, POLICY, declared, {"suites": suites, "shots": ()}),
     }
     return Node(("eval_result",), "step-00000010", EVAL_RESULT, EvalConfig(tasks, seed=1), inputs)
 
@@ -133,8 +141,9 @@ def test_the_artifact_holds_records_and_scores_and_nothing_else(evaluated):
         ("heldout", "macro_bits_per_byte"),
         ("heldout", "loss_nats_per_token"),
         ("heldout", "unigram_entropy_nats_per_token"),
-        *(("quiz", metric) for metric in ("gold_bits_per_byte", "accuracy", "accuracy_per_byte", "chance")),
+        *(("quiz", metric) for metric in ("gold_bits_per_byte", *ACCURACIES, "chance")),
         ("sums", "gold_bits_per_byte"),
+        *(("sums_said", metric) for metric in ("exact_match", "unparsed", "cut_off")),
     }
     assert all(s["low"] <= s["value"] <= s["high"] for s in scores)
     loss = next(s for s in scores if s["metric"] == "loss_nats_per_token")
@@ -144,13 +153,14 @@ def test_the_artifact_holds_records_and_scores_and_nothing_else(evaluated):
 def test_every_item_has_a_record_and_what_failed_is_counted(evaluated):
     records = records_of(evaluated)
     ids = {(task, item) for task, item in records.select("task", "item_id").iter_rows()}
-    assert ids == {(i.task, i.item_id) for i in ITEMS} | {("heldout", text_digest(t)) for t in TEXTS}
+    said = {("sums_said", i.item_id) for i in ITEMS if i.task == "sums"}
+    assert ids == {(i.task, i.item_id) for i in ITEMS} | {("heldout", text_digest(t)) for t in TEXTS} | said
     assert records.height == len(ids)
     failed = records.filter(pl.col("verdict") == "failed")
     assert failed["item_id"].to_list() == ["99"]
     statistics = evaluated.manifest.statistics
-    assert (statistics["rows_in"], statistics["rows_out"], statistics["drops"]) == (17, 16, {"not_scorable": 1})
-    assert statistics["prompts_truncated"] == 4  # each sum's question alone is longer than the context
+    assert (statistics["rows_in"], statistics["rows_out"], statistics["drops"]) == (21, 20, {"not_scorable": 1})
+    assert statistics["prompts_truncated"] == 8  # each sum's question alone is longer than the context
 
 
 def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
@@ -164,13 +174,27 @@ def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
 
     for item in ITEMS[1:3]:  # two lengths: each is compiled anew
         ending = f" {item.answer}".encode()
-        tokens = [START, *prompt(item).encode(), *ending]
+        tokens = [START, *ask(item).prompts[0].encode(), *ending]
         expected = slow_nats(tokens, len(ending)) / math.log(2) / len(ending)
         assert bpb["quiz", item.item_id] == pytest.approx(expected, rel=1e-4)
     text = TEXTS[2].encode()
     assert bpb["heldout", text_digest(TEXTS[2])] == pytest.approx(
         slow_nats([START, *text], len(text)) / math.log(2) / len(text), rel=1e-4
     )
+
+
+def test_what_a_checkpoint_says_is_its_greedy_continuation(evaluated):
+    model = load_scorer(evaluated.input("checkpoint")).model
+    said = records_of(evaluated).filter(pl.col("task") == "sums_said", pl.col("item_id") == "0")
+    outputs = json.loads(said["outputs"][0])
+    tokens = [START, *ask(ITEMS[-4]).prompts[0].encode()[-(RUN.model.max_seq_len - 6) :]]
+    bare = len(tokens)
+    while len(tokens) < bare + 6:
+        logits = np.asarray(model(jax.numpy.asarray([tokens])))[0, -1]
+        tokens.append(int(logits.argmax()))
+    expected = byte_tokenizer().decode(tokens[bare:])
+    assert outputs["text"] == expected[: len(outputs["text"])]
+    assert (outputs["finish"], outputs["num_tokens"]) == ("length", 6) or outputs["finish"] == "stop"
 
 
 def test_a_job_process_leaves_the_same_bytes(evaluated, tmp_path):
@@ -182,7 +206,8 @@ def test_a_job_process_leaves_the_same_bytes(evaluated, tmp_path):
 
 
 def test_fewer_items_are_a_subset_with_the_same_numbers(evaluated, tmp_path):
-    fewer = evaluate(job(tmp_path, result((TaskSpec("quiz", "multiple_choice", max_items=4),))))
+    four = (TaskSpec("quiz", "multiple_choice", max_items=4),)
+    fewer = evaluate(job(tmp_path, result(four, four)))
     everything = set(records_of(evaluated).iter_rows())
     rows = set(records_of(fewer).iter_rows())
     assert len(rows) == 4
@@ -190,15 +215,15 @@ def test_fewer_items_are_a_subset_with_the_same_numbers(evaluated, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "suites", "message"),
+    ("node", "message"),
     [
-        ((TaskSpec("quizz", "multiple_choice"),), ("s",), "'quizz' has no items in the suites; they have: quiz, sums"),
-        ((TaskSpec("quiz", "multiple_choice"),), ("s", "t"), "'quiz' is in the suites s, t"),
-        ((TaskSpec("sums", "multiple_choice"),), ("s",), "sums is multiple choice, but item 0 has no choices"),
+        (result((SUMS_AS_CHOICES,), (SUMS_AS_CHOICES,)), "sums is multiple choice, but item 0 has no choices"),
+        (result((replace(TASKS[1], max_items=3),)), r"policy does not ask .*'max_items': 3.*it says .*'max_items': 250"),
+        (result(TASKS, seed=2), "has the seed 2, the evaluation 1"),
     ],
 )
-def test_a_task_that_the_suites_cannot_serve_is_refused_and_commits_nothing(tmp_path, tasks, suites, message):
-    work = job(tmp_path, result(tasks, suites))
+def test_what_the_policy_or_the_suites_do_not_hold_is_refused_and_commits_nothing(tmp_path, node, message):
+    work = job(tmp_path, node)
     with pytest.raises(ValueError, match=message):
         evaluate(work)
     assert work.store.find(work.spec) is None
@@ -220,8 +245,13 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": "vibes"}, "task x: kind is 'vibes'; allowed: perplexity, multiple_choice, gold_bpb"),
+        (
+            {"kind": "vibes"},
+            "task x: kind is 'vibes'; allowed: perplexity, conversations, multiple_choice, gold_bpb, generation, program",
+        ),
         ({"name": " "}, "task name is ' '"),
+        ({"style": "haiku"}, "task x: style is 'haiku'; allowed: cloze, letters, lm_eval"),
+        ({"num_shots": -1}, "task x: num_shots is -1; it must be at least 0"),
         ({"max_items": 0}, "task x: max_items is 0; it must be at least 1"),
         ({"max_bytes_per_domain": 3}, "task x: max_bytes_per_domain is 3; it must be at least 4"),
         ({"max_bytes_per_document": 0}, "task x: max_bytes_per_document is 0; it must be at least 4"),

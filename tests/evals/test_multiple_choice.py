@@ -46,6 +46,33 @@ def test_accuracy_by_sum_and_by_byte_differ_where_lengths_do():
     assert (scores["accuracy"].low, scores["accuracy"].high) == wilson(2, 4)
 
 
+def test_accuracy_divides_by_what_a_choice_is_worth_without_the_question():
+    class Hinted(UnigramScorer):
+        """After the whole question every byte costs half as much when the choice is "bb"."""
+
+        def token_nll(self, sequences):
+            found = super().token_nll(sequences)
+            hinted = [
+                bytes(s[1:].astype(np.uint8)).startswith(b"Question") and bytes(s[-2:].astype(np.uint8)) == b"bb"
+                for s in sequences
+            ]
+            return [nll * 0.6 if hint else nll for nll, hint in zip(found, hinted, strict=True)]
+
+    scores, records = evaluated([item(0, "aa", "bb", gold=1)], Hinted(NATS))
+    outputs = json.loads(records[0].outputs)
+    assert outputs["choice_uncond"] == 1, "the question made bb likelier, whatever bytes cost"
+    assert scores["accuracy_uncond"].value == 1.0
+
+
+def test_lm_evals_norm_is_by_characters_and_ours_by_bytes():
+    nats = np.full(257, 1.0)
+    wide = item(0, "éé", "abc", gold=0)  # 5 bytes and 2 characters, 4 bytes and 3 characters
+    _, records = evaluated([wide], UnigramScorer(nats))
+    outputs = json.loads(records[0].outputs)
+    assert outputs["choice_per_byte"] == 0  # equal per byte: the first
+    assert outputs["choice_per_character"] == 1  # 5/2 nats a character against 4/3
+
+
 def test_chance_is_the_mean_over_items_of_one_over_the_choices():
     scores, _ = evaluated(ITEMS)
     assert scores["chance"].value == pytest.approx((0.5 + 0.5 + 0.5 + 0.25) / 4)
@@ -61,7 +88,7 @@ def test_gold_bits_per_byte_are_those_of_the_right_choice():
 def test_the_same_choice_after_the_same_prompt_is_scored_once():
     scorer = UnigramScorer(NATS)
     evaluated([ITEMS[1], ITEMS[2]], scorer)
-    assert len(scorer.seen) == 2
+    assert len(scorer.seen) == 4  # each choice after the question, and after a bare "Answer:"
 
 
 def test_one_choice_that_does_not_fit_fails_its_item_and_no_other():
@@ -70,6 +97,9 @@ def test_one_choice_that_does_not_fit_fails_its_item_and_no_other():
     assert [r.verdict for r in records] == ["graded", "failed"]
     assert (records[1].correct, records[1].bpb) == (None, None)
     assert scores["accuracy"].n == scores["gold_bits_per_byte"].n == scores["chance"].n == 1
+    assert scores["accuracy"].attempted == 2
+    assert scores["accuracy"].low == wilson(1, 2)[0], "the item without a verdict might be wrong"
+    assert scores["accuracy"].high == wilson(2, 2)[1], "or right"
 
 
 def test_records_say_what_was_asked_of_whom():

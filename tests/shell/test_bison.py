@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from evals.__main__ import main as evaluator
-from evals.evaluate import open_tokenizer
 from evals.scorer import score_continuations
+from evals.tokenization import open_tokenizer
 from lineage.gate import inspect
 from lineage.jobs import Launch, Launched, run_subprocess
 from lineage.plan import resolve

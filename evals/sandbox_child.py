@@ -1,0 +1,237 @@
+"""Builds the walls and runs one program behind them. A script, not a module: `evals/sandbox.py` starts it with `python -I -S`.
+
+Three processes: the outermost makes the namespaces and waits; inside, process 1 is the supervisor, which builds the root,
+watches time and memory and reports; its child gives up every right and runs the program. It imports the standard library
+alone, because inside its root there is nothing else.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+REFUSED = 77
+POLL_SECONDS = 0.02
+NOBODY = 1_000_000
+"""Users from here on exist on no machine; under root each program is one of its own, so its processes are counted apart."""
+JAIL = "/jail"
+"""The program's root lies below that of its namespace: the kernel gives no user namespace to who is behind a chroot."""
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 1, 38, 24
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin")
+SHOWN_CHARACTERS = 2_000
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    check(libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()), f"mount {target}")
+
+
+def enter_namespaces() -> None:
+    """This process's next children live elsewhere. Root needs no user namespace and leaves its user instead."""
+    flags = os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        os.unshare(flags)
+        return
+    os.unshare(flags | os.CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+
+
+def build_root(disk_mib: int) -> None:
+    """A root in memory: the system's libraries and this Python read-only, a small `/tmp`, three devices, and no more."""
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    top = "/tmp"  # any folder that is there: what it covers is gone with the pivot
+    root = top + JAIL
+    folders = [Path(folder) for folder in dict.fromkeys((*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix)))]
+    held = {str(folder): os.open(folder, os.O_PATH) for folder in folders if folder.is_dir() and not folder.is_symlink()}
+    links = {str(folder): folder.readlink() for folder in folders if folder.is_symlink()}
+    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in ("null", "zero", "urandom")}
+    mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    for folder, descriptor in held.items():
+        if any(folder.startswith(f"{other}/") for other in held):
+            continue  # it came with the other
+        Path(root + folder).mkdir(parents=True, exist_ok=True)
+        mount(f"/proc/self/fd/{descriptor}", root + folder, "", MS_BIND | MS_REC)
+        locked = locked_flags(root + folder)
+        mount("none", root + folder, "", MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | locked)
+    for folder, target in links.items():
+        Path(root + folder).symlink_to(target)
+    Path(root + "/dev").mkdir()
+    for name, descriptor in devices.items():
+        os.close(os.open(f"{root}/dev/{name}", os.O_CREAT))
+        mount(f"/proc/self/fd/{descriptor}", f"{root}/dev/{name}", "", MS_BIND)
+    for folder in ("proc", "tmp"):
+        Path(f"{root}/{folder}").mkdir()
+    mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
+    for descriptor in (*held.values(), *devices.values()):
+        os.close(descriptor)
+    os.chdir(top)
+    check(libc.pivot_root(b".", b"."), "pivot_root")
+    check(libc.umount2(b".", MNT_DETACH), "leaving the old root")
+    os.chdir("/")
+    mount("none", "/", "", MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def locked_flags(folder: str) -> int:
+    """Flags of the mount below, which a namespace of another user may not take off again."""
+    flags = os.statvfs(folder).f_flag
+    known = {os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, os.ST_RELATIME: 1 << 21}
+    return sum(mine for theirs, mine in known.items() if flags & theirs)
+
+
+def give_up_rights(limits: dict, is_root: bool, user: int) -> None:
+    """No capability can be had again, and every limit is as low as it will be."""
+    os.chroot(JAIL)
+    os.chdir("/tmp")
+    for capability in range(64):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    if is_root:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    check(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    memory, disk = limits["memory_mib"] << 20, limits["disk_mib"] << 20
+    for kind, value in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, limits["cpu_seconds"]),
+        (resource.RLIMIT_NPROC, limits["processes"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_FSIZE, disk),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        resource.setrlimit(kind, (value, value))
+
+
+def run_source(job: dict, report: int) -> None:
+    """Execute the program; at its end, and only there, the proof goes to the supervisor."""
+    proof = job["proof"]
+    source = job["source"]
+    os.setsid()
+    try:
+        nothing = os.open(f"{JAIL}/dev/null", os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
+        os.close(nothing)
+        give_up_rights(job["limits"], job["is_root"], job["user"])
+    except OSError as error:
+        os.write(report, json.dumps({"refused": f"{type(error).__name__}: {error}"}).encode())
+        os._exit(1)
+    job.clear()
+    try:
+        exec(compile(source, "program", "exec"), {"__name__": "__main__"})  # the whole point, behind walls
+    except MemoryError:
+        os.write(report, json.dumps({"raised": "MemoryError", "memory": True}).encode())
+    except BaseException:
+        os.write(report, json.dumps({"raised": traceback.format_exc()[-SHOWN_CHARACTERS:]}).encode())
+    else:
+        os.write(report, json.dumps({"proof": proof}).encode())
+    os._exit(0)
+
+
+def supervise(child: int, reports: int, limits: dict) -> dict:
+    """Wait for the program within its wall time and memory; when this returns, nothing of it runs."""
+    deadline = time.monotonic() + limits["wall_seconds"]
+    allowed = limits["memory_mib"] << 20
+    outcome = detail = ""
+    while not outcome:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            outcome = "timeout" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU else "ended"
+            detail = f"ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
+        elif time.monotonic() > deadline:
+            outcome, detail = "timeout", f"no end within {limits['wall_seconds']} s"
+        elif resident_bytes() > allowed:
+            outcome, detail = "memory", f"its processes held more than {limits['memory_mib']} MiB"
+        else:
+            select.select([], [], [], POLL_SECONDS)
+    with contextlib.suppress(ProcessLookupError):  # nothing may be left
+        os.kill(-1, signal.SIGKILL)  # everything in this namespace but this process
+    os.set_blocking(reports, False)
+    try:
+        said = json.loads(os.read(reports, 1 << 16) or b"{}")
+    except (BlockingIOError, ValueError):
+        said = {}
+    if "refused" in said:
+        return said
+    if outcome == "ended" and said.get("memory"):
+        outcome, detail = "memory", "MemoryError"
+    return {"outcome": outcome, "detail": said.get("raised", detail), "proof": said.get("proof")}
+
+
+def resident_bytes() -> int:
+    """Memory of all processes of the namespace but this one, and what lies in `/tmp`."""
+    page = resource.getpagesize()
+    total = 0
+    for process in Path(f"{JAIL}/proc").iterdir():
+        if process.name.isdigit() and process.name != "1":
+            try:
+                total += int((process / "statm").read_text().split()[1]) * page
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended while we looked
+    disk = os.statvfs(f"{JAIL}/tmp")
+    return total + (disk.f_blocks - disk.f_bfree) * disk.f_bsize
+
+
+def first_process(job: dict) -> None:
+    """Process 1 of the namespace: when it ends, the kernel ends the rest."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        build_root(job["limits"]["disk_mib"])
+        reports, report = os.pipe()
+        child = os.fork()
+    except OSError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(REFUSED)
+    if child == 0:
+        os.close(reports)
+        run_source(job, report)
+    os.close(report)
+    told = supervise(child, reports, job["limits"])
+    if "refused" in told:
+        os.write(2, told["refused"].encode())
+        os._exit(REFUSED)
+    os.write(1, json.dumps(told).encode() + b"\n")
+    os._exit(0)
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.read())
+    job |= {"is_root": os.getuid() == 0, "user": NOBODY + os.getpid()}
+    try:
+        enter_namespaces()
+        first = os.fork()
+    except OSError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(REFUSED)
+    if first == 0:
+        first_process(job)
+    _, status = os.waitpid(first, 0)
+    os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1)
+
+
+main()

@@ -1,0 +1,62 @@
+"""The evaluation policy that the lab follows today: what checkpoints are asked, how, and at which of their saved steps.
+
+A policy that results were made under is not edited: date the next one here, and results of both stand beside each other,
+never in one table (docs/recipes/add_an_eval_suite.md).
+"""
+
+from evals.policy import PolicyConfig, PolicyRule
+from evals.stage import TaskKind, TaskSpec
+from recipes.lines import Line
+from recipes.suites import suite_config
+
+DATE = "2026-11-22"
+EVAL_SEED = 5
+HELDOUT_TASK = "heldout"
+LAST_ONLY = 0
+CLOZE_FREE: dict[str, TaskKind] = {"gsm8k": "gold_bpb", "lambada": "gold_bpb", "math": "gold_bpb", "mbpp": "gold_bpb"}
+"""Tasks without choices: the likelihood of the gold answer is what moves at our sizes."""
+
+
+def policy_config(line: Line) -> PolicyConfig:
+    """Today's policy of a line: held-out text and the corpus's own suite at every saved step; at the last one the wider suites,
+    examples in prompts, answers in the model's own words, and programs that are run."""
+    every = (PolicyRule(TaskSpec(HELDOUT_TASK, "perplexity"), priority=2), *_by_likelihood(line, line.suite, line.suite_source))
+    more = [rule for name, kind in line.more_suites for rule in _by_likelihood(line, name, kind, LAST_ONLY)]
+    named = {name for name, _ in line.more_suites}
+    generated = [*(_generated_answers() if "math_code" in named else ()), *(_programs() if "humaneval" in named else ())]
+    shots = _few_shot() if line.shots else ()
+    name = DATE if more else f"{DATE}-{line.suite}"
+    return PolicyConfig(name, (*every, *more, *shots, *generated), EVAL_SEED)
+
+
+def _by_likelihood(line: Line, suite: str, kind: str, every_saves: int = 1) -> tuple[PolicyRule, ...]:
+    tasks = [task.name for task in suite_config(suite, kind).tasks]
+    specs = [TaskSpec(name, CLOZE_FREE.get(name, "multiple_choice" if name != "humaneval" else "gold_bpb")) for name in tasks]
+    return tuple(PolicyRule(spec, every_saves, priority=1 if every_saves else 0) for spec in specs)
+
+
+def _few_shot() -> tuple[PolicyRule, ...]:
+    """OLMES's five examples, as cloze and with letters, and MMLU as lm-eval asks it."""
+    return (
+        PolicyRule(TaskSpec("arc_easy_5shot", "multiple_choice", items="arc_easy", num_shots=5), LAST_ONLY),
+        PolicyRule(TaskSpec("arc_easy_mc_5shot", "multiple_choice", items="arc_easy", style="letters", num_shots=5), LAST_ONLY),
+        PolicyRule(TaskSpec("mmlu_5shot", "multiple_choice", items="mmlu", style="lm_eval", num_shots=5), LAST_ONLY),
+    )
+
+
+def _generated_answers() -> tuple[PolicyRule, ...]:
+    few = {"max_items": 50, "num_shots": 0}
+    return (
+        PolicyRule(TaskSpec("gsm8k_generate", "generation", items="gsm8k", **few), LAST_ONLY, -1, 2),
+        PolicyRule(
+            TaskSpec("lambada_generate", "generation", items="lambada", max_items=100, max_new_tokens=8), LAST_ONLY, -1, 2
+        ),
+    )
+
+
+def _programs() -> tuple[PolicyRule, ...]:
+    """Programs are run in a sandbox; where a machine cannot hold them the task fails, and its result is missing."""
+    return (
+        PolicyRule(TaskSpec("humaneval_run", "program", items="humaneval", max_items=40), LAST_ONLY, -1, 2),
+        PolicyRule(TaskSpec("mbpp_run", "program", items="mbpp", style="lm_eval", max_items=40), LAST_ONLY, -1, 2),
+    )

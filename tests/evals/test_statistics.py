@@ -1,0 +1,67 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.intervals import wilson
+from evals.statistics import compare_paired, is_incomplete, share_score, smallest_difference
+
+
+@given(
+    st.integers(1, 60).flatmap(
+        lambda n: st.tuples(st.just(n), st.integers(1, n).flatmap(lambda g: st.tuples(st.just(g), st.integers(0, g))))
+    )
+)
+def test_a_share_holds_whatever_the_ungraded_would_have_been(case):
+    attempted, (graded, right) = case
+    score = share_score("t", "accuracy", right, graded, attempted)
+    for ungraded_right in range(attempted - graded + 1):
+        low, high = wilson(right + ungraded_right, attempted)
+        assert score.low <= low + 1e-12
+        assert high <= score.high + 1e-12
+    if graded == attempted:
+        assert (score.low, score.high) == wilson(right, attempted)
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 1), (3, 2, 4), (1, 5, 4)])
+def test_counts_that_are_no_share_are_refused(counts):
+    with pytest.raises(ValueError, match="give no share"):
+        share_score("t", "accuracy", *counts)
+
+
+def test_less_than_nine_tenths_graded_is_incomplete():
+    assert not is_incomplete(90, 100)
+    assert is_incomplete(89, 100)
+
+
+def test_a_comparison_of_verdicts_is_mcnemars():
+    before, after = [1, 1, 0, 0, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
+    found = compare_paired(before, after, 0, higher_is_better=True)
+    assert (found.wins, found.losses, found.num_items) == (5, 1, 10)
+    exact = 2 * sum(math.comb(6, k) for k in (0, 1)) / 2**6
+    assert found.p_value == pytest.approx(exact)
+    assert found.difference == pytest.approx(0.4)
+
+
+def test_lower_bits_are_a_win_and_the_difference_keeps_its_sign():
+    found = compare_paired([2.0, 2.0, 3.0], [1.0, 1.5, 3.5], 0, higher_is_better=False)
+    assert (found.wins, found.losses) == (2, 1)
+    assert found.difference < 0
+
+
+def test_intervals_of_equal_models_hold_zero_nineteen_times_in_twenty():
+    rng = np.random.default_rng(3)
+    decided = [compare_paired(rng.random(80), rng.random(80), n, higher_is_better=True).decided for n in range(120)]
+    assert sum(decided) <= 14  # 6 are expected; 14 or more have a chance of .003
+
+
+@pytest.mark.parametrize(("first", "second"), [([1.0], [1.0, 2.0]), ([], []), ([math.nan], [1.0])])
+def test_values_that_cannot_be_paired_are_refused(first, second):
+    with pytest.raises(ValueError, match=r"cannot be paired|not finite"):
+        compare_paired(first, second, 0, higher_is_better=True)
+
+
+def test_more_items_tell_smaller_differences():
+    assert smallest_difference(4000, 0.2) == pytest.approx(smallest_difference(1000, 0.2) / 2)
