@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from evals.items import read_items
 from evals.prompts import RENDERING
-from evals.stage import EVAL_RESULT, TaskSpec
+from evals.stage import EVAL_RESULT, TEXT_KINDS, TaskSpec
 from lineage.config import to_jsonable
 from lineage.fingerprint import code_fingerprint
 from lineage.stage import Stage
@@ -85,7 +85,7 @@ def write_policy(out: Writer, config: PolicyConfig, suites: tuple[Artifact, ...]
             of_task[suite.name] = of_task.get(suite.name, 0) + 1
     scored, examples = {suite.name for suite in suites}, {suite.name for suite in shots}
     for task in config.tasks:
-        if task.kind in ("perplexity", "conversations"):
+        if task.kind in TEXT_KINDS:
             continue
         holding = [name for name in counts.get(task.item_task, {}) if name in scored]
         if len(holding) != 1:

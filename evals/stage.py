@@ -12,14 +12,14 @@ policy, styles and examples, generation, programs, scores over items attempted."
 CONTAMINATION_SCORES = Stage(
     "evals.contamination_scores", "3", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
 )
-"""2: records name the style that items were asked in."""
+"""2: shared beginnings once; 3: records name the style that items were asked in."""
 LONGEST_CHARACTER_BYTES = 4
 """Of UTF-8: a cut of fewer bytes might hold no character at all."""
 
-type TaskKind = Literal["perplexity", "conversations", "multiple_choice", "gold_bpb", "generation", "program"]
-"""Held-out text by tag; held-out conversations, assistants' turns alone; choices and gold answers by likelihood; an answer
+type TaskKind = Literal["perplexity", "multiple_choice", "gold_bpb", "generation", "program"]
+"""Held-out text by tag; choices and gold answers by likelihood; an answer
 generated and compared; a program generated and run against its tests."""
-TEXT_KINDS: frozenset[TaskKind] = frozenset({"perplexity", "conversations"})
+TEXT_KINDS: frozenset[TaskKind] = frozenset({"perplexity"})
 """Kinds that read held-out documents of the corpora; the others have items."""
 GENERATING_KINDS: frozenset[TaskKind] = frozenset({"generation", "program"})
 

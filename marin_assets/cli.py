@@ -248,6 +248,33 @@ def verify(
 
 
 @app.command()
+def leaderboard(
+    policy: Annotated[str | None, typer.Option(help="One evaluation policy, e.g. 2026-11-22; all of them unless told.")] = None,
+    task: Annotated[str | None, typer.Option(help="One task.")] = None,
+    sql: Annotated[str | None, typer.Option(help="A DuckDB query over the views results, leaderboard and items.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page instead.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show every evaluation result, a board a policy, ranked by the bound of the interval that speaks against a model."""
+    from marin_assets import leaderboard_cli
+
+    leaderboard_cli.print_leaderboard(root, policy=policy, task=task, sql=sql, html=html, json=as_json, console=Console())
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="Result, e.g. 'runs/tiny/eval_result[step-00000050|piqa]'.")],
+    second: Annotated[str, typer.Argument(help="Another result under the same policy.")],
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Compare two results item by item: McNemar's or the sign test, and a paired bootstrap."""
+    from marin_assets import leaderboard_cli
+
+    leaderboard_cli.print_comparison(first, second, root, Console())
+
+
+@app.command()
 def sources() -> None:
     """Print the source catalogue as a Markdown table: pins, licences, and what of them is unverified."""
     from recipes.catalogue_table import markdown

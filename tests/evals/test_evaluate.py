@@ -247,7 +247,7 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path):
     [
         (
             {"kind": "vibes"},
-            "task x: kind is 'vibes'; allowed: perplexity, conversations, multiple_choice, gold_bpb, generation, program",
+            "task x: kind is 'vibes'; allowed: perplexity, multiple_choice, gold_bpb, generation, program",
         ),
         ({"name": " "}, "task name is ' '"),
         ({"style": "haiku"}, "task x: style is 'haiku'; allowed: cloze, letters, lm_eval"),

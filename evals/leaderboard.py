@@ -1,0 +1,165 @@
+"""All results in one table: DuckDB views over the manifests and records of every `evals.result` of some stores.
+
+A board is one policy: results under different policies are on different boards, never side by side. A cell is one (model, step,
+task, metric); two artifacts that give the same cell under one policy are refused with both addresses, because one of them is
+not what the reader thinks. Models are ranked by the bound of the interval that speaks against them (the lower one of an
+accuracy, the upper one of bits), and what graded less than .9 of its items has no rank.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import polars as pl
+
+from evals.records import RECORD_SCHEMA
+from evals.stage import EVAL_RESULT
+from evals.statistics import COVERAGE_FLOOR
+from lineage.store import Artifact, Store
+
+RESULT_SCHEMA = {
+    "policy": pl.String,
+    "model": pl.String,
+    "step": pl.Int64,
+    "tokens_seen": pl.Int64,
+    "task": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.Int64,
+    "attempted": pl.Int64,
+    "coverage": pl.Float64,
+    "incomplete": pl.Boolean,
+    "code_drifted": pl.Boolean,
+    "checkpoint": pl.String,
+    "policy_version": pl.String,
+    "created": pl.String,
+    "address": pl.String,
+}
+CELL = ("policy_version", "checkpoint", "task", "metric")
+PRIMARY = ("exact_match", "pass_at_1", "accuracy_per_byte", "gold_bits_per_byte", "micro_bits_per_byte", "bits_per_byte")
+"""One metric a task on the board: the first of these that the task has."""
+LEADERBOARD_SQL = """
+SELECT policy, task, metric,
+       CASE WHEN incomplete THEN NULL
+            ELSE rank() OVER (PARTITION BY policy, task, metric, incomplete
+                              ORDER BY CASE WHEN lower_is_better THEN high ELSE -low END) END AS rank,
+       model, step, value, low, high, n, attempted, coverage, incomplete, lower_is_better, code_drifted, address
+FROM (SELECT *, metric LIKE '%bits_per_byte' OR metric LIKE 'loss%' AS lower_is_better FROM results)
+ORDER BY policy, task, metric, rank NULLS LAST, model, step
+"""
+
+
+class DuplicateResultError(ValueError):
+    """Two artifacts give one cell of a board."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A DuckDB connection with the views `results`, `leaderboard` and `items` (records with their model, step and policy)."""
+
+    connection: duckdb.DuckDBPyConnection
+
+    def query(self, sql: str) -> pl.DataFrame:
+        return self.connection.sql(sql).pl()
+
+
+def open_board(stores: Sequence[Store]) -> Board:
+    """Read every result of the stores. Raises: DuplicateResultError naming both artifacts."""
+    artifacts = {artifact.spec.address: artifact for store in stores for artifact in eval_results(store)}
+    rows = [row for artifact in artifacts.values() for row in result_rows(artifact)]
+    results = pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
+    refuse_duplicates(results)
+    connection = duckdb.connect(":memory:")
+    connection.register("results", results.to_arrow())
+    connection.execute(f"CREATE VIEW leaderboard AS {LEADERBOARD_SQL}")
+    connection.register("items", _records(list(artifacts.values())).to_arrow())
+    return Board(connection)
+
+
+def eval_results(store: Store) -> list[Artifact]:
+    """Results under a policy; those of evaluators before there were policies are on no board."""
+    found = [a for a in store.artifacts() if a.spec.stage == EVAL_RESULT.name and "policy" in a.manifest.extra]
+    return sorted(found, key=lambda artifact: artifact.spec.address)
+
+
+def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
+    """A row a score, in RESULT_SCHEMA."""
+    extra, checkpoint = artifact.manifest.extra, artifact.input("checkpoint")
+    facts = checkpoint.manifest.extra["checkpoint"]
+    policy = extra["policy"]
+    return [
+        (
+            policy["name"],
+            "/".join(checkpoint.spec.key).removesuffix("/checkpoint"),
+            int(facts.get("step", 0)),
+            int(facts.get("tokens_seen", 0)),
+            score["task"],
+            score["metric"],
+            float(score["value"]),
+            float(score["low"]),
+            float(score["high"]),
+            int(score["n"]),
+            int(score["attempted"]),
+            score["n"] / max(1, score["attempted"]),
+            score["n"] < COVERAGE_FLOOR * score["attempted"],
+            bool(policy["code_drifted"]),
+            checkpoint.data_version,
+            policy["data_version"],
+            artifact.manifest.created,
+            artifact.spec.address,
+        )
+        for score in extra["scores"]
+    ]
+
+
+def refuse_duplicates(results: pl.DataFrame) -> None:
+    """Raises: DuplicateResultError naming the cell and the artifacts that both give it."""
+    twice = results.group_by(CELL).agg(pl.col("address").unique().sort(), pl.len()).filter(pl.col("len") > 1).sort(CELL)
+    if twice.height:
+        row = twice.row(0, named=True)
+        raise DuplicateResultError(
+            f"{twice.height} cells are there twice; the first is {row['task']} {row['metric']} of checkpoint "
+            f"{row['checkpoint'][:12]}, given by {' and '.join(row['address'])}. Delete the one that is out of date"
+        )
+
+
+def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
+    about = {"policy_name": pl.String, "model": pl.String, "step": pl.Int64, "address": pl.String}
+    columns = dict.fromkeys(RECORD_SCHEMA.names, pl.String) | {"correct": pl.Boolean, "bpb": pl.Float64}
+    frames = [pl.DataFrame(schema=columns | about)]
+    for artifact in artifacts:
+        checkpoint = artifact.input("checkpoint")
+        model, step = "/".join(checkpoint.spec.key).removesuffix("/checkpoint"), checkpoint.manifest.extra["checkpoint"]
+        records = pl.read_parquet(artifact.files("records.parquet")[0])
+        frames.append(
+            records.with_columns(
+                policy_name=pl.lit(artifact.manifest.extra["policy"]["name"]),
+                model=pl.lit(model),
+                step=pl.lit(int(step.get("step", 0)), pl.Int64),
+                address=pl.lit(artifact.spec.address),
+            ).select(*columns, *about)
+        )
+    return pl.concat(frames)
+
+
+def primary_scores(board: Board, policy: str | None = None) -> pl.DataFrame:
+    """The board's rows of one metric a task; of one policy where it is named, else of every one.
+
+    Raises: ValueError naming the policies there are.
+    """
+    rows = board.query("SELECT * FROM leaderboard")
+    known = sorted(rows["policy"].unique())
+    if policy is not None and policy not in known:
+        raise ValueError(f"no result is under the policy {policy!r}; there are: {', '.join(known) or 'none'}")
+    order = {metric: place for place, metric in enumerate(PRIMARY)}
+    chosen = rows.filter(pl.col("metric").is_in(PRIMARY) & (pl.lit(policy).is_null() | (pl.col("policy") == pl.lit(policy))))
+    ranked = chosen.with_columns(place=pl.col("metric").replace_strict(order, return_dtype=pl.Int64))
+    first = ranked.filter(pl.col("place") == pl.col("place").min().over("policy", "task"))
+    return first.drop("place").sort("policy", "task", pl.col("rank").fill_null(1 << 30), "model", "step")
+
+
+def as_json(rows: pl.DataFrame) -> str:
+    return json.dumps(rows.to_dicts(), indent=1)

@@ -1,0 +1,100 @@
+"""The leaderboard as one HTML file: a board a policy, a row a task, a column a model, and the newest scores as a picture."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.figure
+import polars as pl
+
+from evals.report_page import Table, image, page
+
+COLOURS = ("#2b3a55", "#b9772e", "#4f8a6b", "#8a4f7d", "#7286a8", "#a34a3f")
+SHOWN_MODELS = len(COLOURS)
+
+
+def write_page(rows: pl.DataFrame, path: Path) -> None:
+    """Write the page for the rows of `primary_scores`."""
+    newest = newest_steps(rows)
+    sections = []
+    for policy in rows["policy"].unique().sort().to_list():
+        of_policy = newest.filter(policy=policy)
+        with tempfile.TemporaryDirectory() as scratch:
+            picture = Path(scratch) / f"{policy}.png"
+            board_png(of_policy, f"newest step of every model, policy {policy}", picture)
+            sections.append((f"Policy {policy}", image(picture) + _table(of_policy).html()))
+    told = "Ranks go by the bound of the interval that speaks against a model; incomplete: less than 90 % of the items graded."
+    facts = {
+        "scores": f"{rows.height:,}",
+        "models": str(rows["model"].n_unique()),
+        "tasks": str(rows["task"].n_unique()),
+        "policies": str(rows["policy"].n_unique()),
+    }
+    path.write_text(page("Leaderboard", facts, [*sections, ("How to read it", f"<p>{told}</p>")]))
+
+
+def newest_steps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Of every model and task the last step that was evaluated."""
+    return rows.filter(pl.col("step") == pl.col("step").max().over("policy", "model", "task"))
+
+
+def board_png(rows: pl.DataFrame, title: str, path: Path) -> None:
+    """A row a task: every model's value with its interval, accuracies on the left, bits per byte on the right.
+
+    Raises: ValueError for no rows.
+    """
+    if not rows.height:
+        raise ValueError(f"{title}: there is no score to draw")
+    models = rows["model"].unique().sort().to_list()[:SHOWN_MODELS]
+    shown = rows.filter(pl.col("model").is_in(models))
+    sides = [shown.filter(~pl.col("lower_is_better")), shown.filter(pl.col("lower_is_better"))]
+    sides = [side for side in sides if side.height]
+    tallest = max(side["task"].n_unique() for side in sides)
+    height = 1.4 + tallest * max(0.28, 0.16 * len(models))
+    figure = matplotlib.figure.Figure(figsize=(5.4 * len(sides), height), layout="constrained")
+    for number, side in enumerate(sides):
+        axes = figure.add_subplot(1, len(sides), number + 1)
+        _draw(axes, side, models)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=90)
+
+
+def _draw(axes, side: pl.DataFrame, models: Sequence[str]) -> None:
+    tasks = side["task"].unique().sort().to_list()
+    for place, model in enumerate(models):
+        rows = side.filter(model=model)
+        heights = [tasks.index(task) + (place - (len(models) - 1) / 2) * 0.7 / len(models) for task in rows["task"]]
+        values = rows["value"].to_numpy()
+        spread = [values - rows["low"].to_numpy(), rows["high"].to_numpy() - values]
+        axes.errorbar(values, heights, xerr=spread, fmt="o", markersize=4, color=COLOURS[place], label=model, capsize=2)
+        for value, level, partial in zip(values, heights, rows["incomplete"], strict=True):
+            if partial:
+                axes.plot([value], [level], "o", markersize=4, markerfacecolor="white", color=COLOURS[place])
+    axes.set_yticks(range(len(tasks)), tasks, fontsize=8)
+    axes.set_ylim(len(tasks) - 0.4, -0.6)
+    axes.grid(axis="x", color="#e4e8ef", linewidth=0.6)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    lower = bool(side["lower_is_better"][0])
+    axes.set_xlabel(
+        "bits per byte, lower is better" if lower else "share of items, higher is better; hollow: incomplete", fontsize=8
+    )
+
+
+def _table(rows: pl.DataFrame) -> Table:
+    columns = ("task", "metric", "model", "step", "value", "95 % interval", "items", "rank")
+    cells = [
+        (
+            row["task"],
+            row["metric"],
+            row["model"] + (" (code drifted)" if row["code_drifted"] else ""),
+            f"{row['step']:,}",
+            f"{row['value']:.4f}",
+            f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['n']:,}" if row["n"] == row["attempted"] else f"{row['n']:,} of {row['attempted']:,}",
+            "incomplete" if row["incomplete"] else str(row["rank"]),
+        )
+        for row in rows.iter_rows(named=True)
+    ]
+    return Table(columns, cells, frozenset({"step", "value", "95 % interval", "items", "rank"}))

@@ -1,0 +1,90 @@
+"""What `marin leaderboard` and `marin compare` print and write."""
+
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evals.compare import TaskComparison, compare_results
+from evals.leaderboard import as_json, open_board, primary_scores
+from evals.leaderboard_page import write_page
+from lineage.locate import locate
+from marin_assets.lineage_cli import stores_of
+
+
+def print_leaderboard(
+    root: str | None, *, policy: str | None, task: str | None, sql: str | None, html: Path | None, json: bool, console: Console
+) -> None:
+    """The board as tables, JSON or a page, or what a query over the views `results`, `leaderboard` and `items` gives."""
+    board = open_board(stores_of(root))
+    if sql is not None:
+        found = board.query(sql)
+        print(as_json(found)) if json else console.print(_table("", found, found.columns))
+        return
+    rows = primary_scores(board, policy)
+    rows = rows if task is None else rows.filter(pl.col("task") == task)
+    if html is not None:
+        write_page(rows, html)
+        console.print(f"{html}: {rows.height} scores", soft_wrap=True, markup=False)
+    elif json:
+        print(as_json(rows))
+    elif not rows.height:
+        console.print("no result yet: `./marin materialize runs/tiny/training`, and `make ui` evaluates its checkpoints")
+    else:
+        for name in rows["policy"].unique().sort():
+            console.print(_board(str(name), rows.filter(policy=name)))
+
+
+def print_comparison(first: str, second: str, root: str | None, console: Console) -> None:
+    """The paired comparison of two results, a row a task and measure."""
+    stores = stores_of(root)
+    one, two = locate(stores, first), locate(stores, second)
+    table = Table(title=f"{escape(two.name)} less {escape(one.name)}, item by item", title_justify="left", pad_edge=False)
+    for column in ("task", "measure", "items", "difference", "95 % interval", "better", "worse", "p", ""):
+        table.add_column(column, justify="left" if column in ("task", "measure", "") else "right")
+    for found in compare_results(one, two):
+        table.add_row(*_comparison(found))
+    console.print(table)
+
+
+def _comparison(found: TaskComparison) -> tuple[str, ...]:
+    c = found.comparison
+    left = f" (+{found.left_out} not graded)" if found.left_out else ""
+    interval = f"{c.low:+.4f} to {c.high:+.4f}"
+    verdict = "differ" if c.decided else "not told apart"
+    numbers = (f"{c.num_items}{left}", f"{c.difference:+.4f}", interval, str(c.wins), str(c.losses), f"{c.p_value:.3g}")
+    return (found.task, found.measure, *numbers, verdict)
+
+
+def _board(policy: str, rows: pl.DataFrame) -> Table:
+    table = Table(title=f"policy {escape(policy)}", title_justify="left", header_style="bold", pad_edge=False)
+    for column in ("task", "metric", "rank", "model", "step", "value", "95 % interval", "items"):
+        table.add_column(column, justify="left" if column in ("task", "metric", "model") else "right", overflow="fold")
+    for row in rows.iter_rows(named=True):
+        rank = "incomplete" if row["incomplete"] else str(row["rank"])
+        items = f"{row['n']:,}" if row["n"] == row["attempted"] else f"{row['n']:,} of {row['attempted']:,}"
+        interval = f"{row['low']:.4f} to {row['high']:.4f}"
+        drift = " (code drifted)" if row["code_drifted"] else ""
+        cells = (
+            row["task"],
+            row["metric"],
+            rank,
+            row["model"] + drift,
+            str(row["step"]),
+            f"{row['value']:.4f}",
+            interval,
+            items,
+        )
+        table.add_row(*(escape(cell) for cell in cells))
+    return table
+
+
+def _table(title: str, rows: pl.DataFrame, columns: list[str]) -> Table:
+    table = Table(title=title, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows.iter_rows():
+        table.add_row(*(escape(str(value)) for value in row))
+    return table

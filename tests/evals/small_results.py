@@ -1,0 +1,69 @@
+"""Results of an evaluation as artifacts, written by the evaluator's own writers from declared verdicts."""
+
+from dataclasses import dataclass
+
+from evals.policy import PolicyConfig, PolicyRule
+from evals.records import EvalRecord, Score, write_records
+from evals.stage import EVAL_RESULT, TaskSpec
+from evals.statistics import share_score
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage
+from lineage.store import Artifact, Writer
+
+ITEMS = 10
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The first `right` items are right, the rest of the first `graded` are wrong, the others have no verdict."""
+
+    right: int
+    graded: int
+    wording: str
+
+
+def _write_checkpoint(out: Writer, config: dict) -> None:
+    (out.folder / "weights").write_text(config["model"])
+    out.extra["checkpoint"] = {"step": 10, "tokens_seen": 1000}
+
+
+def _write_policy(out: Writer, config: PolicyConfig) -> None:
+    (out.folder / "policy.json").write_text(config.name)
+
+
+def _write_result(out: Writer, config: Verdicts, checkpoint: Artifact, policy: Artifact) -> None:
+    def record(n: int) -> EvalRecord:
+        graded, right = n < config.graded, n < config.right
+        verdict = "graded" if graded else "failed"
+        bits = (1.0 if right else 2.0) if graded else None
+        digest = text_digest(f"{config.wording} {n}")
+        return EvalRecord(
+            "quiz", f"{n:02d}", "cloze-0shot/2", checkpoint.data_version, digest, "{}", verdict, right if graded else None, bits
+        )
+
+    records = [record(n) for n in range(ITEMS)]
+    write_records(records, out.folder / "records.parquet")
+    bits = sum(r.bpb for r in records if r.bpb is not None) / config.graded
+    scores = [
+        share_score("quiz", "accuracy", config.right, config.graded, ITEMS),
+        share_score("quiz", "accuracy_per_byte", config.right, config.graded, ITEMS),
+        Score("quiz", "gold_bits_per_byte", bits, bits - 0.1, bits + 0.1, config.graded, ITEMS),
+    ]
+    out.extra["scores"] = [score.rounded() for score in scores]
+    name = policy.files("policy.json")[0].read_text()
+    out.extra["policy"] = {"name": name, "data_version": policy.data_version, "code_drifted": False}
+
+
+CHECKPOINT_STAGE = Stage("tests.checkpoint", "1", _write_checkpoint)
+_POLICY = Stage("tests.policy", "1", _write_policy)
+_RESULT = Stage(EVAL_RESULT.name, "tests", _write_result)
+
+
+def result_node(model: str, policy: str, right: int, graded: int, wording: str = "Which?") -> Node:
+    """One result of a model at step 10."""
+    declared = PolicyConfig(policy, (PolicyRule(TaskSpec("quiz", "multiple_choice")),), 0)
+    inputs = {
+        "checkpoint": Node(("runs", model, "checkpoint"), "step-00000010", CHECKPOINT_STAGE, {"model": model}),
+        "policy": Node(("eval_policy", policy), None, _POLICY, declared),
+    }
+    return Node(("runs", model, "eval_result"), "step-00000010|quiz", _RESULT, Verdicts(right, graded, wording), inputs)
