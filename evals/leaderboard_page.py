@@ -70,7 +70,7 @@ def _draw(axes, side: pl.DataFrame, models: Sequence[str]) -> None:
         axes.errorbar(values, heights, xerr=spread, fmt="o", markersize=4, color=COLOURS[place], label=model, capsize=2)
         for value, level, partial in zip(values, heights, rows["incomplete"], strict=True):
             if partial:
-                axes.plot([value], [level], "o", markersize=4, markerfacecolor="white", color=COLOURS[place])
+                axes.plot([value], [level], "o", markersize=4, markerfacecolor="white", color=COLOURS[place], zorder=5)
     axes.set_yticks(range(len(tasks)), tasks, fontsize=8)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
     axes.grid(axis="x", color="#e4e8ef", linewidth=0.6)
