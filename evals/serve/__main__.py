@@ -15,9 +15,10 @@ from evals.broker.worker import Worker, worker_name
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
 from evals.serve.refusals import LOOPBACK, check_host, read_key
-from evals.serve.served import Served, open_served
+from evals.serve.served import Served, open_hf_folder, open_served
 from lineage.gate import inspect, today, waived
-from lineage.store import Artifact, open_folder
+from lineage.store import MANIFEST_NAME, Artifact, open_folder
+from trainer.hf_folder import is_hf_folder
 
 log = logging.getLogger("evals.serve")
 
@@ -54,6 +55,11 @@ def serve(folder: Path, where: Listening, tokenizer: Path | None, name: str | No
 
 def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> Served:
     """A checkpoint of ours by its manifest, or a folder in Hugging Face's form. Raises: ValueError, GateError."""
+    if not (folder / MANIFEST_NAME).is_file() and is_hf_folder(folder):
+        if tokenizer is not None:
+            raise ValueError(f"{folder} is a folder in Hugging Face's form, whose own tokenizer is used; leave --tokenizer out")
+        log.warning("%s has no manifest: nothing is known of where it comes from, and no gate was asked", folder)
+        return open_hf_folder(folder, name)
     checkpoint = open_folder(folder)
     refuse_unfit(checkpoint)
     return open_served(checkpoint, open_folder(tokenizer) if tokenizer else None, name)
@@ -91,7 +97,7 @@ def refuse_unfit(checkpoint: Artifact) -> None:
 def main() -> None:
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(prog="python -m evals.serve", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of a checkpoint artifact (the one with its manifest)")
+    parser.add_argument("folder", type=Path, help="folder of a checkpoint (with its manifest), or in Hugging Face's form")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer artifact; by default the training data's own")
     parser.add_argument("--name", help="what the API calls the model; by default the artifact's name")

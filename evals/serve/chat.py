@@ -5,10 +5,13 @@ A checkpoint that was not trained on conversations has none, and the server says
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -38,7 +41,7 @@ class ChatTemplate:
             for special in specials:
                 if special in message.content or special in message.role:
                     raise RequestError(400, f"messages.{index} holds {special!r}; no special token is allowed", "messages")
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment = chat_environment()
         given = [message.model_dump() for message in messages]
         try:
             text = environment.from_string(self.source).render(
@@ -47,10 +50,29 @@ class ChatTemplate:
                 bos_token=self.bos_token,
                 eos_token=self.eos_token,
                 raise_exception=_raise,
+                strftime_now=lambda form: datetime.now().strftime(form),
             )
         except TemplateError as error:
             raise RequestError(400, f"messages do not fit the chat template: {error}", "messages") from error
         return reading_specials(tokenizer).encode(text, add_special_tokens=False).ids
+
+
+class GenerationBlock(Extension):
+    """`{% generation %}...{% endgeneration %}` of training templates: for a server it is what stands inside."""
+
+    tags = {"generation"}  # noqa: RUF012 - the type that Jinja declares
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def chat_environment() -> ImmutableSandboxedEnvironment:
+    """As transformers renders: blocks leave no line behind, loops may be left, JSON is not escaped for HTML."""
+    extensions = [GenerationBlock, "jinja2.ext.loopcontrols"]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    return environment
 
 
 def find_chat_template(folder: Path) -> ChatTemplate | None:

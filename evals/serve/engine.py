@@ -18,8 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from evals.serve.prefix import Block, PrefixCache
 from trainer.config import LlamaConfig
-from trainer.decoding import KeyValueCache, empty_cache, extend, log_probabilities
-from trainer.model import Llama
+from trainer.decoding import KeyValueCache, Layers, empty_cache, extend, log_probabilities
 
 MOST_LOGPROBS = 20
 """Likeliest tokens a request may ask for at a position (vLLM's limit; OpenAI's own is 5)."""
@@ -52,7 +51,7 @@ class BlockScores:
 class Engine:
     """A model and its caches. Not for several threads: the scheduler's is the only one that calls it."""
 
-    model: Llama
+    model: Layers
     config: LlamaConfig
     settings: EngineSettings
     prefix: PrefixCache = field(init=False)
@@ -118,39 +117,38 @@ class Engine:
 
 @partial(jax.jit, donate_argnums=1)
 def _prefill(
-    model: Llama, cache: KeyValueCache, tokens: Int[Array, " P"], row: Int[Array, ""], start: Int[Array, ""]
+    model: Layers, cache: KeyValueCache, tokens: Int[Array, " P"], row: Int[Array, ""], start: Int[Array, ""]
 ) -> tuple[KeyValueCache, Float[Array, "P D"], Float[Array, "L 1 P K H"], Float[Array, "L 1 P K H"]]:
-    one = jax.tree.map(lambda held: jax.lax.dynamic_slice_in_dim(held, row, 1, axis=1), cache)
+    one = jax.tree.map(lambda held: jax.lax.dynamic_slice_in_dim(held, row, 1), cache)
     one, hidden = extend(model, one, tokens[None], start[None])
-    grown = jax.tree.map(lambda held, new: jax.lax.dynamic_update_slice_in_dim(held, new, row, axis=1), cache, one)
-    block = jax.tree.map(lambda new: jax.lax.dynamic_slice_in_dim(new, start, len(tokens), axis=2), one)
-    return grown, hidden[0], block.keys, block.values
+    block = jax.tree.map(lambda new: jax.lax.dynamic_slice_in_dim(new, start, len(tokens), axis=1), one)
+    place = (row, start, 0, 0)  # the block alone goes back: the rest of the row is as it was
+    grown = jax.tree.map(lambda held, new: jax.lax.dynamic_update_slice(held, new, place), cache, block)
+    return grown, hidden[0], jnp.stack(block.keys), jnp.stack(block.values)
 
 
 @partial(jax.jit, donate_argnums=0)
 def _load(cache: KeyValueCache, keys: Array, values: Array, row: Int[Array, ""], start: Int[Array, ""]) -> KeyValueCache:
-    corner = (0, row, start, 0, 0)
-    return KeyValueCache(
-        jax.lax.dynamic_update_slice(cache.keys, keys, corner), jax.lax.dynamic_update_slice(cache.values, values, corner)
-    )
+    block = KeyValueCache(tuple(keys), tuple(values))
+    return jax.tree.map(lambda held, new: jax.lax.dynamic_update_slice(held, new, (row, start, 0, 0)), cache, block)
 
 
 @partial(jax.jit, donate_argnums=1)
 def _decode(
-    model: Llama, cache: KeyValueCache, tokens: Int[Array, " R"], starts: Int[Array, " R"]
+    model: Layers, cache: KeyValueCache, tokens: Int[Array, " R"], starts: Int[Array, " R"]
 ) -> tuple[KeyValueCache, Float[Array, "R V"]]:
     cache, hidden = extend(model, cache, tokens[:, None], starts)
     return cache, log_probabilities(model, hidden[:, 0])
 
 
 @jax.jit
-def _log_probs_at(model: Llama, hidden: Float[Array, "P D"], position: Int[Array, ""]) -> Float[Array, " V"]:
+def _log_probs_at(model: Layers, hidden: Float[Array, "P D"], position: Int[Array, ""]) -> Float[Array, " V"]:
     return log_probabilities(model, jax.lax.dynamic_slice_in_dim(hidden, position, 1))[0]
 
 
 @partial(jax.jit, static_argnums=3)
 def _score(
-    model: Llama, hidden: Float[Array, "P D"], targets: Int[Array, " P"], top: int
+    model: Layers, hidden: Float[Array, "P D"], targets: Int[Array, " P"], top: int
 ) -> tuple[Float[Array, " P"], Float[Array, "P T"], Int[Array, "P T"]]:
     log_probs = log_probabilities(model, hidden)
     return jnp.take_along_axis(log_probs, targets[:, None], axis=1)[:, 0], *jax.lax.top_k(log_probs, top)

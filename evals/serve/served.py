@@ -1,6 +1,8 @@
 """What is served: the model of a checkpoint's folder, with the tokenizer that its data was tokenized with."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -11,6 +13,8 @@ from evals.tokenization import open_tokenizer
 from lineage.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
 from trainer.config import LlamaConfig
+from trainer.decoding import Layers
+from trainer.hf_folder import CONFIG_FILE, TOKENIZER_FILE, read_hf_folder
 from trainer.model import Llama
 
 
@@ -20,7 +24,7 @@ class Served:
 
     name: str
     created: str
-    model: Llama
+    model: Layers
     config: LlamaConfig
     tokenizer: Tokenizer
     start_token: int
@@ -44,6 +48,32 @@ def tokenizer_of(checkpoint: Artifact) -> Artifact:
     return next(iter(found.values()))
 
 
+def open_hf_folder(folder: Path, name: str | None = None) -> Served:
+    """Load a folder in Hugging Face's form, which has no lineage. Raises: ValueError for what our model does not compute."""
+    found = read_hf_folder(folder)
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    if tokenizer.get_vocab_size() > found.config.vocab_size:
+        raise ValueError(f"{folder}: {tokenizer.get_vocab_size()} tokens do not fit the model's {found.config.vocab_size} rows")
+    tokenizer.encode_special_tokens = True
+    template = find_chat_template(folder)
+    return Served(
+        name=name or folder.resolve().name,
+        created=datetime.fromtimestamp((folder / CONFIG_FILE).stat().st_mtime, UTC).isoformat(),
+        model=Layers.of(found.model),
+        config=found.config,
+        tokenizer=tokenizer,
+        start_token=found.end_tokens[0],
+        end_tokens=frozenset(found.end_tokens) | turn_end(template, tokenizer),
+        chat_template=template,
+    )
+
+
+def turn_end(template: ChatTemplate | None, tokenizer: Tokenizer) -> frozenset[int]:
+    """The token that ends a turn of the chat, where there is a template that names one."""
+    found = tokenizer.token_to_id(template.eos_token) if template is not None and template.eos_token else None
+    return frozenset() if found is None else frozenset({found})
+
+
 def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: str | None = None) -> Served:
     """Load a checkpoint. Raises: ValueError for an artifact that is none, or a tokenizer of another vocabulary."""
     if "checkpoint" not in checkpoint.manifest.extra:
@@ -52,14 +82,13 @@ def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: s
     config = read_model_config(checkpoint)
     opened, start = open_tokenizer(chosen, config.vocab_size)
     template = find_chat_template(chosen.folder())
-    turn_end = opened.token_to_id(template.eos_token) if template is not None and template.eos_token else None
     return Served(
         name=name or checkpoint.name,
         created=checkpoint.manifest.created,
-        model=read_model(checkpoint, eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))),
+        model=Layers.of(read_model(checkpoint, eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0)))),
         config=config,
         tokenizer=opened,
         start_token=start,
-        end_tokens=frozenset({start} if turn_end is None else {start, turn_end}),
+        end_tokens=turn_end(template, opened) | {start},
         chat_template=template,
     )

@@ -26,6 +26,7 @@ from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec
+from trainer.decoding import Layers
 from trainer.model import Llama
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
@@ -93,7 +94,7 @@ def untrained(name: str) -> Served:
     model = eqx.filter_jit(lambda key: Llama.init(RUN.model, key=key))(jax.random.PRNGKey(0))
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens(["<|endoftext|>"])
-    return Served(name, "2026-01-01T00:00:00+00:00", model, RUN.model, tokenizer, START, frozenset({START}), None)
+    return Served(name, "2026-01-01T00:00:00+00:00", Layers.of(model), RUN.model, tokenizer, START, frozenset({START}), None)
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,11 @@ class Client:
 
 
 @contextmanager
-def serving(served: Served, settings: EngineSettings = SETTINGS, max_waiting: int = 1024) -> Iterator[Client]:
+def serving(
+    served: Served, settings: EngineSettings = SETTINGS, max_waiting: int = 1024, api_key: str | None = None
+) -> Iterator[Client]:
     """A real server on a free port, stopped at the end."""
-    app = build_app(served, settings, max_waiting)
+    app = build_app(served, settings, max_waiting, api_key)
     server = uvicorn.Server(uvicorn.Config(app, host=LOOPBACK, port=0, log_level="warning", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run)
     thread.start()

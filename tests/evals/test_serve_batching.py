@@ -20,6 +20,7 @@ from evals.serve.sampling import Sampling
 from evals.serve.scheduler import QueueFullError, Scheduler, StoppedError
 from evals.serve.sequence import Ask, Delta
 from trainer.config import LlamaConfig
+from trainer.decoding import Layers
 from trainer.model import Llama
 
 CONFIG = LlamaConfig(
@@ -27,6 +28,7 @@ CONFIG = LlamaConfig(
     initializer_range=0.3,
 )  # fmt: skip
 MODEL = jax.jit(lambda key: Llama.init(CONFIG, key=key))(jax.random.PRNGKey(0))
+LAYERS = Layers.of(MODEL)
 SETTINGS = EngineSettings(rows=3, block_tokens=16, prefix_bytes=1 << 20)
 GREEDY = Sampling(temperature=0)
 full_forward = jax.jit(lambda tokens: jax.nn.log_softmax(MODEL(tokens)))
@@ -35,7 +37,7 @@ SHARED = tuple(range(60, 90))
 
 @contextmanager
 def scheduling(settings: EngineSettings = SETTINGS, max_waiting: int = 1024) -> Iterator[Scheduler]:
-    scheduler = Scheduler(Engine(MODEL, CONFIG, settings), byte_tokenizer(), Metrics(), max_waiting)
+    scheduler = Scheduler(Engine(LAYERS, CONFIG, settings), byte_tokenizer(), Metrics(), max_waiting)
     scheduler.start()
     try:
         yield scheduler
@@ -191,7 +193,7 @@ def test_a_fault_of_a_step_reaches_everyone_and_ends_the_scheduler(caplog) -> No
 
 
 def test_lanes_are_blocks_times_powers_of_two_up_to_the_context() -> None:
-    engine = Engine(MODEL, CONFIG, SETTINGS)
+    engine = Engine(LAYERS, CONFIG, SETTINGS)
     assert [engine.lane_for(n) for n in (1, 16, 17, 32, 33, 44)] == [16, 16, 32, 32, 48, 48]
 
 

@@ -7,22 +7,29 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from serving import RUN, TEXT, Client, serving, tokenizer_node, trained
 from unigram import START
 
+from evals.serve.__main__ import Listening, open_model
 from evals.serve.chat import ChatTemplate
 from evals.serve.served import Served, open_served
 from lineage.plan import build
 from lineage.store import Artifact, Store, open_folder
+from trainer.hf import hf_config, to_hf
 from trainer.scoring import load_scorer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -267,6 +274,54 @@ def test_a_chat_goes_through_the_tokenizers_template(checkpoint, tmp_path) -> No
     with serving(broken) as client:
         refused = client.post("/v1/chat/completions", fields | {"messages": messages})
         assert refused.json["error"]["message"] == "messages do not fit the chat template: roles must alternate"
+
+
+TRAINING_TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content + eos_token }}{% endgeneration %}"
+    "{% else %}{{ m.role + ': ' + m.content | tojson }}{% endif %}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+)
+
+
+def test_a_folder_in_hugging_faces_form_answers_as_its_checkpoint(checkpoint, served, tmp_path) -> None:
+    arrays = {
+        name: array.astype(ml_dtypes.bfloat16) for name, array in load_file(checkpoint.files("model.safetensors")[0]).items()
+    }
+    tensors = to_hf(arrays, served.config)
+    (half, other), head = (list(tensors)[::2], list(tensors)[1::2]), tensors["model.embed_tokens.weight"]
+    save_file({name: tensors[name] for name in half} | {"lm_head.weight": head}, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({name: tensors[name] for name in other}, tmp_path / "model-00002-of-00002.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(hf_config(served.config, (START,), START)))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [START, 0]}))
+    (tmp_path / "tokenizer.json").write_text(served.tokenizer.to_str())
+    (tmp_path / "chat_template.jinja").write_text(TRAINING_TEMPLATE)
+    found = open_model(tmp_path, None, "half")
+    assert found.end_tokens == {START, 0} and found.start_token == START
+    rounded = replace(served, model=jax.tree.map(lambda a: a.astype(jnp.bfloat16).astype(jnp.float32), served.model))
+    with serving(found) as client, serving(rounded) as ours:
+        fields = {"prompt": PROMPTS[0], "max_tokens": 12, "logprobs": 2, "echo": True}
+        assert client.complete(**fields)["choices"] == ours.complete(**fields)["choices"]
+        said = [{"role": "user", "content": "é<"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+        body = {"model": "half", "messages": said, "max_tokens": 1, "temperature": 0}
+        rendered = [*'user: "é<"b'.encode(), *b'user: "c">']
+        assert client.post("/v1/chat/completions", body).json["usage"]["prompt_tokens"] == len(rendered)
+    (tmp_path / "generation_config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(hf_config(served.config, (START,), START) | {"eos_token_id": None}))
+    with pytest.raises(ValueError, match=r"no eos_token_id in generation_config\.json nor in config\.json"):
+        open_model(tmp_path, None, None)
+
+
+def test_a_key_is_asked_for_where_there_is_one_and_an_open_address_needs_one(served) -> None:
+    with serving(served, api_key="secret") as client:
+        assert client.get("/health").status == 200
+        assert client.get("/v1/models").status == 401
+        body = json.dumps({"model": client.model, "prompt": "a", "max_tokens": 1}).encode()
+        for given, status in [("Bearer secret", 200), ("Bearer secre", 401), ("secret", 401), ("Bearer secret2", 401)]:
+            answer = client.send(urllib.request.Request(client.url("/v1/completions"), body, {"authorization": given}))
+            assert answer.status == status, answer.text
+        assert answer.json["error"]["code"] == "invalid_api_key"
+    with pytest.raises(ValueError, match=r"host is '0\.0\.0\.0' and there is no API key"):
+        Listening(host="0.0.0.0")
+    assert Listening(host="0.0.0.0", api_key="secret").host == "0.0.0.0"
 
 
 def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> None:

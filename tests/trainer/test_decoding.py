@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.config import Llama3RopeScaling, LlamaConfig
-from trainer.decoding import empty_cache, extend, log_probabilities
+from trainer.decoding import Layers, empty_cache, extend, log_probabilities
 from trainer.model import Llama
 
 ROWS, POSITIONS = 3, 32
@@ -41,11 +41,12 @@ class Compiled:
 def compiled(name: str) -> Compiled:
     config = CONFIGS[name]
     model = eqx.filter_jit(lambda key: Llama.init(config, key=key))(jax.random.PRNGKey(0))
+    layers = Layers.of(model)
     return Compiled(
         config,
         jax.jit(lambda tokens: jax.nn.log_softmax(model(tokens))),
-        jax.jit(lambda cache, tokens, starts: extend(model, cache, tokens, starts)),
-        jax.jit(lambda hidden: log_probabilities(model, hidden)),
+        jax.jit(lambda cache, tokens, starts: extend(layers, cache, tokens, starts)),
+        jax.jit(lambda hidden: log_probabilities(layers, hidden)),
     )
 
 
