@@ -107,10 +107,14 @@ def answers(address: str) -> bool:
 
 
 def exported(folder: Path, place: Path) -> Path:
+    """The model as transformers reads it; a folder that has this form already is taken as it is."""
     from lm_eval_parity import write_hf
 
     from lineage.store import open_folder
+    from trainer.hf_folder import is_hf_folder
 
+    if is_hf_folder(folder):
+        return folder
     return write_hf(open_folder(folder), place / "hf")
 
 
