@@ -30,7 +30,8 @@ from rich.console import Console
 
 from benchmarks.edits_outcome import Answers, Outcome, markdown, outcome_table, summary_table
 from benchmarks.edits_patches import Operation, swap
-from benchmarks.edits_table import ALTERED, GROWN, Edit, edits
+from benchmarks.edits_row import ALTERED, GROWN, Edit
+from benchmarks.edits_table import edits
 from datakit.remote import folder_listing, listing_digest
 from datakit.sources import FolderFiles, Unverified
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.edits_table import Edit
+from benchmarks.edits_row import Edit
 
 type Answers = dict[str, dict[str, Any]]
 """By the name of an artifact: what `benchmarks/edits_probe.py` found."""

@@ -91,7 +91,9 @@ def instruction_sources() -> tuple[Source, ...]:
     """Conversations, for caches of the chat format. FLAN is in Dolma and Dolmino. Agents' trajectories are raw files so far."""
     rows = (
         ("nemotron_terminal", "nvidia/Nemotron-Terminal-Corpus", Unverified("", NO_PIN), ("*.parquet",)),
+        ("swe_rebench_v2", "nebius/SWE-rebench-V2", Unverified("", NO_PIN), ("*.parquet",)),
         ("swe_zero_1k", "AlienKevin/SWE-ZERO-1k-trajectories-32k", Unverified("", NO_PIN), ("*",)),
+        ("swe_zero_multilang_300", "AlienKevin/SWE-ZERO-multilang-300-trajectories", Unverified("", NO_PIN), ("*",)),
     )
     unread, terms = Unverified("", "the dataset card was not read"), "each part's own; some parts forbid competing models"
     tulu = hub_source(

@@ -1,5 +1,9 @@
 """Small inputs for the data stages: documents, marks, and the stages between them, built for real in a temporary store."""
 
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 
+ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = [f"{a}{b}{c}" for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("ndle", "rt", "lling", "sk", "m", "tion")]
 
 
@@ -100,6 +105,17 @@ def made(root: Path, node: Node, workers: int = 1) -> Artifact:
     for parent in node.parents():
         made(root, parent, workers)
     return build(store, node).artifact
+
+
+def printed_after_a_kill(code: str, root: Path) -> list[str]:
+    """Run a script that kills itself, with a new folder as its argument; then again: the words that it prints."""
+    root.mkdir()
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    command = [sys.executable, "-c", code, str(root)]
+    first, second = (subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120) for _ in range(2))
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert second.returncode == 0, second.stderr
+    return second.stdout.split()
 
 
 def random_texts(count: int, words: int, seed: int) -> list[str]:

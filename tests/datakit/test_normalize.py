@@ -3,7 +3,6 @@
 import json
 import lzma
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from inputs import printed_after_a_kill
 
 from datakit.documents import read_documents
 from datakit.html_text import html_to_text
@@ -136,14 +136,7 @@ def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path)
         "print(normalized(Path(sys.argv[1]), {str(i): f'document {i} ' * 900_000 for i in range(3)}).data_version)"
     )
     root = tmp_path / "killed"
-    root.mkdir()
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
-    runs = [
-        subprocess.run([sys.executable, "-c", code, str(root)], env=environment, capture_output=True, text=True, timeout=120)
-        for _ in range(2)
-    ]
-    assert runs[0].returncode == -signal.SIGKILL
-    assert runs[1].stdout.split() == [whole.data_version], runs[1].stderr
+    assert printed_after_a_kill(code, root) == [whole.data_version]
     assert (root / "read").read_text() == "0112"
 
 

@@ -1,10 +1,6 @@
 """The external sort: whatever the files, shards, runs, blocks and merges, documents are those of a plain loop in memory."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inputs import Texts, corpus, file_bytes, made, random_texts
+from inputs import Texts, corpus, file_bytes, made, printed_after_a_kill, random_texts
 
 from benchmarks.shuffled_shards import shuffled
 from datakit.corpus import CorpusConfig
@@ -27,7 +23,6 @@ from lineage.digests import text_digest
 from lineage.plan import Node, Stage
 from lineage.store import Artifact, Writer
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = Records("jsonl")
 
 
@@ -176,14 +171,7 @@ def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -
         "print(normalized(Path(sys.argv[1]), files, few, 2_000).data_version)"
     )
     root = tmp_path / "killed"
-    root.mkdir()
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
-    runs = [
-        subprocess.run([sys.executable, "-c", code, str(root)], env=environment, capture_output=True, text=True, timeout=120)
-        for _ in range(2)
-    ]
-    assert runs[0].returncode == -signal.SIGKILL
-    assert runs[1].stdout.split() == [whole.data_version], runs[1].stderr
+    assert printed_after_a_kill(code, root) == [whole.data_version]
     assert parts > 3 and (root / "steps").read_text() == "pmm" + "m" * (parts - 1)
 
 
