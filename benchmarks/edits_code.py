@@ -48,9 +48,9 @@ def silent() -> tuple[Edit, ...]:
             "the shell makes no bytes",
         ),
         Edit(
-            "decoding.py (serving) changed",
+            "queue.py (the broker) changed",
             "not imported",
-            (append("trainer/decoding.py", "\n\ndef unused() -> int:\n    return 1\n"),),
+            (append("evals/broker/queue.py", "\n\ndef unused() -> int:\n    return 1\n"),),
             "no stage imports it",
         ),
         Edit("new module datakit/ideas.py", "not imported", (append("datakit/ideas.py", "x = 1\n"),), "no stage imports it"),
