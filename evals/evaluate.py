@@ -69,6 +69,7 @@ def evaluate(job: Job) -> Artifact:
     assert isinstance(checkpoint, Artifact) and isinstance(tokenizer_artifact, Artifact) and isinstance(policy, Artifact)
     assert isinstance(suites, tuple) and isinstance(corpora, tuple) and isinstance(shots, tuple)
     check_policy(policy, config.tasks, config.seed)
+    bound = _bound(policy)
     with measuring() as cost, ExitStack() as opened:
         items = [item for suite in suites for item in read_items(suite)]
         chosen = {
@@ -90,7 +91,7 @@ def evaluate(job: Job) -> Artifact:
             records += done[1]
             log.info("%s: %s", task.name, ", ".join(f"{s.metric} {s.value:.4f}" for s in done[0]))
         with job.writing(job.spec, cost) as out:
-            out.extra["policy"] = _bound(policy)
+            out.extra["policy"] = bound
             _write(out, scores, records)
     return out.artifact
 

@@ -110,6 +110,11 @@ def evaluate_perplexity(
 
 def document_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> np.ndarray:
     """Nats of every document [documents], its tokens scored once each in windows without overlap."""
+    return np.array([nats.sum() for nats in token_nats(scorer, tokens, start_token)])
+
+
+def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> list[np.ndarray]:
+    """Nats of every token of every document (float64), in windows without overlap."""
     stride = scorer.max_seq_len - 1
     windows, owners = [], []
     for index, sequence in enumerate(tokens):
@@ -117,10 +122,10 @@ def document_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token
         for start in range(0, sequence.size, stride):
             windows.append(opened[start : start + stride + 1])
             owners.append(index)
-    totals = np.zeros(len(tokens), np.float64)
+    pieces: list[list[np.ndarray]] = [[] for _ in tokens]
     for owner, nll in zip(owners, scorer.token_nll(windows), strict=True):
-        totals[owner] += nll.sum(dtype=np.float64)
-    return totals
+        pieces[owner].append(nll.astype(np.float64))
+    return [np.concatenate([np.zeros(0), *found]) for found in pieces]
 
 
 def unigram_entropy_nats(tokens: Sequence[np.ndarray]) -> float:

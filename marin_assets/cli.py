@@ -275,6 +275,19 @@ def compare(
 
 
 @app.command()
+def gap(
+    first: Annotated[str, typer.Argument(help="Checkpoint, e.g. 'runs/tiny/checkpoint[step-00000050]'.")],
+    second: Annotated[str, typer.Argument(help="Another checkpoint; its tokenizer may be another one.")],
+    worst: Annotated[int, typer.Option(min=0, help="Documents to show, the largest gap first.")] = 10,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show where a second checkpoint finds held-out text harder than a first, byte by byte (the first one's corpora)."""
+    from marin_assets import leaderboard_cli
+
+    leaderboard_cli.print_gap(first, second, root, worst=worst, console=Console())
+
+
+@app.command()
 def sources() -> None:
     """Print the source catalogue as a Markdown table: pins, licences, and what of them is unverified."""
     from recipes.catalogue_table import markdown

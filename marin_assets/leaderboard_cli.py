@@ -1,4 +1,4 @@
-"""What `marin leaderboard` and `marin compare` print and write."""
+"""What `marin leaderboard`, `marin compare` and `marin gap` print and write."""
 
 from pathlib import Path
 
@@ -10,8 +10,15 @@ from rich.table import Table
 from evals.compare import TaskComparison, compare_results
 from evals.leaderboard import as_json, open_board, primary_scores
 from evals.leaderboard_page import write_page
+from evals.perplexity import heldout_documents
+from evals.perplexity_gap import Reader, perplexity_gap
+from evals.serve.served import tokenizer_of
+from evals.stage import TaskSpec
+from evals.tokenization import open_tokenizer
 from lineage.locate import locate
+from lineage.store import Artifact
 from marin_assets.lineage_cli import stores_of
+from trainer.scoring import load_scorer
 
 
 def print_leaderboard(
@@ -47,6 +54,31 @@ def print_comparison(first: str, second: str, root: str | None, console: Console
     for found in compare_results(one, two):
         table.add_row(*_comparison(found))
     console.print(table)
+
+
+def print_gap(first: str, second: str, root: str | None, *, worst: int, console: Console) -> None:
+    """The perplexity gap of two checkpoints on the held-out text of the first one's corpora."""
+    stores = stores_of(root)
+    one, two = locate(stores, first), locate(stores, second)
+    corpora = {c.spec.address: c for c in one.store.walk_up(one) if c.spec.stage == "datakit.corpus"}
+    documents = heldout_documents(list(corpora.values()), TaskSpec("gap", "perplexity"))
+    summaries, gaps = perplexity_gap(_reader(one), _reader(two), documents)
+    title = f"{escape(two.name)} less {escape(one.name)}, bits per byte: above zero the second finds the text harder"
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    for column in ("domain", "documents", "bytes", "gap", "95 % interval"):
+        table.add_column(column, justify="left" if column == "domain" else "right")
+    for s in summaries:
+        numbers = (f"{s.num_documents:,}", f"{s.num_bytes:,}", f"{s.gap:+.4f}", f"{s.low:+.4f} to {s.high:+.4f}")
+        table.add_row(s.domain or "all", *numbers)
+    console.print(table)
+    for g in gaps[:worst]:
+        told = f"{g.id} ({g.domain}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
+        console.print(told, markup=False, soft_wrap=True)
+
+
+def _reader(checkpoint: Artifact) -> Reader:
+    scorer = load_scorer(checkpoint)
+    return Reader(scorer, *open_tokenizer(tokenizer_of(checkpoint), scorer.vocab_size))
 
 
 def _comparison(found: TaskComparison) -> tuple[str, ...]:

@@ -1,0 +1,110 @@
+"""The perplexity gap of two checkpoints on raw text, byte by byte, so that their tokenizers need not be the same.
+
+A token's nats are spread evenly over its bytes: both models then say how surprised they were by every byte of the same text,
+and the gap is a difference of sums over the same bytes. Documents and windows as in `evals.perplexity`. A positive gap means
+that the second model finds the text harder. For every document the stretch of `STRETCH_BYTES` with the largest gap is kept:
+the place to look at first.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from evals.intervals import ratio_bootstrap
+from evals.perplexity import HeldoutDocument, token_nats
+from evals.scorer import TokenScorer
+
+STRETCH_BYTES = 64
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A model with its tokenizer, and the token that opens a sequence."""
+
+    scorer: TokenScorer
+    tokenizer: Tokenizer
+    start_token: int
+
+
+@dataclass(frozen=True)
+class DocumentGap:
+    """Bits per byte of both models on a document, and its worst stretch with the bits that the second needs more there."""
+
+    id: str
+    domain: str
+    num_bytes: int
+    first: float
+    second: float
+    stretch: str
+    stretch_bits: float
+
+    @property
+    def gap(self) -> float:
+        return self.second - self.first
+
+
+@dataclass(frozen=True)
+class GapSummary:
+    """Gap in bits per byte with its 95 % interval over `num_documents`, of a domain or of everything ("")."""
+
+    domain: str
+    num_documents: int
+    num_bytes: int
+    gap: float
+    low: float
+    high: float
+
+
+def byte_bits(reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
+    """Bits of every byte of every text.
+
+    Raises: ValueError for a tokenizer whose tokens are not the bytes of the text (one that normalizes it).
+    """
+    encoded = reader.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    nats = token_nats(reader.scorer, [np.asarray(e.ids, np.int64) for e in encoded], reader.start_token)
+    spread = []
+    for text, encoding, found in zip(texts, encoded, nats, strict=True):
+        tokens = [reader.tokenizer.id_to_token(token) or "" for token in encoding.ids]
+        lengths = np.array([len(token) for token in tokens], np.int64)  # byte-level: a character stands for a byte
+        if lengths.sum() != len(text.encode()):
+            raise ValueError(
+                f"the tokenizer gives {lengths.sum()} bytes for a text of {len(text.encode())} ({text[:40]!r}): its tokens are "
+                "not the bytes of the text, so they cannot be aligned"
+            )
+        spread.append(np.repeat(found / math.log(2) / lengths, lengths))
+    return spread
+
+
+def perplexity_gap(
+    first: Reader, second: Reader, documents: Sequence[HeldoutDocument]
+) -> tuple[list[GapSummary], list[DocumentGap]]:
+    """Summaries (all, then by domain) and every document, the largest total gap first. Raises: ValueError for no document."""
+    if not documents:
+        raise ValueError("there is no document to compare the models on")
+    texts = [document.text for document in documents]
+    pairs = zip(documents, byte_bits(first, texts), byte_bits(second, texts), strict=True)
+    gaps = [_document_gap(document, one, two) for document, one, two in pairs]
+    domains = sorted({gap.domain for gap in gaps})
+    summaries = [_summary("", gaps), *(_summary(domain, [g for g in gaps if g.domain == domain]) for domain in domains)]
+    return summaries, sorted(gaps, key=lambda g: (-g.gap * g.num_bytes, g.id))
+
+
+def _document_gap(document: HeldoutDocument, first: np.ndarray, second: np.ndarray) -> DocumentGap:
+    change = np.concatenate([[0.0], np.cumsum(second - first)])
+    width = min(STRETCH_BYTES, first.size)
+    sums = change[width:] - change[:-width]
+    worst = int(sums.argmax())
+    stretch = document.text.encode()[worst : worst + width].decode(errors="replace")
+    means = float(first.mean()), float(second.mean())
+    return DocumentGap(document.id, document.domain, first.size, *means, stretch, float(sums[worst]))
+
+
+def _summary(domain: str, gaps: Sequence[DocumentGap]) -> GapSummary:
+    sizes = np.array([g.num_bytes for g in gaps], np.float64)
+    return GapSummary(
+        domain, len(gaps), int(sizes.sum()), *ratio_bootstrap(np.array([g.gap for g in gaps]) * sizes, sizes, SEED)
+    )

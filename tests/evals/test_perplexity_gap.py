@@ -1,0 +1,62 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from unigram import START, UnigramScorer, byte_tokenizer, bytes_to_characters
+
+from evals.perplexity import HeldoutDocument
+from evals.perplexity_gap import Reader, byte_bits, perplexity_gap
+
+
+def pair_tokenizer() -> Tokenizer:
+    """Bytes, and "th" as one token (id 256); `START` would be 257."""
+    vocab = {character: byte for byte, character in bytes_to_characters().items()} | {"th": 256, "<|endoftext|>": 257}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[("t", "h")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+BYTES = Reader(UnigramScorer(np.linspace(1.0, 2.0, 257)), byte_tokenizer(), START)
+PAIRS = Reader(UnigramScorer(np.linspace(0.5, 3.0, 258)), pair_tokenizer(), 257)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(alphabet="the ño\n", min_size=1, max_size=90), min_size=1, max_size=4))
+def test_bits_of_bytes_add_up_to_bits_of_tokens(texts):
+    for reader in (BYTES, PAIRS):
+        for text, bits in zip(texts, byte_bits(reader, texts), strict=True):
+            ids = reader.tokenizer.encode(text, add_special_tokens=False).ids
+            assert bits.size == len(text.encode())
+            assert bits.sum() == pytest.approx(sum(reader.scorer.nats[i] for i in ids) / math.log(2), rel=1e-5)
+
+
+def test_two_tokenizers_are_compared_over_the_same_bytes_and_the_worst_comes_first():
+    documents = [HeldoutDocument("a", "prose", "the " * 30), HeldoutDocument("b", "code", "o" * 100 + "ñ" * 20)]
+    summaries, gaps = perplexity_gap(BYTES, PAIRS, documents)
+    whole = {s.domain: s for s in summaries}
+    assert list(whole) == ["", "code", "prose"]
+    total = sum(g.gap * g.num_bytes for g in gaps)
+    assert whole[""].gap == pytest.approx(total / sum(g.num_bytes for g in gaps))
+    assert gaps[0].gap * gaps[0].num_bytes >= gaps[1].gap * gaps[1].num_bytes
+    code = next(g for g in gaps if g.id == "b")
+    assert "ñ" in code.stretch, "bytes of high numbers cost the second model more"
+
+
+def test_a_model_has_no_gap_to_itself():
+    summaries, gaps = perplexity_gap(BYTES, BYTES, [HeldoutDocument("a", "prose", "once upon a time")])
+    assert summaries[0].gap == gaps[0].gap == 0.0
+
+
+def test_a_tokenizer_that_changes_the_text_is_refused():
+    from tokenizers import normalizers
+
+    changed = byte_tokenizer()
+    changed.normalizer = normalizers.Replace("ab", "a")
+    with pytest.raises(ValueError, match="cannot be aligned"):
+        byte_bits(Reader(BYTES.scorer, changed, START), ["abc"])
+    with pytest.raises(ValueError, match="no document"):
+        perplexity_gap(BYTES, BYTES, [])
