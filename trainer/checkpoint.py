@@ -22,6 +22,7 @@ from lineage.store import Artifact, Writer
 from trainer.array_files import open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart
+from trainer.necromancy import history_of, remembering, ring_names
 from trainer.stage import FORMAT, MODEL_FILE
 
 METRICS_SCHEMA = {
@@ -31,6 +32,7 @@ METRICS_SCHEMA = {
     "grad_norm": pl.Float64,
     "skipped": pl.Boolean,
     "tokens_seen": pl.Int64,
+    "update_norm": pl.Float64,
 }
 RECENT_STEPS = 20
 type Weights = Literal["raw", "ema"]
@@ -135,14 +137,17 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
         return bool(words_of(name) & new)
 
     model = filled(fresh.model, open_arrays(start, "model"), stays)
-    optimizer = fresh.optimizer
+    optimizer, skip = fresh.optimizer, fresh.skip
     if config.optimizer == "carried":
-        optimizer = filled(fresh.optimizer, open_arrays(start, "optimizer"), stays)
+        rings = ring_names(optimizer) if config.guards == "rebuilt" else set()
+        optimizer = filled(optimizer, open_arrays(start, "optimizer"), lambda name: name in rings or stays(name))
+    if config.guards == "rebuilt":
+        optimizer, skip = remembering(optimizer, skip, history_of(start))
     unknown = new - {word for name in shapes_of(fresh.model) for word in words_of(name)}
     if unknown:
         raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
     average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
-    return TrainState(model, optimizer, 0, fresh.skip, average)
+    return TrainState(model, optimizer, 0, skip, average)
 
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:

@@ -103,6 +103,9 @@ class WarmStart:
     as a fresh model's, their moments at nought. Any other difference between the two models is an error."""
     changed_fields: tuple[str, ...] = field(default=(), metadata={"added_later": True})
     """Fields of the model that differ on purpose and that no array shows, such as `rope_theta` for a longer context."""
+    guards: Literal["fresh", "rebuilt"] = field(default="fresh", metadata={"added_later": True})
+    """`rebuilt` gives `clip_update_norm` and `skip_bad_steps` the history of the run before (`trainer.necromancy`), so that
+    they protect the first step already."""
 
     def __post_init__(self) -> None:
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
@@ -149,6 +152,9 @@ class RunSpec:
         require(1 < self.seq_len <= self.model.max_seq_len, "run.seq_len", self.seq_len, f"in 2..{self.model.max_seq_len}")
         for phase in self.batches.phases:
             self._check_microbatch(phase.batch_size)
+        guarded = self.clip_update_norm is not None or self.skip_bad_steps is not None
+        rebuilt = self.start is not None and self.start.guards == "rebuilt"
+        require(guarded or not rebuilt, "run.start.guards", "rebuilt", "fresh where the run has neither guard")
         self.schedule.check_length(self.num_steps)
         require(self.z_loss_weight >= 0, "run.z_loss_weight", self.z_loss_weight, "at least 0")
 

@@ -39,7 +39,8 @@ def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
         )
     elif skipped:
         log.warning("%s: skipped step %d (loss %.4f, gradient norm %.4f)", spec.name, step, loss, norm)
-    return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1)
+    update = float(np.sqrt(np.square(np.asarray(read.norms[2], np.float64)).sum()))
+    return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1), update
 
 
 NORMS = ("grad", "params", "updates")
@@ -47,7 +48,7 @@ NORMS = ("grad", "params", "updates")
 
 def values_of(row: tuple, read: StepMetrics, meter: "Throughput", names: Sequence[str] | None) -> dict[str, float]:
     """What trackers are told of a step; of every weight its norms, too, where `names` are given."""
-    _, loss, rate, _, skipped, tokens = row
+    _, loss, rate, _, skipped, tokens, _ = row
     norms = np.asarray(read.norms, np.float64)
     device = jax.local_devices()[0].memory_stats() or {}
     values = {

@@ -71,7 +71,7 @@ class Seed:
 
 def write_model(out: Writer, config: Seed) -> None:
     spec = replace(RUN, seed=config.seed)
-    metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192)], schema=METRICS_SCHEMA, orient="row")
+    metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192, 0.1)], schema=METRICS_SCHEMA, orient="row")
     write_checkpoint(out, spec, snapshot(initial_state(spec)), metrics, {})
 
 

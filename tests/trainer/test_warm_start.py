@@ -3,9 +3,12 @@
 import re
 from dataclasses import dataclass, replace
 
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from lineage.history import training_legs
@@ -15,9 +18,19 @@ from lineage.order import DataOrder
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
+from trainer.checkpoint import warm_start
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.model import loss_fn
-from trainer.optimizers.config import AdamWConfig, EmaConfig, MuonConfig, OptimizerConfig
+from trainer.necromancy import refilled
+from trainer.optimizers.config import (
+    AdamWConfig,
+    ClipUpdateNormConfig,
+    EmaConfig,
+    MuonConfig,
+    OptimizerConfig,
+    SkipBadStepsConfig,
+)
+from trainer.optimizers.rolling import empty_ring, push
 from trainer.schedules import CycleSchedule, WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
@@ -184,3 +197,42 @@ def test_every_run_before_is_told_with_its_tokens(store: Store) -> None:
     legs = training_legs(made)
     assert [(leg.checkpoint.spec.config["run"]["seed"], leg.num_steps) for leg in legs] == [(0, 20), (7, 30), (8, 20)]
     assert [leg.mixture.spec.partition for leg in legs] == ["0-4000", "1-4000", "2-4000"]
+
+
+def ring_after(history: list[float], window: int) -> tuple[np.ndarray, int]:
+    """The obvious way: push one after another."""
+    ring = empty_ring(window)
+    for value in history:
+        ring = push(ring, jnp.float32(value))
+    return np.asarray(ring.values), int(ring.count)
+
+
+@given(st.lists(st.floats(0, 100) | st.just(float("nan")), max_size=9), st.integers(2, 5))
+@settings(max_examples=15, deadline=None)
+def test_a_ring_from_a_history_judges_as_one_that_was_there(history: list[float], window: int) -> None:
+    pushed, number = ring_after(history, window)
+    made = refilled(empty_ring(window), np.array(history, np.float64))
+    assert sorted(made.values.tolist()) == sorted(pushed.tolist())
+    assert min(number, window) == int(made.count)
+    for value in (1.0, 2.0):  # and the next pushes replace the oldest of both
+        pushed_on = ring_after([*history, value], window)[0]
+        assert sorted(push(made, jnp.float32(value)).values.tolist()) == sorted(pushed_on.tolist())
+
+
+def test_rebuilt_guards_hold_the_last_steps_of_the_run_before(store: Store) -> None:
+    start = trained(store, checkpoint(RUN, 20, Text(0)))
+    told = pl.read_parquet(start.files("metrics.parquet")[0])
+    raised = second(
+        start=WarmStart("carried", guards="rebuilt"),
+        clip_update_norm=ClipUpdateNormConfig(8),
+        skip_bad_steps=SkipBadStepsConfig(8),
+    )
+    state = warm_start(start, initial_state(raised), raised)
+    np.testing.assert_allclose(state.skip.losses.values, told["loss_nats"].tail(8).to_numpy(), rtol=1e-6)
+    np.testing.assert_allclose(state.skip.grad_norms.values, told["grad_norm"].tail(8).to_numpy(), rtol=1e-6)
+    ring = state.optimizer[-1]
+    np.testing.assert_allclose(ring.values, (told["update_norm"] / told["learning_rate"]).tail(8).to_numpy(), rtol=1e-6)
+    assert int(ring.count) == 8
+    assert int(state.optimizer[1].count) == 20, "the moments came along"
+    with pytest.raises(ValueError, match=r"run.start.guards is 'rebuilt'; it must be fresh where the run has neither guard"):
+        second(start=WarmStart(guards="rebuilt"))

@@ -77,8 +77,12 @@ def metrics_of(checkpoint: Artifact) -> pl.DataFrame:
 
 
 def started(root: Path, environment: Mapping[str, str] | None = None, processes: int = 1) -> list[subprocess.Popen]:
-    """`python -m trainer job.json`, in so many processes that meet on this machine; their output in `root/N.log`."""
-    base = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **(environment or {})}
+    """`python -m trainer job.json`, in so many processes that meet on this machine; their output in `root/N.log`.
+
+    What one has compiled the next one finds: compiling is most of what a start of this model costs.
+    """
+    compiled = {"JAX_COMPILATION_CACHE_DIR": str(root.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    base = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **compiled, **(environment or {})}
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{found.getsockname()[1]}"
