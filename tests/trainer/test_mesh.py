@@ -95,7 +95,7 @@ def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
-    save_file({"x@0": np.zeros(2, np.float32)}, tmp_path / "model.00001-of-00002.safetensors", {SHAPES: '{"x": [4]}'})
+    save_file({"x@0": np.zeros(2, np.float32)}, tmp_path / "model.00001-of-00002.safetensors", {SHAPES: '{"x": [8]}'})
     with pytest.raises(ValueError, match=re.escape("here: model.00000-of-00002.safetensors is missing, one of 2 parts")):
         ArrayFiles.open(tmp_path, "model", "here")
     save_file({"x@0": np.zeros(2, np.float32)}, tmp_path / "model.00000-of-00002.safetensors", {SHAPES: '{"x": [8]}'})
