@@ -119,7 +119,7 @@ def recipe_values() -> tuple[Edit, ...]:
             "recipe",
             (swap("recipes/policies.py", "EVAL_SEED = 5", "EVAL_SEED = 6"),),
             "another evaluation of the same run",
-            rebuilt=frozenset({RESULT, SCORES, AUDIT, REPORT}),
+            rebuilt=frozenset({"evals.policy", RESULT, SCORES, AUDIT, REPORT}),
         ),
         Edit(
             "a source left out",
