@@ -158,6 +158,17 @@ def policies(
 
 
 @app.command()
+def histories(
+    name: Annotated[str | None, typer.Argument(help="One of them, with every share: marin_8b, marin_32b_bison, ...")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Show the declared runs of the retrospectives: phases, steps, tokens that add up, mixes."""
+    from marin_assets import histories_cli
+
+    histories_cli.print_histories(name, as_json=as_json, console=Console())
+
+
+@app.command()
 def exposure(
     checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits); give it again for more.")] = None,

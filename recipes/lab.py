@@ -6,11 +6,12 @@ from datakit.corpus_filters import CorpusConfig
 from datakit.score_cutoff import ScoreCutoffConfig
 from datakit.token_formats import Chat
 from datakit.tokenizer import END_OF_TEXT
+from lineage.packing import Packing
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
 from recipes.lines import Line
 from recipes.models import smollm2, smollm2_config
-from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_cooldown
+from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_cooldown, tiny_packed
 from recipes.scorers import reference_prose
 
 ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
@@ -112,9 +113,15 @@ def chat_line() -> Line:
     )
 
 
+def packed_line() -> Line:
+    """The default corpus with whole documents packed into sequences, and the run `tiny_packed`."""
+    run = tiny_packed()
+    return replace(default_line(), mixture="default-packed", packing=Packing(run.seq_len), run=run)
+
+
 def other_lines() -> tuple[Line, ...]:
     """Every canonical line beside the default one."""
-    return (*warm_lines(), chat_line())
+    return (*warm_lines(), chat_line(), packed_line())
 
 
 def canary_line(hardware: str, day: str | None) -> Line:

@@ -16,6 +16,7 @@ from datakit.sources import Source
 from datakit.token_formats import PLAIN, TokenFormat
 from datakit.tokenizer import END_OF_TEXT
 from lineage.mixture import StepPhase
+from lineage.packing import Packing
 from lineage.permutation import Shuffle
 from recipes.hardware import alternatives
 from recipes.licences import permissive_only
@@ -94,6 +95,9 @@ class Line:
     shuffle: Shuffle = "splitmix"
     """How the sequences of each source are shuffled."""
 
+    packing: Packing | None = None
+    """How documents become sequences; none: end to end, cut wherever a sequence is full."""
+
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a choice over the line left out, and why; set by `permissive`."""
 
@@ -110,6 +114,11 @@ class Line:
             raise ValueError(
                 f"line of run {self.run.name}: run.start is {self.run.start!r}, and {len(starts)} of after and start_model are "
                 "set; give one of them with run.start, none without"
+            )
+        if self.packing is not None and self.packing.seq_len != self.run.seq_len:
+            raise ValueError(
+                f"line of run {self.run.name}: packing.seq_len is {self.packing.seq_len}, run.seq_len {self.run.seq_len}; a "
+                "mixture is packed for the sequences of its run"
             )
         alternatives(self.hardware)
         alternatives(self.eval_hardware)

@@ -57,6 +57,11 @@ def tiny() -> RunSpec:
     return replace(smoke(), name="tiny", num_steps=150, save_every_steps=50)
 
 
+def tiny_packed() -> RunSpec:
+    """`tiny` over whole documents: each sees itself alone, and none that fits is cut."""
+    return replace(tiny(), name="tiny_packed", cross_document_attention=False)
+
+
 def tiny_cooldown() -> RunSpec:
     """Goes on from the end of `tiny`: the rate falls from where that one's stood to nought, as a phase 3 does."""
     schedule = WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=5, decay_frac=0.9, min_lr_ratio=0.0)
