@@ -147,7 +147,10 @@ class _Cursor:
     def open(file: pa.NativeFile, ids: IdRange, stretch: int) -> "_Cursor":
         """At the last block that begins at or below the range."""
         reader = pa.ipc.open_file(file)
-        after = bisect_right(range(reader.num_record_batches), ids.low, key=lambda i: _first_id(reader, i))
+        only_ids = pa.ipc.open_file(
+            file, options=pa.ipc.IpcReadOptions(included_fields=[0])
+        )  # texts are not unpacked to be passed
+        after = bisect_right(range(reader.num_record_batches), ids.low, key=lambda i: _first_id(only_ids, i))
         return _Cursor(reader, ids, stretch, max(0, after - 1))
 
     @property
