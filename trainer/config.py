@@ -9,13 +9,14 @@ from typing import Literal
 
 from lineage.batches import BatchSchedule, BatchSize
 from trainer.checks import require, require_multiple
+from trainer.compute import ComputeConfig
 from trainer.optimizers.config import ClipUpdateNormConfig, EmaConfig, OptimizerConfig, SkipBadStepsConfig
 from trainer.schedules import Schedule
 
 
 @dataclass(frozen=True)
 class Llama3RopeScaling:
-    """Stretch the slow rotary frequencies for contexts beyond `original_max_seq_len` (`trainer.model.rope_frequencies`)."""
+    """Stretch the slow rotary frequencies for contexts beyond `original_max_seq_len` (`trainer.rotary.rope_frequencies`)."""
 
     factor: float = 8.0
     low_freq_factor: float = 1.0
@@ -142,6 +143,8 @@ class RunSpec:
     cross_document_attention: bool = field(default=True, metadata={"added_later": True})
     """Whether a token attends to documents before its own in its row. Where not, the first token of a document counts for
     nothing in the loss: what is before it says nothing about it."""
+    compute: ComputeConfig = field(default=ComputeConfig(), metadata={"added_later": True})
+    """Precision, attention back-end, what backward makes again; how a machine means it is in the run's record."""
 
     def __post_init__(self) -> None:
         require(self.num_steps > 0, "run.num_steps", self.num_steps, "positive")

@@ -1,7 +1,8 @@
 """A small Llama with named axes inside (haliax) and plain arrays at its border.
 
 Shapes: B batch, S sequence, V vocabulary. Layers are stacked and folded (one compiled block, compile time independent of
-depth). Computation is float32: CPUs gain nothing from bfloat16 (research/training_levanter_haliax_grug.md, section 6).
+depth) or unrolled. Parameters are float32; a weight is cast to what it is multiplied with, so activations say the precision
+of products. Norms, rotations, softmax and loss are float32. How it is computed is `trainer.compute`'s.
 """
 
 import equinox as eqx
@@ -9,11 +10,19 @@ import haliax as hax
 import jax
 import jax.numpy as jnp
 from haliax import Axis, NamedArray
-from haliax.nn.scan import Stacked
+from haliax.nn.scan import ScanCheckpointPolicy, Stacked
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from trainer.attention import attention
+from trainer.compute import Compute, ComputeConfig, Work, resolve
 from trainer.config import Llama3RopeScaling, LlamaConfig
-from trainer.cross_entropy import mean_objective, row_nll, weighted_objective
+from trainer.cross_entropy import row_nll, weighted_objective
+from trainer.rotary import rotate
+
+SAVED_NAMES = ["attention", "mlp"]
+"""What `remat: named` keeps of a layer: attention's result with its denominators, and the MLP's product before its way down.
+The projections and norms around them are made again."""
 
 
 class Axes(eqx.Module):
@@ -47,8 +56,9 @@ class RmsNorm(eqx.Module):
     eps: float = eqx.field(static=True)
 
     def __call__(self, x: NamedArray) -> NamedArray:
-        variance = hax.mean(hax.square(x), axis=self.weight.axes[-1].name)
-        return x * hax.rsqrt(variance + self.eps) * self.weight
+        wide = x.astype(jnp.float32)
+        variance = hax.mean(hax.square(wide), axis=self.weight.axes[-1].name)
+        return (wide * hax.rsqrt(variance + self.eps) * self.weight).astype(x.dtype)
 
 
 class Attention(eqx.Module):
@@ -80,23 +90,32 @@ class Attention(eqx.Module):
             rope_scaling=config.rope_scaling,
         )
 
-    def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
+    def __call__(self, x: NamedArray, segment_ids: Array | None, window: int | None, compute: Compute) -> NamedArray:
         positions = hax.arange(x.resolve_axis("position"))
-        return self.attend(x, *self.keys_values(x, positions), positions, mask)
+        q, (k, v) = self.queries(x, positions), self.keys_values(x, positions)
+        order = ("batch", "position", "kv_heads", "q_group", "head_dim")
+        q = q.rearrange(order)
+        k, v = (each.rearrange(("batch", "key_position", "kv_heads", "head_dim")).array for each in (k, v))
+        read = hax.named(attention(q.array, k, v, segment_ids, window, compute), order)
+        return _dot(read, self.w_o, ("kv_heads", "q_group", "head_dim"))
+
+    def queries(self, x: NamedArray, positions: NamedArray) -> NamedArray:
+        """Rotated queries of every position."""
+        q = _dot(x, self.w_q, "embed")
+        q = q if self.q_norm is None else self.q_norm(q)
+        return rotate(q, self.rope_theta, positions, self.rope_scaling)
 
     def keys_values(self, x: NamedArray, positions: NamedArray) -> tuple[NamedArray, NamedArray]:
         """Rotated keys and values of every position, over `key_position`; all that later positions need of these."""
-        k = hax.dot(x, self.w_k, axis="embed")
+        k = _dot(x, self.w_k, "embed")
         k = k if self.k_norm is None else self.k_norm(k)
         k = rotate(k, self.rope_theta, positions, self.rope_scaling).rename({"position": "key_position"})
-        v = hax.dot(x, self.w_v, axis="embed").rename({"position": "key_position"})
+        v = _dot(x, self.w_v, "embed").rename({"position": "key_position"})
         return k, v
 
     def attend(self, x: NamedArray, k: NamedArray, v: NamedArray, positions: NamedArray, mask: NamedArray) -> NamedArray:
-        """What the queries of `x` read from keys and values where `mask` is true."""
-        q = hax.dot(x, self.w_q, axis="embed")
-        q = q if self.q_norm is None else self.q_norm(q)
-        q = rotate(q, self.rope_theta, positions, self.rope_scaling)
+        """What the queries of `x` read where `mask` is true, from kept keys and values; for decoding, a few queries a call."""
+        q = self.queries(x, positions)
         scale = q.resolve_axis("head_dim").size ** -0.5
         scores = hax.dot(q * scale, k, axis="head_dim")
         weights = hax.nn.softmax(hax.where(mask, scores, -1e9), axis="key_position")
@@ -122,8 +141,8 @@ class Mlp(eqx.Module):
         )
 
     def __call__(self, x: NamedArray) -> NamedArray:
-        gate = hax.nn.silu(hax.dot(x, self.w_gate, axis="embed"))
-        return hax.dot(gate * hax.dot(x, self.w_up, axis="embed"), self.w_down, axis="mlp")
+        wide = hax.nn.silu(_dot(x, self.w_gate, "embed")) * _dot(x, self.w_up, "embed")
+        return _dot(hax.named(checkpoint_name(wide.array, "mlp"), wide.axes), self.w_down, "mlp")
 
 
 class Block(eqx.Module):
@@ -145,9 +164,14 @@ class Block(eqx.Module):
             mlp=Mlp.init(config, key=k_mlp),
         )
 
-    def __call__(self, x: NamedArray, mask: NamedArray) -> NamedArray:
-        x = x + self.attention(self.attention_norm(x), mask)
+    def __call__(self, x: NamedArray, segment_ids: Array | None, window: int | None, compute: Compute) -> NamedArray:
+        x = x + self.attention(self.attention_norm(x), segment_ids, window, compute)
         return hax.auto_sharded(x + self.mlp(self.mlp_norm(x)))  # by the batch, so weights come to it (`trainer.mesh`)
+
+
+def _dot(x: NamedArray, weight: NamedArray, axis: str | tuple[str, ...]) -> NamedArray:
+    """Product in the precision of `x`."""
+    return hax.dot(x, weight.astype(x.dtype), axis=axis)
 
 
 class Llama(eqx.Module):
@@ -172,16 +196,28 @@ class Llama(eqx.Module):
             sliding_window=config.sliding_window,
         )
 
-    def hidden(self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None) -> Float[Array, "B S D"]:
+    def hidden(
+        self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None, compute: Compute | None = None
+    ) -> Float[Array, "B S D"]:
         """What the head is multiplied with; position `s` depends on tokens `0..s` only, of its own segment where ids are given.
 
-        Positions do not begin again in a segment: rotary embeddings see only differences of positions.
+        Positions do not begin again in a segment: rotary embeddings see only differences of positions. Without `compute`,
+        what `ComputeConfig()` means on this machine.
         """
-        named = hax.named(tokens, ("batch", "position"))
-        position = named.resolve_axis("position")
-        x = hax.auto_sharded(self.embedding.take("vocab", named))
-        mask = attention_mask(position, self.sliding_window, segment_ids)
-        return self.norm(self.blocks.fold(x, mask)).rearrange(("batch", "position", "embed")).array
+        compute = compute or self.resolved(ComputeConfig(), tokens.shape[1], segment_ids is not None)
+        x = hax.auto_sharded(self.embedding.take("vocab", hax.named(tokens, ("batch", "position"))).astype(compute.dtype))
+        folded = hax.fold(
+            lambda x, block: block(x, segment_ids, self.sliding_window, compute),
+            self.blocks.Block,
+            remat=checkpoint_policy(compute.remat),
+            unroll=self.blocks.Block.size if compute.unrolled else 1,
+        )(x, self.blocks.stacked)
+        return self.norm(folded).rearrange(("batch", "position", "embed")).array
+
+    def resolved(self, config: ComputeConfig, seq_len: int, segmented: bool) -> Compute:
+        """What a declared way to compute means for this model on this machine."""
+        size = self.blocks.stacked.attention.w_k.resolve_axis("head_dim").size
+        return resolve(config, jax.default_backend(), Work(seq_len, size, segmented, self.sliding_window))
 
     def head_weight(self) -> Float[Array, "V D"]:
         """The output matrix: the embedding where the two are tied."""
@@ -192,49 +228,20 @@ class Llama(eqx.Module):
         return jnp.einsum("bsd,vd->bsv", self.hidden(tokens, segment_ids), self.head_weight())
 
 
-def attention_mask(position: Axis, sliding_window: int | None, segment_ids: Int[Array, "B S"] | None) -> NamedArray:
-    """True where a position may look: at itself and before, within the window, in its own segment."""
-    key_position = position.alias("key_position")
-    query, key = hax.arange(position).broadcast_axis(key_position), hax.arange(key_position)
-    mask = query >= key
-    if sliding_window is not None:
-        mask = mask & (query - key < sliding_window)
-    if segment_ids is not None:
-        segments = hax.named(segment_ids, ("batch", "position"))
-        mask = mask & (segments.broadcast_axis(key_position) == segments.rename({"position": "key_position"}))
-    return mask
-
-
-def rope_frequencies(half: int, theta: float, scaling: Llama3RopeScaling | None) -> Float[Array, " half"]:
-    """Radians a position of each pair: theta ** (-i / half), the slow ones stretched where a scaling is given.
-
-    With w the wavelength in positions and n = original_max_seq_len: f where w < n / high_freq_factor, f / factor where w > n /
-    low_freq_factor, and between them (1 - s) f / factor + s f with s = (n / w - low) / (high - low). Source: Llama 3.1
-    (arXiv 2407.21783; the formula is that of `rope_type: llama3` in transformers).
-    """
-    frequencies = theta ** (-jnp.arange(half) / half)
-    if scaling is None:
-        return frequencies
-    turns = scaling.original_max_seq_len * frequencies / (2 * jnp.pi)
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    smooth = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
-    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
-
-
-def rotate(x: NamedArray, theta: float, positions: NamedArray, scaling: Llama3RopeScaling | None = None) -> NamedArray:
-    """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers)."""
-    head_dim = x.resolve_axis("head_dim")
-    half = head_dim.resize(head_dim.size // 2)
-    frequencies = hax.named(rope_frequencies(half.size, theta, scaling), half)
-    angles = positions.astype(jnp.float32).broadcast_axis(half) * frequencies
-    cos, sin = hax.cos(angles), hax.sin(angles)
-    first, second = x["head_dim", : half.size], x["head_dim", half.size :]
-    return hax.concatenate("head_dim", [first * cos - second * sin, second * cos + first * sin])
+def checkpoint_policy(remat: str) -> ScanCheckpointPolicy:
+    """What backward makes again, as haliax says it."""
+    return {
+        "none": ScanCheckpointPolicy(disable=True),
+        "full": ScanCheckpointPolicy(simple=True),
+        "named": ScanCheckpointPolicy(save_block_internals=SAVED_NAMES),
+        "offload": ScanCheckpointPolicy(save_carries="offload"),
+    }[remat]
 
 
 def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """Nats of tokens 1..S-1 given their prefixes."""
-    nll, _ = row_nll(*_rows(model, tokens))
+    x = model.hidden(tokens[:, :-1])
+    nll, _ = row_nll(x.reshape(-1, x.shape[-1]), model.head_weight(), tokens[:, 1:].reshape(-1))
     return nll.reshape(tokens.shape[0], -1)
 
 
@@ -244,21 +251,18 @@ def loss_fn(
     z_loss_weight: float,
     weights: Float[Array, "B S"] | None = None,
     segment_ids: Int[Array, "B S"] | None = None,
+    compute: Compute | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(objective, next-token loss in nats); they differ by the z-loss. Only the objective has a gradient.
 
     The loss is the mean over the tokens after each sequence's first, or with `weights`, each token's as what is to be
     predicted, sum(weight x nll) / sum(weight): nought where no token of the batch counts, so that such a batch moves nothing.
+    Every position is computed, the last of each sequence with a share of nought, which keeps shapes round.
     """
-    if weights is None:
-        return mean_objective(*_rows(model, tokens, segment_ids), z_loss_weight)
-    of_targets = weights[:, 1:].reshape(-1)
+    x = model.hidden(tokens, segment_ids, compute)
+    of_targets = jnp.ones(tokens.shape, jnp.float32) if weights is None else weights
+    of_targets = jnp.roll(of_targets.at[:, 0].set(0.0), -1, axis=1).reshape(-1)
     total = of_targets.sum()
-    return weighted_objective(*_rows(model, tokens, segment_ids), of_targets / jnp.where(total > 0, total, 1.0), z_loss_weight)
-
-
-def _rows(
-    model: Llama, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None
-) -> tuple[Float[Array, "N D"], Float[Array, "V D"], Int[Array, " N"]]:
-    x = model.hidden(tokens[:, :-1], None if segment_ids is None else segment_ids[:, :-1])
-    return x.reshape(-1, x.shape[-1]), model.head_weight(), tokens[:, 1:].reshape(-1)
+    shares = of_targets / jnp.where(total > 0, total, 1.0)
+    targets = jnp.roll(tokens, -1, axis=1).reshape(-1)
+    return weighted_objective(x.reshape(-1, x.shape[-1]), model.head_weight().astype(x.dtype), targets, shares, z_loss_weight)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from lineage.stage import Stage
 from trainer.config import RunSpec
 
-CHECKPOINT = Stage("trainer.checkpoint", "3", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
-"""2: the loss in row tiles, which rounds elsewhere; 3: the norm of the update among the metrics."""
+CHECKPOINT = Stage("trainer.checkpoint", "4", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
+"""2: the loss in row tiles, 3: the norm of the update among the metrics, 4: attention in blocks, which rounds elsewhere."""
 FORMAT = "checkpoint/1"
 MODEL_FILE = "model.json"
 """The model's config in an imported checkpoint, which has no run spec."""

@@ -82,10 +82,11 @@ def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None) -> 
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
+    compute = model.resolved(spec.compute, spec.seq_len, segmented=not spec.cross_document_attention)
 
     def objective(parameters: PyTree, part: tuple[Array, Array | None, Array | None]) -> tuple[Array, tuple[Array, Array]]:
         tokens, weights, segment_ids = part
-        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights, segment_ids)
+        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights, segment_ids, compute)
         count = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)) if weights is None else weights[:, 1:].sum()
         return value, (loss, count)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.cross_entropy import TILE_ROWS, mean_objective, row_nll
+from trainer.cross_entropy import TILE_ROWS, row_nll, weighted_objective
 
 
 def inputs(num_rows: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -28,6 +28,10 @@ def obvious_objective(x: jax.Array, head: jax.Array, targets: jax.Array, z_loss_
     logits = x @ head.T
     log_z = jax.nn.logsumexp(logits, axis=1)
     return (log_z - logits[jnp.arange(len(targets)), targets]).mean() + z_loss_weight * (log_z**2).mean()
+
+
+def mean_objective(x: jax.Array, head: jax.Array, targets: jax.Array, z_loss_weight: float) -> tuple[jax.Array, jax.Array]:
+    return weighted_objective(x, head, targets, jnp.full(x.shape[0], 1.0 / x.shape[0]), z_loss_weight)
 
 
 @settings(max_examples=20, deadline=None)
@@ -51,6 +55,27 @@ def test_objective_and_gradient_are_those_of_full_logits(num_rows: int, z_loss_w
     wanted = jax.grad(obvious_objective, argnums=(0, 1))(x, head, targets, z_loss_weight)
     for found, reference in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_of_a_sure_model_are_small_and_finite() -> None:
+    """Logits of hundreds, all on the target: the target's one and its softmax are subtracted after the products."""
+    head = np.eye(33, 16, dtype=np.float32) * 40
+    targets = np.arange(12, dtype=np.int32)
+    gradient = jax.grad(lambda x: mean_objective(x, head, targets, 0.0)[0])(head[targets])
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
+
+
+def test_bfloat16_sides_lose_only_their_own_rounding() -> None:
+    """Sums stay float32: the gradients are within a few of bfloat16's steps (2 ** -8) of those of the same rounded inputs."""
+    x, head, targets = inputs(TILE_ROWS + 3, 2)
+    x, head = (jnp.asarray(each, jnp.bfloat16) for each in (x, head))
+    wide = (x.astype(jnp.float32), head.astype(jnp.float32))
+    gradient = jax.value_and_grad(lambda x, head: mean_objective(x, head, targets, 1e-4)[0], argnums=(0, 1))
+    (loss, found), (wanted_loss, wanted) = gradient(x, head), gradient(*wide)
+    assert float(loss) == pytest.approx(float(wanted_loss), rel=1e-5)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == jnp.bfloat16
+        np.testing.assert_allclose(a.astype(jnp.float32), b, atol=2**-7 * float(jnp.abs(b).max()))
 
 
 def test_the_gradient_scales_with_what_comes_from_above() -> None:

@@ -1,0 +1,129 @@
+"""What a declared way to compute means on a machine: chosen in words, refused in words; and it does not change the model."""
+
+import logging
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lineage.config import to_jsonable
+from recipes.runs import smoke
+from trainer.compute import ComputeConfig, Work, resolve
+from trainer.config import LlamaConfig
+from trainer.model import Llama, loss_fn
+
+WORK = Work(seq_len=256, head_dim=64)
+MODEL = LlamaConfig(
+    vocab_size=64, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
+)
+TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    ("platform", "config", "work", "backend", "said"),
+    [
+        ("cpu", ComputeConfig(), WORK, "blocked", "the choice for cpu"),
+        ("tpu", ComputeConfig(dtype="bfloat16"), WORK, "splash", "the choice for tpu"),
+        ("tpu", ComputeConfig(), Work(100, 64), "blocked", "splash is out, rows of 100 tokens"),
+        ("gpu", ComputeConfig(dtype="bfloat16"), WORK, "cudnn", "the choice for gpu"),
+        ("gpu", ComputeConfig(), WORK, "blocked", "compute.dtype is float32"),
+        ("gpu", ComputeConfig(dtype="bfloat16"), Work(256, 64, segmented=True), "blocked", "segment ids"),
+        ("gpu", ComputeConfig(dtype="bfloat16"), Work(256, 160), "blocked", "heads of 160"),
+        ("cpu", ComputeConfig(attention="xla"), WORK, "xla", "as asked"),
+    ],
+)
+def test_the_choice_is_said(platform: str, config: ComputeConfig, work: Work, backend: str, said: str) -> None:
+    chosen = resolve(config, platform, work)
+    assert chosen.attention == backend
+    assert said in chosen.record()["notes"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [({"attention": "cudnn"}, "compute.attention 'cudnn' cannot be had: it needs a GPU, here is cpu"),
+     ({"attention": "splash"}, "it needs a TPU, here is cpu"), ({"remat": "offload"}, "a CPU has no other memory")],
+)  # fmt: skip
+def test_a_miss_is_loud_and_an_error_under_strict(asked: dict, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        chosen = resolve(ComputeConfig(**asked), "cpu", WORK)
+    assert said in caplog.text
+    assert "refused" in chosen.record()["notes"]
+    with pytest.raises(ValueError, match=r"compute\.strict forbids") as error:
+        resolve(ComputeConfig(**asked, strict=True), "cpu", WORK)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("change", [{"dtype": "float16"}, {"attention": "flash"}, {"remat": "some"}, {"layers": "fold"}])
+def test_a_bad_field_is_named(change: dict) -> None:
+    with pytest.raises(ValueError, match=rf"compute\.{next(iter(change))} is '{next(iter(change.values()))}'; it must be"):
+        ComputeConfig(**change)
+
+
+def test_a_run_that_says_nothing_keeps_its_identity() -> None:
+    assert "compute" not in to_jsonable(smoke())
+
+
+@cache
+def model_of_tests() -> Llama:
+    return Llama.init(MODEL, key=jax.random.PRNGKey(1))
+
+
+def objective_and_gradient(config: ComputeConfig) -> tuple[float, list[np.ndarray]]:
+    model = model_of_tests()
+    dynamic, static = eqx.partition(model, eqx.is_inexact_array)
+    compute = model.resolved(config, 16, segmented=False)
+    gradient = jax.jit(
+        jax.value_and_grad(lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 1e-4, compute=compute), has_aux=True)
+    )
+    (value, _), gradients = gradient(dynamic)
+    return float(value), [np.asarray(leaf) for leaf in jax.tree.leaves(gradients)]
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[float, list[np.ndarray]]:
+    return objective_and_gradient(ComputeConfig(attention="reference"))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ComputeConfig(),
+        ComputeConfig(remat="full", layers="unrolled"),
+        ComputeConfig(remat="named", attention="xla"),
+    ],
+    ids=lambda config: f"{config.attention}-{config.remat}-{config.layers}",
+)
+def test_no_choice_changes_the_model(config: ComputeConfig, plain: tuple[float, list[np.ndarray]]) -> None:
+    value, gradients = objective_and_gradient(config)
+    assert value == pytest.approx(plain[0], rel=1e-6)
+    for found, wanted in zip(gradients, plain[1], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_bfloat16_moves_float32_parameters(plain: tuple[float, list[np.ndarray]]) -> None:
+    """Gradients are float32, near those of float32, and not the same: the products were narrow."""
+    value, gradients = objective_and_gradient(ComputeConfig(dtype="bfloat16"))
+    assert value == pytest.approx(plain[0], rel=2e-3)
+    for found, wanted in zip(gradients, plain[1], strict=True):
+        assert found.dtype == np.float32
+        assert np.linalg.norm(found - wanted) < 0.05 * np.linalg.norm(wanted)
+    assert any((found != wanted).any() for found, wanted in zip(gradients, plain[1], strict=True))
+
+
+def test_recomputing_keeps_less() -> None:
+    """Bytes that XLA says the backward pass needs: a layer's input alone, that with the named products, everything."""
+
+    def held(remat: str) -> int:
+        model = model_of_tests()
+        dynamic, static = eqx.partition(model, eqx.is_inexact_array)
+        compute = model.resolved(ComputeConfig(remat=remat), 16, segmented=False)
+        _, pull = jax.eval_shape(
+            lambda p: jax.vjp(lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 0.0, compute=compute)[0], p),
+            dynamic,
+        )
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(pull))
+
+    assert held("full") < held("named") < held("none")

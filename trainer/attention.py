@@ -1,0 +1,123 @@
+"""Attention by several back-ends behind one function; what may be read is the same for all.
+
+A query sees the keys at or before it, in its window where there is one, in its own segment where ids are given.
+Shapes: B batch, S sequence, K key/value heads, G queries a key/value head, H head size.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
+
+from trainer.attention_blocked import blocked_attention
+from trainer.compute import Compute
+from trainer.mesh import batch_axes
+
+MASKED = -1e9
+
+
+def attention(
+    q: Float[Array, "B S K G H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    segment_ids: Int[Array, "B S"] | None,
+    window: int | None,
+    compute: Compute,
+) -> Float[Array, "B S K G H"]:
+    """softmax(q k^T / sqrt(H)) v over what each query sees, softmax in float32, by the back-end that was resolved."""
+    match compute.attention:
+        case "reference":
+            return reference_attention(q, k, v, segment_ids, window)
+        case "blocked":
+            return _blocked(q, k, v, segment_ids, window, compute)
+        case "xla" | "cudnn" as implementation:
+            return _dot_product(q, k, v, segment_ids, window, implementation)
+        case "splash":
+            return splash_attention(q, k, v, segment_ids, window)
+
+
+def visible(length: int, window: int | None, segment_ids: Int[Array, "B S"] | None) -> Bool[Array, "B1 S S"]:
+    """[1 or B, query, key]: true where a query may look. The rule, written once more as plainly as it can be."""
+    query, key = jnp.arange(length)[:, None], jnp.arange(length)[None, :]
+    mask = query >= key
+    if window is not None:
+        mask = mask & (query - key < window)
+    mask = mask[None]
+    return mask if segment_ids is None else mask & (segment_ids[:, :, None] == segment_ids[:, None, :])
+
+
+def reference_attention(
+    q: Float[Array, "B S K G H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    segment_ids: Int[Array, "B S"] | None,
+    window: int | None,
+) -> Float[Array, "B S K G H"]:
+    """All scores at once, as the formula says; for tests, and for shapes too small to matter."""
+    scores = jnp.einsum("bskgh,btkh->bkgst", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
+    mask = visible(q.shape[1], window, segment_ids)[:, None, None]
+    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
+    return jnp.einsum("bkgst,btkh->bskgh", weights.astype(v.dtype), v)
+
+
+def _blocked(q: Array, k: Array, v: Array, segment_ids: Array | None, window: int | None, compute: Compute) -> Array:
+    """Where the batch is split over a mesh every device takes its own rows: a loop over a split array has all do all."""
+
+    def of_device(q: Array, k: Array, v: Array, segment_ids: Array | None) -> Array:
+        at_once = 1 if compute.one_by_one else q.shape[0]
+        return blocked_attention(q, k, v, segment_ids, window, compute.block, at_once)
+
+    queries, keys, values = (q * q.shape[-1] ** -0.5).transpose(0, 2, 3, 1, 4), k.swapaxes(1, 2), v.swapaxes(1, 2)
+    if axes := batch_axes():
+        rows = PartitionSpec(axes)
+        of_device = jax.shard_map(of_device, in_specs=rows, out_specs=rows, axis_names=set(axes), check_vma=False)
+    return of_device(queries, keys, values, segment_ids).transpose(0, 3, 1, 2, 4)
+
+
+def _dot_product(
+    q: Array, k: Array, v: Array, segment_ids: Array | None, window: int | None, implementation: Literal["xla", "cudnn"]
+) -> Array:
+    """`jax.nn.dot_product_attention`, whose heads are in the order of our key/value heads and their groups."""
+    batch, length, kv_heads, group, size = q.shape
+    mask = None
+    if segment_ids is not None:
+        mask = (segment_ids[:, :, None] == segment_ids[:, None, :])[:, None]
+    out = jax.nn.dot_product_attention(
+        q.reshape(batch, length, kv_heads * group, size),
+        k,
+        v,
+        mask=mask,
+        is_causal=True,
+        local_window_size=None if window is None else (window - 1, 0),
+        implementation=implementation,
+    )
+    return out.reshape(q.shape)
+
+
+def splash_attention(
+    q: Array, k: Array, v: Array, segment_ids: Array | None, window: int | None, interpret: bool = False
+) -> Float[Array, "B S K G H"]:
+    """JAX's TPU kernel, which passes over blocks that the mask leaves empty. `interpret` runs it anywhere, for tests."""
+    # a second of imports that only a TPU needs
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+
+    group, length = q.shape[3], q.shape[1]
+    if window is None:
+        mask = splash_attention_mask.CausalMask((length, length))
+    else:
+        mask = splash_attention_mask.LocalMask((length, length), (window - 1, 0), 0)
+    kernel = splash_attention_kernel.make_splash_mqa_single_device(
+        splash_attention_mask.MultiHeadMask([mask] * group), interpret=interpret
+    )
+
+    def of_sequence(queries: Array, keys: Array, values: Array, segments: Array | None) -> Array:
+        ids = None if segments is None else splash_attention_kernel.SegmentIds(segments, segments)
+        read = jax.vmap(kernel, in_axes=(0, 0, 0, None))(queries, keys, values, ids)
+        assert isinstance(read, jax.Array)  # residuals come along only where asked for
+        return read
+
+    queries = (q * q.shape[-1] ** -0.5).transpose(0, 2, 3, 1, 4)
+    out = jax.vmap(of_sequence)(queries, k.swapaxes(1, 2), v.swapaxes(1, 2), segment_ids)
+    return out.transpose(0, 3, 1, 2, 4)

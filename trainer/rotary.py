@@ -1,0 +1,35 @@
+"""Rotary position embeddings: queries and keys turned by their position, so that products see differences of positions."""
+
+import haliax as hax
+import jax.numpy as jnp
+from haliax import NamedArray
+from jaxtyping import Array, Float
+
+from trainer.config import Llama3RopeScaling
+
+
+def rope_frequencies(half: int, theta: float, scaling: Llama3RopeScaling | None) -> Float[Array, " half"]:
+    """Radians a position of each pair: theta ** (-i / half), the slow ones stretched where a scaling is given.
+
+    With w the wavelength in positions and n = original_max_seq_len: f where w < n / high_freq_factor, f / factor where w > n /
+    low_freq_factor, and between them (1 - s) f / factor + s f with s = (n / w - low) / (high - low). Source: Llama 3.1
+    (arXiv 2407.21783; the formula is that of `rope_type: llama3` in transformers).
+    """
+    frequencies = theta ** (-jnp.arange(half) / half)
+    if scaling is None:
+        return frequencies
+    turns = scaling.original_max_seq_len * frequencies / (2 * jnp.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    smooth = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
+    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
+
+
+def rotate(x: NamedArray, theta: float, positions: NamedArray, scaling: Llama3RopeScaling | None = None) -> NamedArray:
+    """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers)."""
+    head_dim = x.resolve_axis("head_dim")
+    half = head_dim.resize(head_dim.size // 2)
+    frequencies = hax.named(rope_frequencies(half.size, theta, scaling), half)
+    angles = positions.astype(jnp.float32).broadcast_axis(half) * frequencies
+    cos, sin = hax.cos(angles), hax.sin(angles)
+    first, second = x["head_dim", : half.size], x["head_dim", half.size :]
+    return hax.concatenate("head_dim", [first * cos - second * sin, second * cos + first * sin]).astype(x.dtype)
