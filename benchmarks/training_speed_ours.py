@@ -1,0 +1,51 @@
+"""Our side of `training_speed.py`: the step of `trainer.step`, as a run takes it."""
+
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from step_times import report_steps
+from training_speed import SHAPES, run_spec
+
+from trainer.model import Llama
+from trainer.step import compiled_step, initial_step_state
+
+
+def main(folder: Path) -> None:
+    weights, tokens = np.load(folder / "weights.npz"), np.load(folder / "tokens.npy")
+    _, batch, length = tokens.shape
+    vocab = weights["embedding"].shape[0]
+    shape = next(s for s in SHAPES.values() if (s.batch, s.model.max_seq_len, s.model.vocab_size) == (batch, length, vocab))
+    spec = run_spec(shape, len(tokens))
+    model = with_weights(Llama.init(spec.model, key=jax.random.PRNGKey(0)), weights)
+    state, step_fn, number = initial_step_state(spec, model), compiled_step(spec, model), 0
+
+    def step(batch: np.ndarray) -> float:
+        nonlocal state, number
+        state, metrics = step_fn(state, batch, number)
+        number += 1
+        jax.block_until_ready(state)
+        return float(metrics.loss)
+
+    square = jnp.ones((2048, 2048), jnp.float32)
+    product = jax.jit(jnp.matmul)
+    notes = "; ".join(model.resolved(spec.compute, spec.seq_len, segmented=False).notes)
+    report_steps(step, tokens, lambda: product(square, square).block_until_ready(), f"jax {jax.__version__}, {notes}")
+
+
+def with_weights(model: Llama, weights: np.lib.npyio.NpzFile) -> Llama:
+    def places(model: Llama) -> list:
+        blocks = model.blocks.stacked
+        attention, mlp = blocks.attention, blocks.mlp
+        named = [model.embedding, attention.w_q, attention.w_k, attention.w_v, attention.w_o, mlp.w_gate, mlp.w_up, mlp.w_down]
+        return [each.array for each in named]
+
+    names = ("embedding", "q", "k", "v", "o", "gate", "up", "down")
+    return eqx.tree_at(places, model, [jnp.asarray(weights[name]) for name in names])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
