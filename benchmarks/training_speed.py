@@ -1,4 +1,4 @@
-"""Training steps beside Levanter's and plain PyTorch's on CPU: same Llama, weights, batches and AdamW with clipping, in float32.
+"""Training steps beside Levanter's and plain PyTorch's on CPU: same Llama, weights, batches, and AdamW with clipping, float32.
 
     PYTHONPATH=. .venv/bin/python benchmarks/training_speed.py --shape B --rounds 3 --steps 20 \
         --levanter LEV/bin/python --torch TORCH/bin/python

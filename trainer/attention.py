@@ -8,7 +8,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from trainer.attention_blocked import blocked_attention
@@ -63,17 +62,12 @@ def reference_attention(
 
 
 def _blocked(q: Array, k: Array, v: Array, segment_ids: Array | None, window: int | None, compute: Compute) -> Array:
-    """Where the batch is split over a mesh every device takes its own rows: a loop over a split array has all do all."""
-
-    def of_device(q: Array, k: Array, v: Array, segment_ids: Array | None) -> Array:
-        at_once = 1 if compute.one_by_one else q.shape[0]
-        return blocked_attention(q, k, v, segment_ids, window, compute.block, at_once)
-
+    """Where the batch is split over a mesh, all rows at once: a loop over a split array has every device do all of them, and
+    with one in `shard_map` XLA's CPU compiler died on the gradient (jax 0.11.2)."""
     queries, keys, values = (q * q.shape[-1] ** -0.5).transpose(0, 2, 3, 1, 4), k.swapaxes(1, 2), v.swapaxes(1, 2)
-    if axes := batch_axes():
-        rows = PartitionSpec(axes)
-        of_device = jax.shard_map(of_device, in_specs=rows, out_specs=rows, axis_names=set(axes), check_vma=False)
-    return of_device(queries, keys, values, segment_ids).transpose(0, 3, 1, 2, 4)
+    at_once = 1 if compute.one_by_one and not batch_axes() else q.shape[0]
+    out = blocked_attention(queries, keys, values, segment_ids, window, compute.block, at_once)
+    return out.transpose(0, 3, 1, 2, 4)
 
 
 def _dot_product(
