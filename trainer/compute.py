@@ -17,7 +17,7 @@ type Backend = Literal["reference", "blocked", "xla", "cudnn", "splash"]
 BACKENDS: tuple[Backend, ...] = ("reference", "blocked", "xla", "cudnn", "splash")
 FIRST_CHOICE: dict[str, Backend] = {"gpu": "cudnn", "tpu": "splash"}
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
-"""Rows of queries in a block of `blocked` (`benchmarks/attention.py`; the accelerator's is not measured)."""
+"""Rows of queries in a block of `blocked`: on a CPU the fastest of those tried; an accelerator's is not measured."""
 
 
 @dataclass(frozen=True)
