@@ -63,7 +63,7 @@ def reference_attention(
 
 def _blocked(q: Array, k: Array, v: Array, segment_ids: Array | None, window: int | None, compute: Compute) -> Array:
     """Where the batch is split over a mesh, all rows at once: a loop over a split array has every device do all of them, and
-    with one in `shard_map` the process died at the gradient on two virtual CPU devices (jax 0.11.2; the cause was not isolated)."""
+    with one in `shard_map` the process died at the gradient on two virtual devices (jax 0.11.2; why was not isolated)."""
     queries, keys, values = (q * q.shape[-1] ** -0.5).transpose(0, 2, 3, 1, 4), k.swapaxes(1, 2), v.swapaxes(1, 2)
     at_once = 1 if compute.one_by_one and not batch_axes() else q.shape[0]
     out = blocked_attention(queries, keys, values, segment_ids, window, compute.block, at_once)
