@@ -24,7 +24,7 @@ from datakit.minhash import FOLDER as MINHASH_FOLDER
 from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
 
-RANGE_BYTES = 64 << 20
+RANGE_BYTES = 16 << 20
 ID_BYTES, PAIR_BYTES = 24, 16
 """An id and its document's number; a band and its document's number."""
 
