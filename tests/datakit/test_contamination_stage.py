@@ -18,12 +18,13 @@ from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy,
 from datakit.contamination_policy import ContaminationConfig
 from datakit.documents import write_sorted_parts
 from evals.items import ITEMS_FILE, Item, write_items
-from evals.suites import SUITE, SuiteConfig, vendored_tasks
+from evals.suites import SUITE, SuiteConfig
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
 from marin_assets.policies_cli import print_policies
+from recipes.suites import vendored_tasks
 
 
 def write_documents(out, config):
