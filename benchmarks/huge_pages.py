@@ -20,7 +20,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from lineage.jobs import HUGE_PAGES
+from lineage.child_processes import HUGE_PAGES
 from recipes.runs import smoke
 from trainer.model import Llama
 from trainer.step import compiled_step, initial_step_state

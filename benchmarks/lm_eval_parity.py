@@ -8,7 +8,10 @@ PEER is an environment of its own: `pip install 'lm-eval[api]==0.4.13' torch tra
 1. `lm_eval run --model local-completions` against our server, unmodified, and `--model hf` on the same weights: every metric.
 2. The log-likelihood of every continuation, lm-eval's over HTTP, its own back-end's, our runner's, against one plain
    transformers forward a row: the largest difference, at most 1e-3 nats.
-3. Items a CPU second and a second: our runner, lm-eval over HTTP (client and server together), lm-eval's own back-end.
+3. Items a CPU second and a second: our runner, lm-eval over HTTP (client and server together), lm-eval's own back-end. Each
+   side meets its sequences a second time when it is timed, so that nothing compiles; the server then has their blocks cached.
+
+`--parts` and `--keep FOLDER` run them one by one: only the last needs a machine to itself.
 """
 
 import argparse
@@ -36,6 +39,8 @@ from trainer.hf import hf_config, to_hf
 from trainer.scoring import load_scorer
 
 MOST_NATS = 1e-3
+PARTS = ("tasks", "nats", "rates")
+SIDES = ("ours", "http", "hf")
 PEER = Path(__file__).with_name("lm_eval_peer.py")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"}
 
@@ -55,28 +60,45 @@ def main() -> None:
     parser.add_argument("--peer", required=True, help="Python of an environment with lm-eval, torch and transformers")
     parser.add_argument("--limit", type=int, default=24, help="items a task")
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds, the sides alternating")
+    parser.add_argument("--timed", type=int, default=48, help="log-likelihoods of a timed round")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which of the three to run")
+    parser.add_argument("--keep", type=Path, help="a folder for what `tasks` leaves to the other parts")
     options = parser.parse_args()
-    checkpoint = open_folder(options.folder)
-    with tempfile.TemporaryDirectory(prefix="lm-eval-parity-") as place:
-        folder = Path(place)
-        tasks = write_tasks(folder / "tasks", options.limit)
-        hf = write_hf(checkpoint, folder / "hf")
-        with serving(options.folder) as (address, server):
+    if options.keep is None and "tasks" not in options.parts:
+        parser.error("--parts without tasks needs the --keep folder that a run of tasks has filled")
+    with tempfile.TemporaryDirectory(prefix="lm-eval-parity-") as scratch:
+        held = run_parts(options, options.keep or Path(scratch))
+    sys.exit(0 if held else 1)
+
+
+def run_parts(options: argparse.Namespace, folder: Path) -> bool:
+    """Run the chosen parts, and say whether what they hold to was so."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint, held = open_folder(options.folder), True
+    hf = folder / "hf"
+    with serving(options.folder) as (address, server):
+
+        def asked(part: str, pairs: list[tuple[str, str]]) -> Side:
+            if part == "ours":
+                return our_runner(checkpoint, pairs)
+            return peer(options.peer, part, folder, pairs, hf, address, server)
+
+        if "tasks" in options.parts:
+            tasks = folder / "tasks" if hf.exists() else write_tasks(folder / "tasks", options.limit)
+            hf = hf if hf.exists() else write_hf(checkpoint, hf)
             over_http = f"model=m,base_url={address}/v1/completions,tokenizer_backend=remote,num_concurrent=8,max_length=2048"
             theirs = run_tasks(options.peer, "hf", f"pretrained={hf},dtype=float32", tasks, folder / "own")
             ours = run_tasks(options.peer, "local-completions", over_http, tasks, folder / "http")
-            equal = compare_tasks(ours, theirs)
-            pairs = pairs_of(folder / "own")
-            (folder / "pairs.json").write_text(json.dumps(pairs))
-            reference = peer(options.peer, "reference", folder, hf, address, server)
-            rounds: dict[str, list[Side]] = {"ours": [], "http": [], "hf": []}
-            for _ in range(options.rounds):
-                rounds["ours"].append(our_runner(checkpoint, pairs))
-                rounds["http"].append(peer(options.peer, "http", folder, hf, address, server))
-                rounds["hf"].append(peer(options.peer, "hf", folder, hf, address, server))
-    close = compare_nats(rounds, reference.nats)
-    show_rates(rounds, len(pairs))
-    sys.exit(0 if equal and close else 1)
+            held &= compare_tasks(ours, theirs)
+        pairs = pairs_of(folder / "own")
+        if "nats" in options.parts:
+            reference = asked("reference", pairs).nats
+            held &= compare_nats({side: asked(side, pairs).nats for side in SIDES}, reference)
+        if "rates" in options.parts:
+            chosen = pairs[:: max(1, len(pairs) // options.timed)]
+            rounds = [{side: asked(side, chosen) for side in SIDES} for _ in range(options.rounds)]
+            show_rates({side: [each[side] for each in rounds] for side in SIDES}, len(chosen))
+    return held
 
 
 def write_hf(checkpoint: Artifact, folder: Path) -> Path:
@@ -108,7 +130,10 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def run_tasks(peer: str, model: str, arguments: str, tasks: Path, out: Path) -> dict[str, Any]:
-    """lm-eval's own command on our tasks: its results file. Its samples lie in `out`."""
+    """lm-eval's own command on our tasks: its results file, of an earlier run where `out` has one. Its samples lie in `out`."""
+    if done := next(out.rglob("results_*.json"), None):
+        print(f"lm_eval run --model {model}: as it ran before")
+        return json.loads(done.read_text())["results"]
     names = sorted(path.stem for path in tasks.glob("*.yaml"))
     command = [str(Path(peer).with_name("lm_eval")), "run", "--model", model, "--model_args", arguments]
     command += ["--tasks", ",".join(names), "--include_path", str(tasks), "--output_path", str(out), "--log_samples"]
@@ -147,8 +172,9 @@ def pairs_of(samples: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def peer(python: str, part: str, folder: Path, hf: Path, address: str, server: int) -> Side:
+def peer(python: str, part: str, folder: Path, pairs: list[tuple[str, str]], hf: Path, address: str, server: int) -> Side:
     """One part of `lm_eval_peer.py`. The server's CPU seconds are counted to the part that asks it."""
+    (folder / "pairs.json").write_text(json.dumps(pairs))
     before = cpu_seconds(server)
     command = [python, str(PEER), part, str(folder / "pairs.json"), str(hf), address, str(folder / "found.json")]
     done = subprocess.run(command, env={**os.environ, **OFFLINE}, capture_output=True, text=True, check=False)
@@ -181,12 +207,12 @@ def our_runner(checkpoint: Artifact, pairs: list[tuple[str, str]]) -> Side:
     return Side(score(), time.process_time() - cpu, time.perf_counter() - wall)
 
 
-def compare_nats(rounds: Mapping[str, list[Side]], reference: np.ndarray) -> bool:
+def compare_nats(found: Mapping[str, np.ndarray], reference: np.ndarray) -> bool:
     close = True
-    for name, sides in rounds.items():
-        off = max(float(np.abs(side.nats - reference).max()) for side in sides)
+    for name, nats in found.items():
+        off = float(np.abs(nats - reference).max())
         close &= off <= MOST_NATS
-        print(f"{name}: {len(reference)} log-likelihoods, largest difference from a plain forward {off:.2e} nats")
+        print(f"{name}: {len(reference)} log-likelihoods, largest difference from a plain forward {off:.2e} nats", flush=True)
     return close
 
 

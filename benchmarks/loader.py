@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from loader_caches import COMPONENTS, VOCABULARY, mixture
 from lineage.order import DataOrder
 from lineage.packing import Packing
 from trainer.config import LlamaConfig, RunSpec
-from trainer.loader import Loader, batch_of
+from trainer.loader import Loader, batches_of, steps_at_once
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
 
@@ -47,7 +48,7 @@ def ours(root: str, num_tokens: int, shape: tuple[int, int], read: int, *, cross
     """Tokens a CPU second of our loader; `read` tokens are handed out."""
     order = DataOrder.open(mixture(root, num_tokens, Packing(shape[0]) if packed else None), shape[0])
     spec = spec_of(*shape, cross=cross)
-    loader = Loader(lambda step: batch_of(order, spec, step))
+    loader = Loader(partial(batches_of, order, spec), steps_at_once(spec))
     steps = max(2, read // (shape[0] * shape[1]))
     started, total = time.process_time(), 0
     for _, batch in loader.batches(0, steps):
@@ -92,7 +93,7 @@ def stall(root: str, num_tokens: int) -> str:
     seq_len, batch = STALL_SHAPE
     order = DataOrder.open(mixture(root, num_tokens, Packing(seq_len)), seq_len)
     spec = spec_of(seq_len, batch, cross=False)
-    loader = Loader(lambda step: batch_of(order, spec, step))
+    loader = Loader(partial(batches_of, order, spec), steps_at_once(spec))
     started = time.perf_counter()
     for _ in loader.batches(0, STALL_STEPS):
         time.sleep(STALL_STEP_SECONDS)

@@ -2,6 +2,7 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/memory.py --sizes 200 2000
     PYTHONPATH=. .venv/bin/python benchmarks/memory.py --sizes 20 100 --part-mb 4        # a minute or two
+    PYTHONPATH=. .venv/bin/python benchmarks/memory.py --sizes 200 2000 --workers 1 --stages duplicates   # these again
 
 Every stage runs in a process of its own, its shards in `--workers` worker processes. Two peaks: `tree`, resident bytes of the
 process and all its workers at one moment, as /proc says every 50 ms (pages that processes share count in each, spikes
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.data_line import MEASURED, Container, line, write_source
 from lineage.measure import process_tree, rss_bytes
-from lineage.plan import build
+from lineage.plan import build, exists, resolve
 from lineage.store import Store
 
 LOOK_SECONDS = 0.05
@@ -33,8 +34,11 @@ MIB = 1 << 20
 def run_stage(stage: str, folder: Path, root: Path, workers: int, part_bytes: int, container: Container) -> None:
     """In a process of its own: build one node and say what it took, as JSON."""
     node = line(folder, part_bytes, container)[stage]
+    store = Store(str(root), workers=workers)
+    if exists(store, node):
+        store.delete(resolve(store, node))
     started = time.perf_counter()
-    artifact = build(Store(str(root), workers=workers), node).artifact
+    artifact = build(store, node).artifact
     use = {"wall": time.perf_counter() - started, "cpu": artifact.manifest.resources.cpu_seconds}
     print(json.dumps(use | {"data_version": artifact.data_version}))
 
@@ -87,7 +91,10 @@ def compare(arguments: argparse.Namespace) -> None:
         folder, root = (arguments.scratch / f"{kind}-{size:g}-{arguments.container}" for kind in ("files", "store"))
         print(f"{size:g} MB: {write_source(folder, size, arguments.container) / 1e6:.1f} MB of text", flush=True)
         sizes[size] = {}
-        for stage in line(folder, part_bytes, arguments.container):
+        nodes = line(folder, part_bytes, arguments.container)
+        for stage in nodes:
+            if stage not in arguments.stages and exists(Store(str(root)), nodes[stage]):
+                continue
             command = stage_command(stage, folder, root, arguments.workers, part_bytes, arguments.container)
             use = measured(command, {})
             sizes[size][stage] = use
@@ -101,7 +108,7 @@ def compare(arguments: argparse.Namespace) -> None:
         f"\n| stage | tree at {small:g} MB, MiB | {large:g} MB | ratio | largest process | ratio |\n|---|---|---|---|---|---|"
     )
     worst = 0.0
-    for stage in MEASURED:
+    for stage in (name for name in MEASURED if name in arguments.stages):
         low, high = sizes[small][stage], sizes[large][stage]
         tree, largest = high["tree"] / low["tree"], high["largest"] / low["largest"]
         worst = max(worst, tree)
@@ -116,6 +123,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[200, 2000], help="MB of text")
     parser.add_argument("--part-mb", type=float, default=16, help="text of one part")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--stages", nargs="+", choices=MEASURED, default=list(MEASURED), help="made again where they are there")
     parser.add_argument("--container", choices=("jsonl", "parquet"), default="jsonl")
     parser.add_argument("--scratch", type=Path, default=Path(".marin/benchmarks/memory"))
     parser.add_argument("--stage", help=argparse.SUPPRESS)

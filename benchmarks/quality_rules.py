@@ -21,7 +21,8 @@ from pathlib import Path
 
 import polars as pl
 
-from datakit.quality_rules import judged, slices
+from datakit.documents import slices
+from datakit.quality_rules import SLICE_CHARS, judged
 from datakit.rule_sets import PUBLISHED, Rule, RuleSet, measured, verdict
 
 PEER = Path(__file__).with_name("quality_rules_peer.py")
@@ -58,7 +59,7 @@ def ours(sample: Path) -> dict:
     documents = pl.read_parquet(sample)
     judged(documents.head(1), PUBLISHED)
     started = time.process_time()
-    for piece in slices(documents):
+    for piece in slices(documents, SLICE_CHARS):
         judged(piece, PUBLISHED)
     seconds = time.process_time() - started
     return {"cpu_seconds": seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}

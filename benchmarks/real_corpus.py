@@ -28,6 +28,7 @@ from datakit.record import Record
 from datakit.sources import PypiFiles
 from lineage.digests import text_digest
 from recipes.sources import catalogue
+from resources.lab import DEFAULT_ROOT
 
 PROSE = ("sotu", "kjv", "wiki")
 SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt")
@@ -122,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write a corpus of real text with planted copies.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--mb", type=float, default=160)
-    parser.add_argument("--downloads", type=Path, default=Path(".marin/work/downloads"))
+    parser.add_argument("--downloads", type=Path, default=Path(DEFAULT_ROOT, "work", "downloads"))
     arguments = parser.parse_args()
     write_corpus(arguments.folder, arguments.mb, arguments.downloads)
 

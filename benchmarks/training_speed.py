@@ -10,7 +10,8 @@ round, in an order that turns around; every side starts from the same weights an
 agree, and the largest difference is printed. A step's time is the median after the first, which compiles. Levanter runs
 without rematerialization and without its trainer's hooks and per-step sync, which is its fastest; `levanter_as_shipped` has
 its default rematerialization. `ours` has the allocator that our launchers set (`lineage.jobs.HUGE_PAGES`), and the others what
-the environment says; `ours_plain` has that too. FLOPs are Levanter's definition, attention over the whole square.
+the environment says; `ours_plain` has that too. Other ways of ours to compute are further sides: `ours_reference` and
+`ours_xla` (attention), `ours_unrolled` (layers). FLOPs are Levanter's definition, attention over the whole square.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lineage.jobs import HUGE_PAGES
+from lineage.child_processes import HUGE_PAGES
 from recipes.runs import smoke
 from trainer.config import LlamaConfig, RunSpec
 from trainer.schedules import WarmupStableDecay
@@ -84,7 +85,7 @@ def write_inputs(folder: Path, shape: Shape, steps: int) -> None:
 def run_side(side: str, pythons: dict[str, str], folder: Path) -> dict:
     """What one side says in a fresh process: losses, seconds and CPU seconds a step, peak memory, versions."""
     program = side.split("_")[0]
-    environment = {**os.environ, **(HUGE_PAGES if side == "ours" else {})}
+    environment = {**os.environ, **(HUGE_PAGES if program == "ours" and side != "ours_plain" else {})}
     command = [pythons[program], str(HERE / f"training_speed_{program}.py"), str(folder), side]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

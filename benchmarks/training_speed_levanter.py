@@ -18,9 +18,9 @@ from step_times import report_steps
 
 AXES = {
     "embedding": ("vocab", "embed"),
-    "q": ("layer", "embed", "kv_heads", "q_heads_per_group", "head_size"),
-    "k": ("layer", "embed", "kv_heads", "head_size"),
-    "v": ("layer", "embed", "kv_heads", "head_size"),
+    "q": ("layer", "embed", "kv_head", "q_heads_per_group", "head_size"),
+    "k": ("layer", "embed", "kv_head", "head_size"),
+    "v": ("layer", "embed", "kv_head", "head_size"),
     "o": ("layer", "heads", "head_size", "embed"),
     "gate": ("layer", "embed", "mlp"),
     "up": ("layer", "embed", "mlp"),

@@ -1,6 +1,7 @@
 """Our side of `training_speed.py`: the step of `trainer.step`, as a run takes it."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -10,16 +11,24 @@ import numpy as np
 from step_times import report_steps
 from training_speed import SHAPES, run_spec
 
+from trainer.compute import ComputeConfig
 from trainer.model import Llama
 from trainer.step import compiled_step, initial_step_state
 
+WAYS = {
+    "reference": ComputeConfig(attention="reference"),
+    "xla": ComputeConfig(attention="xla"),
+    "unrolled": ComputeConfig(layers="unrolled"),
+}
+"""Other ways to compute than the automatic one, by what follows `ours_` in a side's name."""
 
-def main(folder: Path) -> None:
+
+def main(folder: Path, side: str) -> None:
     weights, tokens = np.load(folder / "weights.npz"), np.load(folder / "tokens.npy")
     _, batch, length = tokens.shape
     vocab = weights["embedding"].shape[0]
     shape = next(s for s in SHAPES.values() if (s.batch, s.model.max_seq_len, s.model.vocab_size) == (batch, length, vocab))
-    spec = run_spec(shape, len(tokens))
+    spec = replace(run_spec(shape, len(tokens)), compute=WAYS.get(side.partition("_")[2], ComputeConfig()))
     model = with_weights(Llama.init(spec.model, key=jax.random.PRNGKey(0)), weights)
     state, step_fn, number = initial_step_state(spec, model), compiled_step(spec, model), 0
 
@@ -48,4 +57,4 @@ def with_weights(model: Llama, weights: np.lib.npyio.NpzFile) -> Llama:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -45,10 +45,11 @@ class Stages:
     normalized: Artifact
     quality: Artifact
     rules: Artifact
-    scores: Artifact
     contamination: Artifact
     duplicates: Artifact
     corpus: Artifact
+    scores: Artifact | None = None
+    """Where its line has a scorer."""
 
     @property
     def source(self) -> Mapping[str, Any]:
@@ -62,7 +63,8 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     lengths = sizes.collect(engine="streaming").to_series().to_numpy()
     lengths_png(lengths, out.folder / "lengths.png")
     fates_png(_fates(stages), out.folder / "fates.png")
-    deciles_png(stages.scores.manifest.extra["scores"]["deciles"], out.folder / "scores.png")
+    if stages.scores is not None:
+        deciles_png(stages.scores.manifest.extra["scores"]["deciles"], out.folder / "scores.png")
     dropped = pl.read_parquet(stages.corpus.files("dropped.parquet")[0]).sort("reason", "id")
     dropped = dropped.filter(pl.int_range(pl.len()).over("reason") < config.samples)
     cluster = _top_cluster(stages)
@@ -178,6 +180,9 @@ def _quality(stages: Stages) -> Iterator[Block]:
         yield Table(("rule set", "of the documents", "most often"), tuple(shares))
     else:
         yield Note("The published rule sets judge prose and do not apply to this domain.")
+    if stages.scores is None:
+        yield Note("No scorer is declared for the line of this corpus.")
+        return
     scores = stages.scores.manifest.extra["scores"]
     yield Note(f"Deciles of the score {scores['scorer']} (0 to 1: how much a document is like the scorer's good seeds):")
     yield Picture("scores.png", "scores by decile")

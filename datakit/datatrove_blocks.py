@@ -14,7 +14,7 @@ _ELSEWHERE = MappingProxyType(
         "readers": "`Source.format` reads JSONL, Parquet, Arrow and WARC, counts what it cannot read and cuts large files",
         "dedup": "it needs the whole corpus: `datakit/minhash` and `datakit/duplicates` remove duplicates",
         "decont": "it needs an index of the evaluations: `datakit/contamination` compares with them",
-        "stats": "it adds up a whole corpus: `datakit/quality` and `datakit/card` measure one",
+        "stats": "it adds up a whole corpus: `datakit/quality` and a source's card measure one",
         "tokens": "it writes files of its own: `datakit/tokens` writes token caches",
         "writers": "it writes files of its own: the store commits artifacts",
         "inference": "it needs a server and writes files of its own",

@@ -8,6 +8,7 @@ through a part a row group at a time needs a small multiple of that, whatever th
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,13 @@ def as_frame(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def slices(documents: pl.DataFrame, chars: int) -> Iterator[pl.DataFrame]:
+    """Runs of documents of about so many characters of `text`; a longer document stands alone or ends its run."""
+    number = documents["text"].str.len_chars().cast(pl.Int64).cum_sum().shift(1, fill_value=0) // chars
+    bounds = [0, *((number.diff().fill_null(0) != 0).arg_true()), documents.height]
+    yield from (documents[start:end] for start, end in pairwise(bounds))
 
 
 def text_bytes(table: pa.Table) -> np.ndarray:

@@ -30,7 +30,7 @@ from datakit.band_join import (
 )
 from datakit.documents import document_paths, iterate_part
 from datakit.duplicates_table import cluster_rows, counts_by_source, write_clusters
-from datakit.near_duplicates import MATCHES, TASK_DOCUMENTS, spill_shingles, walk_task
+from datakit.near_duplicates import DOCUMENT_BYTES, MATCHES, TASK_BYTES, spill_shingles, walk_task
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.working_folder import SCRATCH_FOLDER
@@ -119,21 +119,23 @@ def _near_matches(
     out.extra["full_bands"] = 0
     if not candidates.size:
         return np.zeros(0, MATCHES), 0
-    tasks = _tasks(spilled.folder, candidates, roots[candidates])
     listed = _saved(spilled.folder / "candidates.npy", candidates)
-    _spill_candidates(out, config, spilled, candidates, workers)
+    spans = _spill_candidates(out, config, spilled, candidates, workers)
+    placed = _saved(spilled.folder / "spans.npy", spans)
+    tasks = _tasks(spilled.folder, candidates, roots[candidates], spans[:, 1])
     arguments = config.min_jaccard, config.max_band_documents
-    walks = {f"matches-{i:06d}": (spilled, listed, path, i, *arguments) for i, path in enumerate(tasks)}
+    walks = {f"walk-{i:06d}": (spilled, listed, placed, path, i, *arguments) for i, path in enumerate(tasks)}
     done = out.map_shards(walk_task, walks, workers)
     if full := sum(int(str(s["not_listed"])) for s in done.values()):
         log.warning("bands were full %d times (max_band_documents %d): recall is lower", full, config.max_band_documents)
     out.extra["full_bands"] = full
-    return np.concatenate([load(spilled.folder / f"{name}.npy") for name in walks]), int(candidates.size)
+    return np.concatenate([load(spilled.folder / f"matches-{i:06d}.npy") for i in range(len(walks))]), int(candidates.size)
 
 
 def _spill_candidates(
     out: Writer, config: DuplicatesConfig, spilled: Spilled, candidates: np.ndarray, workers: int | None
-) -> None:
+) -> np.ndarray:
+    """int64 [candidates, 2]: where the shingles of each begin in the file of its part, and how many bytes they are."""
     shards = {}
     for part in spilled.parts:
         start, stop = np.searchsorted(candidates, [part.first, part.first + part.rows])
@@ -141,15 +143,18 @@ def _spill_candidates(
             rows = candidates[start:stop] - part.first
             shards[f"shingles-{part.index:06d}"] = (spilled, part, rows, config.ngram_words)
     out.map_shards(spill_shingles, shards, workers)
+    bounds = [load(spilled.folder / f"bounds-{part.index:06d}.npy") for _, part, *_ in shards.values()]
+    return 8 * np.concatenate([np.stack([b[:-1], np.diff(b)], axis=1) for b in bounds])
 
 
-def _tasks(folder: Path, candidates: np.ndarray, roots: np.ndarray) -> list[Path]:
-    """Files of the candidates of whole components, about `TASK_DOCUMENTS` each; a larger component is a task alone."""
+def _tasks(folder: Path, candidates: np.ndarray, roots: np.ndarray, held: np.ndarray) -> list[Path]:
+    """Files of the candidates of whole components, about `TASK_BYTES` of them each; a larger component is a task alone."""
     order = np.argsort(roots, kind="stable")
     starts = np.flatnonzero(np.concatenate([[True], np.diff(roots[order]) > 0]))
+    before = np.concatenate([[0], np.cumsum(held[order] + DOCUMENT_BYTES)])
     cuts = [0]
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), order.size], strict=True):
-        if end - cuts[-1] > TASK_DOCUMENTS and start > cuts[-1]:
+        if before[end] - before[cuts[-1]] > TASK_BYTES and start > cuts[-1]:
             cuts.append(start)
     bounds = zip(cuts, [*cuts[1:], order.size], strict=True)
     return [_saved(folder / f"members-{i:06d}.npy", candidates[order[a:b]]) for i, (a, b) in enumerate(bounds)]

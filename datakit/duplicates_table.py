@@ -21,7 +21,7 @@ SCHEMA = pa.schema(
         ("jaccard", pa.float64()),
     ]
 )
-SLICE_ROWS = 64 * ROW_GROUP_ROWS
+SLICE_ROWS = 16 * ROW_GROUP_ROWS
 
 
 @dataclass(frozen=True)

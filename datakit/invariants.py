@@ -129,21 +129,25 @@ def check_corpus(artifact: Artifact) -> list[str]:
 
 
 def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
-    """One token row a train document that was not dropped, in the same order, ended as its config says; counts as recorded."""
-    train_paths = corpus.files(".parquet", under=f"{TRAIN}/")
-    if missing := _missing([*artifact.files(), *train_paths]):
+    """One token row a document of its split that was not dropped, in the same order, ended as its config says; counts as
+    recorded."""
+    split = str(artifact.spec.config.get("split", TRAIN))
+    paths = corpus.files(".parquet", under=f"{split}/")
+    if missing := _missing([*artifact.files(), *paths]):
         return missing
     try:
         cache = TokenCache.open(artifact)
     except ValueError as error:  # its files and its manifest disagree, which is what is asked here
         return [str(error)]
     violations = []
-    train = pl.concat([pl.read_parquet(p, columns=["id"]) for p in train_paths])
+    documents = pl.concat([pl.read_parquet(p, columns=["id"]) for p in paths])
     dropped = {i for p in artifact.files(".parquet", under="dropped/") for i in pl.read_parquet(p, columns=["id"])["id"]}
-    wanted = [document_id for document_id in train["id"].to_list() if document_id not in dropped]
+    wanted = [document_id for document_id in documents["id"].to_list() if document_id not in dropped]
     if cache.document_ids() != wanted:
         less = f" less {len(dropped)} dropped" if dropped else ""
-        violations.append(f"{cache.num_documents} token rows for {train.height} train documents{less}, or in another order")
+        violations.append(
+            f"{cache.num_documents} token rows for {documents.height} {split} documents{less}, or in another order"
+        )
     ends = [int(cache.read(end - 1, end)[0]) for end in cache.ends[:: max(1, cache.num_documents // SAMPLED_IDS)]]
     if cache.eos is not None and any(token != cache.eos for token in ends):
         violations.append(f"a document does not end with token {cache.eos}")

@@ -9,7 +9,6 @@ import polars as pl
 
 from datakit.repetition import MULTIPLIER, in_document
 from datakit.shingles import mix
-from datakit.word_signals import Words
 
 SHORT_LINE_CHARS = 30
 LONG_LINE_CHARS = 200
@@ -29,7 +28,7 @@ _LINE = pl.col("line")
 _CHARS = pl.col("chars")
 
 
-def line_signals(texts: pl.Series, words: Words) -> pl.DataFrame:
+def line_signals(texts: pl.Series, num_words: pl.Series) -> pl.DataFrame:
     """float64 columns, a row a text: shares of lines, of characters in repeated lines, and what C4 would keep."""
     every = pl.LazyFrame({"line": texts.str.split("\n")}).with_row_index("doc").explode("line", empty_as_null=False)
     lines = every.with_columns(_LINE.str.strip_chars()).filter(_LINE != "").with_columns(chars=_LINE.str.len_chars())
@@ -44,7 +43,7 @@ def line_signals(texts: pl.Series, words: Words) -> pl.DataFrame:
         short_lines=(_CHARS <= SHORT_LINE_CHARS).sum(),
         long_lines=(_CHARS >= LONG_LINE_CHARS).sum(),
     )
-    found = pl.LazyFrame({"text": texts, "words": np.diff(words.bounds)}).with_row_index("doc")
+    found = pl.LazyFrame({"text": texts, "words": num_words}).with_row_index("doc")
     for counted in (per_document, *_c4(lines)):
         found = found.join(counted, on="doc", how="left", maintain_order="left")
     return _shares(found).collect().hstack(_paragraphs(texts))

@@ -6,13 +6,13 @@ number of workers. Dropping what it drops and walking again drops nothing: what 
 candidate that stays and matched none (tests/datakit/test_duplicates.py holds both, against all pairs).
 
 Documents that no chain of shared bands connects cannot touch each other, so each component of candidates is walked by itself,
-and components are put together into tasks of about `TASK_DOCUMENTS`. Shingle sets of candidates lie in files (8 bytes a
-distinct shingle, about 1.0 bytes a byte of text) and are mapped: a task's memory is its bands and its lists, not its texts.
-A component larger than a task is a task of its own: 300 bytes a document, whatever the length of the texts.
+and components are put together into tasks of about `TASK_BYTES` of shingles. Shingle sets of candidates lie in files (8 bytes
+a distinct shingle, about 1.0 bytes a byte of text) and are read when they are compared, not mapped: the kernel maps 64 KiB
+around every page that is touched, so that the sets of a task, a few KiB from each of many places, took six times their size.
+A task's memory is its bands and its lists. A component larger than a task is a task of its own: 300 bytes a document.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,9 @@ from datakit.band_join import Part, Spilled
 from datakit.shingles import batches, jaccard, shingle_sets
 from lineage.working_folder import SCRATCH_FOLDER
 
-TASK_DOCUMENTS = 1 << 16
+TASK_BYTES = 48 << 20
+"""Of shingles, and of documents at `DOCUMENT_BYTES` each."""
+DOCUMENT_BYTES = 300
 MATCHES = np.dtype([("number", np.int64), ("kept", np.int64), ("jaccard", np.float64)])
 """A document that leaves, the kept one it repeats, and how similar they are."""
 
@@ -59,39 +61,33 @@ def spill_shingles(folder: Path, spilled: Spilled, part: Part, rows: np.ndarray,
     return {"documents": int(rows.size), "shingles": int(bounds[-1])}
 
 
-@dataclass(frozen=True)
-class ShingleFiles:
-    """Shingle sets of candidates, mapped from what `spill_shingles` left."""
-
-    spilled: Spilled
-    candidates: np.ndarray
-    """int64, sorted: the number of every candidate of the scope."""
-
-    opened: dict[int, tuple[np.ndarray, np.ndarray, int]] = field(default_factory=dict)
-
-    def of(self, number: int, part: int) -> np.ndarray:
-        if part not in self.opened:
-            path = self.spilled.folder / f"shingles-{part:06d}.u64"
-            flat = np.memmap(path, np.uint64, "r") if path.stat().st_size else np.zeros(0, np.uint64)
-            first = int(np.searchsorted(self.candidates, self.spilled.parts[part].first))
-            self.opened[part] = flat, load(self.spilled.folder / f"bounds-{part:06d}.npy"), first
-        flat, bounds, first = self.opened[part]
-        at = int(np.searchsorted(self.candidates, number)) - first
-        return flat[bounds[at] : bounds[at + 1]]
-
-
 def walk_task(
-    folder: Path, spilled: Spilled, candidates: Path, members: Path, task: int, min_jaccard: float, max_band_documents: int
+    folder: Path,
+    spilled: Spilled,
+    candidates: Path,
+    spans: Path,
+    members: Path,
+    task: int,
+    min_jaccard: float,
+    max_band_documents: int,
 ) -> dict[str, int]:
-    """Walk the documents of some whole components and leave `matches-T.npy`."""
+    """Walk the documents of some whole components and leave `matches-T.npy`.
+
+    `candidates` int64, sorted: the number of every candidate of the scope. `spans` int64 [candidates, 2]: where its shingles
+    begin in the file of its part, and how many bytes they are.
+    """
     numbers = load(members)
     ids = spilled.ids(numbers)
     numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0]))]
-    parts = spilled.part_of(numbers)
-    files = ShingleFiles(spilled, load(candidates))
-    found, not_listed = near_matches(
-        spilled.bands(numbers), lambda i: files.of(int(numbers[i]), int(parts[i])), min_jaccard, max_band_documents
-    )
+    parts, places = spilled.part_of(numbers), load(spans)[np.searchsorted(load(candidates), numbers)]
+
+    def set_of(document: int) -> np.ndarray:
+        start, size = places[document]
+        with (spilled.folder / f"shingles-{parts[document]:06d}.u64").open("rb", buffering=0) as file:
+            file.seek(start)
+            return np.frombuffer(file.read(size), np.uint64)
+
+    found, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents)
     matches = np.array([(numbers[i], numbers[k], j) for i, k, j in found], MATCHES)
     save(folder / SCRATCH_FOLDER / f"matches-{task:06d}.npy", matches)
     return {"matches": len(found), "not_listed": not_listed}

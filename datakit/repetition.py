@@ -27,20 +27,20 @@ def repetition_signals(texts: pl.Series, words: Words) -> pl.DataFrame:
 
     An n-gram that stands twice begins with an n-1-gram that does, so each size looks only where the one before found something.
     """
-    doc, num_words = words.doc, words.chars.size
+    doc = words.doc
     hashes = in_document(words.hashes, doc)
     last_places = np.repeat(words.bounds[1:], np.diff(words.bounds))
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(words.chars)])
     chars = np.maximum(texts.str.len_chars().to_numpy(), 1).astype(np.float64)
     columns: dict[str, np.ndarray] = {}
-    grams = Grams(np.arange(num_words), hashes)
+    grams = Grams(np.arange(doc.size), hashes)
     for n in range(2, DUPLICATE_SIZES[-1] + 1):
         grams, groups = _repeated(grams.longer(n, hashes, last_places))
         if n in TOP_SIZES:
             columns[f"top_{n}_gram_char_frac"] = _top_chars(words.bounds, doc, ends, n, groups) / chars
         elif n in DUPLICATE_SIZES:
-            covered = _covered(groups.later, n, num_words)
-            columns[f"duplicate_{n}_gram_char_frac"] = np.bincount(doc, words.chars * covered, texts.len()) / chars
+            covered = _covered_chars(groups.later, n, ends)
+            columns[f"duplicate_{n}_gram_char_frac"] = np.bincount(doc[groups.later], covered, texts.len()) / chars
     return pl.DataFrame(columns)
 
 
@@ -136,9 +136,8 @@ def _top_chars(bounds: np.ndarray, doc: np.ndarray, ends: np.ndarray, n: int, gr
     return top
 
 
-def _covered(starts: np.ndarray, n: int, words: int) -> np.ndarray:
-    """bool [words]: whether an n-gram that begins at one of the places covers a word."""
-    edges = np.zeros(words + 1, dtype=np.int8)
-    edges[starts] += 1
-    edges[starts + n] -= 1
-    return np.cumsum(edges, dtype=np.int8)[:words] > 0
+def _covered_chars(starts: np.ndarray, n: int, ends: np.ndarray) -> np.ndarray:
+    """int64 [n-grams]: characters of the words that n-grams at ascending places cover and the ones before them do not."""
+    first = starts.copy()
+    np.maximum(starts[1:], starts[:-1] + n, out=first[1:])
+    return ends[starts + n] - ends[first]

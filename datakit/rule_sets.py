@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from datakit.documents import slices
 from datakit.line_signals import line_signals
 from datakit.repetition import DUPLICATE_NAMES, TOP_NAMES, repetition_signals
 from datakit.sources import Domain
@@ -15,6 +16,9 @@ from datakit.word_signals import word_signals, words_of
 
 PROSE_DOMAINS: frozenset[Domain] = frozenset({"prose", "encyclopedia", "web", "docs"})
 """What prose rules may judge: they keep 3 of 220 files of code and of documentation markup (research, section 8b)."""
+
+WORD_CHARS = 1 << 20
+"""Columns of words take some twenty times the text, and longer ones leave the processor's cache (2 MiB: no faster)."""
 
 SIGNALS = (
     "num_words",
@@ -132,9 +136,13 @@ PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, MC4_PARAGRAPHS, FINEWEB)
 
 def measured(texts: pl.Series) -> pl.DataFrame:
     """float64 columns `SIGNALS`, a row a text."""
+    of_words = pl.concat([_of_words(run["text"]) for run in slices(pl.DataFrame({"text": texts}), WORD_CHARS)])
+    return of_words.hstack(line_signals(texts, of_words["num_words"])).select(SIGNALS)
+
+
+def _of_words(texts: pl.Series) -> pl.DataFrame:
     words = words_of(texts)
-    parts = (word_signals(texts, words), line_signals(texts, words), repetition_signals(texts, words))
-    return pl.concat(parts, how="horizontal").select(SIGNALS)
+    return word_signals(texts, words).hstack(repetition_signals(texts, words))
 
 
 def verdict(rules: RuleSet) -> pl.Expr:

@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 
 from datakit.calibration import Platt
-from datakit.documents import as_frame, document_paths, iterate_part, writing_part
-from datakit.quality_rules import slices
+from datakit.documents import as_frame, document_paths, iterate_part, slices, writing_part
 from datakit.scorer import SCORER_FILE, WEIGHTS_FILE, document_logits
 from datakit.text_features import FeatureConfig, probe_digest
 from lineage.stage import Stage
@@ -25,6 +24,7 @@ DECIMALS = 6
 
 DECILES = 10
 SAMPLE_CHARS = 160
+SLICE_CHARS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def score_part(folder: Path, part: Path, model: Model) -> dict[str, int]:
     weights = np.load(model.weights)
     with writing_part(folder / FOLDER / part.name, _frame([], []).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
-            for rows in slices(as_frame(table)):
+            for rows in slices(as_frame(table), SLICE_CHARS):
                 out.write(_frame(rows["id"], model.scores(rows["text"], weights)).to_arrow())
     return {"rows": out.rows}
 

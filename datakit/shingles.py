@@ -82,7 +82,7 @@ def _piece_bounds(letters: np.ndarray) -> list[int]:
 def _piece_hashes(letters: np.ndarray) -> HashedWords:
     """Every letter is weighed by a power of its place in the piece; a word's sum is then divided by the power of its first.
 
-    Separators weigh nothing, so a sum from one word's first letter to the next's is that of the word alone.
+    Separators weigh nothing, so what a running sum gains from one word's last letter to the next's is the next word alone.
     """
     is_word = np.zeros(letters.size + 2, dtype=bool)
     np.not_equal(letters, 0, out=is_word[1:-1])
@@ -92,8 +92,11 @@ def _piece_hashes(letters: np.ndarray) -> HashedWords:
         return HashedWords(np.zeros(0, np.uint64), starts, lengths)
     bits = max(16, int(letters.size - 1).bit_length())
     powers, inverses = (_powers if letters.size <= 2 * PIECE_BYTES else _new_powers)(bits)
-    weighed = np.multiply(letters, powers[: letters.size], dtype=np.uint64)
-    sums = np.add.reduceat(weighed, starts)
+    # Sums of words are differences of running sums, modulo 2**64: half the time of a reduction for every word.
+    running = np.multiply(letters, powers[: letters.size], dtype=np.uint64)
+    np.cumsum(running, out=running)
+    sums = running[starts + lengths - 1]
+    sums[1:] -= sums[:-1].copy()
     sums *= inverses[starts]
     sums += lengths.view(np.uint64)
     return HashedWords(mix(sums), starts, lengths)

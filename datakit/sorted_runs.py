@@ -84,7 +84,7 @@ class RunWriter:
 
     def add(self, row: Row) -> None:
         """Take a document; write a run when there are enough."""
-        size = len(row[1].encode())
+        size = len(row[1]) if row[1].isascii() else len(row[1].encode())
         self._rows.append(row)
         self._held_bytes += size
         self.documents += 1

@@ -1,4 +1,4 @@
-"""The stage `datakit.token_cache`: the train split as token shards, framed as the config says, with a mask where one is asked.
+"""The stage `datakit.token_cache`: token shards of a split, framed as the config says, with a mask where one is asked.
 
 The policy is explicit: which token opens a document (none unless told) and which ends it. It is checked as shards are written:
 every document begins and ends so, and no special token stands inside a text. Shards are runs of documents of about 4 MiB of
@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.corpus import TRAIN
+from datakit.corpus import SPLITS
 from datakit.documents import as_frame, document_paths, iterate_part, text_bytes, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import ENGINE_CHOICES, EngineChoice, EngineName, EngineVerdict, choose_engine, encoder
@@ -54,11 +54,15 @@ class TokenCacheConfig:
     """Token before every document."""
     eos: str | None = field(default=END_OF_TEXT, metadata={"added_later": True})
     """Token behind every document; None writes none."""
+    split: Literal["train", "heldout"] = field(default="train", metadata={"added_later": True})
+    """Held-out tokens are for evaluations that read the mask (`evals.trajectories`); no mixture takes them."""
     engine: EngineChoice = field(default="auto", metadata={"identity": False})
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINE_CHOICES:
             raise ValueError(f"token_cache.engine is {self.engine!r}; allowed: {', '.join(ENGINE_CHOICES)}")
+        if self.split not in SPLITS:
+            raise ValueError(f"token_cache.split is {self.split!r}; allowed: {', '.join(SPLITS)}")
         for name, token in (("bos", self.bos), ("eos", self.eos)):
             if token == "":
                 raise ValueError(f"token_cache.{name} is ''; name a token of the tokenizer, or None for none")
@@ -69,7 +73,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
 
     Raises: ValueError when the tokenizer lacks a token that the config names, or when no document is left.
     """
-    path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, TRAIN)
+    path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
     verdict = _engine(config, path, parts)
     common = (path, policy, config.format, None if verdict is None else verdict.engine)

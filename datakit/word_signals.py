@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from datakit.shingles import word_hashes
+from datakit.shingles import HashedWords, word_hashes
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 """Gopher's list (Rae et al. 2021, section A.1.1)."""
@@ -19,13 +19,12 @@ TEXT = pl.col("text")
 SOLID = bytes(0 if b in b"\t\n\v\f\r \xff" else b + 1 for b in range(256))
 """Byte -> what it weighs in a word, 0 for ASCII white space. 255 is no byte of UTF-8."""
 
-WIDE_WHITE_SPACE = tuple(
-    chr(point).encode() for point in (0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
-)
-"""The rest of Unicode's property White_Space, in UTF-8."""
+WIDE_WHITE_SPACE = "[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""The rest of Unicode's property White_Space."""
 
-LETTER, WIDE = 1, 2
-KINDS = bytes(WIDE if b >= 128 else LETTER if chr(b).isalpha() else 0 for b in range(256))
+LETTERS = bytes(chr(b).isalpha() and b < 128 for b in range(256))
+CONTINUATION = -64
+"""As int8, bytes of UTF-8 below it continue a character, bytes from it to -1 begin one."""
 
 
 @dataclass(frozen=True)
@@ -49,27 +48,39 @@ class Words:
 
 def words_of(texts: pl.Series) -> Words:
     """The words of each text."""
-    encoded = [text.encode() for text in texts.to_list()]
-    encoded = [text if text.isascii() else _narrowed(text) for text in encoded]
+    encoded = [text.encode() for text in texts.str.replace_all(WIDE_WHITE_SPACE, " ").to_list()]
     content = b"\n".join(encoded)
     found = word_hashes(content, SOLID)
-    kinds = np.frombuffer(content.translate(KINDS), np.uint8)
-    kind = np.bitwise_or.reduceat(kinds, found.starts) if found.starts.size else np.zeros(0, np.uint8)
-    chars, has_letter = found.lengths.copy(), (kind & LETTER).astype(bool)
-    wide = np.flatnonzero(kind & WIDE)  # few in most texts, so these alone are looked at as characters
-    starts = found.starts[wide]
-    spans = zip(starts.tolist(), (starts + found.lengths[wide]).tolist(), strict=True)
+    has_letter = _begin_or_hold(np.frombuffer(content.translate(LETTERS), bool), found)
+    chars, wide = found.lengths.copy(), _wide_words(content, found)
+    starts, ends = found.starts[wide], found.starts[wide] + found.lengths[wide]
+    continued = np.flatnonzero(np.frombuffer(content, np.int8) < CONTINUATION)
+    chars[wide] -= np.searchsorted(continued, ends) - np.searchsorted(continued, starts)
+    unknown = ~has_letter[wide]  # few in most texts, so these alone are looked at as characters
+    spans = zip(starts[unknown].tolist(), ends[unknown].tolist(), strict=True)
     words = pl.Series([content[low:high].decode() for low, high in spans], dtype=pl.String)
-    chars[wide] = words.str.len_chars()
-    has_letter[wide] |= words.str.contains(r"\p{L}").to_numpy()
+    has_letter[wide[unknown]] = words.str.contains(r"\p{L}").to_numpy()
     return Words(found.bounds(encoded), chars, found.hashes, has_letter)
 
 
-def _narrowed(text: bytes) -> bytes:
-    """The text with white space beyond ASCII as spaces: no word changes. A search of each is a fifth of a pattern for all."""
-    for space in WIDE_WHITE_SPACE:
-        text = text.replace(space, b" ")
-    return text
+def _begin_or_hold(is_letter: np.ndarray, words: HashedWords) -> np.ndarray:
+    """bool [words]: whether a word has a marked byte. Most begin with one, and a look at all bytes of all words is dear."""
+    found = is_letter[words.starts]
+    others = np.flatnonzero(~found)
+    if others.size:
+        spans = np.stack([words.starts[others], words.starts[others] + words.lengths[others]], axis=1)
+        found[others] = np.logical_or.reduceat(np.append(is_letter, False), spans.ravel())[::2]
+    return found
+
+
+def _wide_words(content: bytes, words: HashedWords) -> np.ndarray:
+    """int64, ascending: the words that hold a byte of a character beyond ASCII, seen from where such bytes begin."""
+    is_wide = np.frombuffer(content, np.int8) < 0
+    begins = np.flatnonzero(is_wide[1:] > is_wide[:-1]) + 1
+    if content[:1] >= b"\x80":
+        begins = np.concatenate([np.zeros(1, np.int64), begins])
+    word = np.searchsorted(words.starts, begins, side="right") - 1
+    return word[np.concatenate([np.ones(min(1, word.size), bool), word[1:] != word[:-1]])]
 
 
 def word_signals(texts: pl.Series, words: Words) -> pl.DataFrame:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from evals.contamination_scores import score_contamination
 from evals.evaluate import evaluate
-from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT
+from evals.export_canary import try_export
+from evals.gap import measure_gap
+from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT, EXPORT_CANARY, GAP
 from lineage.jobs import read_job
 
 
@@ -16,7 +18,12 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
     job = read_job(Path(arguments[0]))
-    engines = {EVAL_RESULT.name: evaluate, CONTAMINATION_SCORES.name: score_contamination}
+    engines = {
+        EVAL_RESULT.name: evaluate,
+        CONTAMINATION_SCORES.name: score_contamination,
+        GAP.name: measure_gap,
+        EXPORT_CANARY.name: try_export,
+    }
     if job.spec.stage not in engines:
         raise SystemExit(f"{arguments[0]} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")
     engines[job.spec.stage](job)

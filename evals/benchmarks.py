@@ -31,6 +31,8 @@ ACCURACIES = {
     "accuracy_uncond": "choice_uncond",
 }
 """Metric -> the field of a record's outputs that holds the choice it goes by. `correct` of a record is by bytes."""
+GREEDY_TASKS = frozenset({"lambada"})
+"""Tasks whose gold answer counts as right when the model would say it word for word (lm-eval's acc of LAMBADA)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def evaluate_benchmark(
     asked = [_ask(task, item, shots) for item in items]
     free = [_free_pairs(task, each) for each in asked]
     pairs = [pair for each, bare in zip(asked, free, strict=True) for pair in (*each.pairs, *bare)]
-    scored = iter(score_continuations(scorer, tokenizer, pairs, start_token))
+    greedy = task.item_task in GREEDY_TASKS and task.kind == "gold_bpb"
+    scored = iter(score_continuations(scorer, tokenizer, pairs, start_token, greedy=greedy))
     found = [
         _Found(item, each, tuple(next(scored) for _ in each.pairs), tuple(next(scored) for _ in bare))
         for item, each, bare in zip(items, asked, free, strict=True)
@@ -88,7 +91,7 @@ def _free_pairs(task: TaskSpec, asked: Asked) -> list[tuple[str, str]]:
 
 
 def _record(task: TaskSpec, found: _Found, checkpoint: str) -> EvalRecord:
-    policy = policy_name(task.style, task.num_shots)
+    policy = policy_name(task.style, task.num_shots, task.weights)
     digest = text_digest("\x1f".join(dict.fromkeys(found.asked.prompts)))
     common = (task.name, found.item.item_id, policy, checkpoint, digest)
     scored = [s for s in (*found.scored, *found.free) if s is not None]
@@ -101,7 +104,7 @@ def _record(task: TaskSpec, found: _Found, checkpoint: str) -> EvalRecord:
         "truncated_tokens": max(s.truncated_tokens for s in choices),
     }
     gold = choices[found.asked.gold]
-    correct = None
+    correct = gold.is_greedy
     if task.kind == "multiple_choice":
         outputs |= _choices(found.asked, choices, free)
         correct = outputs["choice_per_byte"] == found.asked.gold
@@ -129,6 +132,9 @@ def _scores(task: TaskSpec, found: Sequence[_Found], records: Sequence[EvalRecor
     sizes = np.array([gold.num_bytes for gold in golds if gold is not None], dtype=np.float64)
     attempted = len(records)
     scores = [Score(task.name, "gold_bits_per_byte", *ratio_bootstrap(bits, sizes, seed), len(graded), attempted)]
+    if golds and all(gold is not None and gold.is_greedy is not None for gold in golds):
+        said = sum(bool(gold.is_greedy) for gold in golds if gold is not None)
+        scores.append(share_score(task.name, "accuracy_greedy", said, len(graded), attempted))
     if task.kind != "multiple_choice":
         return scores
     for metric, field in ACCURACIES.items():

@@ -36,8 +36,7 @@ def compare_results(first: Artifact, second: Artifact) -> list[TaskComparison]:
             f"{first.name} and {second.name} are under different policies ({' and '.join(names)}): nothing to compare"
         )
     one, two = (pl.read_parquet(a.files("records.parquet")[0]) for a in (first, second))
-    joined = one.join(two, on=["task", "item_id"], how="full", suffix="_second", coalesce=True)
-    both = joined.filter(pl.col("prompt_digest").is_not_null() & pl.col("prompt_digest_second").is_not_null())
+    both = one.join(two, on=["task", "item_id"], suffix="_second")
     changed = both.filter(pl.col("prompt_digest") != pl.col("prompt_digest_second"))
     if changed.height:
         row = changed.row(0, named=True)

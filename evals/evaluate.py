@@ -18,6 +18,7 @@ from evals.records import EvalRecord, Score, write_records
 from evals.stage import EVAL_RESULT, GENERATING_KINDS, TEXT_KINDS, EvalConfig, TaskSpec
 from evals.statistics import is_incomplete
 from evals.tokenization import open_tokenizer
+from evals.trajectories import evaluate_trajectories, read_trajectories
 from lineage.config import from_jsonable
 from lineage.fingerprint import code_fingerprint
 from lineage.jobs import Job
@@ -25,6 +26,7 @@ from lineage.measure import measuring
 from lineage.progress import track
 from lineage.store import Artifact, Writer
 from trainer.scoring import Scorer, load_scorer
+from trainer.stage import Weights
 
 log = logging.getLogger("evals")
 
@@ -36,20 +38,27 @@ class _Evaluation:
     checkpoint: Artifact
     tokenizer_artifact: Artifact
     corpora: tuple[Artifact, ...]
+    trajectories: tuple[Artifact, ...]
     config: EvalConfig
     chosen: dict[str, list[Item]]
     shots: list[Item]
     opened: ExitStack
-    scorer: Scorer
+    scorers: dict[Weights, Scorer]
+    """The raw weights' is there from the start; others are opened when a task asks for them."""
     tokenizer: Tokenizer
     start_token: int
     generator: TextGenerator | None = field(default=None)
 
     def run(self, task: TaskSpec) -> tuple[list[Score], list[EvalRecord]]:
         version, seed = self.checkpoint.data_version, self.config.seed
-        model = (self.scorer, self.tokenizer, self.start_token)
+        if task.weights not in self.scorers:
+            self.scorers[task.weights] = load_scorer(self.checkpoint, task.weights)
+        model = (self.scorers[task.weights], self.tokenizer, self.start_token)
         if task.kind == "perplexity":
             return evaluate_perplexity(*model, task, self.corpora, version, seed)
+        if task.kind == "trajectories":
+            held = read_trajectories(self.trajectories, self.tokenizer_artifact, task.max_items)
+            return evaluate_trajectories(*model, task, held, version, seed)
         items = self.chosen[task.name]
         if task.kind in GENERATING_KINDS:
             if self.generator is None:
@@ -66,8 +75,10 @@ def evaluate(job: Job) -> Artifact:
     config = from_jsonable(EvalConfig, job.spec.config)
     checkpoint, tokenizer_artifact, policy = (job.inputs[name] for name in ("checkpoint", "tokenizer", "policy"))
     suites, corpora, shots = job.inputs["suites"], job.inputs["corpora"], job.inputs.get("shots", ())
+    trajectories = job.inputs.get("trajectories", ())
     assert isinstance(checkpoint, Artifact) and isinstance(tokenizer_artifact, Artifact) and isinstance(policy, Artifact)
     assert isinstance(suites, tuple) and isinstance(corpora, tuple) and isinstance(shots, tuple)
+    assert isinstance(trajectories, tuple)
     check_policy(policy, config.tasks, config.seed)
     bound = _bound(policy)
     with measuring() as cost, ExitStack() as opened:
@@ -81,7 +92,17 @@ def evaluate(job: Job) -> Artifact:
         tokenizer, start = open_tokenizer(tokenizer_artifact, scorer.vocab_size)
         examples = [item for suite in shots for item in read_items(suite)]
         evaluation = _Evaluation(
-            checkpoint, tokenizer_artifact, corpora, config, chosen, examples, opened, scorer, tokenizer, start
+            checkpoint,
+            tokenizer_artifact,
+            corpora,
+            trajectories,
+            config,
+            chosen,
+            examples,
+            opened,
+            {"raw": scorer},
+            tokenizer,
+            start,
         )
         scores: list[Score] = []
         records: list[EvalRecord] = []

@@ -87,18 +87,35 @@ class EngineGenerator:
             pending.append(_Pending(len(encoded.ids) - len(kept)))
             prompt = (self.served.start_token, *kept)
             asks.append(Ask(prompt, max_tokens, Sampling(0.0, 1.0), 0, tuple(stops), self.served.end_tokens))
-        self.scheduler.submit(asks, lambda i: pending[i].take)
-        return [each.wait() for each in pending]
+        return _answered(self.scheduler, asks, pending)
+
+
+def sampling_from(served: Served, count: int, max_tokens: int, seed: int) -> list[Generated]:
+    """Texts that a model makes up from a document's start, by its own probabilities; text `i` has the seed `seed + i`."""
+    start, sampling = (served.start_token,), Sampling(1.0, 1.0)
+    asks = [Ask(start, max_tokens, sampling, seed + i, (), served.end_tokens) for i in range(count)]
+    with _scheduling(served) as scheduler:
+        return _answered(scheduler, asks, [_Pending(0) for _ in asks])
 
 
 @contextmanager
 def open_generator(checkpoint: Artifact, tokenizer: Artifact) -> Iterator[EngineGenerator]:
     """A generator of a committed checkpoint; its thread ends with the block."""
     served = open_served(checkpoint, tokenizer)
-    engine = Engine(served.model, served.config, EngineSettings())
-    scheduler = Scheduler(engine, served.tokenizer, Metrics(), max_waiting=1 << 20)
+    with _scheduling(served) as scheduler:
+        yield EngineGenerator(served, scheduler)
+
+
+def _answered(scheduler: Scheduler, asks: list[Ask], pending: list[_Pending]) -> list[Generated]:
+    scheduler.submit(asks, lambda i: pending[i].take)
+    return [each.wait() for each in pending]
+
+
+@contextmanager
+def _scheduling(served: Served) -> Iterator[Scheduler]:
+    scheduler = Scheduler(Engine(served.model, served.config, EngineSettings()), served.tokenizer, Metrics(), 1 << 20)
     scheduler.start()
     try:
-        yield EngineGenerator(served, scheduler)
+        yield scheduler
     finally:
         scheduler.stop()

@@ -7,15 +7,16 @@ accuracy, the upper one of bits), and what graded less than .9 of its items has 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import polars as pl
 
 from evals.records import RECORD_SCHEMA
 from evals.stage import EVAL_RESULT
-from evals.statistics import COVERAGE_FLOOR
+from evals.statistics import is_incomplete
 from lineage.store import Artifact, Store
 
 RESULT_SCHEMA = {
@@ -39,7 +40,15 @@ RESULT_SCHEMA = {
     "address": pl.String,
 }
 CELL = ("policy_version", "checkpoint", "task", "metric")
-PRIMARY = ("exact_match", "pass_at_1", "accuracy_per_byte", "gold_bits_per_byte", "micro_bits_per_byte", "bits_per_byte")
+PRIMARY = (
+    "exact_match",
+    "pass_at_1",
+    "accuracy_per_byte",
+    "gold_bits_per_byte",
+    "micro_bits_per_byte",
+    "weighted_bits_per_byte",
+    "bits_per_byte",
+)
 """One metric a task on the board: the first of these that the task has."""
 LEADERBOARD_SQL = """
 SELECT policy, task, metric,
@@ -47,7 +56,7 @@ SELECT policy, task, metric,
             ELSE rank() OVER (PARTITION BY policy, task, metric, incomplete
                               ORDER BY CASE WHEN lower_is_better THEN high ELSE -low END) END AS rank,
        model, step, value, low, high, n, attempted, coverage, incomplete, lower_is_better, code_drifted, address
-FROM (SELECT *, metric LIKE '%bits_per_byte' OR metric LIKE 'loss%' AS lower_is_better FROM results)
+FROM (SELECT *, metric LIKE '%bits_per_byte' OR metric LIKE '%loss%' AS lower_is_better FROM results)
 ORDER BY policy, task, metric, rank NULLS LAST, model, step
 """
 
@@ -69,13 +78,18 @@ class Board:
 def open_board(stores: Sequence[Store]) -> Board:
     """Read every result of the stores. Raises: DuplicateResultError naming both artifacts."""
     artifacts = {artifact.spec.address: artifact for store in stores for artifact in eval_results(store)}
-    rows = [row for artifact in artifacts.values() for row in result_rows(artifact)]
+    return board_of(list(artifacts.values()))
+
+
+def board_of(artifacts: Sequence[Artifact]) -> Board:
+    """The board of some results, each given once. Raises: DuplicateResultError naming two that give one cell."""
+    rows = [row for artifact in artifacts for row in result_rows(artifact)]
     results = pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
     refuse_duplicates(results)
     connection = duckdb.connect(":memory:")
     connection.register("results", results.to_arrow())
     connection.execute(f"CREATE VIEW leaderboard AS {LEADERBOARD_SQL}")
-    connection.register("items", _records(list(artifacts.values())).to_arrow())
+    connection.register("items", _records(artifacts).to_arrow())
     return Board(connection)
 
 
@@ -93,8 +107,7 @@ def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
     return [
         (
             policy["name"],
-            "/".join(checkpoint.spec.key).removesuffix("/checkpoint"),
-            int(facts.get("step", 0)),
+            *_model_and_step(checkpoint),
             int(facts.get("tokens_seen", 0)),
             score["task"],
             score["metric"],
@@ -104,7 +117,7 @@ def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
             int(score["n"]),
             int(score["attempted"]),
             score["n"] / max(1, score["attempted"]),
-            score["n"] < COVERAGE_FLOOR * score["attempted"],
+            is_incomplete(score["n"], score["attempted"]),
             bool(policy["code_drifted"]),
             checkpoint.data_version,
             policy["data_version"],
@@ -113,6 +126,12 @@ def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
         )
         for score in extra["scores"]
     ]
+
+
+def _model_and_step(checkpoint: Artifact) -> tuple[str, int]:
+    """An imported model has no step: 0."""
+    step = checkpoint.manifest.extra["checkpoint"].get("step", 0)
+    return "/".join(checkpoint.spec.key).removesuffix("/checkpoint"), int(step)
 
 
 def refuse_duplicates(results: pl.DataFrame) -> None:
@@ -131,14 +150,13 @@ def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
     columns = dict.fromkeys(RECORD_SCHEMA.names, pl.String) | {"correct": pl.Boolean, "bpb": pl.Float64}
     frames = [pl.DataFrame(schema=columns | about)]
     for artifact in artifacts:
-        checkpoint = artifact.input("checkpoint")
-        model, step = "/".join(checkpoint.spec.key).removesuffix("/checkpoint"), checkpoint.manifest.extra["checkpoint"]
+        model, step = _model_and_step(artifact.input("checkpoint"))
         records = pl.read_parquet(artifact.files("records.parquet")[0])
         frames.append(
             records.with_columns(
                 policy_name=pl.lit(artifact.manifest.extra["policy"]["name"]),
                 model=pl.lit(model),
-                step=pl.lit(int(step.get("step", 0)), pl.Int64),
+                step=pl.lit(step, pl.Int64),
                 address=pl.lit(artifact.spec.address),
             ).select(*columns, *about)
         )
@@ -159,6 +177,21 @@ def primary_scores(board: Board, policy: str | None = None) -> pl.DataFrame:
     ranked = chosen.with_columns(place=pl.col("metric").replace_strict(order, return_dtype=pl.Int64))
     first = ranked.filter(pl.col("place") == pl.col("place").min().over("policy", "task"))
     return first.drop("place").sort("policy", "task", pl.col("rank").fill_null(1 << 30), "model", "step")
+
+
+def cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row of the board as people read it, by column."""
+    n, attempted = row["n"], row["attempted"]
+    return {
+        "task": row["task"],
+        "metric": row["metric"],
+        "rank": "incomplete" if row["incomplete"] else str(row["rank"]),
+        "model": row["model"] + (" (code drifted)" if row["code_drifted"] else ""),
+        "step": f"{row['step']:,}",
+        "value": f"{row['value']:.4f}",
+        "95 % interval": f"{row['low']:.4f} to {row['high']:.4f}",
+        "items": f"{n:,}" if n == attempted else f"{n:,} of {attempted:,}",
+    }
 
 
 def as_json(rows: pl.DataFrame) -> str:

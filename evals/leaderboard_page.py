@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.figure
 import polars as pl
 
+from evals.leaderboard import cells
 from evals.report_page import Table, image, page
 
 COLOURS = ("#2b3a55", "#b9772e", "#4f8a6b", "#8a4f7d", "#7286a8", "#a34a3f")
@@ -84,17 +85,5 @@ def _draw(axes, side: pl.DataFrame, models: Sequence[str]) -> None:
 
 def _table(rows: pl.DataFrame) -> Table:
     columns = ("task", "metric", "model", "step", "value", "95 % interval", "items", "rank")
-    cells = [
-        (
-            row["task"],
-            row["metric"],
-            row["model"] + (" (code drifted)" if row["code_drifted"] else ""),
-            f"{row['step']:,}",
-            f"{row['value']:.4f}",
-            f"{row['low']:.4f} to {row['high']:.4f}",
-            f"{row['n']:,}" if row["n"] == row["attempted"] else f"{row['n']:,} of {row['attempted']:,}",
-            "incomplete" if row["incomplete"] else str(row["rank"]),
-        )
-        for row in rows.iter_rows(named=True)
-    ]
-    return Table(columns, cells, frozenset({"step", "value", "95 % interval", "items", "rank"}))
+    shown = [tuple(cells(row)[column] for column in columns) for row in rows.iter_rows(named=True)]
+    return Table(columns, shown, frozenset({"step", "value", "95 % interval", "items", "rank"}))

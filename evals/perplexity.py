@@ -1,4 +1,4 @@
-"""Held-out bits per byte by domain, and the unigram entropy that any model must beat.
+"""Held-out bits per byte by tag (domain, and source below it), and the unigram entropy that any model must beat.
 
 Protocol: the documents of all corpora of a domain in id order (a random order, ids are hashes), each cut to
 `max_bytes_per_document`, up to `max_bytes_per_domain`; windows of the context length without overlap, each opened by the
@@ -18,10 +18,11 @@ import numpy as np
 import polars as pl
 from tokenizers import Tokenizer
 
-from evals.intervals import macro_bootstrap, ratio_bootstrap
+from evals.intervals import ratio_bootstrap
 from evals.records import EvalRecord, Score
 from evals.scorer import TokenScorer
 from evals.stage import LONGEST_CHARACTER_BYTES, TaskSpec
+from evals.tagged import Measured, batch_weighted, tag_scores
 from lineage.digests import text_digest
 from lineage.store import Artifact
 
@@ -37,6 +38,12 @@ class HeldoutDocument:
     id: str
     domain: str
     text: str
+    source: str
+
+    @property
+    def tag(self) -> str:
+        """Its leaf: a source below its domain."""
+        return f"{self.domain}/{self.source}"
 
 
 def heldout_documents(corpora: Sequence[Artifact], task: TaskSpec) -> list[HeldoutDocument]:
@@ -53,22 +60,22 @@ def heldout_documents(corpora: Sequence[Artifact], task: TaskSpec) -> list[Heldo
 def _documents_of(domain: str, corpora: Sequence[Artifact], task: TaskSpec) -> list[HeldoutDocument]:
     found: dict[str, HeldoutDocument] = {}
     budget = task.max_bytes_per_domain
-    for document_id, text in heapq.merge(*(_heldout_rows(corpus) for corpus in corpora)):
+    for document_id, text, source in heapq.merge(*(_heldout_rows(corpus) for corpus in corpora)):
         if budget < LONGEST_CHARACTER_BYTES:
             break
         cut = text.encode()[: min(task.max_bytes_per_document, budget)].decode(errors="ignore")
         if cut and document_id not in found:
             budget -= len(cut.encode())
-            found[document_id] = HeldoutDocument(document_id, domain, cut)
+            found[document_id] = HeldoutDocument(document_id, domain, cut, source)
     if not found:
         log.warning("%s: domain %s has no held-out document and is left out of the scores", task.name, domain)
     return list(found.values())
 
 
-def _heldout_rows(corpus: Artifact) -> Iterator[tuple[str, str]]:
-    """(id, text) of the held-out split in id order, a part at a time."""
+def _heldout_rows(corpus: Artifact) -> Iterator[tuple[str, str, str]]:
+    """(id, text, source) of the held-out split in id order, a part at a time."""
     for part in corpus.files(".parquet", under="heldout/"):
-        yield from pl.read_parquet(part, columns=["id", "text"]).iter_rows()
+        yield from pl.read_parquet(part, columns=["id", "text", "source"]).iter_rows()
 
 
 def evaluate_perplexity(
@@ -80,7 +87,8 @@ def evaluate_perplexity(
     checkpoint: str,
     seed: int,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Scores by domain, their macro mean, nats a token, and the unigram entropy of the same tokens."""
+    """Scores by tag, micro and macro over leaves and as Levanter weighs them, nats a token, and the unigram entropy of the same
+    tokens."""
     documents = heldout_documents(corpora, task)
     if not documents:
         raise ValueError(f"task {task.name}: the corpora hold no held-out document")
@@ -88,24 +96,32 @@ def evaluate_perplexity(
         np.asarray(e.ids, dtype=np.int64)
         for e in tokenizer.encode_batch_fast([d.text for d in documents], add_special_tokens=False)
     ]
-    nats = document_nats(scorer, tokens, start_token)
-    sizes = np.array([len(d.text.encode()) for d in documents], dtype=np.float64)
-    bits = nats / math.log(2)
+    by_token = token_nats(scorer, tokens, start_token)
+    nats = np.array([found.sum() for found in by_token])
+    measured = [
+        Measured(document.tag, float(total) / math.log(2), len(document.text.encode()))
+        for document, total in zip(documents, nats, strict=True)
+    ]
     records = [
         EvalRecord(
             task=task.name,
             item_id=document.id,
-            policy=POLICY,
+            policy=POLICY + ("" if task.weights == "raw" else f"+{task.weights}"),
             checkpoint=checkpoint,
             prompt_digest=text_digest(document.text),
             outputs=json.dumps({"nats": round(float(total), 4)}),
             verdict="graded",
             correct=None,
-            bpb=float(bit / size),
+            bpb=found.bits / found.num_bytes,
         )
-        for document, total, bit, size in zip(documents, nats, bits, sizes, strict=True)
+        for document, total, found in zip(documents, nats, measured, strict=True)
     ]
-    return _scores(task.name, documents, tokens, nats, bits, sizes, seed), records
+    scores = [
+        *tag_scores(task.name, measured, seed),
+        *batch_weighted(task.name, tokenizer, tokens, by_token, scorer.max_seq_len - 1),
+        *_by_token(task.name, tokens, nats, seed),
+    ]
+    return scores, records
 
 
 def document_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> np.ndarray:
@@ -135,25 +151,10 @@ def unigram_entropy_nats(tokens: Sequence[np.ndarray]) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def _scores(
-    name: str,
-    documents: Sequence[HeldoutDocument],
-    tokens: Sequence[np.ndarray],
-    nats: np.ndarray,
-    bits: np.ndarray,
-    sizes: np.ndarray,
-    seed: int,
-) -> list[Score]:
-    domains = sorted({d.domain for d in documents})
-    rows = [np.array([i for i, d in enumerate(documents) if d.domain == domain]) for domain in domains]
-    groups = [(bits[chosen], sizes[chosen]) for chosen in rows]
-    scores = [
-        Score(f"{name}/{domain}", "bits_per_byte", *ratio_bootstrap(*group, seed), group[0].size)
-        for domain, group in zip(domains, groups, strict=True)
-    ]
+def _by_token(name: str, tokens: Sequence[np.ndarray], nats: np.ndarray, seed: int) -> list[Score]:
     counts = np.array([t.size for t in tokens], dtype=np.float64)
     entropy = unigram_entropy_nats(tokens)
-    scores.append(Score(name, "macro_bits_per_byte", *macro_bootstrap(groups, seed), len(domains)))
-    scores.append(Score(name, "loss_nats_per_token", *ratio_bootstrap(nats, counts, seed), len(documents)))
-    scores.append(Score(name, "unigram_entropy_nats_per_token", entropy, entropy, entropy, int(counts.sum())))
-    return scores
+    return [
+        Score(name, "loss_nats_per_token", *ratio_bootstrap(nats, counts, seed), len(tokens)),
+        Score(name, "unigram_entropy_nats_per_token", entropy, entropy, entropy, int(counts.sum())),
+    ]

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from evals.intervals import ratio_bootstrap
 from evals.perplexity import HeldoutDocument, token_nats
 from evals.scorer import TokenScorer
+from evals.tagged import tags_above
 
 STRETCH_BYTES = 64
 SEED = 0
@@ -35,7 +36,7 @@ class DocumentGap:
     """Bits per byte of both models on a document, and its worst stretch with the bits that the second needs more there."""
 
     id: str
-    domain: str
+    tag: str
     num_bytes: int
     first: float
     second: float
@@ -49,11 +50,13 @@ class DocumentGap:
 
 @dataclass(frozen=True)
 class GapSummary:
-    """Gap in bits per byte with its 95 % interval over `num_documents`, of a domain or of everything ("")."""
+    """Bits per byte of both and their gap with its 95 % interval over `num_documents`, of a tag or of everything ("")."""
 
-    domain: str
+    tag: str
     num_documents: int
     num_bytes: int
+    first: float
+    second: float
     gap: float
     low: float
     high: float
@@ -82,14 +85,18 @@ def byte_bits(reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
 def perplexity_gap(
     first: Reader, second: Reader, documents: Sequence[HeldoutDocument]
 ) -> tuple[list[GapSummary], list[DocumentGap]]:
-    """Summaries (all, then by domain) and every document, the largest total gap first. Raises: ValueError for no document."""
+    """Summaries (all, then by tag, those above leaves too) and every document, the largest total gap first.
+
+    Raises: ValueError for no document.
+    """
     if not documents:
         raise ValueError("there is no document to compare the models on")
     texts = [document.text for document in documents]
     pairs = zip(documents, byte_bits(first, texts), byte_bits(second, texts), strict=True)
     gaps = [_document_gap(document, one, two) for document, one, two in pairs]
-    domains = sorted({gap.domain for gap in gaps})
-    summaries = [_summary("", gaps), *(_summary(domain, [g for g in gaps if g.domain == domain]) for domain in domains)]
+    tags = sorted({tag for gap in gaps for tag in (*tags_above(gap.tag), gap.tag)})
+    below = {tag: [gap for gap in gaps if gap.tag == tag or gap.tag.startswith(f"{tag}/")] for tag in tags}
+    summaries = [_summary("", gaps), *(_summary(tag, found) for tag, found in below.items())]
     return summaries, sorted(gaps, key=lambda g: (-g.gap * g.num_bytes, g.id))
 
 
@@ -100,11 +107,13 @@ def _document_gap(document: HeldoutDocument, first: np.ndarray, second: np.ndarr
     worst = int(sums.argmax())
     stretch = document.text.encode()[worst : worst + width].decode(errors="replace")
     means = float(first.mean()), float(second.mean())
-    return DocumentGap(document.id, document.domain, first.size, *means, stretch, float(sums[worst]))
+    return DocumentGap(document.id, document.tag, first.size, *means, stretch, float(sums[worst]))
 
 
-def _summary(domain: str, gaps: Sequence[DocumentGap]) -> GapSummary:
+def _summary(tag: str, gaps: Sequence[DocumentGap]) -> GapSummary:
     sizes = np.array([g.num_bytes for g in gaps], np.float64)
-    return GapSummary(
-        domain, len(gaps), int(sizes.sum()), *ratio_bootstrap(np.array([g.gap for g in gaps]) * sizes, sizes, SEED)
-    )
+    sides = [
+        float((np.array(side) * sizes).sum() / sizes.sum()) for side in zip(*((g.first, g.second) for g in gaps), strict=True)
+    ]
+    interval = ratio_bootstrap(np.array([g.gap for g in gaps]) * sizes, sizes, SEED)
+    return GapSummary(tag, len(gaps), int(sizes.sum()), sides[0], sides[1], *interval)

@@ -11,6 +11,15 @@ from matplotlib.patches import Patch
 
 HELDOUT, MEAN, GOLD = "#2b3a55", "#7286a8", "#b9772e"
 CHANCE = "#d1495b"
+BITS = {
+    "bits_per_byte": HELDOUT,
+    "micro_bits_per_byte": HELDOUT,
+    "macro_bits_per_byte": MEAN,
+    "gold_bits_per_byte": GOLD,
+    "weighted_bits_per_byte": HELDOUT,
+}
+SHARES = ("accuracy_per_byte", "exact_match", "pass_at_1")
+"""Shares of items that are right: by likelihood, by an answer in the model's own words, by running its program."""
 INTERVAL = "#111111"
 
 
@@ -20,13 +29,11 @@ def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
     `scores` are those of `scores.json`; a side without a score is left out. Behind each task stands how many documents or
     items it was measured on. Raises: ValueError when there is neither.
     """
-    bits = [s for s in scores if s["metric"].endswith("bits_per_byte")]
-    accuracies = [s for s in scores if s["metric"] == "accuracy_per_byte"]
+    bits = [s for s in scores if s["metric"] in BITS]
+    accuracies = [s for s in scores if s["metric"] in SHARES]
     panels = [(draw, chosen) for draw, chosen in ((_bits, bits), (_accuracies, accuracies)) if chosen]
     if not panels:
-        raise ValueError(
-            f"{title}: no score is in bits per byte or an accuracy; there are {sorted({s['metric'] for s in scores})}"
-        )
+        raise ValueError(f"{title}: no score is in bits per byte or a share; there are {sorted({s['metric'] for s in scores})}")
     chance = {s["task"]: float(s["value"]) for s in scores if s["metric"] == "chance"}
     height = 1.3 + 0.3 * max(len(bits), len(accuracies), 2)
     figure = matplotlib.figure.Figure(figsize=(5.2 * len(panels), height), layout="constrained")
@@ -38,12 +45,15 @@ def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
 
 def _bits(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
     del chance  # a likelihood has none
-    colours = {"bits_per_byte": HELDOUT, "macro_bits_per_byte": MEAN, "gold_bits_per_byte": GOLD}
-    names = {"bits_per_byte": "held-out domain", "macro_bits_per_byte": "mean of domains", "gold_bits_per_byte": "gold answers"}
-    _bars(axes, scores, [colours[s["metric"]] for s in scores])
+    names = {
+        "bits_per_byte": "held-out text, all bytes",
+        "macro_bits_per_byte": "mean of its leaves",
+        "gold_bits_per_byte": "gold answers",
+    }
+    _bars(axes, scores, [BITS[s["metric"]] for s in scores])
     axes.set_xlabel("bits per byte, lower is better; line: 95 % interval", fontsize=8)
-    shown = [metric for metric in colours if any(s["metric"] == metric for s in scores)]
-    _legend(axes, [Patch(color=colours[metric], label=names[metric]) for metric in shown])
+    shown = [metric for metric in names if any(s["metric"] == metric for s in scores)]
+    _legend(axes, [Patch(color=BITS[metric], label=names[metric]) for metric in shown])
 
 
 def _accuracies(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
@@ -52,7 +62,7 @@ def _accuracies(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping
         if score["task"] in chance:
             axes.plot([chance[score["task"]]] * 2, [row - 0.42, row + 0.42], color=CHANCE, linewidth=2)
     axes.set_xlim(0, 1)
-    axes.set_xlabel("accuracy by likelihood per byte, share of items; line: 95 % interval", fontsize=8)
+    axes.set_xlabel("share of items that are right; line: 95 % interval", fontsize=8)
     _legend(axes, [Line2D([], [], color=CHANCE, linewidth=2, label="chance")])
 
 

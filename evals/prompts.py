@@ -16,6 +16,7 @@ from typing import Literal
 from evals.formats import COPA_QUESTIONS
 from evals.items import Item
 from evals.shots import BLANK, CONTINUE, LETTERS
+from trainer.stage import Weights
 
 CALCULATION = re.compile(r"<<[^>]*>>")
 FINAL_ANSWER = re.compile(r"\s*#### .*$")
@@ -46,9 +47,9 @@ class Asked:
         return self.prompts[self.gold] + self.continuations[self.gold]
 
 
-def policy_name(style: Style, num_shots: int) -> str:
-    """What a record's `policy` says of how it was asked."""
-    return f"{style}-{num_shots}shot/{RENDERING}"
+def policy_name(style: Style, num_shots: int, weights: Weights = "raw") -> str:
+    """What a record's `policy` says of how it was asked, and of which weights where they are not the raw ones."""
+    return f"{style}-{num_shots}shot/{RENDERING}" + ("" if weights == "raw" else f"+{weights}")
 
 
 def ask(item: Item, style: Style = "cloze", shots: Sequence[Item] = ()) -> Asked:

@@ -7,7 +7,8 @@ process ends, the kernel ends the others. It passes only by coming to the end of
 that it was given on its standard input, so `os._exit(0)`, a printed "ok" or an exception in place of an answer is no pass.
 
 What it is not: a program that looks through its own interpreter's memory can find that number. Answers of models that are
-trained to cheat need their tests in another process; the kernel's own faults are nobody's here.
+trained to cheat need their tests in another process; the kernel's own faults are nobody's here. The tests were run as root
+and as a user without rights (benchmarks/notes/2026-11-22-evals.md).
 
 Where namespaces are refused (some containers), `run_program` raises and runs nothing: there is no weaker mode.
 """
@@ -36,9 +37,13 @@ class NoSandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use. Memory is of all its processes together, and `/tmp` is part of it."""
+    """What a program may use. Memory is of all its processes together, and `/tmp` is part of it.
 
-    wall_seconds: float = 10.0
+    CPU time judges; wall time ends what sleeps, and leaves room for a loaded machine (a gold solution of MBPP takes 5.4 CPU
+    seconds, and took more than 10 by the clock).
+    """
+
+    wall_seconds: float = 30.0
     cpu_seconds: int = 10
     memory_mib: int = 512
     processes: int = 16

@@ -22,18 +22,24 @@ class TokenScorer(Protocol):
         """Nats of the last `tails[i]` tokens of each sequence; what sequences begin with in common is computed once."""
         ...
 
+    def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
+        """Whether each of the last `tails[i]` tokens is the likeliest at its place."""
+        ...
+
 
 @dataclass(frozen=True)
 class Scored:
-    """One continuation: nats and UTF-8 bytes of it, and how many prompt tokens did not fit."""
+    """One continuation: nats and UTF-8 bytes of it, how many prompt tokens did not fit, whether the model would say it itself
+    (None where nobody asked)."""
 
     nats: float
     num_bytes: int
     truncated_tokens: int
+    is_greedy: bool | None = None
 
 
 def score_continuations(
-    scorer: TokenScorer, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], start_token: int
+    scorer: TokenScorer, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], start_token: int, *, greedy: bool = False
 ) -> list[Scored | None]:
     """Nats of each continuation after its prompt; equal pairs are scored once.
 
@@ -49,11 +55,13 @@ def score_continuations(
         if facts[-1][2]:
             kept = head[head.size - room :] if head.size > room else head
             sequences.append(np.concatenate([[start_token], kept, tail]).astype(np.int32))
-    scored = iter(scorer.tail_nll(sequences, [size for size, _, fits in facts if fits]))
+    tails = [size for size, _, fits in facts if fits]
+    scored = iter(scorer.tail_nll(sequences, tails))
+    said = iter(scorer.tail_is_greedy(sequences, tails) if greedy else [None] * len(tails))
     results: dict[tuple[str, str], Scored | None] = {}
     for pair, (_, truncated, fits) in zip(unique, facts, strict=True):
         nats = float(next(scored).sum(dtype=np.float64)) if fits else 0.0
-        results[pair] = Scored(nats, len(pair[1].encode()), truncated) if fits else None
+        results[pair] = Scored(nats, len(pair[1].encode()), truncated, next(said)) if fits else None
     return [results[pair] for pair in pairs]
 
 

@@ -5,9 +5,12 @@ import dagster as dg
 from marin_assets.operations import CAMPAIGN_TAG
 from partitions.axes import DAY_FORMAT
 from resources.dagster_private import UnresolvedAssetJobDefinition
+from resources.lab import PRIORITY_TAG
 
 FERRY_JOB = "smoke_ferry"
 MAX_SECONDS = "3600"
+EVALUATION_TAG = "marin/evaluation"
+"""On every run that makes a result of an evaluation."""
 
 
 def ferry_job() -> UnresolvedAssetJobDefinition:
@@ -16,7 +19,7 @@ def ferry_job() -> UnresolvedAssetJobDefinition:
         FERRY_JOB,
         selection=dg.AssetSelection.key_prefixes(["ferry"]),
         executor_def=dg.in_process_executor,
-        tags={CAMPAIGN_TAG: "ferry", "dagster/max_runtime": MAX_SECONDS},
+        tags={CAMPAIGN_TAG: "ferry", "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
         description="The daily smoke ferry: the whole graph, end to end, on real text.",
     )
 
@@ -27,7 +30,7 @@ def canary_job(hardware: str) -> UnresolvedAssetJobDefinition:
         f"canary_{hardware}",
         selection=dg.AssetSelection.assets(["canary", hardware, "checkpoint"], ["canary", hardware]),
         executor_def=dg.in_process_executor,
-        tags={CAMPAIGN_TAG: f"canary_{hardware}", "dagster/max_runtime": MAX_SECONDS},
+        tags={CAMPAIGN_TAG: f"canary_{hardware}", "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
         description=f"The day's fixed training run on {hardware}: loss in its band, throughput near its median.",
     )
 
@@ -62,6 +65,25 @@ def eval_job(run: str) -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         f"evaluate_{run}",
         selection=dg.AssetSelection.assets(["runs", run, "eval_result"]),
+        executor_def=dg.in_process_executor,
+        tags={"marin/run": run, EVALUATION_TAG: "yes"},
+    )
+
+
+def leaderboard_job() -> UnresolvedAssetJobDefinition:
+    """The board over every result."""
+    return dg.define_asset_job(
+        "rank_models",
+        selection=dg.AssetSelection.assets(["leaderboard"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def export_job(run: str) -> UnresolvedAssetJobDefinition:
+    """Hugging Face's form of one saved step, and its canary."""
+    return dg.define_asset_job(
+        f"export_{run}",
+        selection=dg.AssetSelection.assets(["runs", run, "hf_model"], ["runs", run, "hf_canary"]),
         executor_def=dg.in_process_executor,
         tags={"marin/run": run},
     )

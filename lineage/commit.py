@@ -36,7 +36,8 @@ def commit(
     store, spec, folder = out.store, out.spec, out.folder
     finished = ShardFolder(folder).records(out.shard_names)
     found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = tuple(_entry(folder, path) for path in found if path.relative_to(folder).parts[0] not in WORKING_FOLDERS)
+    local = [file_entry(folder, path) for path in found if path.relative_to(folder).parts[0] not in WORKING_FOLDERS]
+    files = tuple(sorted([*local, *out.elsewhere.values()], key=lambda entry: entry.path))
     names = {entry.path for entry in files}
     manifest = Manifest(
         spec=spec,
@@ -57,6 +58,7 @@ def commit(
     data_address = f"{spec.address}/{manifest.data_folder}"
     spent = set_aside(folder, data_address)
     store.storage.publish(folder, data_address)
+    store.storage.copy({address: f"{data_address}/{entry.path}" for address, entry in out.elsewhere.items()})
     won = _create(store, manifest, replacing)
     shutil.rmtree(spent)
     if won:
@@ -89,7 +91,8 @@ def _delete_orphans(store: "Store", manifest: Manifest) -> None:
             store.storage.delete(f"{manifest.spec.address}/{name}")
 
 
-def _entry(folder: Path, path: Path) -> FileEntry:
+def file_entry(folder: Path, path: Path) -> FileEntry:
+    """What a manifest says of a file; its bytes are made durable and read once."""
     sync_file(path)
     rows = pq.read_metadata(path).num_rows if path.suffix == ".parquet" else None
     return FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, rows, file_digest(path))

@@ -57,7 +57,7 @@ def code_fingerprint(module_name: str) -> str:
     closure = code_closure(module_name)
     state = hashlib.sha256()
     for name, path in sorted(closure.files.items()):
-        state.update(f"{name}\n{_syntax(path) if path.suffix == '.py' else file_digest(path)}\n".encode())
+        state.update(f"{name}\n{_facts(path).syntax if path.suffix == '.py' else file_digest(path)}\n".encode())
     for name, value in sorted(closure.constants.items()):
         state.update(f"{name} = {value}\n".encode())
     return state.hexdigest()[:DIGEST_CHARS]
@@ -113,8 +113,8 @@ def code_closure(module_name: str) -> Closure:
             found = _module_path(base)
             if _module_path(whole) is not None:
                 pending.append(whole)
-            elif found is not None and imported in _literals(found):
-                constants[whole] = _literals(found)[imported]
+            elif found is not None and imported in _facts(found).literals:
+                constants[whole] = _facts(found).literals[imported]
             elif found is not None:
                 pending.append(base)
     return Closure(files, constants)
@@ -122,23 +122,34 @@ def code_closure(module_name: str) -> Closure:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a file says: imports as (dots, module, name in it or ""), third-party import names, what may be names of files."""
+    """What a file says. Trees are large and slow to make, so a file is parsed once and only this is kept of it."""
 
     imports: tuple[tuple[int, str, str], ...]
+    """(dots, module, name in it or "")"""
     third_party: frozenset[str]
+    """Import names."""
     file_names: frozenset[str]
+    """What may be names of files."""
+    literals: Mapping[str, str]
+    """Names that get one plain value (numbers, text, tuples of them) at the top level, and the value's syntax."""
+    syntax: str
+    """The syntax tree as text, without docstrings, imports that stand together in one order."""
 
 
 @lru_cache(maxsize=1024)
 def _facts(path: Path) -> _Facts:
     tree = ast.parse(path.read_text())
-    imports = tuple(dict.fromkeys(_imports(ast.walk(tree))))
+    nodes = list(ast.walk(tree))
+    imports = tuple(dict.fromkeys(_imports(nodes)))
     top = {module.split(".")[0] for dots, module, _ in imports if not dots}
-    constants = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    constants = {n.value for n in nodes if type(n) is ast.Constant and isinstance(n.value, str)}
+    literals = _literals(tree)
     return _Facts(
         imports,
         frozenset(top - PROJECT_PACKAGES - sys.stdlib_module_names),
         frozenset(text for text in constants if _FILE_NAME.fullmatch(text)),
+        literals,
+        _syntax(tree, nodes),
     )
 
 
@@ -154,11 +165,9 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
                 yield 0, node.args[0].value, ""
 
 
-@lru_cache(maxsize=1024)
-def _literals(path: Path) -> dict[str, str]:
-    """Names that a module gives one plain value (numbers, text, tuples of them) at its top level, and the value's syntax."""
+def _literals(tree: ast.Module) -> dict[str, str]:
     found: dict[str, list[str]] = {}
-    for statement in ast.parse(path.read_text()).body:
+    for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         value = getattr(statement, "value", None)
         plain = value is not None and all(isinstance(n, ast.Constant | ast.Tuple | ast.Load) for n in ast.walk(value))
@@ -196,11 +205,9 @@ def _module_path(name: str) -> Path | None:
     return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
 
 
-@cache
-def _syntax(path: Path) -> str:
-    """The syntax tree as text, without docstrings, imports that stand together in one order."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+def _syntax(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
+    """Changes the tree."""
+    for node in nodes:
         if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
             node.body = node.body[1:] or [ast.Pass()]
         if isinstance(body := getattr(node, "body", None), list):
@@ -216,8 +223,10 @@ def _sort_imports(body: list[ast.stmt]) -> None:
             continue
         for statement in body[start:end]:
             assert isinstance(statement, ast.Import | ast.ImportFrom)
-            statement.names.sort(key=ast.dump)
-        body[start:end] = sorted(body[start:end], key=ast.dump)
+            if len(statement.names) > 1:
+                statement.names.sort(key=ast.dump)
+        if end - start > 1:
+            body[start:end] = sorted(body[start:end], key=ast.dump)
         start = end + 1
 
 

@@ -2,37 +2,32 @@
 
 The job file names the store, the identity to make and the resolved inputs; the process commits the artifact itself, so
 whoever started it needs no message back: it looks in the store. Inputs are frozen here and checked again when read.
-Where a job runs is the launcher's business: here is the plain one, a child process; `resources/` has those of clusters.
+Where a job runs is the launcher's business: `lineage.child_processes` has the plain one, `resources/` those of clusters.
 """
 
 import json
-import os
-import subprocess
-import sys
-import time
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lineage.gate import admit, today
 from lineage.measure import Meter
+from lineage.messages import Note, note_of
 from lineage.regions import guard_reads
 from lineage.shards import ShardLimits
 from lineage.spec import ArtifactSpec, InputRef
 from lineage.stage import Needs
 from lineage.store import Artifact, Store, Writer
 
+log = logging.getLogger(__name__)
+
 type Inputs = Mapping[str, Artifact | tuple[Artifact, ...]]
+type Listener = Callable[[Note], None]
 type Launcher = Callable[["Launch"], "Launched"]
 """Runs a job to its end, its output copied to a log file; raises RuntimeError when it fails."""
-
-LOG_TAIL_LINES = 30
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""For the children of a launcher: XLA on CPU takes its temporary memory (236 MiB in the ferry's step) anew from the system at
-every step, 60,000 page faults of 4 KiB. With huge pages (glibc from 2.35; others ignore it) steps are 1.16 and 1.40 times
-faster in two pairs, and the parameters the same bits (`benchmarks/huge_pages.py`, 2026-11-21)."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,30 @@ class Launch:
 
     hardware: tuple[str, ...] = ()
     """Names in order of preference (`recipes/hardware.py`); empty: wherever the launcher is."""
+
+    arguments: tuple[str, ...] = ()
+    """What the module is told before the job file."""
+
+    indices: int = 0
+    """So many processes that need not meet, each with its number in JOB_COMPLETION_INDEX; 0: one, without a number."""
+
+    listener: Listener | None = field(default=None, compare=False)
+    """Hears how far the job is, where somebody wants to know."""
+
+    def said(self, line: str) -> str:
+        """A line of the job's output as its log has it; a message is handed on, and told in words.
+
+        A listener that cannot take it costs the message, not the job that is being watched.
+        """
+        note = note_of(line)
+        if note is None:
+            return line
+        if self.listener is not None:
+            try:
+                self.listener(note)
+            except Exception:
+                log.exception("%s: a message was not taken: %s", self.name, note)
+        return f"{note}\n"
 
 
 @dataclass(frozen=True)
@@ -181,12 +200,19 @@ def job_folder(job: Job) -> Path:
     return job.store.scratch / "jobs" / job.spec.version
 
 
-def launch_of(module: str, job: Job, hardware: tuple[str, ...] = ()) -> Launch:
+def launch_of(module: str, job: Job, hardware: tuple[str, ...] = (), listener: Listener | None = None) -> Launch:
     """Write a job's file below the store's scratch folder; what a launcher is told of it."""
     folder = job_folder(job)
     write_job(job, folder / "job.json")
     return Launch(
-        module, folder / "job.json", folder / "log.txt", job.spec.name, job.spec.version, job.code_fingerprint, hardware
+        module,
+        folder / "job.json",
+        folder / "log.txt",
+        job.spec.name,
+        job.spec.version,
+        job.code_fingerprint,
+        hardware,
+        listener=listener,
     )
 
 
@@ -195,45 +221,11 @@ def _artifacts(inputs: Inputs) -> Iterator[Artifact]:
         yield from value if isinstance(value, tuple) else (value,)
 
 
-def run_job(module: str, job: Job, launcher: Launcher, hardware: tuple[str, ...] = ()) -> Ran:
+def run_job(module: str, job: Job, launcher: Launcher, hardware: tuple[str, ...] = (), listener: Listener | None = None) -> Ran:
     """Start `python -m module job.json` and return what it committed."""
-    launch = launch_of(module, job, hardware)
+    launch = launch_of(module, job, hardware, listener)
     launched = launcher(launch)
     made = job.store.find(job.spec)
     if made is None:
         raise RuntimeError(f"{launch.name}: `python -m {module}` ended well but committed nothing; see {launch.log_path}")
     return Ran(made, launched)
-
-
-def run_subprocess(launch: Launch) -> Launched:
-    """The plain launcher: a child process from the repository's root, output to stderr and to the log file.
-
-    It runs on whatever this machine has; hardware that a recipe names is for launchers that can choose.
-    """
-    root = Path(__file__).resolve().parent.parent
-    environment = {**HUGE_PAGES, **os.environ, "PYTHONPATH": str(root)}
-    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", launch.module, str(launch.job_path)]
-    started = time.monotonic()
-    with (
-        launch.log_path.open("a") as log_file,
-        subprocess.Popen(
-            command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                sys.stderr.write(line)
-                log_file.write(line)
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode != 0:
-        tail = "\n".join(launch.log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
-        raise RuntimeError(
-            f"{launch.name}: `{' '.join(command)}` ended with status {process.returncode}; "
-            f"the end of {launch.log_path}:\n{tail}"
-        )
-    attempt = Attempt(1, f"process {process.pid}", round(time.monotonic() - started, 1), "done")
-    return Launched("child process", "this machine", (attempt,))

@@ -8,7 +8,7 @@ slices of it, and the way back, from a document to its sequences, looks at that 
 import bisect
 import heapq
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -69,7 +69,7 @@ def write_plan(folder: Path, ends: np.ndarray, packing: Packing) -> PackingStati
     Raises: ValueError for a document that is too long, where such are refused.
     """
     folder.mkdir(parents=True)
-    found = np.zeros(len(asdict(PackingStatistics(*[0] * 7))), np.int64)
+    found = np.zeros(len(fields(PackingStatistics)), np.int64)
     windows = [(0, 0, 0)]  # first token, piece and sequence
     files = [(folder / name).open("wb") for name in FILES[:3]]
     try:

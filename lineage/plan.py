@@ -10,12 +10,14 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lineage.child_processes import run_subprocess
 from lineage.config import to_jsonable
 from lineage.evidence import Drift, drift_of
+from lineage.fan_out import FanOut
 from lineage.fingerprint import stage_code
 from lineage.gate import Finding, GateError, admit, today, waived
 from lineage.incomplete import Incomplete, incomplete_inputs, read_incomplete
-from lineage.jobs import Inputs, Job, Launched, Launcher, run_job, run_subprocess
+from lineage.jobs import Inputs, Job, Launched, Launcher, Listener, run_job
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.stage import Stage
 from lineage.stage_run import run_here
@@ -65,7 +67,7 @@ class Built:
     reused: bool
     drift: Drift | None = None
     launched: Launched | None = None
-    """Where it ran and how often, when a job made it now."""
+    """Where it ran and how often, when a job or runners made it now."""
 
     @property
     def drifted(self) -> bool:
@@ -104,8 +106,19 @@ def exists(store: Store, node: Node) -> bool:
     return True
 
 
-def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id: str = "") -> Built:
+def build(
+    store: Store,
+    node: Node,
+    *,
+    launcher: Launcher | None = None,
+    fan_out: FanOut | None = None,
+    listener: Listener | None = None,
+    run_id: str = "",
+) -> Built:
     """Make a node's artifact from inputs that exist, or find it made already.
+
+    A stage that is a job runs by the `launcher`; shards of any other leave this process where there is a `fan_out`.
+    The `listener` hears how far either is.
 
     Raises: MissingArtifactError naming the first input that does not exist; GateError, of a gated stage, naming every ancestor
     that is not fit to build on, and of any stage, naming inputs made without some of their shards; IncompleteError.
@@ -126,11 +139,10 @@ def build(store: Store, node: Node, *, launcher: Launcher | None = None, run_id:
         waivers = waived(store, spec.name, incomplete_inputs(_flat(inputs)), today())
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, tuple(waivers), tuple(code.packages))
-    launched = None
     if node.stage.job is None:
-        made = run_here(node.stage, node.config, job, found)
+        made, launched = run_here(node.stage, node.config, job, found, fan_out, listener)
     else:
-        ran = run_job(node.stage.job, job, launcher or run_subprocess, node.hardware)
+        ran = run_job(node.stage.job, job, launcher or run_subprocess, node.hardware, listener)
         made, launched = ran.artifact, ran.launched
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)

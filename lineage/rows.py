@@ -1,6 +1,6 @@
 """Rows of a batch, from the pieces of the token caches that its sequences are made of: tokens, loss weights, segment ids."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from lineage.token_cache import TokenCache
 
 PADDING = -1
 """Segment of the positions that hold no token; the token there is 0, its weight nought."""
+MANY_ROWS = 16
+"""Whole rows of a component that are copied together; fewer are quicker one by one."""
 REMOTE_READS = 16
 """Requests at once, of caches that stay in the bucket: each takes tens of milliseconds."""
 
@@ -36,6 +38,10 @@ class Pieces:
         return Pieces(
             self.rows[here] + (base - first), self.components[here], self.starts[here], self.lengths[here], self.offsets[here]
         )
+
+    def where(self, mask: np.ndarray) -> "Pieces":
+        """Those that the mask has true."""
+        return Pieces(self.rows[mask], self.components[mask], self.starts[mask], self.lengths[mask], self.offsets[mask])
 
     @staticmethod
     def sorted(columns: np.ndarray) -> "Pieces":
@@ -106,13 +112,13 @@ def read_rows(caches: Sequence[TokenCache], pieces: Pieces, documents: Pieces | 
     each counts for nothing: what it follows is no part of its document, and attention hides it."""
     is_full = int(pieces.lengths.sum()) == num_rows * seq_len
     tokens = (np.empty if is_full else np.zeros)((num_rows, seq_len), np.int32)
-    _fill(caches, pieces, tokens, TokenCache.read_into)
+    _fill(caches, pieces, tokens)
     if is_full and documents is None and not any(cache.has_weights for cache in caches):
         return Rows(tokens, None, None)
     filled = np.arange(seq_len) < np.bincount(pieces.rows, pieces.lengths, num_rows)[:, None]
     weights = filled.astype(np.float32)
     if any(cache.has_weights for cache in caches):
-        _fill(caches, pieces, weights, TokenCache.read_weights_into)
+        _fill(caches, pieces, weights, weights=True)
     if documents is None:
         return Rows(tokens, weights, None)
     weights[documents.rows, documents.offsets] = 0
@@ -122,16 +128,26 @@ def read_rows(caches: Sequence[TokenCache], pieces: Pieces, documents: Pieces | 
     return Rows(tokens, weights, np.where(filled, segments - 1, PADDING))
 
 
-def _fill(
-    caches: Sequence[TokenCache], pieces: Pieces, out: np.ndarray, read_into: Callable[[TokenCache, int, np.ndarray], None]
-) -> None:
+def _fill(caches: Sequence[TokenCache], pieces: Pieces, out: np.ndarray, *, weights: bool = False) -> None:
+    """Copy what pieces say, tokens or their weights. Whole rows, which cut sequences are, are copied many at a time."""
+    left = np.ones(len(pieces.rows), bool)
+    if len(left) >= MANY_ROWS:
+        is_whole = pieces.lengths == out.shape[1]
+        for component in np.unique(pieces.components[is_whole]).tolist():
+            here = is_whole & (pieces.components == component)
+            if not caches[component].is_remote and np.count_nonzero(here) >= MANY_ROWS:
+                left &= ~here
+                caches[component].read_rows_into(pieces.starts[here], out, pieces.rows[here], weights=weights)
+    rest = pieces if left.all() else pieces.where(left)
+
     def fill(piece: tuple[int, int, int, int, int]) -> None:
         row, component, start, length, offset = piece
-        read_into(caches[component], start, out[row, offset : offset + length])
+        read_into = caches[component].read_weights_into if weights else caches[component].read_into
+        read_into(start, out[row, offset : offset + length])
 
     if any(cache.is_remote for cache in caches):
         with ThreadPoolExecutor(REMOTE_READS, thread_name_prefix="ranges") as pool:
-            list(pool.map(fill, pieces))
+            list(pool.map(fill, rest))
     else:
-        for piece in pieces:
+        for piece in rest:
             fill(piece)

@@ -3,10 +3,11 @@
     python -m lineage.shard_runner datakit.normalize job.json --index 3 --count 16     # shards 3, 19, 35, ...
     python -m lineage.shard_runner datakit.normalize job.json --only parse-00003       # that one, here, with its traceback
 
-In a Kubernetes Indexed Job the index is JOB_COMPLETION_INDEX. The stage's own function is run with a writer that does this
-runner's share of the shards, puts them where every machine sees them (`lineage.shared_shards`), and stops; materializing the
-artifact takes what is there, does what is missing, and commits. A stage with several maps of shards (parse, then merge) takes
-one round of runners for each: a round does the first map that is not finished.
+In a Kubernetes Indexed Job (`lineage.fan_out` launches them) the index is JOB_COMPLETION_INDEX. The stage's own function is
+run with a writer that does this runner's share of the shards, puts them where every machine sees them
+(`lineage.shared_shards`), and stops; materializing the artifact takes what is there, does what is missing, and commits. A stage
+with several maps of shards (parse, then merge) takes one round of runners for each: a round does the first map that is not
+finished.
 """
 
 import argparse
@@ -81,6 +82,8 @@ class ShareWriter(Writer):
 
     share: Share = Share()
     shared: SharedShards | None = None
+    quarantine: bool = False
+    """Put failures beside the finished shards, for whoever launched the runners; else they end this one."""
 
     def map_shards(
         self,
@@ -106,7 +109,10 @@ class ShareWriter(Writer):
             limits = self.store.limits.of_stage(self.spec.stage)
             count = workers or self.store.workers
             ran = run_shards(side, run_and_publish, calls, workers=count, title=self.spec.name, limits=limits)
-            if ran.failures:
+            if ran.failures and self.quarantine:
+                for failure in ran.failures:
+                    self.shared.fail(failure)
+            elif ran.failures:
                 raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(there) + len(ran.finished))
         missing = tasks.keys() - there - self.shared.finished()
         if mine or missing:
@@ -124,7 +130,7 @@ class ShareWriter(Writer):
                 mine.adopt(name, {path: attempt.root / path for path in files}, statistics)
 
 
-def run_share(stage: Stage, config: object, job: Job, share: Share) -> ShareDone | None:
+def run_share(stage: Stage, config: object, job: Job, share: Share, *, quarantine: bool = False) -> ShareDone | None:
     """Do a share of a stage's shards; None when there is none left to do, which is for the materialization to commit.
 
     Raises: ValueError where this checkout's code is not what the job was written by; IncompleteError; of one shard alone
@@ -139,7 +145,7 @@ def run_share(stage: Stage, config: object, job: Job, share: Share) -> ShareDone
         )
     shared = SharedShards(job.store.storage, job.spec.version, code_id(code.fingerprint, code.packages))
     with _own_folder(job.store.scratch / "runners", f"{job.spec.version}-{share}") as folder:
-        out = ShareWriter(job.store, job.spec, folder, share=share, shared=shared)
+        out = ShareWriter(job.store, job.spec, folder, share=share, shared=shared, quarantine=quarantine)
         try:
             stage.run(out, config, **job.inputs)
         except ShareDone as done:
@@ -184,6 +190,8 @@ def main(arguments: Sequence[str], report: Callable[[str], None] = print) -> int
     parser.add_argument("job", type=Path, help="job file: a failed stage names its own, `lineage.stage_run` writes one")
     parser.add_argument("--index", type=int, default=int(os.environ.get("JOB_COMPLETION_INDEX", "0")))
     parser.add_argument("--count", type=int, default=1, help="how many runners there are")
+    quarantine = "write failures where the launcher of all runners finds them, and end with 0"
+    parser.add_argument("--quarantine", action="store_true", help=quarantine)
     parser.add_argument("--only", help="one shard by its name, in this process, with its traceback")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
@@ -192,7 +200,7 @@ def main(arguments: Sequence[str], report: Callable[[str], None] = print) -> int
     started = time.perf_counter()
     share = Share(given.index, given.count, given.only)
     try:
-        done = run_share(stage, config_of(stage, job), job, share)
+        done = run_share(stage, config_of(stage, job), job, share, quarantine=given.quarantine)
     except IncompleteError as error:
         report(str(error))
         return 1
@@ -208,7 +216,7 @@ def main(arguments: Sequence[str], report: Callable[[str], None] = print) -> int
             "finished"
         )
     report(f"{job.spec.name}, runner {share}: {done} ({took})")
-    return NOT_YET if done.missing and not done.done else 0
+    return NOT_YET if done.missing and not done.done and not given.quarantine else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Finished shards of one artifact in a place that many machines see, until the artifact is committed.
 
-    <root>/.work/shards/<version>-<code>/<shard>/data-<attempt>/...     what the shard wrote
+    <root>/.work/shards/<version>-<code>/about.json                     key and partition of what is to be made
+                                         <shard>/data-<attempt>/...     what the shard wrote
                                                 /shard.json             written last, never replaced: the first runner wins
+                                                /failed.json            why a runner gave it up, until one finishes it
 
 It is the commit of an artifact in small: files under a fresh name, then a record by exclusive create. So two runners that do
 the same shard do no harm (the second discards its copy), and a runner that is killed leaves nothing that counts.
@@ -12,15 +14,18 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lineage.shards import ShardFolder, ShardFunction
+from lineage.config import from_jsonable
+from lineage.failures import ShardFailure
+from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, ShardFunction
+from lineage.spec import ArtifactSpec
 from lineage.storage import Storage
 
 SHARED_FOLDER = ".work/shards"
-RECORD_NAME = "shard.json"
+RECORD_NAME, FAILURE_NAME, ABOUT_NAME = "shard.json", "failed.json", "about.json"
 CODE_CHARS = 12
 
 
@@ -36,10 +41,36 @@ class SharedShards:
     def address(self) -> str:
         return f"{SHARED_FOLDER}/{self.version}-{self.code[:CODE_CHARS]}"
 
+    def announce(self, spec: ArtifactSpec) -> None:
+        """Say what these shards are of, for whoever looks at the store alone."""
+        self.storage.create(f"{self.address}/{ABOUT_NAME}", json.dumps({"key": spec.key, "partition": spec.partition}))
+
     def finished(self) -> frozenset[str]:
-        """Names of the shards that are there; one listing."""
-        found = self.storage.sizes(self.address)
-        return frozenset(path.rpartition("/")[0] for path in found if path.rpartition("/")[2] == RECORD_NAME)
+        """Names of the shards that are there; one listing, of records alone."""
+        return self._having(RECORD_NAME)
+
+    def failed(self, names: Iterable[str]) -> dict[str, ShardFailure]:
+        """Shards among these that runners have given up, in name order; one listing and a read each."""
+        found = {}
+        for name in sorted(self._having(FAILURE_NAME) & set(names)):
+            text = self.storage.read_text(f"{self.address}/{name}/{FAILURE_NAME}")
+            if text is not None:
+                found[name] = from_jsonable(ShardFailure, json.loads(text), FAILURE_NAME)
+        return found
+
+    def fail(self, failure: ShardFailure) -> None:
+        """Say that a shard could not be done, over what an earlier runner said of it."""
+        text = json.dumps(asdict(failure), ensure_ascii=False)
+        self.storage.replace(f"{self.address}/{failure.name}/{FAILURE_NAME}", text.encode())
+
+    def forget_failures(self, names: Iterable[str]) -> None:
+        """Failures of earlier rounds: the shards are to be tried again."""
+        for name in self._having(FAILURE_NAME) & set(names):
+            self.storage.delete(f"{self.address}/{name}/{FAILURE_NAME}")
+
+    def _having(self, record: str) -> frozenset[str]:
+        found = self.storage.files.listing(self.address, record)
+        return frozenset(path.split("/")[-2] for path in found)
 
     def publish(self, name: str, folder: Path, statistics: Mapping[str, Any]) -> bool:
         """Put what a shard wrote there; False, and nothing kept, when another runner was first. It may move the folder."""
@@ -52,6 +83,18 @@ class SharedShards:
         if not won:
             self.storage.delete(data)
         return won
+
+    def publish_copy(self, name: str, folder: ShardFolder) -> bool:
+        """Put a shard there that a working folder has finished, and that stays in it."""
+        files, statistics = folder.records([name])[name]
+        copy = folder.root / SHARD_FOLDER / f"{name}.{uuid.uuid4().hex[:8]}{PARTIAL_SUFFIX}"
+        try:
+            for path in files:
+                (copy / path).parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(folder.root / path, copy / path)
+            return self.publish(name, copy, statistics)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
 
     def fetch(self, names: Iterable[str], into: ShardFolder, scratch: Path) -> None:
         """Take shards from there as finished in a working folder."""
@@ -69,6 +112,12 @@ class SharedShards:
 
     def delete(self) -> None:
         self.storage.delete(self.address)
+
+
+def about(storage: Storage, address: str) -> Mapping[str, Any] | None:
+    """Key and partition of the artifact that a shared place is for; None where no launcher of runners has said so."""
+    text = storage.read_text(f"{address}/{ABOUT_NAME}")
+    return None if text is None else json.loads(text)
 
 
 def run_and_publish(

@@ -59,6 +59,9 @@ class Files(Protocol):
     def publish(self, folder: Path, name: str) -> None:
         """Put a finished local folder at `name`, which must not exist: a root on the same machine moves it, others copy."""
 
+    def copy(self, names: Mapping[str, str]) -> None:
+        """Copy files within the root, by itself where it can: no byte passes through here. Raises: FileNotFoundError."""
+
     def download(self, names: Mapping[str, Path]) -> None:
         """Copy files to paths whose folders exist. Raises: FileNotFoundError."""
 
@@ -119,6 +122,10 @@ class Storage:
     def publish(self, folder: Path, address: str) -> None:
         """Put a finished local folder at `address`, which must not exist: moved on a local root, copied to any other."""
         self.files.publish(folder, address)
+
+    def copy(self, names: Mapping[str, str]) -> None:
+        """Copy files within the root: from address -> to address, where nobody refers to yet."""
+        self.files.copy(names)
 
     def fetch(self, address: str, names: Sequence[str], target: Path) -> None:
         """Copy files below a remote address into a local folder, whole or not at all."""

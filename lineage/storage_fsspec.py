@@ -53,6 +53,11 @@ class UrlFiles:
         for file in sorted(p for p in folder.rglob("*") if p.is_file()):
             filesystem.put_file(str(file), f"{path}/{file.relative_to(folder).as_posix()}")
 
+    def copy(self, names: Mapping[str, str]) -> None:
+        for source, target in names.items():
+            filesystem, path = self._at(source)
+            filesystem.cp_file(path, self._at(target)[1])
+
     def download(self, names: Mapping[str, Path]) -> None:
         for name, target in names.items():
             filesystem, path = self._at(name)

@@ -69,6 +69,12 @@ class LocalFiles:
         folder.rename(target)
         sync_folder(target.parent)
 
+    def copy(self, names: Mapping[str, str]) -> None:
+        for source, target in names.items():
+            (self.root / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.root / source, self.root / target)
+            sync_folder((self.root / target).parent)
+
     def download(self, names: Mapping[str, Path]) -> None:
         for name, path in names.items():
             shutil.copyfile(self.root / name, path)

@@ -11,7 +11,7 @@ A killed writer leaves only a working folder under `<root>/.work/`, which the ne
 
 import logging
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,8 @@ from typing import Any
 
 from lineage.commit import commit
 from lineage.digests import file_digest, identity_digest
-from lineage.failures import IncompleteError, kind_of
-from lineage.manifest import MANIFEST_NAME, Manifest, from_json
+from lineage.failures import IncompleteError, ShardFailure, kind_of
+from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, from_json
 from lineage.measure import Meter, measuring
 from lineage.packages import RECORDED, installed_versions
 from lineage.shards import (
@@ -136,8 +136,15 @@ class Writer:
     waivers: list[Mapping[str, Any]] = field(default_factory=list)
     """What allows it: in the manifest if shards were left out."""
 
+    elsewhere: dict[str, FileEntry] = field(default_factory=dict)
+    """Files that are in the root already, by address: copied to their place at the commit (other processes of a gang put them
+    there, and said what their bytes are)."""
+
     shared: SharedShards | None = None
     """Where other machines leave shards that they have finished (`lineage.shard_runner`)."""
+
+    fan_out: Callable[[Collection[str]], Mapping[str, ShardFailure]] | None = None
+    """Has shards done by runners elsewhere, which leave them in `shared`; what failed there (`lineage.fan_out`)."""
 
     adopted: bool = False
 
@@ -175,19 +182,38 @@ class Writer:
         limits = self.store.limits.of_stage(self.spec.stage)
         folder = ShardFolder(self.folder, without=tuple(sorted(self.omitted)))
         self._take_shared(folder, tasks)
+        elsewhere = self._fan_out(folder, tasks)
         ran = run_shards(
             folder,
             function,
-            tasks,
+            {name: arguments for name, arguments in tasks.items() if name not in elsewhere},
             workers=workers or self.store.workers,
             title=self.spec.name,
             limits=limits,
         )
         missing = tasks.keys() - ran.finished.keys()
+        failures = (*elsewhere.values(), *ran.failures)
         if missing and not (omittable and missing <= set(self.may_omit)):
-            raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(ran.finished))
-        self.omitted |= {failure.name: failure.error for failure in ran.failures}
+            raise IncompleteError(self.spec.name, failures, len(tasks), len(ran.finished))
+        self.omitted |= {failure.name: failure.error for failure in failures}
         return dict(ran.finished)
+
+    def _fan_out(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> Mapping[str, ShardFailure]:
+        """Have what is missing done by runners, where there are any; what they gave up.
+
+        A map of one shard stays here: a machine for it would take longer to come than it saves. Runners see finished shards of
+        earlier maps in the shared place alone, and know nothing of those that a waiver lets this artifact do without: what
+        comes after such a one is done here.
+        """
+        missing = [name for name in sorted(tasks) if folder.finished(name) is None]
+        if self.fan_out is None or self.shared is None or self.omitted or not missing or len(tasks) < 2:
+            return {}
+        for name in sorted(self.shard_names - self.shared.finished()):
+            if folder.finished(name) is not None:
+                self.shared.publish_copy(name, folder)
+        failures = self.fan_out(missing)
+        self._take_shared(folder, tasks)
+        return {name: failure for name, failure in failures.items() if folder.finished(name) is None}
 
     def _take_shared(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> None:
         """Take over what runners on other machines have finished."""

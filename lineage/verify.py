@@ -11,10 +11,11 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from lineage.child_processes import run_subprocess
 from lineage.digests import identity_digest
 from lineage.evidence import Evidence, record_evidence
 from lineage.fingerprint import Code, stage_code
-from lineage.jobs import Inputs, Job, Launcher, run_job, run_subprocess
+from lineage.jobs import Inputs, Job, Launcher, run_job
 from lineage.manifest import Manifest
 from lineage.reproduce import KnownStage, compare, grouped, read_config
 from lineage.store import Artifact, Store, adopt_shards

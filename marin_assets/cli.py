@@ -169,6 +169,14 @@ def histories(
 
 
 @app.command()
+def spec(run: Annotated[str, typer.Argument(help="A declared run: tiny, tiny_packed, ...")]) -> None:
+    """Print a declared run as the file that `python -m trainer` reads (docs/recipes/add_a_run.md)."""
+    from marin_assets import lineage_cli, spec_cli
+
+    spec_cli.print_spec(run, lineage_cli.stores_of(None)[0])
+
+
+@app.command()
 def exposure(
     checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits); give it again for more.")] = None,
@@ -305,6 +313,22 @@ def sources() -> None:
     from recipes.sources import catalogue
 
     typer.echo(markdown(catalogue()), nl=False)
+
+
+@app.command()
+def plan_run(
+    name: Annotated[str | None, typer.Argument(help="A paper run: 1e23 or june; all of them unless told.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="Other hardware than its own, e.g. v5p-512.")] = None,
+    remat: Annotated[str | None, typer.Option(help="Another choice of what backward makes again: none, named, full.")] = None,
+    manifest: Annotated[bool, typer.Option("--manifest", help="Print the Kubernetes manifest of its training.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/design/scale.md.")] = False,
+) -> None:
+    """Plan a large run on paper: memory of a device, time, checkpoints, storage operations and dollars a day."""
+    from marin_assets import run_plan_cli
+
+    run_plan_cli.print_plans(
+        name, hardware=hardware, remat=remat, as_manifest=manifest, as_markdown=markdown, console=Console()
+    )
 
 
 @app.command()

@@ -189,7 +189,14 @@ CARD = DataStage(
     frozenset({"markdown"}),
     (ROWS, FILES),
 )
-SUITE_DESCRIPTION = "Benchmark items by content. Checkpoints are evaluated on them; the corpus is not cleaned of them."
+TRAJECTORIES = DataStage(
+    data.trajectory_cache,
+    "token_caches",
+    "Tokens and mask of the held-out conversations, for evaluations of what an assistant says.",
+    frozenset({"binary"}),
+    (FILES, TOKENS_VALID),
+)
+SUITE_DESCRIPTION = "Benchmark items by content. Checkpoints are evaluated on them, and the corpus is cleaned of them."
 SHOTS_DESCRIPTION = "Examples that few-shot prompts begin with: solved items that are never scored."
 POLICY_DESCRIPTION = (
     "The dated evaluation policy: tasks, styles, examples, limits, seed, and when each is asked of a checkpoint."
@@ -209,7 +216,7 @@ def canonical_families(line: Line) -> Iterator[Family]:
     if line.scorer is not None:
         yield _of_line(SCORER, line)
         yield _of_sources(SCORES, line, of_line)
-        yield _of_sources(CARD, line, of_line)
+    yield _of_sources(CARD, line, of_line)
     yield from whole_line_families(line)
     yield from named_policy_families(line)
 
@@ -263,6 +270,9 @@ def evaluation_families(line: Line) -> Iterator[Family]:
 def own_families(line: Line) -> Iterator[Family]:
     """The data assets of another canonical line that do not stand for every source."""
     yield from canonical_per_source(line)
+    yield _of_sources(CARD, line, sources(line.sources))
+    if data.trajectories(line):
+        yield _of_sources(TRAJECTORIES, line, sources(line.sources))
     yield from whole_line_families(line)
 
 

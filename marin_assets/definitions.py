@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from evals.stage import EVAL_RESULT
 from jobs import campaigns
 from marin_assets.canary import canary_asset, canary_data_families, canary_run_family
+from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import canonical_families, corpus_families, evaluation_families, own_families
 from marin_assets.factory import Family, family_asset
 from marin_assets.ferry import ferry_families
@@ -13,11 +15,15 @@ from marin_assets.models import model_families
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_assets, run_families
 from recipes.ferry import Ferry
-from recipes.lab import best_half, cpu_band, default_line, other_lines, smoke_ferry
+from recipes.gaps import Gap
+from recipes.lab import best_half, cpu_band, default_line, gaps, other_lines, smoke_ferry
 from recipes.lines import Line
+from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
 from sensors.checkpoints import checkpoint_sensor
+from sensors.committed import committed_sensor
+from sensors.evaluations import leaderboard_sensor
 
 
 def families(ferry: Ferry, line: Line, others: Sequence[Line], corpora: Sequence[Line] = ()) -> Iterator[Family]:
@@ -38,30 +44,50 @@ def families(ferry: Ferry, line: Line, others: Sequence[Line], corpora: Sequence
 
 
 def build_defs(
-    lab: LabResource, *, ferry: Ferry, line: Line, others: Sequence[Line] = (), corpora: Sequence[Line] = ()
+    lab: LabResource,
+    *,
+    ferry: Ferry,
+    line: Line,
+    others: Sequence[Line] = (),
+    corpora: Sequence[Line] = (),
+    gaps: Sequence[Gap] = (),
 ) -> dg.Definitions:
     """Assets, jobs, schedules and sensors over a lab: `ferry` sails daily, `line` and `others` have a declared run each.
 
-    `corpora` are lines whose corpora over the same sources stand beside that of `line`.
+    `corpora` are lines whose corpora over the same sources stand beside that of `line`; `gaps` are laid between their runs.
     """
     sail, canary, rates = campaigns.ferry_job(), campaigns.canary_job("cpu"), campaigns.pass_rate_job()
-    runs = [(each, campaigns.eval_job(each.run.name), campaigns.audit_job(each.run.name)) for each in (line, *others)]
+    board = campaigns.leaderboard_job()
+    lines = (line, *others)
+    asked = {each.run.name: _run_jobs(each.run.name) for each in lines}
     expiry, consistency = campaigns.expiry_job(), campaigns.consistency_job()
+    every = [*families(ferry, line, others, corpora), *gap_families(gaps)]
     definitions = dg.Definitions(
         assets=[
-            *(family_asset(family) for family in families(ferry, line, others, corpora)),
-            *(asset for each, _, _ in runs for asset in run_assets(each)),
+            *(family_asset(family) for family in every),
+            *(asset for each in lines for asset in run_assets(each)),
+            leaderboard_asset(results_of(every, lines)),
             canary_asset(cpu_band()),
             pass_rate_asset("ferry"),
             pass_rate_asset("canary_cpu"),
             ferry_expiry_asset(),
             lineage_consistency_asset(lambda: definitions.resolve_asset_graph()),
         ],
-        jobs=[sail, canary, rates, *(job for _, evaluate, audit in runs for job in (evaluate, audit)), expiry, consistency],
+        jobs=[
+            sail,
+            canary,
+            rates,
+            board,
+            *(job for jobs in asked.values() for job in jobs),
+            expiry,
+            consistency,
+        ],
         schedules=campaigns.schedules(sail, expiry, consistency),
         sensors=[
-            *(checkpoint_sensor(each, evaluate, audit) for each, evaluate, audit in runs),
+            *(checkpoint_sensor(each, *asked[each.run.name]) for each in lines),
             canary_after_ferry(canary),
+            committed_sensor({family.example.key for family in every}),
+            leaderboard_sensor(board),
             *pass_rate_sensors(rates),
         ],
         resources={"lab": lab},
@@ -69,14 +95,27 @@ def build_defs(
     return definitions
 
 
+def _run_jobs(run: str) -> tuple[UnresolvedAssetJobDefinition, ...]:
+    """What is asked of a run's checkpoints: evaluations, audits, the export."""
+    return campaigns.eval_job(run), campaigns.audit_job(run), campaigns.export_job(run)
+
+
+def results_of(families: Sequence[Family], lines: Sequence[Line]) -> list[dg.AssetKey]:
+    """The assets that hold results of evaluations, those of ferries apart, which expire."""
+    made = [*families, *(family for line in lines for family in run_families(line))]
+    keys = [family.example.key for family in made if family.example.stage is EVAL_RESULT and family.example.key[0] != "ferry"]
+    return [dg.AssetKey(list(key)) for key in keys]
+
+
 def declared_defs(lab: LabResource) -> dg.Definitions:
     """All that the lab declares today, over a lab."""
-    return build_defs(lab, ferry=smoke_ferry(), line=default_line(), others=other_lines(), corpora=(best_half(),))
+    return build_defs(lab, ferry=smoke_ferry(), line=default_line(), others=other_lines(), corpora=(best_half(),), gaps=gaps())
 
 
 def declared_families() -> Iterator[Family]:
     """Every asset that is an artifact, those of the declared runs included (their checkpoints come from training)."""
     yield from families(smoke_ferry(), default_line(), other_lines(), (best_half(),))
+    yield from gap_families(gaps())
     for line in (default_line(), *other_lines()):
         yield from run_families(line)
 

@@ -11,11 +11,11 @@ import dagster as dg
 import polars as pl
 
 from datakit.documents import document_paths
-from evals.plots import scores_png
 from lineage.edges_check import manifest_digest
 from lineage.jobs import Launched
 from lineage.plan import Built
 from lineage.store import Artifact
+from marin_assets import eval_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png, lengths_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
@@ -128,6 +128,7 @@ def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "loss_nats": dg.MetadataValue.float(checkpoint["loss_nats"]),
         "tokens_seen": dg.MetadataValue.int(checkpoint["tokens_seen"]),
         "tokens_per_second": dg.MetadataValue.float(throughput["tokens_per_second"]),
+        "computed_by": dg.MetadataValue.text(checkpoint["compute"]["notes"]),
     }
 
 
@@ -147,14 +148,6 @@ def _imported(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     facts = artifact.manifest.extra["checkpoint"]
     told: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.text(str(v)) for name, v in facts["imported"].items()}
     return told | {"parameters": dg.MetadataValue.int(facts["parameters"])}
-
-
-def _scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    scores = artifact.manifest.extra["scores"]
-    shown: dict[str, dg.MetadataValue] = {
-        f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores
-    }
-    return shown | {"scores": records_table(scores, ("task", "metric", "value", "low", "high", "n"))}
 
 
 def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -178,10 +171,6 @@ def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     metrics = pl.read_parquet(artifact.files("metrics.parquet")[0])
     return {"loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None))}
-
-
-def _scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    return {"scores_picture": picture(lambda path: scores_png(artifact.manifest.extra["scores"], artifact.name, path))}
 
 
 def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -260,6 +249,9 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.contamination_comparison": frozenset({"comparison"}),
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "evals.result": frozenset({"scores"}),
+    "evals.gap": frozenset({"gap"}),
+    "evals.export_canary": frozenset({"export_canary"}),
+    "evals.leaderboard": frozenset({"leaderboard"}),
     "evals.audit": frozenset({"audit"}),
     "trainer.hf_import": frozenset({"checkpoint"}),
 }
@@ -271,7 +263,10 @@ _RECORDED: Mapping[str, _Show] = {
     "datakit.contamination": _marks,
     "datakit.contamination_comparison": _comparison,
     "trainer.checkpoint": training_numbers,
-    "evals.result": _scores,
+    "evals.result": eval_views.scores,
+    "evals.gap": eval_views.gap,
+    "evals.leaderboard": eval_views.leaderboard,
+    "evals.export_canary": eval_views.export_canary,
     "evals.audit": _audit,
     "trainer.hf_import": _imported,
 }
@@ -283,6 +278,9 @@ _DRAWN: Mapping[str, _Show] = {
     "datakit.scores": scores,
     "datakit.score_cutoff": cutoffs,
     "trainer.checkpoint": _loss_curve,
-    "evals.result": _scores_picture,
+    "evals.result": eval_views.scores_picture,
+    "evals.gap": eval_views.gap_page,
+    "evals.leaderboard": eval_views.board,
+    "evals.export_canary": eval_views.samples,
     "evals.audit": _audited,
 }

@@ -21,6 +21,7 @@ from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
 from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
 from resources.lab import Lab
+from resources.progress import observing
 
 type Yielded = dg.MaterializeResult | dg.AssetCheckResult
 
@@ -118,7 +119,8 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
         store = family.store_of(lab)
         try:
             _build_inputs(context, store, node, lab, family.builds_inputs)
-            built = build(store, node, launcher=lab.launcher, run_id=context.run.run_id)
+            listener = observing(context, key, partition)
+            built = build(store, node, launcher=lab.launcher, fan_out=lab.fan_out, listener=listener, run_id=context.run.run_id)
         except IncompleteError as error:
             if any(invariant.name == SHARDS_CHECK for invariant in family.invariants):
                 yield failed_check(error, key)
@@ -161,7 +163,7 @@ def _build_inputs(context: dg.AssetExecutionContext, store: Store, node: Node, l
     wanted = [node.inputs[name] for name in inputs if name in node.inputs]
     flat = [each for value in wanted for each in (value if isinstance(value, tuple) else (value,))]
     for ancestor in ancestors_first(flat):
-        built = build(store, ancestor, launcher=lab.launcher, run_id=context.run.run_id)
+        built = build(store, ancestor, launcher=lab.launcher, fan_out=lab.fan_out, run_id=context.run.run_id)
         if not built.reused:
             context.log.info(_said(built))
             context.log_event(materialization(built.artifact, describe(built)))

@@ -58,3 +58,19 @@ def judge_contamination(audit: Artifact) -> tuple[Literal["passed", "warn", "err
     if facts["verdict_at_step"] == "contaminated":
         return "error", why
     return ("passed" if facts["verdict"] == "clean" else "warn"), why
+
+
+def special_token_violations(canary: Artifact) -> list[str]:
+    """What is wrong with an export's special tokens (`evals.export_canary`)."""
+    return list(canary.manifest.extra["export_canary"]["special_tokens_wrong"])
+
+
+def judge_termination(canary: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
+    """A warning where no sample came to an end: a tiny model may not have learned to, a large one is broken."""
+    facts = canary.manifest.extra["export_canary"]
+    low, high = facts["ended_interval"]
+    why = (
+        f"{facts['ended']} of {facts['samples']} texts came to an end by themselves within {facts['max_new_tokens']} tokens "
+        f"(95 %: {low:.2f} to {high:.2f})."
+    )
+    return ("passed" if facts["ended"] else "warn"), why

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evals.compare import TaskComparison, compare_results
-from evals.leaderboard import as_json, open_board, primary_scores
+from evals.leaderboard import as_json, cells, open_board, primary_scores
 from evals.leaderboard_page import write_page
 from evals.perplexity import heldout_documents
 from evals.perplexity_gap import Reader, perplexity_gap
@@ -65,14 +65,14 @@ def print_gap(first: str, second: str, root: str | None, *, worst: int, console:
     summaries, gaps = perplexity_gap(_reader(one), _reader(two), documents)
     title = f"{escape(two.name)} less {escape(one.name)}, bits per byte: above zero the second finds the text harder"
     table = Table(title=title, title_justify="left", pad_edge=False)
-    for column in ("domain", "documents", "bytes", "gap", "95 % interval"):
-        table.add_column(column, justify="left" if column == "domain" else "right")
+    for column in ("tag", "documents", "bytes", "first", "second", "gap", "95 % interval"):
+        table.add_column(column, justify="left" if column == "tag" else "right")
     for s in summaries:
-        numbers = (f"{s.num_documents:,}", f"{s.num_bytes:,}", f"{s.gap:+.4f}", f"{s.low:+.4f} to {s.high:+.4f}")
-        table.add_row(s.domain or "all", *numbers)
+        sides = f"{s.first:.4f}", f"{s.second:.4f}", f"{s.gap:+.4f}", f"{s.low:+.4f} to {s.high:+.4f}"
+        table.add_row(s.tag or "everything", f"{s.num_documents:,}", f"{s.num_bytes:,}", *sides)
     console.print(table)
     for g in gaps[:worst]:
-        told = f"{g.id} ({g.domain}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
+        told = f"{g.id} ({g.tag}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
         console.print(told, markup=False, soft_wrap=True)
 
 
@@ -92,24 +92,11 @@ def _comparison(found: TaskComparison) -> tuple[str, ...]:
 
 def _board(policy: str, rows: pl.DataFrame) -> Table:
     table = Table(title=f"policy {escape(policy)}", title_justify="left", header_style="bold", pad_edge=False)
-    for column in ("task", "metric", "rank", "model", "step", "value", "95 % interval", "items"):
+    shown = [cells(row) for row in rows.iter_rows(named=True)]
+    for column in shown[0]:
         table.add_column(column, justify="left" if column in ("task", "metric", "model") else "right", overflow="fold")
-    for row in rows.iter_rows(named=True):
-        rank = "incomplete" if row["incomplete"] else str(row["rank"])
-        items = f"{row['n']:,}" if row["n"] == row["attempted"] else f"{row['n']:,} of {row['attempted']:,}"
-        interval = f"{row['low']:.4f} to {row['high']:.4f}"
-        drift = " (code drifted)" if row["code_drifted"] else ""
-        cells = (
-            row["task"],
-            row["metric"],
-            rank,
-            row["model"] + drift,
-            str(row["step"]),
-            f"{row['value']:.4f}",
-            interval,
-            items,
-        )
-        table.add_row(*(escape(cell) for cell in cells))
+    for row in shown:
+        table.add_row(*map(escape, row.values()))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Published models as assets: the model in our form, and its scores on the suite, one partition a task."""
+"""Published models as assets: the model in our form and as an export, and its scores on the suites, one partition a task."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ from evals.stage import TEXT_KINDS
 from lineage.plan import Node
 from marin_assets.data import FILES
 from marin_assets.factory import Family
-from marin_assets.runs import EVAL_MATERIAL, SCORES
+from marin_assets.runs import CANARY, EVAL_MATERIAL, SCORES, SPECIALS, TERMINATES
 from partitions.axes import tasks
 from recipes.lines import Line
 from recipes.models import PublishedModel, imported
-from recipes.runs import eval_tasks, model_scores
+from recipes.runs import eval_tasks, model_scores, published_export_canary, published_hf_model
 from resources.lab import Lab
 
 
@@ -29,6 +29,25 @@ def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
         description=f"`{model.name}` in our form, with its own tokenizer. What it read before is not known here.",
         kinds=frozenset({"safetensors", "huggingface"}),
         invariants=(FILES,),
+    )
+    yield Family(
+        example=published_hf_model(model),
+        node_at=lambda lab, partition: published_hf_model(model),
+        store_of=lambda lab: lab.store,
+        group="models",
+        description="The model as a folder that transformers opens, with its own tokenizer's files.",
+        kinds=frozenset({"safetensors", "huggingface"}),
+        invariants=(FILES,),
+    )
+    yield Family(
+        example=published_export_canary(model),
+        node_at=lambda lab, partition: published_export_canary(model),
+        store_of=lambda lab: lab.store,
+        group="models",
+        description=CANARY,
+        kinds=frozenset({"jax", "huggingface"}),
+        invariants=(SPECIALS,),
+        advisories=(TERMINATES,),
     )
     yield Family(
         example=model_scores(model, line, next(iter(chosen.values()))),

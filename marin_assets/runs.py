@@ -15,20 +15,34 @@ from marin_assets.data import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import OWNER, Advisory, Family, Invariant, checked, dependencies, family_asset
-from marin_assets.invariants import audit_violations, judge_contamination, loss_violations, score_violations
+from marin_assets.invariants import (
+    audit_violations,
+    judge_contamination,
+    judge_termination,
+    loss_violations,
+    score_violations,
+    special_token_violations,
+)
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.lines import Line
-from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, hf_model
+from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, export_canary, hf_model
 from resources.lab import Lab
+from resources.progress import observing
 from trainer.config import RunSpec
 from trainer.stage import CHECKPOINT, parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
-EVAL_MATERIAL = ("suites", "shots", "policy")
+EVAL_MATERIAL = ("suites", "shots", "policy", "trajectories")
 """Inputs of an evaluation that it makes where they are missing."""
 SCORED_ITEMS = "Scores of every benchmark item that a source holds, and of clean items beside them, for the audit."
 AUDITED = Invariant("audit_present", "the audit covers every task of the suite and has a verdict", audit_violations)
+
+SPECIALS = Invariant(
+    "special_tokens_match", "the export's special tokens are those that the model was trained with", special_token_violations
+)
+TERMINATES = Advisory("generation_terminates", "texts of the exported model come to an end by themselves", judge_termination)
+CANARY = "What the exported folder writes when it is opened as a stranger opens it, and whether its special tokens are right."
 
 CLEAN = Advisory("not_contaminated", "training has read no benchmark item", judge_contamination)
 
@@ -44,7 +58,8 @@ def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
 
 def run_families(line: Line) -> tuple[Family, ...]:
     """What is made of every saved step of a line's run."""
-    return hf_family(line), eval_family(line), contamination_scores_family(line), audit_family(line)
+    families = (hf_family, export_canary_family, eval_family, contamination_scores_family, audit_family)
+    return tuple(family(line) for family in families)
 
 
 def training_key(line: Line) -> dg.AssetKey:
@@ -76,7 +91,8 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
         check_specs=[dg.AssetCheckSpec(LOSS.name, asset=training_key(line), description=LOSS.promise, blocking=True)],
     )
     def training(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
-        built = build(lab.store, final, launcher=lab.launcher, run_id=context.run.run_id)
+        listener = observing(context, training_key(line), None)
+        built = build(lab.store, final, launcher=lab.launcher, listener=listener, run_id=context.run.run_id)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
@@ -129,6 +145,12 @@ def hf_family(line: Line) -> Family:
     """Hugging Face's form of one saved step."""
     told = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
     return _step_family(line, hf_model, told, {"safetensors", "huggingface"}, FILES)
+
+
+def export_canary_family(line: Line) -> Family:
+    """What the export of one saved step writes."""
+    family = _step_family(line, export_canary, CANARY, {"jax", "huggingface"}, SPECIALS)
+    return replace(family, advisories=(TERMINATES,))
 
 
 def contamination_scores_family(line: Line) -> Family:

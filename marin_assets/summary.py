@@ -15,11 +15,12 @@ from lineage.plan import Node, ancestors_first, build, exists, resolve
 from lineage.store import Artifact, Store
 from marin_assets.definitions import declared_defs, declared_families
 from marin_assets.operations import Outcome, outcomes
+from partitions.axes import step_and_task
 from recipes import ferry as recipe
 from recipes.lab import default_line, other_lines, smoke_ferry
 from recipes.runs import checkpoint
 from resources.dagster_private import keep_engines
-from resources.lab import Lab, LabResource, lab_from_environment
+from resources.lab import PRIORITY_TAG, Lab, LabResource, lab_from_environment
 
 log = logging.getLogger(__name__)
 CAMPAIGNS = ("ferry", "canary_cpu")
@@ -48,7 +49,7 @@ def ferry_direct(lab: Lab, day: str) -> bool:
     reachable = registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads)
     build(lab.ferry_store, recipe.roster(ferry, day, reachable=reachable))
     for node in recipe.nodes(recipe.rostered_line(ferry, lab.ferry_store, day)):
-        build(lab.ferry_store, node, launcher=lab.launcher)
+        build(lab.ferry_store, node, launcher=lab.launcher, fan_out=lab.fan_out)
     return True
 
 
@@ -89,16 +90,29 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
                 continue
             asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
             asset_partition = ancestor.partition if asset.partitions_def is not None else None
+            _declare_step(instance, asset.partitions_def, asset_partition)
             result = dg.materialize(
                 [asset],
                 partition_key=asset_partition,
                 instance=instance,
                 raise_on_error=True,
                 selection=[asset.key],
+                tags={PRIORITY_TAG: "interactive"},
                 run_config=QUIET,
             )
             log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
     return resolve(lab.store, node)
+
+
+def _declare_step(instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition | None, partition: str | None) -> None:
+    """Make a saved step known to the instance, as the sensor of its run does: without `make ui` nobody has reported it."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        steps = next((d.partitions_def for d in partitions.partitions_defs if d.name == "step"), None)
+        partition = None if partition is None else step_and_task(partition)[0]
+    else:
+        steps = partitions
+    if isinstance(steps, dg.DynamicPartitionsDefinition) and steps.name is not None and partition is not None:
+        instance.add_dynamic_partitions(steps.name, [partition])
 
 
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:

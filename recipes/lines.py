@@ -49,7 +49,8 @@ class Line:
     """What makes a document leave the corpus."""
 
     more_suites: tuple[tuple[str, str], ...] = ()
-    """Suites (name, kind of `recipes/suites.py`) that checkpoints are evaluated on too; the corpus is not cleaned of them."""
+    """Suites (name, kind of `recipes/suites.py`) beside `suite`. `policy` binds every suite that checkpoints are evaluated on:
+    the corpus is cleaned of and audited against all of them, so a suite added here asks for a policy of another name."""
 
     shots: tuple[tuple[str, str], ...] = ()
     """Suites that hold the examples of few-shot prompts."""
@@ -122,6 +123,11 @@ class Line:
             )
         alternatives(self.hardware)
         alternatives(self.eval_hardware)
+
+    @property
+    def every_suite(self) -> tuple[tuple[str, str], ...]:
+        """Name and kind of every suite of the line, the main one first."""
+        return ((self.suite, self.suite_source), *self.more_suites)
 
     @property
     def history(self) -> "tuple[Line, ...]":

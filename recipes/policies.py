@@ -4,14 +4,16 @@ A policy that results were made under is not edited: date the next one here, and
 never in one table (docs/recipes/add_an_eval_suite.md).
 """
 
+from datakit.token_formats import Chat
 from evals.policy import PolicyConfig, PolicyRule
 from evals.stage import TaskKind, TaskSpec
 from recipes.lines import Line
 from recipes.suites import suite_config
 
-DATE = "2026-11-22"
+DATE = "2026-11-22-tags"
 EVAL_SEED = 5
 HELDOUT_TASK = "heldout"
+TURNS_TASK = "assistant_turns"
 LAST_ONLY = 0
 CLOZE_FREE: dict[str, TaskKind] = {"gsm8k": "gold_bpb", "lambada": "gold_bpb", "math": "gold_bpb", "mbpp": "gold_bpb"}
 """Tasks without choices: the likelihood of the gold answer is what moves at our sizes."""
@@ -20,13 +22,21 @@ CLOZE_FREE: dict[str, TaskKind] = {"gsm8k": "gold_bpb", "lambada": "gold_bpb", "
 def policy_config(line: Line) -> PolicyConfig:
     """Today's policy of a line: held-out text and the corpus's own suite at every saved step; at the last one the wider suites,
     examples in prompts, answers in the model's own words, and programs that are run."""
-    every = (PolicyRule(TaskSpec(HELDOUT_TASK, "perplexity"), priority=2), *_by_likelihood(line, line.suite, line.suite_source))
+    every = (*_heldout(line), *_by_likelihood(line, line.suite, line.suite_source))
     more = [rule for name, kind in line.more_suites for rule in _by_likelihood(line, name, kind, LAST_ONLY)]
     named = {name for name, _ in line.more_suites}
     generated = [*(_generated_answers() if "math_code" in named else ()), *(_programs() if "humaneval" in named else ())]
     shots = _few_shot() if line.shots else ()
-    name = DATE if more else f"{DATE}-{line.suite}"
+    own = {line.suite: not more, "ema": line.run.ema is not None, "turns": isinstance(line.format, Chat)}
+    name = "-".join([DATE, *(word for word, differs in own.items() if differs)])  # other tasks, another policy, another board
     return PolicyConfig(name, (*every, *more, *shots, *generated), EVAL_SEED)
+
+
+def _heldout(line: Line) -> tuple[PolicyRule, ...]:
+    """Of the raw weights, and of their average where the run keeps one; of conversations what the assistant says too."""
+    average = () if line.run.ema is None else (TaskSpec(f"{HELDOUT_TASK}_ema", "perplexity", weights="ema"),)
+    said = (TaskSpec(TURNS_TASK, "trajectories"),) if isinstance(line.format, Chat) else ()
+    return tuple(PolicyRule(task, priority=2) for task in (TaskSpec(HELDOUT_TASK, "perplexity"), *average, *said))
 
 
 def _by_likelihood(line: Line, suite: str, kind: str, every_saves: int = 1) -> tuple[PolicyRule, ...]:

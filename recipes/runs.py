@@ -10,12 +10,14 @@ from evals.policy import POLICY
 from evals.stage import (
     CONTAMINATION_SCORES,
     EVAL_RESULT,
+    EXPORT_CANARY,
     ContaminationScoresConfig,
     EvalConfig,
+    ExportCanaryConfig,
     TaskSpec,
 )
 from lineage.plan import Node
-from recipes.data import contamination, corpora, mixture, shots, suite, suites, tokenizer
+from recipes.data import contamination, corpora, mixture, shots, suites, tokenizer, trajectories
 from recipes.lines import Line
 from recipes.models import PublishedModel, imported, model_tokenizer, smollm2_config
 from recipes.policies import EVAL_SEED, policy_config
@@ -131,6 +133,24 @@ def hf_model(line: Line, step: int) -> Node:
     return Node(*place, HF_MODEL, HfExportConfig(), {"checkpoint": checkpoint(line, step), "tokenizer": tokenizer(line)})
 
 
+def export_canary(line: Line, step: int) -> Node:
+    """Whether that folder opens, stops by itself, and has the special tokens of training."""
+    place = line.run_place("hf_canary", partition=step_partition(step))
+    return Node(*place, EXPORT_CANARY, ExportCanaryConfig(), {"hf_model": hf_model(line, step), "tokenizer": tokenizer(line)})
+
+
+def published_hf_model(model: PublishedModel) -> Node:
+    """A published model as such a folder again: its weights as they are scored and served here."""
+    inputs = {"checkpoint": imported(model), "tokenizer": model_tokenizer(model)}
+    return Node(("models", model.name, "hf_model"), None, HF_MODEL, HfExportConfig(), inputs)
+
+
+def published_export_canary(model: PublishedModel) -> Node:
+    """The canary of that folder."""
+    inputs = {"hf_model": published_hf_model(model), "tokenizer": model_tokenizer(model)}
+    return Node(("models", model.name, "hf_canary"), None, EXPORT_CANARY, ExportCanaryConfig(max_new_tokens=256), inputs)
+
+
 def policy(line: Line) -> Node:
     """The dated evaluation policy of a line's checkpoints: `recipes/policies.py` says what is in it."""
     inputs = {"suites": suites(line), "shots": shots(line)}
@@ -151,6 +171,7 @@ def eval_result(line: Line, step: int, tasks: tuple[TaskSpec, ...], partition: s
         "suites": suites(line),
         "shots": shots(line),
         "corpora": corpora(line),
+        "trajectories": trajectories(line),
         "policy": policy(line),
     }
     config = EvalConfig(tasks=tasks, seed=policy_config(line).seed)
@@ -173,13 +194,13 @@ def model_scores(model: PublishedModel, line: Line, task: TaskSpec) -> Node:
 
 def contamination_scores(line: Line, step: int) -> Node:
     """Every item that the corpora hold and clean ones beside it, scored at a step and at the start of a warm run."""
-    bound = {task.name for task in suite_config(line.suite, line.suite_source).tasks}
+    bound = {task.name for name, kind in line.every_suite for task in suite_config(name, kind).tasks}
     tasks = tuple(task for task in eval_tasks(line) if task.name in bound)
     inputs = {
         "checkpoint": checkpoint(line, step),
         "baseline": () if (first := start(line)) is None else (first,),
         "tokenizer": tokenizer(line),
-        "suites": (suite(line),),
+        "suites": suites(line),
         "contamination": _marks(line),
     }
     place = line.run_place("contamination_scores", partition=step_partition(step))
@@ -192,7 +213,7 @@ def audit(line: Line, step: int) -> Node:
     every_corpus = {node.name: node for each in line.history for node in corpora(each)}
     inputs = {
         "checkpoint": checkpoint(line, step),
-        "suites": (suite(line),),
+        "suites": suites(line),
         "contamination": _marks(line),
         "corpora": tuple(every_corpus.values()),
         "scores": (contamination_scores(line, step),),

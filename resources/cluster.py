@@ -6,19 +6,28 @@ is authentication, which is below (kubeconfig with a token, a certificate or an 
 
 import base64
 import json
+import logging
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import requests
 import yaml
 
+log = logging.getLogger(__name__)
+
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 1.0
+NODE_AWAY = (500, 502, 503)
+"""Answers to a request that the API server hands on to a node."""
+AWAY = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+"""The last: it went while it was answering."""
 JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
 CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
@@ -47,6 +56,10 @@ class Cluster:
     """Read at every request: a pod's token is renewed in place."""
 
     client_cert: tuple[str, str] | None = None
+    patience_seconds: float = 0.0
+    """How long a server that is away (no connection, no answer, 5xx) is asked again before the request fails. A create whose
+    answer was lost is then refused as "already there": callers look at what is there, as they do for creates of others."""
+
     session: requests.Session = field(default_factory=lambda: _session(), repr=False, compare=False)
 
     def close(self) -> None:
@@ -107,11 +120,12 @@ class Cluster:
         if tail:
             params["tailLines"] = tail
         try:
-            return self._request("GET", f"{self._path(PODS)}/{pod}/log", params=params).text.splitlines()
+            answer = self._request("GET", f"{self._path(PODS)}/{pod}/log", params=params, final=NODE_AWAY)
         except ApiError as error:
-            if error.status in (400, 404, 500, 502, 503):  # not started; gone; its node does not answer
+            if error.status in (400, 404, *NODE_AWAY):  # not started; gone
                 return []
             raise
+        return answer.text.splitlines()
 
     def server_version(self) -> str:
         return str(self._json("GET", "/version")["gitVersion"])
@@ -130,7 +144,34 @@ class Cluster:
     def _json(self, method: str, path: str, **options: Any) -> Object:
         return self._request(method, path, **options).json()
 
-    def _request(
+    def _request(self, method: str, path: str, *, final: tuple[int, ...] = (), **options: Any) -> requests.Response:
+        """Send, again and again while the server is away and there is patience; that is said once, and that it is back.
+
+        Statuses of `final` are answers, and not the sign of a server that is away.
+        """
+        away_since: float | None = None
+        while True:
+            try:
+                answer = self._send(method, path, **options)
+            except requests.exceptions.SSLError:  # the wrong certificate stays wrong
+                raise
+            except (*AWAY, ApiError) as error:
+                if isinstance(error, ApiError) and (error.status < 500 or error.status in final):
+                    raise
+                if away_since is None:
+                    away_since = time.monotonic()
+                    if self.patience_seconds:
+                        told = "the API server at %s does not answer (%s); jobs go on meanwhile"
+                        log.warning(told, self.server, type(error).__name__)
+                if time.monotonic() - away_since >= self.patience_seconds:
+                    raise
+                time.sleep(ASK_AGAIN_SECONDS)
+                continue
+            if away_since is not None:
+                log.warning("the API server answers again, after %.0f s", time.monotonic() - away_since)
+            return answer
+
+    def _send(
         self,
         method: str,
         path: str,
@@ -171,18 +212,19 @@ def _reason(answer: requests.Response) -> str:
         return f"{answer.reason} {answer.text[:200]}"
 
 
-def connect(kubeconfig: str, namespace: str) -> Cluster:
+def connect(kubeconfig: str, namespace: str, patience_seconds: float = 0.0) -> Cluster:
     """The cluster of a kubeconfig's current context; of `$KUBECONFIG` or the pod's own account where none is named.
 
     Raises: ValueError naming what is missing.
     """
     path = kubeconfig or os.environ.get("KUBECONFIG", "")
     if path:
-        return from_kubeconfig(Path(path), namespace)
+        return replace(from_kubeconfig(Path(path), namespace), patience_seconds=patience_seconds)
     if not (IN_CLUSTER / "token").exists():
         raise ValueError("no Kubernetes cluster: neither a kubeconfig is named, nor KUBECONFIG set, nor is this a pod")
     server = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
-    return Cluster(server, namespace, str(IN_CLUSTER / "ca.crt"), token_file=str(IN_CLUSTER / "token"))
+    ca_file, token_file = str(IN_CLUSTER / "ca.crt"), str(IN_CLUSTER / "token")
+    return Cluster(server, namespace, ca_file, token_file=token_file, patience_seconds=patience_seconds)
 
 
 def from_kubeconfig(path: Path, namespace: str) -> Cluster:

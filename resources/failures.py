@@ -16,6 +16,7 @@ LOG_LINES = 400
 """Of a failed pod's log, from the end, that are searched."""
 KILLED_FROM_OUTSIDE = {134: "SIGABRT", 137: "SIGKILL", 143: "SIGTERM"}
 PREEMPTION = "preemption"
+UNKNOWN = "program error"
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,19 @@ class Decision:
     why: str
 
 
-def classify(evidence: Sequence[Evidence]) -> Verdict:
-    """The verdict over an attempt's pods: a preemption explains its peers' errors, a permanent failure its peers' aborts."""
+def classify(evidence: Sequence[Evidence], *, gang: bool = True) -> Verdict:
+    """The verdict over an attempt's pods: a preemption explains its peers' errors, a permanent failure its peers' aborts.
+
+    A host that was killed without a word explains what its peers say that nobody knows: they were cut off in a collective. Of
+    pods that are no gang a preempted one was replaced, and explains nothing.
+    """
     verdicts = [classify_pod(pod) for pod in evidence]
     if not verdicts:
         return Verdict("transient", "vanished", "the job failed and no pod of it is left to say why")
-    order = {PREEMPTION: 0, "permanent": 1, "transient": 2}
-    return min(verdicts, key=lambda v: order[PREEMPTION if v.cause == PREEMPTION else v.kind])
+    order = {PREEMPTION: 0 if gang else 3, "permanent": 1, "transient": 2}
+    if gang and any(verdict.cause == "killed" and "SIGKILL" in verdict.because for verdict in verdicts):
+        order[UNKNOWN] = 3
+    return min(verdicts, key=lambda v: order.get(v.cause, order[v.kind]))
 
 
 def classify_pod(pod: Evidence) -> Verdict:
@@ -114,9 +121,7 @@ def classify_pod(pod: Evidence) -> Verdict:
         name = KILLED_FROM_OUTSIDE[pod.exit_code]
         return Verdict("transient", "killed", f"exit code {pod.exit_code} ({name}) and no error of its own in the log")
     last = next((line.strip() for line in reversed(pod.log.splitlines()) if line.strip()), "the log is empty")
-    return Verdict(
-        "permanent", "program error", f"exit code {pod.exit_code}, and no known signature; the last line: {last[:300]}"
-    )
+    return Verdict("permanent", UNKNOWN, f"exit code {pod.exit_code}, and no known signature; the last line: {last[:300]}")
 
 
 def decide(history: Sequence[Failed], policy: RetryPolicy) -> Decision:
@@ -190,8 +195,9 @@ _LOG_LINES = (
         worker_environment=r"numpy\.dtype size changed|runtime_env.*Run cmd failed|pip', 'install'.*non-zero exit status",
         node_loss=r"its node has died|OwnerDiedError|owner has exited|missing too many heartbeats",
         slice_health=r"scaled to 0 actors|ActorDiedError|TPU is already in use|TPU initialization failed|different launch id",
+        stalled=r"^Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$",  # the trainer's watchdog, in faulthandler's words
         peer_loss=(
-            r"[Hh]eartbeat timeout|tasks have crashed|[Bb]arrier timed out|NCCL.*remote error"
+            r"[Hh]eartbeat timeout|tasks have crashed|[Bb]arrier timed out|NCCL.*remote error|Gloo .{0,40}failed"
             r"|UNAVAILABLE: .*(coordination|peer)"
         ),
         disk_pressure=r"No space left on device|is over 95% full|if spilling is required",

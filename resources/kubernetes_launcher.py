@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
-import requests
-
 from lineage.jobs import Attempt, Launch, Launched
 from recipes.hardware import Hardware, alternatives
 from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, ApiError, Cluster, Object
@@ -23,6 +21,7 @@ from resources.manifests import (
     VERDICT,
     ClusterSettings,
     Manifest,
+    indexed_job_manifest,
     job_file,
     job_manifest,
     jobset_manifest,
@@ -54,10 +53,13 @@ class Kind:
     render: Callable[[Launch, Hardware, ClusterSettings, int, str], Manifest]
     done: str
     deletion: str
+    gang: bool = True
+    """Whether its pods fail together: then one's error explains the others'."""
 
 
 JOB = Kind("Job", JOBS, job_manifest, "Complete", "Background")
 JOBSET = Kind("JobSet", JOBSETS, jobset_manifest, "Completed", "Foreground")
+INDEXED = Kind("Job", JOBS, indexed_job_manifest, "Complete", "Background", gang=False)
 """The names of a JobSet's jobs follow from its own: the next attempt's can be made when the last one's are gone."""
 
 
@@ -72,16 +74,15 @@ class KubernetesLauncher:
     stuck_seconds: float = 300.0
     """How long a pod may wait for an image or with a bad configuration before that is a failure."""
 
-    patience_seconds: float = 900.0
-    """How long the API server may be away before this step gives up; the job goes on meanwhile."""
-
     is_cancelled: Callable[[], bool] = lambda: False
     """Asked when this process is interrupted: did a user cancel, or does only the step die?"""
 
     def __call__(self, launch: Launch) -> Launched:
         """Run to the end. Raises: LaunchRefusedError; JobFailedError; ApiError on a manifest that is not valid."""
         shape = self.settings.choose(alternatives(launch.hardware or ("cpu",)))
-        kind = JOB if shape.pods == 1 else JOBSET
+        if launch.indices and shape.pods > 1:
+            raise ValueError(f"{launch.name}: {shape.name} is {shape.pods} hosts; each of several indices runs on one")
+        kind = INDEXED if launch.indices else JOB if shape.pods == 1 else JOBSET
         try:
             return self._run(launch, shape, kind)
         except BaseException as error:
@@ -139,33 +140,20 @@ class KubernetesLauncher:
             submitted = self._again(launch, shape, kind, submitted, number + 1, history)
 
     def _follow(self, launch: Launch, kind: Kind, submitted: Object, watch: PodWatch) -> Verdict | None:
-        """Watch until the job ends; None when it is done. An API server that is away is waited for, and said so."""
-        away_since: float | None = None
+        """Watch until the job ends; None when it is done."""
         while True:
-            try:
-                watch.look()
-                found = self.cluster.get(kind.collection, object_name(launch))
-                if found is None or found["metadata"]["uid"] != submitted["metadata"]["uid"]:
-                    raise JobFailedError(f"{launch.name}: {kind.name} {object_name(launch)} was deleted by someone else")
-                state = state_of(kind, found)
-                if state != "active":
-                    watch.look()  # what came between the two looks: the last lines, the last pod's end
-                if state == "done":
-                    return None
-                stuck = watch.stuck_for() >= self.stuck_seconds
-                if state == "failed" or stuck:
-                    return classify(watch.evidence(stuck=stuck))
-                if away_since is not None:
-                    log.warning("%s: the API server answers again", launch.name)
-                away_since = None
-            except (requests.ConnectionError, requests.Timeout, ApiError) as error:
-                if isinstance(error, ApiError) and error.status < 500:
-                    raise
-                if away_since is None:
-                    away_since = time.monotonic()
-                    log.warning("%s: the API server does not answer (%s); the job goes on", launch.name, type(error).__name__)
-                if time.monotonic() - away_since > self.patience_seconds:
-                    raise
+            watch.look()
+            found = self.cluster.get(kind.collection, object_name(launch))
+            if found is None or found["metadata"]["uid"] != submitted["metadata"]["uid"]:
+                raise JobFailedError(f"{launch.name}: {kind.name} {object_name(launch)} was deleted by someone else")
+            state = state_of(kind, found)
+            if state != "active":
+                watch.look()  # what came between the two looks: the last lines, the last pod's end
+            if state == "done":
+                return None
+            stuck = watch.stuck_for() >= self.stuck_seconds
+            if state == "failed" or stuck:
+                return classify(watch.evidence(stuck=stuck), gang=kind.gang)
             time.sleep(self.poll_seconds)
 
     def _again(

@@ -8,10 +8,13 @@ from pathlib import Path
 import dagster as dg
 import yaml
 
+from lineage.child_processes import run_subprocess
 from lineage.config import from_jsonable
-from lineage.jobs import Launcher, run_subprocess
+from lineage.fan_out import FanOut
+from lineage.jobs import Launcher
 from lineage.shards import DEFAULT_LIMITS, ShardLimits
 from lineage.store import Store
+from recipes.hardware import refuse_accelerators
 from resources.cluster import connect
 from resources.kubernetes_launcher import KubernetesLauncher
 from resources.manifests import ClusterSettings
@@ -19,6 +22,8 @@ from resources.manifests import ClusterSettings
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_ROOT = ".marin"
 FERRY_TTL_DAYS = 7
+PRIORITY_TAG = "marin/priority"
+"""Of a run: `production`, `interactive` or `batch`, for the jobs that it launches on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Lab:
     store: Store
     ferry_store: Store
     launcher: Launcher
+    fan_out: FanOut | None = None
+    """Where shards of data stages go, when not into the step."""
 
     @staticmethod
     def at(
@@ -35,6 +42,7 @@ class Lab:
         *,
         workers: int,
         launcher: Launcher = run_subprocess,
+        fan_out: FanOut | None = None,
         scratch: str = "",
         limits: ShardLimits = DEFAULT_LIMITS,
     ) -> "Lab":
@@ -49,7 +57,7 @@ class Lab:
             scratch = scratch or f"{base}/work"
         folder = scratch or None  # one for both stores, so nothing is downloaded twice
         kept, expiring = (Store(f"{base}/{name}", workers, folder, limits) for name in ("artifacts", f"ttl-{FERRY_TTL_DAYS}d"))
-        return Lab(kept, expiring, launcher)
+        return Lab(kept, expiring, launcher, fan_out)
 
 
 class LabResource(dg.ConfigurableResource[Lab]):
@@ -66,20 +74,36 @@ class LabResource(dg.ConfigurableResource[Lab]):
     cluster: str = ""
     """File of cluster settings (docs/deploy.md): jobs run there. Empty: they are child processes of the step."""
 
+    data_runners: int = 0
+    """Jobs of so many runners do the shards of data stages, where the launcher runs jobs; 0: the step does them itself."""
+
+    data_hardware: str = "cpu"
+    """What each of them runs on: one machine of `recipes/hardware.py`."""
+
     def create_resource(self, context: dg.InitResourceContext) -> Lab:
-        return self.lab(is_cancelled=lambda: _is_cancelled(context))
+        priority = context.run.tags.get(PRIORITY_TAG, "") if context.run is not None else ""
+        return self.lab(is_cancelled=lambda: _is_cancelled(context), priority=priority)
 
-    def lab(self, is_cancelled: Callable[[], bool] = lambda: False) -> Lab:
-        """The lab itself; `is_cancelled` tells a launcher that is interrupted whether a user did it."""
-        launcher = launcher_of(self.cluster, is_cancelled) if self.cluster else run_subprocess
+    def lab(self, is_cancelled: Callable[[], bool] = lambda: False, priority: str = "") -> Lab:
+        """The lab itself; `is_cancelled` tells a launcher that is interrupted whether a user did it.
+
+        `priority` of its jobs on a cluster; the cluster's own unless told.
+        """
+        launcher = launcher_of(self.cluster, is_cancelled, priority) if self.cluster else run_subprocess
         limits = ShardLimits(memory_bytes=self.shard_memory_mib << 20 or None)
-        return Lab.at(self.root, workers=self.workers, launcher=launcher, scratch=self.scratch, limits=limits)
+        fan_out = None
+        if self.data_runners:
+            refuse_accelerators((self.data_hardware,), "the lab's data_hardware", "Shards of data stages need none of them.")
+            fan_out = FanOut(launcher, self.data_runners, (self.data_hardware,))
+        return Lab.at(self.root, workers=self.workers, launcher=launcher, fan_out=fan_out, scratch=self.scratch, limits=limits)
 
 
-def launcher_of(settings_file: str, is_cancelled: Callable[[], bool]) -> KubernetesLauncher:
+def launcher_of(settings_file: str, is_cancelled: Callable[[], bool], priority: str = "") -> KubernetesLauncher:
     """The launcher of the cluster that a file describes. Raises: ValueError naming the field that is wrong."""
-    settings = from_jsonable(ClusterSettings, yaml.safe_load(Path(settings_file).read_text()), settings_file)
-    return KubernetesLauncher(connect(settings.kubeconfig, settings.namespace), settings, is_cancelled=is_cancelled)
+    told = yaml.safe_load(Path(settings_file).read_text())
+    settings = from_jsonable(ClusterSettings, told | ({"priority": priority} if priority else {}), settings_file)
+    cluster = connect(settings.kubeconfig, settings.namespace, settings.patience_seconds)
+    return KubernetesLauncher(cluster, settings, settings.retries, is_cancelled=is_cancelled)
 
 
 def _is_cancelled(context: dg.InitResourceContext) -> bool:
@@ -91,9 +115,10 @@ def _is_cancelled(context: dg.InitResourceContext) -> bool:
 
 
 def lab_from_environment() -> LabResource:
-    """The lab that `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH`, `MARIN_SHARD_MEMORY_MIB` and `MARIN_CLUSTER` name.
+    """The lab that `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH`, `MARIN_SHARD_MEMORY_MIB`, `MARIN_CLUSTER` and
+    `MARIN_DATA_RUNNERS` name.
 
-    Otherwise `.marin` in the repository, two workers, and jobs as child processes.
+    Otherwise `.marin` in the repository, two workers, jobs as child processes, and shards of data stages in the step.
     """
     return LabResource(
         root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT),
@@ -101,4 +126,5 @@ def lab_from_environment() -> LabResource:
         scratch=os.environ.get("MARIN_SCRATCH", ""),
         shard_memory_mib=int(os.environ.get("MARIN_SHARD_MEMORY_MIB", "0")),
         cluster=os.environ.get("MARIN_CLUSTER", ""),
+        data_runners=int(os.environ.get("MARIN_DATA_RUNNERS", "0")),
     )

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lineage.jobs import HUGE_PAGES, Launch
+from lineage.child_processes import HUGE_PAGES
+from lineage.jobs import Launch
+from lineage.messages import ASKED
 from recipes.hardware import Hardware
+from resources.failures import RetryPolicy
 
 CONTAINER = "job"
 JOB_FILE = "/etc/marin/job.json"
@@ -29,6 +32,7 @@ DIGEST_LENGTH = 8
 
 type Manifest = dict[str, Any]
 type Priority = Literal["production", "interactive", "batch"]
+PRIORITIES: tuple[Priority, ...] = ("production", "interactive", "batch")
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,16 @@ class ClusterSettings:
     secrets: tuple[str, ...] = ()
     """Names of Secrets whose keys become environment variables."""
 
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    patience_seconds: float = 900.0
+    """How long the API server may be away before a step gives up; its job goes on meanwhile."""
+
     def __post_init__(self) -> None:
         if not self.image:
             raise ValueError("cluster settings: image is empty; name the image of this repository's commit, by digest")
-        odd = [name for name in self.priorities if name not in ("production", "interactive", "batch")]
+        odd = [name for name in (*self.priorities, self.priority) if name not in PRIORITIES]
         if odd:
-            raise ValueError(f"cluster settings: priorities name {odd}; known: production, interactive, batch")
+            raise ValueError(f"cluster settings: priorities name {odd}; known: {', '.join(PRIORITIES)}")
 
     def choose(self, shapes: tuple[Hardware, ...]) -> Hardware:
         """The first alternative that this cluster has a queue for. Raises ValueError that lists its queues."""
@@ -128,6 +136,20 @@ def job_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, att
             "ttlSecondsAfterFinished": settings.keep_finished_seconds,
         },
     }
+
+
+def indexed_job_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+    """A Job of as many pods as the launch has indices, each on its own: one that fails leaves the others alone."""
+    job = job_manifest(launch, shape, settings, attempt, history)
+    spec = job["spec"]
+    del spec["backoffLimit"]  # of all pods together; Kubernetes has none where each index has its own
+    spec |= {
+        "completionMode": "Indexed",
+        "completions": launch.indices,
+        "parallelism": launch.indices,
+        "backoffLimitPerIndex": 0,
+    }
+    return job
 
 
 def jobset_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
@@ -225,11 +247,11 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Man
         selector["cloud.google.com/gke-spot"] = "true"
         tolerations.append({"key": "cloud.google.com/gke-spot", "operator": "Exists", "effect": "NoSchedule"})
     # On CPU huge pages pay (lineage/jobs.py); accelerators' hosts tell their peers that they are about to be taken.
-    env = {**(HUGE_PAGES if shape.kind == "cpu" else {"JAX_ENABLE_PREEMPTION_SERVICE": "true"}), **settings.env}
+    env = {**ASKED, **(HUGE_PAGES if shape.kind == "cpu" else {"JAX_ENABLE_PREEMPTION_SERVICE": "true"}), **settings.env}
     container = {
         "name": CONTAINER,
         "image": settings.image,
-        "command": [settings.python, "-m", launch.module, JOB_FILE],
+        "command": [settings.python, "-m", launch.module, *launch.arguments, JOB_FILE],
         "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
         "envFrom": [{"secretRef": {"name": name}} for name in settings.secrets],
         "resources": {"requests": dict(shape.resources), "limits": dict(shape.resources)},

@@ -14,6 +14,8 @@ from resources.manifests import CONTAINER, pod_labels
 
 log = logging.getLogger(__name__)
 
+RESTART = "jobset.sigs.k8s.io/restart-attempt"
+INDEX = "batch.kubernetes.io/job-completion-index"
 STUCK = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 )
@@ -35,6 +37,9 @@ class PodWatch:
     copied: dict[str, str] = field(default_factory=dict)
     """Time of the last line copied, by uid."""
 
+    drained: set[str] = field(default_factory=set)
+    """Pods whose log was copied after they had ended: of a thousand runners most are, and none is asked again."""
+
     said: dict[str, str] = field(default_factory=dict)
     stuck_since: float | None = None
 
@@ -54,8 +59,16 @@ class PodWatch:
         return 0.0 if self.stuck_since is None else time.monotonic() - self.stuck_since
 
     def evidence(self, *, stuck: bool) -> list[Evidence]:
-        """Of every pod that did not end well; of those that cannot start, where that is the failure."""
+        """Of every pod that did not end well; of those that cannot start, where that is the failure.
+
+        Of the last round alone: a preemption that was overcome does not explain what its replacement ended with.
+        """
+        newest: dict[str, tuple[int, str]] = {}
+        for pod in self.pods.values():
+            newest[_group(pod)] = max(_round(pod), newest.get(_group(pod), (0, "")))
         failed = [pod for pod in self.pods.values() if pod["status"].get("phase") == "Failed"]
+        failed = [pod for pod in failed if _round(pod) == newest[_group(pod)]] or failed
+        failed = [pod for pod in failed if not _was_stopped(pod)] or failed  # peers that were told to go explain nothing
         waiting = [pod for pod in self.pods.values() if _container(pod, "waiting").get("reason") in STUCK]
         return [self._evidence(pod) for pod in (waiting if stuck else failed)]
 
@@ -64,9 +77,9 @@ class PodWatch:
         records = []
         for pod in sorted(self.pods.values(), key=lambda pod: pod["metadata"]["creationTimestamp"]):
             place = f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}"
-            phase = pod["status"].get("phase")
-            died = f"{classify_pod(self._evidence(pod))}; replaced" if phase == "Failed" else "stopped with its gang"
-            ended = died if phase == "Failed" or pod["metadata"]["uid"] not in self.present else "done"
+            died = pod["status"].get("phase") == "Failed" and not (_was_stopped(pod) and len(self.pods) > 1)
+            gone = _was_stopped(pod) or pod["metadata"]["uid"] not in self.present
+            ended = f"{classify_pod(self._evidence(pod))}; replaced" if died else "stopped with its gang" if gone else "done"
             records.append(Attempt(self.attempt, place, _pod_seconds(pod), ended))
         return records
 
@@ -103,19 +116,24 @@ class PodWatch:
 
     def _copy_log(self, pod: Object, *, several: bool) -> None:
         """Append the lines that are new to the launch's log, and show them; where there are several pods, with their names."""
-        if not (_container(pod, "running") or _container(pod, "terminated")):
-            return
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        ended = bool(_container(pod, "terminated"))
+        if uid in self.drained or not (_container(pod, "running") or ended):
+            return
         last = self.copied.get(uid, "")
         since = f"{last[:19]}Z" if last else ""  # the server counts whole seconds here; lines below say the rest
         with self.launch.log_path.open("a") as out:
-            for line in self.cluster.log(name, CONTAINER, since=since):
+            lines = self.cluster.log(name, CONTAINER, since=since)
+            for line in lines:
                 moment, _, text = line.partition(" ")
                 if moment > last:
                     self.copied[uid] = moment
-                    shown = f"[{name}] {text}\n" if several else f"{text}\n"
+                    text = self.launch.said(f"{text}\n")
+                    shown = f"[{name}] {text}" if several else text
                     out.write(shown)
                     sys.stderr.write(shown)
+        if ended and lines:  # none: it said nothing, or its node did not answer
+            self.drained.add(uid)
 
 
 def _container(pod: Object, state: str) -> dict[str, Any]:
@@ -124,6 +142,24 @@ def _container(pod: Object, state: str) -> dict[str, Any]:
         if status["name"] == CONTAINER:
             return status.get("state", {}).get(state) or {}
     return {}
+
+
+def _group(pod: Object) -> str:
+    """Pods that come one after the other: those of a gang together, of an Indexed Job those of one index."""
+    labels, annotations = (pod["metadata"].get(what, {}) for what in ("labels", "annotations"))
+    return "" if RESTART in labels else annotations.get(INDEX, "")
+
+
+def _round(pod: Object) -> tuple[int, str]:
+    """What grows in a group with every restart of a gang, and with every replacement of a pod."""
+    restart = pod["metadata"].get("labels", {}).get(RESTART)
+    return (0, pod["metadata"]["creationTimestamp"]) if restart is None else (int(restart), "")
+
+
+def _was_stopped(pod: Object) -> bool:
+    """Whether somebody deleted it for another reason than that its node goes."""
+    disrupted = any(_is_true(condition, "DisruptionTarget") for condition in pod["status"].get("conditions", []))
+    return "deletionTimestamp" in pod["metadata"] and not disrupted
 
 
 def _is_true(condition: Object, kind: str) -> bool:

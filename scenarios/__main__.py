@@ -13,7 +13,7 @@ from rich.markup import escape
 from datakit.raw import REPOSITORY
 from datakit.roster import registry_reachable
 from datakit.sources import PypiFiles
-from lineage.jobs import run_subprocess
+from lineage.child_processes import run_subprocess
 from lineage.store import Store
 from recipes.lines import source_config
 from recipes.suites import suite_raw_source

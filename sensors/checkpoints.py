@@ -1,4 +1,4 @@
-"""Report each checkpoint that a training job commits, and request its evaluation and audit, in one tick.
+"""Report each checkpoint that a training job commits, and request its evaluation, audit and export, in one tick.
 
 The job and the sensor meet only in the store: the sensor asks for the declared steps of the run as it is declared today,
 so a checkpoint of another spec or of stale data is never reported as this run's.
@@ -17,24 +17,27 @@ from marin_assets.runs import checkpoint_key, eval_node
 from partitions.axes import steps
 from recipes.lines import Line
 from recipes.policies import policy_config
-from recipes.runs import audit, checkpoint
+from recipes.runs import audit, checkpoint, export_canary
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
 from trainer.stage import parse_step_partition, step_partition
 
 
 def checkpoint_sensor(
-    line: Line, eval_job: UnresolvedAssetJobDefinition, audit_job: UnresolvedAssetJobDefinition
+    line: Line,
+    eval_job: UnresolvedAssetJobDefinition,
+    audit_job: UnresolvedAssetJobDefinition,
+    export_job: UnresolvedAssetJobDefinition,
 ) -> dg.SensorDefinition:
     """Sensor of one declared run. Its cursor maps each reported step to the data version and policy it had."""
     partitions_def = steps(line.run.name)
 
     @dg.sensor(
         name=f"{line.run.name}_checkpoints",
-        jobs=[eval_job, audit_job],
+        jobs=[eval_job, audit_job, export_job],
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Reports each new checkpoint of `{line.run.name}` as a step and requests its evaluation and audit.",
+        description=f"Reports each new checkpoint of `{line.run.name}`; requests evaluations, audit, at last an export.",
     )
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
         reported = json.loads(context.cursor or "{}")
@@ -48,7 +51,7 @@ def checkpoint_sensor(
             run_requests=[
                 request
                 for step, artifact in sorted(found.items())
-                for request in _requests(lab, line, step, artifact, eval_job.name, audit_job.name)
+                for request in _requests(lab, line, step, artifact, eval_job.name, audit_job.name, export_job.name)
             ],
             cursor=json.dumps(reported | {step: _mark(line, artifact) for step, artifact in found.items()}),
         )
@@ -70,8 +73,13 @@ def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
             continue
 
 
-def _requests(lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str, audit_job: str) -> Iterator[dg.RunRequest]:
-    """What the policy asks at a step, and its audit, where they do not exist: a cursor may be lost, an artifact stays."""
+def _requests(
+    lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str, audit_job: str, export_job: str
+) -> Iterator[dg.RunRequest]:
+    """What the policy asks at a step, and its audit; of the last step the export with its canary too.
+
+    Where they do not exist: a cursor may be lost, an artifact stays.
+    """
     number, saved = parse_step_partition(step), line.run.saved_steps()
     policy = policy_config(line)
     due = [rule for rule in policy.rules if rule.is_due(saved.index(number), len(saved))]
@@ -90,6 +98,8 @@ def _requests(lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str
             )
     if not exists(lab.store, audit(line, number)):
         yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)
+    if number == saved[-1] and not exists(lab.store, export_canary(line, number)):
+        yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:export", job_name=export_job, partition_key=step)
 
 
 def _is_latest(instance: dg.DagsterInstance, line: Line, artifact: Artifact) -> bool:

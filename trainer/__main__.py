@@ -1,31 +1,60 @@
-"""`python -m trainer job.json`: the whole interface between an orchestrator and the trainer."""
+"""`python -m trainer FILE`: a job that an orchestrator wrote, or a spec that a person did (`trainer.spec_file`)."""
 
+import faulthandler
 import logging
 import os
+import shlex
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from lineage.jobs import read_job
-from trainer.processes import join
+import jax
+from rich.console import Console
+
+from lineage.jobs import job_folder
+from lineage.store import Artifact
+from trainer.processes import INDEX, join
+from trainer.progress import shown
 from trainer.running import running_of
 from trainer.signals import LEFT, PreemptedError, Stop
+from trainer.spec_file import open_job
 from trainer.train import train
 
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
-        raise SystemExit("usage: python -m trainer job.json (lineage/jobs.py says what a job file holds)")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+        raise SystemExit("usage: python -m trainer FILE, a spec (docs/recipes/add_a_run.md) or a job (lineage/jobs.py)")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
-    running = running_of(os.environ)
-    join(os.environ)
-    stop = Stop()
-    stop.listen()
-    try:
-        train(read_job(Path(arguments[0])), running, stop)
-    except PreemptedError as told:
-        logging.getLogger("trainer").warning("%s", told)
-        raise SystemExit(LEFT) from told
+    # A thread in C: it ends the process, with the stack of every thread, whatever holds the interpreter or waits for a peer.
+    watchdog = partial(faulthandler.dump_traceback_later, exit=True)
+    console = Console(stderr=True)
+    with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
+        running = running_of(os.environ)
+        join(os.environ)
+        stop = Stop()
+        stop.listen()
+        try:
+            job = open_job(Path(arguments[0]))
+            made = train(job, running, stop, watchdog, show)
+        except PreemptedError as told:
+            logging.getLogger("trainer").warning("%s", told)
+            raise SystemExit(LEFT) from told
+    if jax.process_index() == 0:
+        tell(made, job_folder(job) / "loss.png", draw=console.is_terminal)
+
+
+def tell(made: Artifact, picture: Path, *, draw: bool) -> None:
+    """Say where a run's checkpoint is, and draw its loss for whoever looks; the UI draws its own.
+
+    A process of its own does it: what a checkpoint is made by must not follow the version of a package that draws.
+    """
+    command = [sys.executable, "-m", "trainer.picture", str(made.folder()), str(picture)]
+    logging.getLogger("trainer").info(
+        "%s is at %s; its loss curve: %s", made.name, made.uri, picture if draw else shlex.join(command)
+    )
+    if draw:
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ def _forward(q: Array, k: Array, v: Array, segment_ids: Array | None, window: in
         outputs, denominators = [], []
         for start, stop, first in _blocks(queries.shape[-2], block, window):
             scores = _dot(_fold(queries[..., start:stop, :]), keys[..., first:stop, :], 3, 3)
-            scores = jnp.where(_mask(start, stop, first, window, segments, queries.shape[2]), scores, MASKED)
+            seen = _mask(start, stop, first, window, segments)[:, None, None]
+            scores = _fold(jnp.where(seen, _unfold(scores, queries.shape[2]), MASKED))
             top = scores.max(axis=-1, keepdims=True)
             weights = jnp.exp(scores - top)
             total = weights.sum(axis=-1, keepdims=True)
@@ -73,8 +74,9 @@ def _backward(window: int | None, block: int, rows_at_once: int, residuals: tupl
             shift = _fold(drift[..., start:stop, :])[..., 0][..., None, :]
             seen, read = keys[..., first:stop, :], values[..., first:stop, :]
             scores = _dot(seen, of_block, 3, 3)
-            mask = _mask(start, stop, first, window, segments, group).swapaxes(-1, -2)
-            weights = jnp.exp(jnp.where(mask, scores, MASKED) - lowered)
+            apart = scores.reshape(*scores.shape[:-1], group, -1)
+            mask = _mask(start, stop, first, window, segments, across=True)[:, None, :, None]
+            weights = jnp.exp(jnp.where(mask, apart, MASKED).reshape(scores.shape) - lowered)
             grad_scores = (weights * (_dot(read, of_grad, 3, 3) - shift)).astype(queries.dtype)
             grad_values = _add(grad_values, first, stop, _dot(weights.astype(grad.dtype), of_grad, 3, 2))
             grad_keys = _add(grad_keys, first, stop, _dot(grad_scores, of_block, 3, 2))
@@ -106,16 +108,22 @@ def _blocks(length: int, block: int, window: int | None) -> list[tuple[int, int,
     return [(start, min(start + block, length), 0 if window is None else max(0, start - window + 1)) for start in starts]
 
 
-def _mask(start: int, stop: int, first: int, window: int | None, segments: Array | None, group: int) -> Array:
-    """[1 or B, 1, G x queries, keys]: true where a query of the block may look."""
-    query, key = jnp.arange(start, stop)[:, None], jnp.arange(first, stop)[None, :]
+def _mask(start: int, stop: int, first: int, window: int | None, segments: Array | None, *, across: bool = False) -> Array:
+    """[1 or B, queries, keys], or `across` [1 or B, keys, queries]: true where a query of the block may look.
+
+    Made the way it is used, and spread over a group by broadcasting: turned around or tiled inside a loop, it is read a byte
+    at a time.
+    """
+    one, other = (2, 1) if across else (1, 2)  # where queries and keys lie
+    query = jnp.expand_dims(jnp.arange(start, stop), (0, other))
+    key = jnp.expand_dims(jnp.arange(first, stop), (0, one))
     mask = query >= key
     if window is not None:
         mask = mask & (query - key < window)
-    mask = mask[None]
     if segments is not None:
-        mask = mask & (segments[:, start:stop, None] == segments[:, None, first:stop])
-    return jnp.tile(mask, (1, group, 1))[:, None]
+        of_query = jnp.expand_dims(segments[:, start:stop], other)
+        mask = mask & (of_query == jnp.expand_dims(segments[:, first:stop], one))
+    return mask
 
 
 def _fold(queries: Array) -> Array:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -23,7 +22,7 @@ from trainer.array_files import open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart
 from trainer.necromancy import history_of, remembering, ring_names
-from trainer.stage import FORMAT, MODEL_FILE
+from trainer.stage import FORMAT, MODEL_FILE, Weights
 
 METRICS_SCHEMA = {
     "step": pl.Int64,
@@ -35,7 +34,6 @@ METRICS_SCHEMA = {
     "update_norm": pl.Float64,
 }
 RECENT_STEPS = 20
-type Weights = Literal["raw", "ema"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,10 @@ def write_checkpoint(
     metrics: pl.DataFrame,
     throughput: Mapping,
     start: Artifact | None = None,
-    mesh: Mapping[str, int] | None = None,
+    how: Mapping[str, Mapping] | None = None,
 ) -> None:
-    """Fill an artifact with a state and the metrics that led to it; `start` is the checkpoint its run began with."""
+    """Fill an artifact with a state and the metrics that led to it; `start` is the checkpoint its run began with, `how` says
+    how it ran (`mesh`, `compute`), which is no part of its files."""
     state.save(out.folder)
     record = {
         "format": FORMAT,
@@ -108,8 +107,7 @@ def write_checkpoint(
     }
     if start is not None:
         out.extra["checkpoint"]["start"] = _start_record(start)
-    if mesh is not None:
-        out.extra["checkpoint"]["mesh"] = dict(mesh)
+    out.extra["checkpoint"] |= how or {}
     out.extra["throughput"] = dict(throughput)
     out.record(tokens_in=spec.tokens_before(state.step))
 

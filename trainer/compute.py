@@ -54,6 +54,8 @@ class Compute:
     block: int
     one_by_one: bool
     """Attention takes the sequences of a batch one after another, so that a CPU's cache holds what one needs."""
+    by_rows: bool
+    """Products with weights are of rows with matrices and have gradients of their own (`trainer.products`), on a CPU alone."""
     remat: Literal["none", "full", "named", "offload"]
     unrolled: bool
     notes: tuple[str, ...]
@@ -103,7 +105,8 @@ def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
         notes.append("bfloat16 on a CPU is for checking, not for speed")
     on_cpu = platform == "cpu"
     block = CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK
-    return Compute(config.dtype, backend, block, on_cpu, remat, config.layers == "unrolled", tuple(notes))
+    by_rows = on_cpu and config.dtype == "float32"
+    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, config.layers == "unrolled", tuple(notes))
 
 
 def cannot(backend: Backend, platform: str, dtype: str, work: Work) -> str | None:

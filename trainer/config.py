@@ -76,11 +76,12 @@ class LlamaConfig:
         embeddings = self.vocab_size * d * (1 if self.tie_embeddings else 2)
         return self.num_layers * layer + embeddings + d
 
-    def training_flops_per_token(self, seq_len: int) -> float:
+    def training_flops_per_token(self, seq_len: int, *, causal: bool = False) -> float:
         """Forward and backward, Levanter's definition: attention over the full span (a sliding window's where
-        there is one), output head counted, embedding not."""
+        there is one), output head counted, embedding not. With `causal`, over the mean number of keys that a query sees."""
         d, kv = self.hidden_dim, self.num_kv_heads * self.head_dim
-        span = seq_len if self.sliding_window is None else min(seq_len, self.sliding_window)
+        widest = seq_len if self.sliding_window is None else min(seq_len, self.sliding_window)
+        span = widest * (seq_len - (widest - 1) / 2) / seq_len if causal else widest
         layer = 2 * 3 * d * self.intermediate_dim + 2 * (2 * d * d + 2 * d * kv) + 4 * span * d + 3 * span * self.num_heads
         return 3.0 * (self.num_layers * layer + 2 * d * self.vocab_size)
 

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import time
 from dataclasses import dataclass
 
 import jax
@@ -18,6 +19,7 @@ log = logging.getLogger("trainer")
 KINDS = {
     "kill": ("step", "SIGKILL before a step"),
     "term": ("step", "SIGTERM before a step"),
+    "hang": ("step", "a process that waits for ever and still answers heartbeats"),
     "kill-in-save": ("save", "SIGKILL when a checkpoint's arrays are written and its manifest is not"),
     "disk-full": ("save", "OSError ENOSPC in a save"),
 }
@@ -51,4 +53,6 @@ def strike(faults: tuple[Fault, ...], place: str, step: int) -> None:
         log.warning("fault injected at step %d: %s", step, KINDS[fault.kind][1])
         if fault.kind == "disk-full":
             raise OSError(errno.ENOSPC, "No space left on device (injected)")
+        while fault.kind == "hang":
+            time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM if fault.kind == "term" else signal.SIGKILL)

@@ -19,12 +19,14 @@ from lineage.config import from_jsonable
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from trainer.array_files import open_arrays
-from trainer.config import RunSpec
+from trainer.config import LlamaConfig, RunSpec
 from trainer.hf import architecture, hf_config, to_hf
+from trainer.stage import MODEL_FILE
 
 SHARD_BYTES = 5_000_000_000
 TOKENIZER_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
+CONFIG_FILE = "tokenizer_config.json"
 DTYPES: Mapping[str, Any] = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -45,24 +47,27 @@ class HfExportConfig:
 
 
 def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokenizer: Artifact) -> None:
-    """Write safetensors, `config.json`, `generation_config.json`, and the tokenizer with its config.
+    """Write safetensors, `config.json`, `generation_config.json`, and the tokenizer with its config (a published model's own).
 
     Raises: ValueError for weights that the run does not keep, and for an end token that the tokenizer does not have.
     """
-    model = from_jsonable(RunSpec, checkpoint.spec.config["run"], f"{checkpoint.name} run").model
+    model = _model_config(checkpoint)
     kept = open_arrays(checkpoint, "model" if config.weights == "raw" else "ema").whole()
     tensors = {key: tensor.astype(DTYPES[config.dtype]) for key, tensor in to_hf(kept, model).items()}
     _save_shards(tensors, out.folder)
     source = tokenizer.files(TOKENIZER_FILE)[0]
     opened = Tokenizer.from_file(str(source))
     first = int(tokenizer.manifest.extra["tokenizer"]["eos"])
-    eos = (first, *(_token_id(opened, token, tokenizer.name) for token in config.end_tokens))
+    own = _own_config(tokenizer)
+    turn_end = own.get("eos_token")
+    ends = (*(() if turn_end is None else (_content(turn_end),)), *config.end_tokens)
+    eos = tuple(dict.fromkeys((first, *(_token_id(opened, token, tokenizer.name) for token in ends))))
     _write_json(out.folder / "config.json", hf_config(model, eos, first) | {"torch_dtype": config.dtype})
     _write_json(out.folder / "generation_config.json", {"bos_token_id": first, "eos_token_id": list(eos)})
     (out.folder / TOKENIZER_FILE).write_bytes(source.read_bytes())
     for template in tokenizer.files(TEMPLATE_FILE):
         (out.folder / TEMPLATE_FILE).write_bytes(template.read_bytes())
-    _write_json(out.folder / "tokenizer_config.json", _tokenizer_config(opened, first, model.max_seq_len))
+    _write_json(out.folder / CONFIG_FILE, own or _tokenizer_config(opened, first, model.max_seq_len))
     out.extra["hf_model"] = {
         "architecture": architecture(model),
         "eos": list(eos),
@@ -72,6 +77,23 @@ def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokeniz
 
 
 HF_MODEL = Stage("trainer.hf_model", "1", export_hf)
+
+
+def _model_config(checkpoint: Artifact) -> LlamaConfig:
+    """Of a checkpoint that was trained here, or imported. Not `trainer.checkpoint`'s: this stage runs where there is no JAX."""
+    for path in checkpoint.files(MODEL_FILE):
+        return from_jsonable(LlamaConfig, json.loads(path.read_text()), MODEL_FILE)
+    return from_jsonable(RunSpec, checkpoint.spec.config["run"], f"{checkpoint.name} run").model
+
+
+def _own_config(tokenizer: Artifact) -> dict[str, Any]:
+    """What a published model's tokenizer says of itself; nothing of one that was trained here."""
+    return next((json.loads(path.read_text()) for path in tokenizer.files(CONFIG_FILE)), {})
+
+
+def _content(token: str | Mapping[str, Any]) -> str:
+    """A special token as a tokenizer's config names it: its text, or a record that holds it."""
+    return token if isinstance(token, str) else token["content"]
 
 
 def _save_shards(tensors: Mapping[str, np.ndarray], folder: Path, limit: int = SHARD_BYTES) -> None:

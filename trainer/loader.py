@@ -1,10 +1,11 @@
 """Batches of a run, read ahead by a thread while steps run, and how long steps waited for them all the same."""
 
+import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from trainer.config import RunSpec
 log = logging.getLogger("trainer")
 
 BATCHES_AHEAD = 4
+TOKENS_AT_ONCE = 1 << 18
+"""Of one read: a MiB, which caches hold, and 64 steps of the smallest batches."""
 STALL_SECONDS = 0.5
 """A step that waits longer for its batch is told of, as in Levanter."""
 type Rows = jax.Array | np.ndarray
@@ -46,15 +49,14 @@ def whole(size: int, read: Callable[[int, int], np.ndarray]) -> np.ndarray:
 
 def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole) -> Batch:
     """What a step reads, a pure function of the step."""
+    if place is whole:
+        return batches_of(order, spec, step, 1)[0]
     first, size = spec.batches.first(step), spec.batches.size(step)
     within = not spec.cross_document_attention
 
     @cache
     def rows(row: int, number: int) -> HostRows:
-        found = order.rows(first + row, number, within_documents=within)
-        if number == size and found.weights is not None and not found.weights[:, 1:].any():
-            log.warning("%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step)
-        return found
+        return order.rows(first + row, number, within_documents=within)
 
     def placed(name: str) -> Rows:
         return place(size, lambda row, number: getattr(rows(row, number), name))
@@ -66,29 +68,61 @@ def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole) -
     )
 
 
+def batches_of(order: DataOrder, spec: RunSpec, step: int, count: int) -> list[Batch]:
+    """What `count` steps read, on the host: views of rows that are read at once, because a read of a few thousand tokens costs
+    more in calls than in copies (benchmarks/loader.py)."""
+    starts = [spec.batches.first(each) for each in range(step, step + count + 1)]
+    found = order.rows(starts[0], starts[-1] - starts[0], within_documents=not spec.cross_document_attention)
+    counts = None if found.weights is None else found.weights[:, 1:].any(axis=1)
+    batches = []
+    for number, (first, end) in enumerate(itertools.pairwise(starts)):
+        mine = slice(first - starts[0], end - starts[0])
+        if counts is not None and not counts[mine].any():
+            log.warning(
+                "%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step + number
+            )
+        weights, segment_ids = (None if each is None else each[mine] for each in (found.weights, found.segment_ids))
+        batches.append(Batch(found.tokens[mine], weights, segment_ids))
+    return batches
+
+
+def steps_at_once(spec: RunSpec) -> int:
+    """How many steps' batches are best read at once, by the smallest batch of the run."""
+    smallest = min(phase.batch_size for phase in spec.batches.phases) * spec.seq_len
+    return max(1, TOKENS_AT_ONCE // smallest)
+
+
 @dataclass
 class Loader:
-    """Hands out the batches of steps in order; `read` makes one and runs in a thread of its own, some batches ahead."""
+    """Hands out the batches of steps in order; `read(step, count)` makes those of some steps and runs in a thread of its own,
+    some batches ahead: first one, then twice as many each time, up to `at_once`."""
 
-    read: Callable[[int], Batch]
+    read: Callable[[int, int], Sequence[Batch]]
+    at_once: int = 1
     ahead: int = BATCHES_AHEAD
+    """How many batches are being read, at least, when one is handed out."""
     first_seconds: float = 0.0
     """What the first batch took: nothing could be read ahead of it."""
     stalled: float = 0.0
     """Seconds that steps after the first waited for their batches."""
 
     def batches(self, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
-        """(step, batch) of the steps `[start, stop)`. Raises: what `read` raised, at its step."""
+        """(step, batch) of the steps `[start, stop)`. Raises: what `read` raised, at the first of the steps read together."""
+        waiting: deque[Future[Sequence[Batch]]] = deque()
+        ready: deque[Batch] = deque()
+        asked, size = start, 1
         with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
-            waiting = deque(pool.submit(self.read, step) for step in range(start, min(start + self.ahead, stop)))
             try:
                 for step in range(start, stop):
-                    if step + self.ahead < stop:
-                        waiting.append(pool.submit(self.read, step + self.ahead))
-                    asked = time.perf_counter()
-                    batch = waiting.popleft().result()
-                    self._waited(step, time.perf_counter() - asked, is_first=step == start)
-                    yield step, batch
+                    while asked < stop and asked - step <= max(self.ahead, self.at_once):
+                        count = min(size, stop - asked)
+                        waiting.append(pool.submit(self.read, asked, count))
+                        asked, size = asked + count, min(2 * size, self.at_once)
+                    if not ready:
+                        began = time.perf_counter()
+                        ready.extend(waiting.popleft().result())
+                        self._waited(step, time.perf_counter() - began, is_first=step == start)
+                    yield step, ready.popleft()
             finally:  # of a run that leaves early
                 for future in waiting:
                     future.cancel()

@@ -2,7 +2,8 @@
 
 `slice` replicates across slices (gradients alone cross the slow network between them), `data` shards both the batch and, by
 the residual axis, parameters and optimizer state (FSDP, ZeRO-3: weights are gathered a layer at a time, because activations are
-pinned to the batch), `tensor` splits heads and MLP, `expert` is reserved. A mesh decides where numbers are and in which
+pinned to the batch), `tensor` splits heads and MLP, `expert` the experts of a
+mixture and the batch once more (no run spec has experts yet: `trainer.experts`). A mesh decides where numbers are and in which
 order they are added, not what a run is: it is in the checkpoint's record and in no identity.
 """
 
@@ -22,8 +23,8 @@ from jaxtyping import PyTree
 from trainer.checks import require
 from trainer.config import RunSpec
 
-BATCH_AXES = ("slice", "data")
-PARAMETERS = {"embed": "data", "mlp": "tensor", "kv_heads": "tensor"}
+BATCH_AXES = ("slice", "data", "expert")
+PARAMETERS = {"embed": "data", "mlp": "tensor", "kv_heads": "tensor", "expert": "expert"}
 """Parameters and whatever has their axes: gradients, moments, averages."""
 ACTIVATIONS = {"batch": BATCH_AXES, "mlp": "tensor", "kv_heads": "tensor"}
 _FIELDS = {"embed": "hidden_dim", "mlp": "intermediate_dim", "kv_heads": "num_kv_heads"}
@@ -39,10 +40,9 @@ class MeshShape:
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("slice", "tensor"):
+        for name in ("slice", "expert", "tensor"):
             require(getattr(self, name) > 0, f"mesh.{name}", getattr(self, name), "positive")
         require(self.data is None or self.data > 0, "mesh.data", self.data, "positive, or left out for the rest")
-        require(self.expert == 1, "mesh.expert", self.expert, "1: no model here has experts yet")
 
     @staticmethod
     def parse(text: str) -> "MeshShape":
@@ -107,6 +107,9 @@ class Layout:
 
     def check(self, spec: RunSpec) -> None:
         """Raises: ValueError naming the field of the run that this mesh cannot divide."""
+        experts = self.mesh.shape["expert"]
+        if experts > 1:
+            raise ValueError(f"mesh.expert is {experts}; it must be 1: no model that a run spec describes has experts yet")
         for phase in spec.batches.phases:
             for name, size in (("batch_size", phase.batch_size), ("microbatch_size", spec.microbatch_size)):
                 if size is not None and size % self.batch_shards:
@@ -114,11 +117,12 @@ class Layout:
                         f"run.{name} is {size}; it must be a multiple of {self.batch_shards}, the mesh's slice x data "
                         f"({self.describe()}); change it or set MARIN_MESH, for example tensor=2"
                     )
-        for axis, along in PARAMETERS.items():
-            size, ways = getattr(spec.model, _FIELDS[axis]), self.mesh.shape[along]
+        for axis, name in _FIELDS.items():
+            along = PARAMETERS[axis]
+            size, ways = getattr(spec.model, name), self.mesh.shape[along]
             if size % ways:
                 raise ValueError(
-                    f"model.{_FIELDS[axis]} is {size}; it must be a multiple of {ways}, the mesh's {along} "
+                    f"model.{name} is {size}; it must be a multiple of {ways}, the mesh's {along} "
                     f"({self.describe()}); change it or set MARIN_MESH"
                 )
 
@@ -175,3 +179,9 @@ def batch_axes() -> tuple[str, ...]:
     """The axes over which rows are split where this is traced; none outside of `Layout.pinned`."""
     mesh = jax.sharding.get_abstract_mesh()
     return tuple(name for name in BATCH_AXES if not mesh.empty and mesh.shape.get(name, 1) > 1)
+
+
+def is_spread() -> bool:
+    """Whether arrays are split over devices where this is traced."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return not mesh.empty and mesh.size > 1

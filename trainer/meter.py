@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import statistics
 import time
 from collections.abc import Sequence
@@ -11,12 +12,13 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from lineage.messages import Progress
 from trainer.config import RunSpec
+from trainer.flops import Arithmetic
+from trainer.progress import LogLines, Seen, Show
 from trainer.step import StepMetrics
 
 log = logging.getLogger("trainer")
-
-REPORT_SECONDS = 10.0
 
 
 def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
@@ -50,46 +52,58 @@ def values_of(row: tuple, read: StepMetrics, meter: "Throughput", names: Sequenc
     """What trackers are told of a step; of every weight its norms, too, where `names` are given."""
     _, loss, rate, _, skipped, tokens, _ = row
     norms = np.asarray(read.norms, np.float64)
-    device = jax.local_devices()[0].memory_stats() or {}
+    speed = meter.tokens_per_second(1)
     values = {
         "train/loss": loss,
         "train/tokens": float(tokens),
         "optim/learning_rate": rate,
         "optim/skipped_step": float(skipped),
         **{f"{kind}/norm/total": float(np.sqrt(np.square(row).sum())) for kind, row in zip(NORMS, norms, strict=True)},
-        "throughput/tokens_per_second": meter.tokens_per_second(1),
+        "throughput/tokens_per_second": speed,
         "throughput/step_seconds": meter.seconds[-1] if meter.seconds else meter.first_seconds or 0.0,
         "throughput/input_stall_seconds": meter.stalled,
-        "memory/host_bytes": float(host_bytes()),
+        **{f"throughput/{name}": value for name, value in meter.arithmetic.rates(speed).items()},
+        **{f"memory/{name}": float(value) for name, value in memory().items()},
     }
-    if "bytes_in_use" in device:
-        values |= {
-            "memory/device_bytes": float(device["bytes_in_use"]),
-            "memory/device_peak": float(device["peak_bytes_in_use"]),
-        }
     for kind, numbers in zip(NORMS, norms, strict=True) if names else ():
         values |= {f"{kind}/norm/{name}": float(number) for name, number in zip(names or (), numbers, strict=True)}
     return values
 
 
-def host_bytes() -> int:
-    """Resident memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def memory() -> dict[str, int]:
+    """Bytes resident of this process now and at most, and of its first device where the back-end counts them."""
+    host = {
+        "host_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    device = jax.local_devices()[0].memory_stats()
+    if not device:
+        return host
+    return host | {"device_bytes": device["bytes_in_use"], "device_peak_bytes": device["peak_bytes_in_use"]}
 
 
 @dataclass
 class Throughput:
-    """Step times and tokens of this process, compile time kept apart, and a line on the terminal every few seconds."""
+    """Step times and tokens of this process, compile time kept apart, and what a person is shown of them."""
 
     spec: RunSpec
+    arithmetic: Arithmetic
+    show: Show = field(default_factory=LogLines)
     last: float = field(default_factory=time.perf_counter)
-    spoken: float = 0.0
     seconds: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     """Tokens of the step that took `seconds` of the same index."""
     first_seconds: float | None = None
+    told: Progress = field(init=False)
     stalled: float = 0.0
     """Seconds in which a step that could have started waited for its batch."""
+
+    def __post_init__(self) -> None:
+        self.told = Progress(f"training {self.spec.name}", self.spec.num_steps)
+
+    def begin(self) -> None:
+        """Steps begin now."""
+        self.last = time.perf_counter()
 
     def tick(self, row: tuple) -> None:
         now = time.perf_counter()
@@ -99,14 +113,10 @@ class Throughput:
             self.seconds.append(now - self.last)
             self.tokens.append(self.spec.step_tokens(row[0] - 1))
         self.last = now
-        step, loss, rate = row[0], row[1], row[2]
-        if now - self.spoken > REPORT_SECONDS or step == self.spec.num_steps:
-            self.spoken = now
-            left = (self.spec.num_steps - step) * self.step_seconds()
-            log.info(
-                "step %5d/%d  loss %.4f  lr %.2e  %7.0f tokens/s  %4.0f s left  %.1f %% waiting for data",
-                step, self.spec.num_steps, loss, rate, self.tokens_per_second(100), left, 100 * self.stall_share(),
-            )  # fmt: skip
+        speed, left = self.tokens_per_second(100), (self.spec.num_steps - row[0]) * self.step_seconds()
+        self.told.at(row[0], lambda: {"loss_nats": row[1], "tokens_per_second": speed})
+        mfu = self.arithmetic.rates(speed).get("mfu")
+        self.show.step(Seen(row[0], self.spec.num_steps, row[1], row[2], speed, left, self.stall_share(), mfu))
 
     def step_seconds(self) -> float:
         return statistics.fmean(self.seconds[-100:]) if self.seconds else self.first_seconds or 0.0
@@ -123,6 +133,7 @@ class Throughput:
         return sum(self.tokens[-count:]) / max(sum(self.seconds[-count:]), 1e-9)
 
     def summary(self) -> dict[str, float]:
+        """What a checkpoint's manifest says of the attempt that wrote it, under `throughput`."""
         mean = statistics.fmean(self.seconds) if self.seconds else self.first_seconds or 0.0
         speed = self.tokens_per_second()
         return {
@@ -130,5 +141,8 @@ class Throughput:
             "step_seconds_mean": round(mean, 5),
             "input_stall_share": round(self.stall_share(), 5),
             "compile_seconds": round(self.first_seconds or 0.0, 3),
-            "gflops_per_second": round(self.spec.model.training_flops_per_token(self.spec.seq_len) * speed / 1e9, 2),
+            "flops_per_token": self.arithmetic.levanter,
+            "flops_per_token_causal": self.arithmetic.causal,
+            **{name: round(value, 4) for name, value in self.arithmetic.rates(speed).items()},
+            **memory(),
         }

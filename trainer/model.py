@@ -5,6 +5,8 @@ depth) or unrolled. Parameters are float32; a weight is cast to what it is multi
 of products. Norms, rotations, softmax and loss are float32. How it is computed is `trainer.compute`'s.
 """
 
+import math
+
 import equinox as eqx
 import haliax as hax
 import jax
@@ -18,6 +20,8 @@ from trainer.attention import attention
 from trainer.compute import Compute, ComputeConfig, Work, resolve
 from trainer.config import Llama3RopeScaling, LlamaConfig
 from trainer.cross_entropy import row_nll, weighted_objective
+from trainer.mesh import is_spread
+from trainer.products import products, swiglu
 from trainer.rotary import rotate
 
 SAVED_NAMES = ["attention", "mlp"]
@@ -92,26 +96,25 @@ class Attention(eqx.Module):
 
     def __call__(self, x: NamedArray, segment_ids: Array | None, window: int | None, compute: Compute) -> NamedArray:
         positions = hax.arange(x.resolve_axis("position"))
-        q, (k, v) = self.queries(x, positions), self.keys_values(x, positions)
+        q, k, v = _dots(x, (self.w_q, self.w_k, self.w_v), "embed", compute)
+        q, k = self._placed(q, self.q_norm, positions), self._placed(k, self.k_norm, positions)
         order = ("batch", "position", "kv_heads", "q_group", "head_dim")
-        q = q.rearrange(order)
-        k, v = (each.rearrange(("batch", "key_position", "kv_heads", "head_dim")).array for each in (k, v))
-        read = hax.named(attention(q.array, k, v, segment_ids, window, compute), order)
-        return _dot(read, self.w_o, ("kv_heads", "q_group", "head_dim"))
+        k, v = (each.rearrange(("batch", "position", "kv_heads", "head_dim")).array for each in (k, v))
+        read = hax.named(attention(q.rearrange(order).array, k, v, segment_ids, window, compute), order)
+        return _dots(read, (self.w_o,), ("kv_heads", "q_group", "head_dim"), compute)[0]
 
     def queries(self, x: NamedArray, positions: NamedArray) -> NamedArray:
         """Rotated queries of every position."""
-        q = _dot(x, self.w_q, "embed")
-        q = q if self.q_norm is None else self.q_norm(q)
-        return rotate(q, self.rope_theta, positions, self.rope_scaling)
+        return self._placed(_dot(x, self.w_q, "embed"), self.q_norm, positions)
 
     def keys_values(self, x: NamedArray, positions: NamedArray) -> tuple[NamedArray, NamedArray]:
         """Rotated keys and values of every position, over `key_position`; all that later positions need of these."""
-        k = _dot(x, self.w_k, "embed")
-        k = k if self.k_norm is None else self.k_norm(k)
-        k = rotate(k, self.rope_theta, positions, self.rope_scaling).rename({"position": "key_position"})
-        v = _dot(x, self.w_v, "embed").rename({"position": "key_position"})
-        return k, v
+        k, v = self._placed(_dot(x, self.w_k, "embed"), self.k_norm, positions), _dot(x, self.w_v, "embed")
+        return k.rename({"position": "key_position"}), v.rename({"position": "key_position"})
+
+    def _placed(self, x: NamedArray, norm: RmsNorm | None, positions: NamedArray) -> NamedArray:
+        """Queries or keys, normalized where the model does that, turned by their positions."""
+        return rotate(x if norm is None else norm(x), self.rope_theta, positions, self.rope_scaling)
 
     def attend(self, x: NamedArray, k: NamedArray, v: NamedArray, positions: NamedArray, mask: NamedArray) -> NamedArray:
         """What the queries of `x` read where `mask` is true, from kept keys and values; for decoding, a few queries a call."""
@@ -140,7 +143,11 @@ class Mlp(eqx.Module):
             w_down=hax.random.normal(k_d, (a.mlp, a.embed)) * (std / (2 * config.num_layers) ** 0.5),
         )
 
-    def __call__(self, x: NamedArray) -> NamedArray:
+    def __call__(self, x: NamedArray, compute: Compute | None = None) -> NamedArray:
+        if compute is not None and compute.by_rows and not is_spread():
+            rest, weights = x.axes[:-1], (self.w_gate, self.w_up, self.w_down)
+            rows = x.array.reshape(-1, x.axes[-1].size)
+            return hax.named(swiglu(rows, *(weight.array for weight in weights)).reshape(x.array.shape), (*rest, x.axes[-1]))
         wide = hax.nn.silu(_dot(x, self.w_gate, "embed")) * _dot(x, self.w_up, "embed")
         return _dot(hax.named(checkpoint_name(wide.array, "mlp"), wide.axes), self.w_down, "mlp")
 
@@ -166,12 +173,30 @@ class Block(eqx.Module):
 
     def __call__(self, x: NamedArray, segment_ids: Array | None, window: int | None, compute: Compute) -> NamedArray:
         x = x + self.attention(self.attention_norm(x), segment_ids, window, compute)
-        return hax.auto_sharded(x + self.mlp(self.mlp_norm(x)))  # by the batch, so weights come to it (`trainer.mesh`)
+        return hax.auto_sharded(x + self.mlp(self.mlp_norm(x), compute))  # by the batch, so weights come to it (`trainer.mesh`)
 
 
 def _dot(x: NamedArray, weight: NamedArray, axis: str | tuple[str, ...]) -> NamedArray:
     """Product in the precision of `x`."""
     return hax.dot(x, weight.astype(x.dtype), axis=axis)
+
+
+def _dots(
+    x: NamedArray, weights: tuple[NamedArray, ...], axis: str | tuple[str, ...], compute: Compute
+) -> tuple[NamedArray, ...]:
+    """Products with several weights; where `compute` says so, of rows with matrices (`trainer.products`)."""
+    names = (axis,) if isinstance(axis, str) else axis
+    if not compute.by_rows or is_spread():
+        return tuple(_dot(x, weight, axis) for weight in weights)
+    inner = [x.resolve_axis(name) for name in names]
+    rest = [each for each in x.axes if each not in inner]
+    size = math.prod(each.size for each in inner)
+    outer = [[each for each in weight.axes if each.name not in names] for weight in weights]
+    matrices = tuple(w.rearrange((*inner, *out)).array.reshape(size, -1) for w, out in zip(weights, outer, strict=True))
+    made = products(x.rearrange((*rest, *inner)).array.reshape(-1, size), matrices)
+    return tuple(
+        hax.named(each.reshape([a.size for a in (*rest, *out)]), (*rest, *out)) for each, out in zip(made, outer, strict=True)
+    )
 
 
 class Llama(eqx.Module):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
+from jax.experimental import multihost_utils
 
 log = logging.getLogger("trainer")
 
@@ -57,6 +58,9 @@ def join(environment: Mapping[str, str]) -> int:
         log.info("process %d of %d, meeting at %s", gang.index, gang.count, gang.coordinator)
         seconds = int(environment.get(HEARTBEAT, HEARTBEAT_SECONDS))
         jax.distributed.initialize(gang.coordinator, gang.count, gang.index, heartbeat_timeout_seconds=seconds)
+        # What collectives run over is set up by the first one, for which Gloo waits 30 s: here, where all have just met,
+        # and not after each has compiled for minutes (seen 2026-11-22: one had its program in the cache, the other had not).
+        multihost_utils.sync_global_devices("all processes are here")
     elif environment.get(PROCESSES) == GKE_TPU:
         jax.distributed.initialize()
     return jax.process_count()

@@ -24,9 +24,16 @@ class Running:
     """Between rows that have the norms of every weight."""
     profile: tuple[int, int] | None = None
     """First step and number of steps of a profiler trace."""
+    stall_seconds: float = 1200.0
+    """Without a step, after which a process ends itself: a peer that hangs still answers heartbeats, and holds all."""
+    peak_tflops: str = ""
+    """Of a device, for MFU: a number, `measure`, or nothing for the data sheet's (`trainer.flops`)."""
+    evaluation: str = ""
+    """Held-out texts that are scored on the way: `FILE@STEPS`, or nothing (`trainer.tagged`)."""
 
     def __post_init__(self) -> None:
         require(self.rolling_seconds > 0, "MARIN_ROLLING_SECONDS", self.rolling_seconds, "positive")
+        require(self.stall_seconds > 0, "MARIN_STALL_SECONDS", self.stall_seconds, "positive")
         require(self.watch_steps > 0, "MARIN_WATCH_STEPS", self.watch_steps, "positive")
         require(set(self.trackers) <= set(KNOWN), "MARIN_TRACKERS", ",".join(self.trackers), f"among {', '.join(KNOWN)}")
 
@@ -35,10 +42,13 @@ def running_of(environment: Mapping[str, str]) -> Running:
     """What the environment says. Raises: ValueError naming the variable, its value and what is allowed.
 
     `MARIN_MESH` (data=4,tensor=2), `MARIN_ROLLING_SECONDS` (600), `MARIN_TRACKERS` (tensorboard,wandb),
-    `MARIN_WATCH_STEPS` (50), `MARIN_PROFILE` (FIRST+COUNT steps: 20+5), `MARIN_FAULTS` (tests).
+    `MARIN_WATCH_STEPS` (50), `MARIN_PROFILE` (FIRST+COUNT steps: 20+5), `MARIN_STALL_SECONDS` (1200), `MARIN_PEAK_TFLOPS`
+    (a number, or measure), `MARIN_EVAL` (FILE@STEPS), `MARIN_FAULTS` (tests).
     """
     seconds, watch = environment.get("MARIN_ROLLING_SECONDS", "600"), environment.get("MARIN_WATCH_STEPS", "50")
-    require(seconds.replace(".", "", 1).isdecimal(), "MARIN_ROLLING_SECONDS", seconds, "a number of seconds")
+    stall = environment.get("MARIN_STALL_SECONDS", "1200")
+    for name, value in (("MARIN_ROLLING_SECONDS", seconds), ("MARIN_STALL_SECONDS", stall)):
+        require(value.replace(".", "", 1).isdecimal(), name, value, "a number of seconds")
     require(watch.isdecimal(), "MARIN_WATCH_STEPS", watch, "a number of steps")
     window = environment.get("MARIN_PROFILE", "")
     match = re.fullmatch(r"(\d+)\+([1-9]\d*)", window)
@@ -50,4 +60,7 @@ def running_of(environment: Mapping[str, str]) -> Running:
         trackers=tuple(filter(None, (name.strip() for name in environment.get("MARIN_TRACKERS", "").split(",")))),
         watch_steps=int(watch),
         profile=None if match is None else (int(match[1]), int(match[2])),
+        stall_seconds=float(stall),
+        peak_tflops=environment.get("MARIN_PEAK_TFLOPS", ""),
+        evaluation=environment.get("MARIN_EVAL", ""),
     )

@@ -11,20 +11,20 @@ between those of the steps in another order on every host.
 
 import json
 import logging
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 
 import jax
 import numpy as np
 import polars as pl
 from jax.experimental import multihost_utils
 
+from lineage.commit import file_entry
 from lineage.jobs import Job
+from lineage.manifest import FileEntry
 from lineage.measure import Meter
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store, Writer
@@ -40,7 +40,9 @@ log = logging.getLogger("trainer")
 KEEP_ROLLING = 2
 """A second one, because the newest may turn out damaged (Marin lost 8,000 steps to one: #5386)."""
 PEER_SECONDS = 1800.0
-POLL_SECONDS = 0.05
+POLL_SECONDS, MOST_POLL_SECONDS = 0.05, 2.0
+"""Between looks for what another process is to bring: the first, and the longest. 64 hosts that looked every 0.05 s for four
+minutes would ask a bucket 190,000 times a save (docs/design/scale.md)."""
 SLOW_SECONDS = 1.0
 
 
@@ -87,6 +89,8 @@ class Saver:
     running: Running
     start: Artifact | None
     cost: Meter
+    how: Mapping[str, Mapping]
+    """What a checkpoint's record says of how the run was computed, and on which mesh."""
     attempt: str = field(default_factory=lambda: _same_everywhere(uuid.uuid4().int >> 66))
     last_rolling: float = field(default_factory=time.monotonic)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="saves"))
@@ -139,9 +143,11 @@ class Saver:
             _until(lambda: job.store.find(target), f"{target.name} to be committed by the first process")
             return
         with job.writing(target, self.cost) as out:
-            write_checkpoint(out, self.spec, state, metrics, throughput, self.start, self.layout.to_record())
+            write_checkpoint(out, self.spec, state, metrics, throughput, self.start, self.how)
             self._gather(out, target)
             strike(self.running.faults, "save", state.step)
+        if jax.process_count() > 1:
+            job.store.storage.delete(self._parts(target))
         log.info(
             "saved step %d%s: %.1f MB in %.1f s, %s",
             state.step, " (rolling)" if rolling else "", state.nbytes / 1e6, time.monotonic() - started, out.artifact.uri,
@@ -163,37 +169,34 @@ class Saver:
         folder.mkdir(parents=True)
         state.save(folder)
         strike(self.running.faults, "save", state.step)
-        names = sorted(path.name for path in folder.iterdir())
+        entries = [asdict(file_entry(folder, path)) for path in sorted(folder.iterdir())]
         store.storage.publish(folder, f"{self._parts(target)}/{index}")
-        store.storage.create(f"{self._parts(target)}/{index}.json", json.dumps(names))
+        store.storage.create(f"{self._parts(target)}/{index}.json", json.dumps(entries))
 
     def _gather(self, out: Writer, target: ArtifactSpec) -> None:
-        """Take the other processes' arrays into the folder that is committed."""
+        """Take the other processes' arrays into what is committed: moved on a local root, copied by a bucket within itself.
+
+        No process ever holds another's arrays: those of a large run would neither pass through one host between two saves nor
+        fit on its disk (docs/design/scale.md).
+        """
         storage, parts = out.store.storage, self._parts(target)
         for index in range(1, jax.process_count()):
             told = _until(lambda at=index: storage.read_text(f"{parts}/{at}.json"), f"process {index}'s part of {target.name}")
-            names = json.loads(told)
-            fetched = storage.local(f"{parts}/{index}") if storage.is_local else _scratch(out, index)
-            if not storage.is_local:
-                storage.fetch(f"{parts}/{index}", names, fetched)
-            for name in names:
-                (fetched / name).rename(out.folder / name)
-            shutil.rmtree(fetched)
-        if jax.process_count() > 1:
-            storage.delete(parts)
-
-
-def _scratch(out: Writer, index: int) -> Path:
-    return out.folder.with_name(f"{out.folder.name}.part-{index}")
+            for entry in (FileEntry(**record) for record in json.loads(told)):
+                if storage.is_local:
+                    (storage.local(f"{parts}/{index}") / entry.path).rename(out.folder / entry.path)
+                else:
+                    out.elsewhere[f"{parts}/{index}/{entry.path}"] = entry
 
 
 def _until[T](look: Callable[[], T | None], what: str) -> T:
     """What `look` finds, asked again and again. Raises: TimeoutError naming what did not come."""
-    deadline = time.monotonic() + PEER_SECONDS
+    deadline, pause = time.monotonic() + PEER_SECONDS, POLL_SECONDS
     while (found := look()) is None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {PEER_SECONDS:.0f} s for {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, MOST_POLL_SECONDS)
     return found
 
 

@@ -1,6 +1,6 @@
 """Scoring for evaluations: nats of every token given its prefix, under a checkpoint's model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from lineage.store import Artifact
-from trainer.checkpoint import Weights, read_model, read_model_config
+from trainer.checkpoint import read_model, read_model_config
 from trainer.cross_entropy import row_nll
 from trainer.decoding import hidden_in_tree
 from trainer.model import Llama, token_nll
 from trainer.shared_prefixes import pack
+from trainer.stage import Weights
 
 SMALLEST_BUCKET = 32
 BATCH_TOKENS = 8192
@@ -54,6 +55,17 @@ class Scorer:
         computed once (`trainer.shared_prefixes`), and the head only where a score is wanted. Raises: ValueError for a
         sequence longer than `max_seq_len`, or not longer than its tail.
         """
+        return self._in_trees(_tree_nll, sequences, tails)
+
+    def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
+        """Whether the last `tails[i]` tokens of each sequence are what the model would say there, each the likeliest.
+
+        A token that is as likely as another counts; lm-eval's `is_greedy` takes the first of equals.
+        """
+        return [bool(found.all()) for found in self._in_trees(_tree_greedy, sequences, tails)]
+
+    def _in_trees(self, told: Callable, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        """What a compiled function tells of every wanted place, by sequence."""
         for index, (sequence, tail) in enumerate(zip(sequences, tails, strict=True)):
             if not 0 <= tail < len(sequence) <= self.max_seq_len:
                 raise ValueError(
@@ -67,10 +79,10 @@ class Scorer:
             padding = _bucket(len(places), MOST_WANTED) - len(places)  # a few shapes of the head only
             places, targets = (jnp.asarray(np.pad(part, (0, padding)), jnp.int32) for part in (places, targets))
             tree = jnp.asarray(row.tokens), jnp.asarray(row.positions), jnp.asarray(row.reach)
-            nll = np.asarray(_tree_nll(self.model, *tree, places, targets))
+            found = np.asarray(told(self.model, *tree, places, targets))
             ends = np.cumsum([len(wanted.places) for wanted in row.wanted])
             for wanted, end in zip(row.wanted, ends, strict=True):
-                out[wanted.sequence] = nll[end - len(wanted.places) : end]
+                out[wanted.sequence] = found[end - len(wanted.places) : end]
         return out
 
 
@@ -99,6 +111,25 @@ def _tree_nll(
 ) -> Float[Array, " N"]:
     hidden = hidden_in_tree(model, tokens, positions, reach)
     return row_nll(hidden[places], model.head_weight(), targets)[0]
+
+
+@eqx.filter_jit
+def _tree_greedy(
+    model: Llama,
+    tokens: Int[Array, " S"],
+    positions: Int[Array, " S"],
+    reach: Bool[Array, "S S"],
+    places: Int[Array, " N"],
+    targets: Int[Array, " N"],
+) -> Bool[Array, " N"]:
+    """One place after the other: the scores of all of them at once would be N times the vocabulary."""
+    hidden, head = hidden_in_tree(model, tokens, positions, reach)[places], model.head_weight()
+
+    def is_top(place: tuple[Array, Array]) -> Array:
+        logits = head @ place[0]
+        return logits[place[1]] >= logits.max()
+
+    return jax.lax.map(is_top, (hidden, targets))
 
 
 def _padded_batches(sequences: Sequence[np.ndarray], longest: int) -> Iterator[tuple[list[int], np.ndarray]]:

@@ -2,12 +2,16 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from lineage.stage import Stage
 from trainer.config import RunSpec
 
-CHECKPOINT = Stage("trainer.checkpoint", "4", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
-"""2: the loss in row tiles, 3: the norm of the update among the metrics, 4: attention in blocks, which rounds elsewhere."""
+CHECKPOINT = Stage("trainer.checkpoint", "5", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
+"""2: the loss in row tiles, 3: the norm of the update among the metrics, 4: attention in blocks, 5: gradients of products
+by rows: each rounds elsewhere."""
+type Weights = Literal["raw", "ema"]
+"""A checkpoint's own parameters, or their average where its run keeps one."""
 FORMAT = "checkpoint/1"
 MODEL_FILE = "model.json"
 """The model's config in an imported checkpoint, which has no run spec."""

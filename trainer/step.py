@@ -11,6 +11,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
+from trainer.compute import Compute
 from trainer.config import RunSpec
 from trainer.mesh import BATCH_AXES, Layout
 from trainer.model import Llama, loss_fn
@@ -70,8 +71,15 @@ class StepFunction(Protocol):
         ...
 
 
-def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None) -> StepFunction:
+def resolved_compute(spec: RunSpec, model: Llama) -> Compute:
+    """How a run is computed on this machine. Raises: ValueError where its spec is strict and something cannot be had."""
+    return model.resolved(spec.compute, spec.seq_len, segmented=not spec.cross_document_attention)
+
+
+def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None, compute: Compute | None = None) -> StepFunction:
     """A function (state, tokens [batch, sequence], step) -> (state, metrics) that gives away the state it is called with.
+
+    `compute`: what `resolved_compute` gave, where it is known already.
 
     Over several devices it is called inside `layout.pinned()`, with arrays that lie as the layout says; the new state does too.
 
@@ -82,11 +90,11 @@ def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None) -> 
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
-    compute = model.resolved(spec.compute, spec.seq_len, segmented=not spec.cross_document_attention)
+    how = compute or resolved_compute(spec, model)
 
     def objective(parameters: PyTree, part: tuple[Array, Array | None, Array | None]) -> tuple[Array, tuple[Array, Array]]:
         tokens, weights, segment_ids = part
-        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights, segment_ids, compute)
+        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights, segment_ids, how)
         count = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)) if weights is None else weights[:, 1:].sum()
         return value, (loss, count)
 

@@ -6,13 +6,16 @@ device a few steps later, so the host never waits for the step it has just start
 
 import logging
 import os
+import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import equinox as eqx
 import jax
 import polars as pl
+from jaxtyping import PyTree
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs import Job, job_folder
@@ -20,35 +23,50 @@ from lineage.measure import measuring
 from lineage.order import DataOrder
 from lineage.store import Artifact
 from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, warm_start
+from trainer.compute import Compute
 from trainer.config import RunSpec
 from trainer.faults import strike
-from trainer.loader import Loader, batch_of, whole
+from trainer.flops import Arithmetic, arithmetic
+from trainer.loader import Loader, batch_of, batches_of, steps_at_once
 from trainer.mesh import Layout
 from trainer.meter import Throughput, row_of, values_of
 from trainer.model import Llama
 from trainer.norms import norm_names
 from trainer.profiling import ProfilerWindow
+from trainer.progress import LogLines, Show
 from trainer.running import Running
-from trainer.saving import Saver, saved_before, step_of
+from trainer.saving import PEER_SECONDS, Saver, saved_before, step_of
 from trainer.signals import Agreement, PreemptedError, Stop, Wish, either, read_wish
 from trainer.stage import CheckpointConfig
-from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state
+from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state, resolved_compute
+from trainer.tagged import Evaluation, read_evaluation
 from trainer.trackers import Trackers, open_trackers
 
 log = logging.getLogger("trainer")
 
 READ_BEHIND = 8
 """Steps between starting a step and reading its loss, at most."""
+STALL_AT_START = 4
+"""Times what a step may take: arrays are read and the step is compiled first."""
 READ_SECONDS = 2.0
 """And at most about so long: what was started must end before a run that is asked to leave can save."""
 
 
-def train(job: Job, running: Running | None = None, stop: Stop | None = None) -> Artifact:
+def train(
+    job: Job,
+    running: Running | None = None,
+    stop: Stop | None = None,
+    watchdog: Callable[[float], None] = lambda seconds: None,
+    show: Show | None = None,
+) -> Artifact:
     """Run a job to its final checkpoint, from the last one that exists; the final checkpoint.
+
+    `watchdog` is told again and again how soon it will be told again, unless something hangs.
 
     Raises: PreemptedError when `stop` was asked; what had been done is saved.
     """
-    running, stop = running or Running(), stop or Stop()
+    running, stop, show = running or Running(), stop or Stop(), show or LogLines()
+    watchdog(STALL_AT_START * running.stall_seconds)
     config = from_jsonable(CheckpointConfig, job.spec.config)
     spec = config.run
     mixture = job.inputs["mixture"]
@@ -61,12 +79,22 @@ def train(job: Job, running: Running | None = None, stop: Stop | None = None) ->
     start = _start_input(job, spec)
     layout = Layout.of(running.mesh)
     layout.check(spec)
-    _announce(spec, config.step, layout)
+    meter = Throughput(spec, arithmetic(spec, running.peak_tflops), show)
+    evaluation = read_evaluation(running.evaluation, spec.model.vocab_size)
+    if evaluation is not None and layout.size > 1:
+        raise ValueError(
+            f"MARIN_EVAL is {running.evaluation!r}; a run over {layout.size} devices is evaluated by its checkpoints"
+        )
+    _announce(spec, config.step, layout, meter.arithmetic)
     with measuring() as cost:
         state, metrics = _start(job, config, start, layout)
-        saver = Saver(job, spec, layout, running, start, cost)
-        trackers = _trackers(job, spec, layout, running, saver.attempt)
-        loop = _Loop(spec, layout, running, stop, saver, trackers, metrics, norm_names(state.model))
+        compute = resolved_compute(spec, state.model)
+        log.info("%s: %s", spec.name, "; ".join(compute.notes))
+        how = {"mesh": layout.to_record(), "compute": compute.record()}
+        saver = Saver(job, spec, layout, running, start, cost, how)
+        trackers = _trackers(job, spec, running, saver.attempt, how)
+        told = {"saver": saver, "trackers": trackers, "meter": meter, "evaluation": evaluation}
+        loop = _Loop(spec, layout, compute, running, stop, watchdog, **told, metrics=metrics, weights=norm_names(state.model))
         try:
             loop.run(state, order, config.step)
         finally:
@@ -134,11 +162,11 @@ def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: L
     return state, pl.DataFrame(schema=METRICS_SCHEMA)
 
 
-def _trackers(job: Job, spec: RunSpec, layout: Layout, running: Running, attempt: str) -> Trackers:
+def _trackers(job: Job, spec: RunSpec, running: Running, attempt: str, how: Mapping[str, Mapping]) -> Trackers:
     """Of this attempt; only the first process tells anybody."""
     if jax.process_index() > 0:
         return Trackers([])
-    config = {"mesh": layout.to_record(), "parameters": spec.model.num_parameters, "spec": to_jsonable(spec)}
+    config = {**how, "parameters": spec.model.num_parameters, "spec": to_jsonable(spec)}
     return open_trackers(running.trackers, job_folder(job), spec.name, job.spec.version, attempt, config)
 
 
@@ -148,30 +176,31 @@ class _Loop:
 
     spec: RunSpec
     layout: Layout
+    compute: Compute
     running: Running
     stop: Stop
+    watchdog: Callable[[float], None]
     saver: Saver
     trackers: Trackers
+    meter: Throughput
+    evaluation: Evaluation | None
     metrics: pl.DataFrame
     weights: tuple[str, ...]
     """Names of the norms."""
-    meter: Throughput = field(init=False)
     waiting: deque[tuple[int, StepMetrics, Wish | jax.Array]] = field(default_factory=deque)
     rows: list[tuple] = field(default_factory=list)
     wish: Wish = field(default_factory=Wish)
-
-    def __post_init__(self) -> None:
-        self.meter = Throughput(self.spec)
 
     def run(self, state: TrainState, order: DataOrder, last: int) -> None:
         """From a state to the last step, saving on the way. Raises: PreemptedError."""
         dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
         current = StepState(dynamic, state.optimizer, state.skip, state.ema)
-        step_fn = compiled_step(self.spec, state.model, self.layout)
+        step_fn = compiled_step(self.spec, state.model, self.layout, self.compute)
         agreement = Agreement(self.layout)
         kept = {*self.spec.saved_steps(last)}
         window = ProfilerWindow(self.running.profile, self.saver.job)
-        loader = Loader(partial(batch_of, order, self.spec, place=whole if self.layout.size == 1 else self.layout.rows))
+        loader = self._loader(order)
+        self.meter.begin()
         for step, batch in loader.batches(state.step, last):
             self.meter.stalled = loader.stalled
             strike(self.running.faults, "step", step)
@@ -181,6 +210,8 @@ class _Loop:
             self.waiting.append((step, read, agreement.of(self._wish())))
             self.saver.check()
             done = step + 1
+            if self.evaluation is not None and self.evaluation.is_due(done, last):
+                self._evaluate(self.evaluation, current, static, done)
             self._read_down_to(0 if done in kept else READ_BEHIND - self.wish.hurry)
             if done in kept or self.wish.save or self.wish.leave:
                 self._read_down_to(0)
@@ -193,6 +224,12 @@ class _Loop:
                     raise PreemptedError(f"{self.spec.name}: asked to leave; checkpoint saved at step {done}, go on from there")
                 self.wish = Wish(hurry=self.wish.hurry)
 
+    def _loader(self, order: DataOrder) -> Loader:
+        """Of several steps at once for one device; over several, each process reads its own rows of a step."""
+        if self.layout.size == 1:
+            return Loader(partial(batches_of, order, self.spec), at_once=steps_at_once(self.spec))
+        return Loader(lambda step, count: [batch_of(order, self.spec, step + i, self.layout.rows) for i in range(count)])
+
     def _wish(self) -> Wish:
         """What this process asks for at this step."""
         slow = READ_BEHIND - max(1, min(READ_BEHIND, int(READ_SECONDS / max(self.meter.step_seconds(), 1e-9))))
@@ -203,24 +240,35 @@ class _Loop:
         while len(self.waiting) > count:
             step, read, agreed = self.waiting.popleft()
             self.rows.append(row_of(self.spec, step, read))
+            self.watchdog(self.running.stall_seconds)
             self.meter.tick(self.rows[-1])
             watched = (step + 1) % self.running.watch_steps == 0 or step + 1 == self.spec.num_steps
             self.trackers.log(step + 1, values_of(self.rows[-1], read, self.meter, self.weights if watched else None))
             wish = read_wish(agreed)
             self.wish = either((self.wish._replace(hurry=0), wish))
 
+    def _evaluate(self, evaluation: Evaluation, state: StepState, static: PyTree, done: int) -> None:
+        """Tell the trackers what held-out texts cost after a step. Its time is no step's."""
+        self._read_down_to(0)
+        began = time.perf_counter()
+        weights = {"raw": state.parameters, **({} if state.ema is None else {"ema": state.ema})}
+        models = {name: eqx.combine(tree, static) for name, tree in weights.items()}
+        self.trackers.log(done, evaluation.values(models, self.spec.model.max_seq_len, done))
+        self.meter.last += time.perf_counter() - began
+
     def _save(self, state: TrainState, *, rolling: bool) -> None:
         new = pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")
         self.metrics, self.rows = pl.concat([self.metrics, new]), []
+        self.watchdog(self.running.stall_seconds + PEER_SECONDS)  # it waits for the save before, which may wait for a peer
         self.saver.save(state, self.metrics, self.meter.summary(), rolling=rolling)
 
 
-def _announce(spec: RunSpec, last: int, layout: Layout) -> None:
+def _announce(spec: RunSpec, last: int, layout: Layout, arithmetic: Arithmetic) -> None:
     device = jax.devices()[0]
     log.info(
-        "%s: %s parameters, %s tokens a step at first, to step %d, %.1f MFLOP a token, on %d x %s (%s) as %s",
+        "%s: %s parameters, %s tokens a step at first, to step %d, on %d x %s (%s) as %s",
         spec.name, f"{spec.model.num_parameters:,}", f"{spec.step_tokens(0):,}", last,
-        spec.model.training_flops_per_token(spec.seq_len) / 1e6, jax.device_count(), device.device_kind, device.platform,
-        layout.describe(),
+        jax.device_count(), device.device_kind, device.platform, layout.describe(),
     )  # fmt: skip
+    log.info("%s: %s", spec.name, arithmetic.describe())
     log.info("%s: memory by GLIBC_TUNABLES %s", spec.name, os.environ.get("GLIBC_TUNABLES", "(not set)"))

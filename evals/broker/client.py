@@ -21,11 +21,10 @@ from typing import Any
 
 import requests
 
-from evals.serve.refusals import read_key
+from evals.serve.refusals import read_key, says_nothing
 
 log = logging.getLogger("evals.broker.client")
 PAUSE_SECONDS = 0.5
-AGAIN = frozenset({408, 429, 499})
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def _insist(session: requests.Session, url: str, one: Asked, headers: dict[str, 
     while True:
         try:
             found = session.post(url + one.path, json=one.body, headers=headers, timeout=max(patience, 1.0))
-            if found.status_code < 500 and found.status_code not in AGAIN:
+            if not says_nothing(found.status_code):
                 return Recorded(one.digest, found.status_code, found.json())
             problem = f"{found.status_code}: {found.text[:200]}"
         except requests.RequestException as fault:

@@ -21,13 +21,11 @@ from typing import Any
 import requests
 from urllib3.exceptions import NewConnectionError
 
-from evals.serve.refusals import read_key
+from evals.serve.refusals import read_key, says_nothing
 
 log = logging.getLogger("evals.broker.worker")
 POLL_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
-TRANSIENT = frozenset({408, 429, 499})
-"""With 5xx: answers that say nothing about the request."""
 
 
 @dataclass
@@ -103,7 +101,7 @@ class Worker:
                 log.warning("%s failed on a request (%s); it is given back", self.server, type(fault).__name__)
                 self._insist("give_back", {"lease": request["lease"], "used": not _never_reached(fault)})
                 return
-            if found.status_code >= 500 or found.status_code in TRANSIENT:
+            if says_nothing(found.status_code):
                 log.warning("%s answered %d; the request is given back", self.server, found.status_code)
                 self._insist("give_back", {"lease": request["lease"], "used": found.status_code not in (429, 503)})
                 self.stopping.wait(PAUSE_SECONDS)

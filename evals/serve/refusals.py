@@ -76,3 +76,8 @@ def check_host(host: str, key: str | None) -> None:
     """Raises: ValueError for an address beyond this machine without a key."""
     if key is None and not (host == "::1" or host.startswith("127.")):
         raise ValueError(f"host is {host!r} and there is no API key; without one only loopback ({LOOPBACK}) is allowed")
+
+
+def says_nothing(status: int) -> bool:
+    """Whether an answer is about the server or the way to it and not about the request: the same request may fare better."""
+    return status >= 500 or status in (408, 429, 499)

@@ -1,6 +1,7 @@
 """A source's card: it says what the source's own artifacts say, shows a sample of every drop, and is the same anywhere."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import polars as pl
@@ -100,6 +101,13 @@ def test_its_page_is_whole_html_with_the_words_of_documents_as_words(card):
     Reader().feed(page_text)
     assert "b" not in seen and "&lt;b&gt;" in page_text
     assert seen.count("img") == len(card.files(".png")) == 3 and 'src="data:image/png' in page_text
+
+
+def test_a_line_without_a_scorer_has_cards_too(node, tmp_path):
+    inputs = {name: given for name, given in node.inputs.items() if name != "scores"}
+    bare = made(tmp_path, replace(node, inputs=inputs))
+    assert "No scorer is declared" in (bare.folder() / "card.md").read_text()
+    assert {path.name for path in bare.files(".png")} == {"lengths.png", "fates.png"}
 
 
 def test_it_is_the_same_anywhere(card, node, tmp_path):

@@ -225,7 +225,7 @@ def test_the_table_is_that_of_comparing_everything_with_everything(tmp_path):
 def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):
     whole = made(tmp_path / "whole", duplicates(three_sources(), signed=SURE))
     monkeypatch.setattr("datakit.band_join.RANGE_BYTES", 30_000)
-    monkeypatch.setattr("datakit.duplicates.TASK_DOCUMENTS", 9)
+    monkeypatch.setattr("datakit.duplicates.TASK_BYTES", 9 * 300)
     monkeypatch.setattr("datakit.duplicates.SMALL_SCOPE_ROWS", 0)
     node = duplicates(three_sources(), signed=SURE)
     for parent in node.parents():

@@ -13,18 +13,19 @@ from unigram import START, byte_tokenizer
 
 from evals.benchmarks import ACCURACIES
 from evals.evaluate import evaluate
+from evals.gap import measure_gap
 from evals.items import ITEMS_FILE, Item, write_items
 from evals.plots import scores_png
 from evals.policy import POLICY, PolicyConfig, PolicyRule
 from evals.prompts import ask
-from evals.stage import EVAL_RESULT, EvalConfig, TaskSpec
+from evals.stage import EVAL_RESULT, GAP, EvalConfig, GapConfig, TaskSpec
 from lineage.digests import text_digest
 from lineage.jobs import Job
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 from trainer.checkpoint import METRICS_SCHEMA, snapshot, write_checkpoint
 from trainer.config import LlamaConfig, RunSpec
-from trainer.optimizers.config import AdamWConfig
+from trainer.optimizers.config import AdamWConfig, EmaConfig
 from trainer.schedules import WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.train import initial_state
@@ -41,7 +42,9 @@ RUN = RunSpec(
     num_steps=10,
     seed=0,
     save_every_steps=10,
+    ema=EmaConfig(),
 )
+HELDOUT = ("heldout", "heldout_ema")
 CHOICES = ("red", "blue", "a very deep green")
 QUIZ = Item("s", "quiz", "99", "Long?", "x" * 90, "MIT", "d", choices=("x" * 90, "y"), answer_index=0)
 SUMS = Item("s", "sums", "", "?", "", "MIT", "d")
@@ -59,7 +62,8 @@ ITEMS = (
 TEXTS = ("In the beginning was the word. " * 4, "It was a bright cold day in April.", "Call me Ishmael.")
 SAID = TaskSpec("sums_said", "generation", items="sums", max_new_tokens=6)
 SUMS_AS_CHOICES = TaskSpec("sums", "multiple_choice")
-TASKS = (TaskSpec("heldout", "perplexity"), TaskSpec("quiz", "multiple_choice"), TaskSpec("sums", "gold_bpb"), SAID)
+AVERAGED = TaskSpec("heldout_ema", "perplexity", weights="ema")
+TASKS = (TaskSpec("heldout", "perplexity"), AVERAGED, TaskSpec("quiz", "multiple_choice"), TaskSpec("sums", "gold_bpb"), SAID)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Seed:
 def write_model(out: Writer, config: Seed) -> None:
     spec = replace(RUN, seed=config.seed)
     metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192, 0.1)], schema=METRICS_SCHEMA, orient="row")
-    write_checkpoint(out, spec, snapshot(initial_state(spec)), metrics, {})
+    state, average = initial_state(spec), initial_state(replace(spec, seed=config.seed + 1)).ema
+    write_checkpoint(out, spec, snapshot(replace(state, ema=average)), metrics, {})
 
 
 def write_tokenizer(out: Writer, config: dict) -> None:
@@ -88,11 +93,13 @@ def write_corpus(out: Writer, config: dict) -> None:
     rows = sorted((text_digest(text), text) for text in TEXTS)
     (out.folder / "heldout").mkdir()
     frame = pl.DataFrame(rows, schema={"id": pl.String, "text": pl.String}, orient="row")
-    frame.write_parquet(out.folder / "heldout" / "part-00000-of-00001.parquet")
+    frame.with_columns(source=pl.lit("books")).write_parquet(out.folder / "heldout" / "part-00000-of-00001.parquet")
     out.extra["corpus"] = {"domain": "prose"}
 
 
 MODEL = Node(("model",), None, Stage("tests.model", "1", write_model), Seed(0))
+AVERAGE = Node(("average",), None, Stage("tests.model", "1", write_model), Seed(1))
+"""Its raw weights are the average that `MODEL` holds."""
 TOKENIZER = Node(("tokenizer",), None, Stage("tests.tokenizer", "1", write_tokenizer), {})
 CORPUS = Node(("corpus",), None, Stage("tests.corpus", "1", write_corpus), {})
 SUITE = Stage("tests.suite", "1", write_suite)
@@ -137,10 +144,9 @@ def test_the_artifact_holds_records_and_scores_and_nothing_else(evaluated):
     scores = json.loads(evaluated.files("scores.json")[0].read_text())
     assert scores == evaluated.manifest.extra["scores"]
     assert {(s["task"], s["metric"]) for s in scores} == {
-        ("heldout/prose", "bits_per_byte"),
-        ("heldout", "macro_bits_per_byte"),
-        ("heldout", "loss_nats_per_token"),
-        ("heldout", "unigram_entropy_nats_per_token"),
+        *((f"{task}/{tag}", "bits_per_byte") for task in HELDOUT for tag in ("prose", "prose/books")),
+        *((task, f"{how}_bits_per_byte") for task in HELDOUT for how in ("micro", "macro", "batch_weighted")),
+        *((task, f"{what}_nats_per_token") for task in HELDOUT for what in ("loss", "unigram_entropy")),
         *(("quiz", metric) for metric in ("gold_bits_per_byte", *ACCURACIES, "chance")),
         ("sums", "gold_bits_per_byte"),
         *(("sums_said", metric) for metric in ("exact_match", "unparsed", "cut_off")),
@@ -154,12 +160,13 @@ def test_every_item_has_a_record_and_what_failed_is_counted(evaluated):
     records = records_of(evaluated)
     ids = {(task, item) for task, item in records.select("task", "item_id").iter_rows()}
     said = {("sums_said", i.item_id) for i in ITEMS if i.task == "sums"}
-    assert ids == {(i.task, i.item_id) for i in ITEMS} | {("heldout", text_digest(t)) for t in TEXTS} | said
+    texts = {(task, text_digest(text)) for task in HELDOUT for text in TEXTS}
+    assert ids == {(i.task, i.item_id) for i in ITEMS} | texts | said
     assert records.height == len(ids)
     failed = records.filter(pl.col("verdict") == "failed")
     assert failed["item_id"].to_list() == ["99"]
     statistics = evaluated.manifest.statistics
-    assert (statistics["rows_in"], statistics["rows_out"], statistics["drops"]) == (21, 20, {"not_scorable": 1})
+    assert (statistics["rows_in"], statistics["rows_out"], statistics["drops"]) == (24, 23, {"not_scorable": 1})
     assert statistics["prompts_truncated"] == 8  # each sum's question alone is longer than the context
 
 
@@ -181,6 +188,34 @@ def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
     assert bpb["heldout", text_digest(TEXTS[2])] == pytest.approx(
         slow_nats([START, *text], len(text)) / math.log(2) / len(text), rel=1e-4
     )
+
+
+def test_the_average_is_scored_as_a_model_of_its_own(evaluated, tmp_path):
+    records = records_of(evaluated)
+    raw, average = (dict(records.filter(task=task).select("item_id", "bpb").iter_rows()) for task in HELDOUT)
+    assert set(records.filter(task="heldout_ema")["policy"]) == {"windows-no-overlap/1+ema"}
+    twin = replace(result(TASKS[:1], TASKS[:1]), inputs={**result(TASKS[:1], TASKS[:1]).inputs, "checkpoint": AVERAGE})
+    alone = dict(records_of(evaluate(job(tmp_path, twin))).select("item_id", "bpb").iter_rows())
+    assert average == alone != raw
+
+
+def test_a_gap_is_the_difference_of_both_models_own_bits(evaluated, tmp_path):
+    """Both results above have each document's bits per byte; the tokenizers are the same here (else: test_perplexity_gap)."""
+    sides = {"first": MODEL, "second": AVERAGE, "first_tokenizer": TOKENIZER, "second_tokenizer": TOKENIZER}
+    node = Node(("gaps", "x"), None, GAP, GapConfig(worst=2), {**sides, "corpora": (CORPUS,)})
+    gap = measure_gap(job(tmp_path, node))
+    documents = pl.read_parquet(gap.files("documents.parquet")[0])
+    records = records_of(evaluated)
+    for task, side in zip(HELDOUT, ("first", "second"), strict=True):
+        own = dict(records.filter(task=task).select("item_id", "bpb").iter_rows())
+        assert dict(documents.select("id", side).iter_rows()) == pytest.approx(own, abs=2e-5)
+    totals = (documents["second"] - documents["first"]) * documents["num_bytes"]
+    assert totals.is_sorted(descending=True)
+    facts = gap.manifest.extra["gap"]
+    assert [tag["tag"] for tag in facts["tags"]] == ["", "prose", "prose/books"]
+    assert facts["tags"][0]["gap"] == pytest.approx(totals.sum() / documents["num_bytes"].sum(), abs=2e-5)
+    assert (len(facts["worst"]), facts["second"]) == (2, "average")
+    assert "data:image/png;base64," in gap.files("gap.html")[0].read_text()
 
 
 def test_what_a_checkpoint_says_is_its_greedy_continuation(evaluated):
@@ -247,9 +282,11 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path):
     [
         (
             {"kind": "vibes"},
-            "task x: kind is 'vibes'; allowed: perplexity, multiple_choice, gold_bpb, generation, program",
+            "task x: kind is 'vibes'; allowed: perplexity, trajectories, multiple_choice, gold_bpb, generation, program",
         ),
         ({"name": " "}, "task name is ' '"),
+        ({"weights": "swa"}, "task x: weights is 'swa'; allowed: raw, ema"),
+        ({"kind": "program", "weights": "ema"}, "a task of kind program takes the raw ones alone"),
         ({"style": "haiku"}, "task x: style is 'haiku'; allowed: cloze, letters, lm_eval"),
         ({"num_shots": -1}, "task x: num_shots is -1; it must be at least 0"),
         ({"max_items": 0}, "task x: max_items is 0; it must be at least 1"),
@@ -271,5 +308,5 @@ def test_a_config_needs_tasks_of_different_names(tasks):
 def test_scores_become_a_picture_and_other_numbers_do_not(evaluated, tmp_path):
     scores_png(evaluated.manifest.extra["scores"], "title", tmp_path / "scores.png")
     assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="no score is in bits per byte or an accuracy; there are \\['chance'\\]"):
+    with pytest.raises(ValueError, match="no score is in bits per byte or a share; there are \\['chance'\\]"):
         scores_png([s for s in evaluated.manifest.extra["scores"] if s["metric"] == "chance"], "t", tmp_path / "x.png")

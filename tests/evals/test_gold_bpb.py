@@ -38,6 +38,18 @@ def test_gold_bits_per_byte_are_those_of_the_solution_alone():
     assert scores[0].low <= scores[0].value <= scores[0].high
 
 
+def test_the_last_word_of_a_passage_is_right_when_the_model_would_say_it():
+    likeliest = NATS.copy()
+    likeliest[ord("a")] = 0.1
+    likeliest[ord(" ")] = 0.1  # as likely: both are what a greedy model may say
+    words = [Item("s", "lambada", str(n), "He said", word, "MIT", "d") for n, word in enumerate(("a", "aa", "b"))]
+    task = TaskSpec("lambada", "gold_bpb")
+    scores, records = evaluate_benchmark(UnigramScorer(likeliest), TOKENIZER, START, task, words, "version", seed=0)
+    assert [r.correct for r in records] == [True, True, False]
+    greedy = next(s for s in scores if s.metric == "accuracy_greedy")
+    assert (greedy.value, greedy.n) == (pytest.approx(2 / 3), 3)
+
+
 def test_a_long_prompt_loses_its_beginning_and_that_is_counted():
     scorer = UnigramScorer(NATS, max_seq_len=20)
     (scored,) = score_continuations(scorer, TOKENIZER, [("abcdefghijklmnopqrstuvwxyz", " end")], START)

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+import polars as pl
 import pytest
 from small_results import result_node
 
 from evals.compare import compare_results
 from evals.leaderboard import DuplicateResultError, open_board, primary_scores
 from evals.leaderboard_page import write_page
+from evals.leaderboard_stage import build_leaderboard
 from lineage.plan import Node, ancestors_first, build
 from lineage.store import Artifact, Store
 
@@ -100,6 +102,22 @@ def test_the_page_is_whole(boards, tmp_path):
     assert text.count("data:image/png;base64,") == 2
     assert "incomplete" in text and "runs/b" in text
     assert "http" not in text.replace("http-equiv", "")
+
+
+def test_the_board_is_an_artifact_of_the_results_that_are_there(tmp_path):
+    store = Store(str(tmp_path))
+    with pytest.raises(ValueError, match="holds no evaluation result"):
+        build_leaderboard(store)
+    one = made_in(store, result_node("a", "2026-11-22", 4, 10))
+    first, reused = build_leaderboard(store)
+    assert not reused and [ref.address for ref in first.spec.inputs] == [one.spec.address]
+    assert build_leaderboard(store) == (first, True)
+    made_in(store, result_node("b", "2026-11-22", 9, 10))
+    second, reused = build_leaderboard(store)
+    assert not reused and second.spec.version != first.spec.version
+    assert second.manifest.extra["leaderboard"]["models"] == ["runs/a", "runs/b"]
+    rows = pl.read_parquet(second.files("leaderboard.parquet")[0])
+    assert rows.equals(primary_scores(open_board([store])))
 
 
 def test_an_empty_store_has_an_empty_board(tmp_path):

@@ -21,6 +21,7 @@ TASK = TaskSpec("heldout", "perplexity", max_bytes_per_domain=400, max_bytes_per
 
 @dataclass(frozen=True)
 class Texts:
+    name: str
     domain: str
     texts: tuple[str, ...]
 
@@ -31,7 +32,9 @@ def write_corpus(out: Writer, config: Texts) -> None:
     (out.folder / "heldout").mkdir()
     for part, chosen in enumerate((rows[: len(rows) // 2], rows[len(rows) // 2 :])):
         frame = pl.DataFrame(chosen, schema={"id": pl.String, "text": pl.String}, orient="row")
-        frame.write_parquet(out.folder / "heldout" / f"part-{part:05d}-of-00002.parquet")
+        frame.with_columns(source=pl.lit(config.name)).write_parquet(
+            out.folder / "heldout" / f"part-{part:05d}-of-00002.parquet"
+        )
     out.extra["corpus"] = {"domain": config.domain}
 
 
@@ -39,7 +42,7 @@ CORPUS = Stage("tests.corpus", "1", write_corpus)
 
 
 def corpus(root, name: str, domain: str, *texts: str) -> Artifact:
-    return build(Store(str(root)), Node(("corpus", name), None, CORPUS, Texts(domain, texts))).artifact
+    return build(Store(str(root)), Node(("corpus", name), None, CORPUS, Texts(name, domain, texts))).artifact
 
 
 def test_every_token_is_scored_once_in_windows_that_open_with_what_came_before():
@@ -72,8 +75,9 @@ def test_bits_per_byte_are_the_entropy_that_the_model_gives_worked_out_by_hand(t
     sizes = [len(text.encode()) for text in texts]
     prose = sum(map(bits, texts[:3])) / sum(sizes[:3])
     code = bits(texts[3]) / sizes[3]
-    assert found["heldout/prose", "bits_per_byte"].value == pytest.approx(prose, rel=1e-6)
-    assert found["heldout/code", "bits_per_byte"].value == pytest.approx(code, rel=1e-6)
+    for tag, value in (("prose", prose), ("prose/x", prose), ("code", code), ("code/y", code)):
+        assert found[f"heldout/{tag}", "bits_per_byte"].value == pytest.approx(value, rel=1e-6)
+    assert found["heldout", "micro_bits_per_byte"].value == pytest.approx(sum(map(bits, texts)) / sum(sizes), rel=1e-6)
     assert found["heldout", "macro_bits_per_byte"].value == pytest.approx((prose + code) / 2, rel=1e-6)
     nats = sum(map(bits, texts)) * math.log(2)
     assert found["heldout", "loss_nats_per_token"].value == pytest.approx(nats / sum(sizes), rel=1e-6)  # a token is a byte
@@ -151,6 +155,6 @@ def test_a_domain_without_heldout_text_is_announced_and_none_at_all_is_an_error(
     full = corpus(tmp_path, "y", "code", "print()")
     scores, _ = evaluate_perplexity(UnigramScorer(NATS), byte_tokenizer(), START, TASK, (empty, full), "v", seed=0)
     assert "domain prose has no held-out document" in caplog.text
-    assert {s.task for s in scores} == {"heldout", "heldout/code"}
+    assert {s.task for s in scores} == {"heldout", "heldout/code", "heldout/code/y"}
     with pytest.raises(ValueError, match="heldout: the corpora hold no held-out document"):
         evaluate_perplexity(UnigramScorer(NATS), byte_tokenizer(), START, TASK, (empty,), "v", seed=0)

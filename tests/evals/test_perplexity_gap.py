@@ -35,10 +35,11 @@ def test_bits_of_bytes_add_up_to_bits_of_tokens(texts):
 
 
 def test_two_tokenizers_are_compared_over_the_same_bytes_and_the_worst_comes_first():
-    documents = [HeldoutDocument("a", "prose", "the " * 30), HeldoutDocument("b", "code", "o" * 100 + "ñ" * 20)]
+    documents = [HeldoutDocument("a", "prose", "the " * 30, "x"), HeldoutDocument("b", "code", "o" * 100 + "ñ" * 20, "y")]
     summaries, gaps = perplexity_gap(BYTES, PAIRS, documents)
-    whole = {s.domain: s for s in summaries}
-    assert list(whole) == ["", "code", "prose"]
+    whole = {s.tag: s for s in summaries}
+    assert list(whole) == ["", "code", "code/y", "prose", "prose/x"]
+    assert whole[""].second - whole[""].first == pytest.approx(whole[""].gap)
     total = sum(g.gap * g.num_bytes for g in gaps)
     assert whole[""].gap == pytest.approx(total / sum(g.num_bytes for g in gaps))
     assert gaps[0].gap * gaps[0].num_bytes >= gaps[1].gap * gaps[1].num_bytes
@@ -47,7 +48,7 @@ def test_two_tokenizers_are_compared_over_the_same_bytes_and_the_worst_comes_fir
 
 
 def test_a_model_has_no_gap_to_itself():
-    summaries, gaps = perplexity_gap(BYTES, BYTES, [HeldoutDocument("a", "prose", "once upon a time")])
+    summaries, gaps = perplexity_gap(BYTES, BYTES, [HeldoutDocument("a", "prose", "once upon a time", "x")])
     assert summaries[0].gap == gaps[0].gap == 0.0
 
 

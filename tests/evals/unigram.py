@@ -27,6 +27,10 @@ class UnigramScorer:
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
         return [nll[len(nll) - tail :] for nll, tail in zip(self.token_nll(sequences), tails, strict=True)]
 
+    def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
+        least = self.nats.min()
+        return [bool((nll == np.float32(least)).all()) for nll in self.tail_nll(sequences, tails)]
+
 
 def byte_tokenizer() -> Tokenizer:
     """One token a byte: ids 0 to 255 are the bytes, `START` opens a sequence."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane, binaries
+from jobset_controller import JobSetController
 from kubelet import Kubelet
 from launches import IMAGE, ROOT
 from pod_process import Image
@@ -28,6 +29,7 @@ def kubelet(plane: ControlPlane) -> Iterator[Kubelet]:
     env = {
         "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'lab'}",
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin",
+        "JAX_COORDINATOR_BIND_ADDRESS": "{address}:8476",
     }
     images = {IMAGE: Image(ROOT, env), "marin:other": Image(ROOT, env)}
     cluster = plane.cluster("default")
@@ -35,6 +37,13 @@ def kubelet(plane: ControlPlane) -> Iterator[Kubelet]:
         running.add_node("cpu-0")
         yield running
     cluster.close()
+
+
+@pytest.fixture(scope="session")
+def jobsets(kubelet: Kubelet) -> Iterator[JobSetController]:
+    """The controller of JobSets."""
+    with JobSetController(kubelet.cluster) as running:
+        yield running
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import base64
 import re
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import google_crc32c
 
@@ -35,10 +36,12 @@ class Stored:
     metageneration: int = 1
     metadata: dict[str, str] = field(default_factory=dict)
     content_type: str = "application/octet-stream"
+    crc32c: str = ""
+    size: int = 0
 
-    @property
-    def crc32c(self) -> str:
-        return base64.b64encode(struct.pack(">I", google_crc32c.value(self.data))).decode()
+    def __post_init__(self) -> None:
+        self.size = self.size or len(self.data)
+        self.crc32c = self.crc32c or base64.b64encode(struct.pack(">I", google_crc32c.value(self.data))).decode()
 
 
 @dataclass
@@ -55,13 +58,14 @@ class Upload:
 
 @dataclass
 class Objects:
-    """All buckets. Generations rise by one a write, so tests can tell them."""
+    """All buckets, in memory. Generations rise by one a write, from the clock's microseconds as Google's do: a server that is
+    started again gives none twice."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     buckets: dict[str, dict[str, object]] = field(default_factory=dict)
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
-    generation: int = 1_000
+    generation: int = field(default_factory=lambda: time.time_ns() // 1000)
 
     def check(self, bucket: str, name: str, asked: Mapping[str, str], *, reading: bool = False) -> None:
         """Raises: ApiError 412 (304 for a read that asked for another generation) where a precondition does not hold."""
@@ -86,7 +90,7 @@ class Objects:
             stored = Stored(data, self.generation, metadata=dict(told) if isinstance(told, dict) else {})
             if resource.get("crc32c") not in (None, stored.crc32c):
                 raise ApiError(400, "crc32c of the content is another than was sent")
-            self.objects[bucket, name] = stored
+            self.keep(bucket, name, stored)
             return self.resource(bucket, name)
 
     def get(self, bucket: str, name: str, asked: Mapping[str, str]) -> Stored:
@@ -101,16 +105,27 @@ class Objects:
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
             self.check(bucket, name, asked)
-            del self.objects[bucket, name]
+            self.forget(bucket, name)
 
     def patch(self, bucket: str, name: str, asked: Mapping[str, str], metadata: Mapping[str, str]) -> dict[str, object]:
         with self.lock:
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
             self.check(bucket, name, asked)
-            self.objects[bucket, name].metadata.update(metadata)
-            self.objects[bucket, name].metageneration += 1
+            stored = self.get(bucket, name, {})
+            told = {**stored.metadata, **metadata}
+            self.keep(bucket, name, replace(stored, metadata=told, metageneration=stored.metageneration + 1))
             return self.resource(bucket, name)
+
+    def add_bucket(self, name: str, facts: dict[str, object]) -> None:
+        self.buckets[name] = facts
+
+    def keep(self, bucket: str, name: str, stored: Stored) -> None:
+        """From now on the object is this one."""
+        self.objects[bucket, name] = stored
+
+    def forget(self, bucket: str, name: str) -> None:
+        del self.objects[bucket, name]
 
     def start_upload(self, upload: Upload) -> str:
         with self.lock:
@@ -126,7 +141,7 @@ class Objects:
             "id": f"{bucket}/{name}/{stored.generation}",
             "bucket": bucket,
             "name": name,
-            "size": str(len(stored.data)),
+            "size": str(stored.size),
             "generation": str(stored.generation),
             "metageneration": str(stored.metageneration),
             "metadata": stored.metadata,

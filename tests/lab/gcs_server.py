@@ -60,7 +60,7 @@ class GcsServer:
     def bucket(self, name: str, location: str = "US-CENTRAL1") -> str:
         """Make a bucket; its root URL."""
         facts = {"kind": "storage#bucket", "id": name, "name": name, "location": location, "metageneration": "1"}
-        self.objects.buckets[name] = facts
+        self.objects.add_bucket(name, dict(facts))
         return f"gs://{name}"
 
     def names(self, bucket: str) -> list[str]:
@@ -237,7 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
             version = int(str(buckets[bucket]["metageneration"]))
             if int(self.query.get("ifMetagenerationMatch", version)) != version:
                 raise ApiError(412, "conditionNotMet")
-            buckets[bucket] |= {**json.loads(self.body), "metageneration": str(version + 1)}
+            changed = {**buckets[bucket], **json.loads(self.body), "metageneration": str(version + 1)}
+            self.gcs.objects.add_bucket(bucket, changed)
         self._json(buckets[str(bucket)])
 
     def _xml(self, bucket: str, name: str) -> None:
@@ -305,11 +306,11 @@ def _two_parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
 
 
 @contextlib.contextmanager
-def gcs_server() -> Iterator[GcsServer]:
-    """A server of its own on a free port of 127.0.0.1, gone after the block."""
-    state = GcsServer("")
+def gcs_server(objects: Objects | None = None, port: int = 0) -> Iterator[GcsServer]:
+    """A server of its own on a port of 127.0.0.1 (a free one unless told), gone after the block."""
+    state = GcsServer("", objects or Objects())
     handler = type("Handler", (_Handler,), {"gcs": state})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     server.block_on_close = False
     state.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -168,9 +168,15 @@ class Gang:
                 self.cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod})
         hosts = {key: spec[key] for key in ("parallelism", "completions", "backoffLimit")}
         selector = {"matchLabels": {"job-name": name, f"{WORD}restart-attempt": str(self.attempt)}}
-        body = {**hosts, "manualSelector": True, "selector": selector, "template": template}
+        body = {**hosts, "manualSelector": True, "selector": selector, "template": _of_nobody(template, labels)}
         job_metadata = {"name": name, "labels": labels, "ownerReferences": [owner]}
         self.cluster.create(JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": job_metadata, "spec": body})
+
+
+def _of_nobody(template: Object, labels: dict[str, str]) -> Object:
+    """What the Job controller makes where it has not seen our pods yet: it is never scheduled, and so the first to go again."""
+    nowhere = {**template["spec"], "nodeSelector": {f"{WORD}nowhere": "true"}}
+    return {"metadata": {"labels": labels}, "spec": nowhere}
 
 
 def _has(item: Object, condition: str) -> bool:

@@ -2,16 +2,20 @@
 
 Containers see an overlay of this machine's root, in which their volumes are mounted where their manifests say; what they write
 elsewhere goes with them. It does what launchers can notice: phases, exit codes, logs through the API server, SIGTERM, grace and
-SIGKILL, nodes that are reclaimed. It has no images but those it is told of, no probes, no limits of memory, no network.
+SIGKILL, nodes that are reclaimed, an address a pod (of 127.0.0.0/8, so ports do not collide) and the names of a headless
+service for them. It has no images but those it is told of, no probes, no limits of memory, no network of its own.
 """
 
 import datetime
 import http.server
+import itertools
+import json
+import os
 import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -26,6 +30,7 @@ ALL_PODS = "/api/v1/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 WATCH_SECONDS = 20
 AWAY_SECONDS = 0.3
+HOSTS_BYTES = 1 << 16
 NODE_FACTS = (
     "architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion", "machineID",
     "operatingSystem", "osImage", "systemUUID",
@@ -37,16 +42,20 @@ def now() -> str:
 
 
 class Kubelet:
-    """Nodes of one test session. Use as a context; `pods` are the live ones by uid."""
+    """Nodes of one test session. Use as a context; `pods` are the live ones by uid, `history` has every one there was."""
 
     def __init__(self, cluster: Cluster, images: Mapping[str, Image]):
         self.cluster = cluster
         self.images = images
         self.nodes: dict[str, dict[str, str]] = {}
         self.pods: dict[str, PodProcess] = {}
+        self.history: list[PodProcess] = []
         self.stopping = threading.Event()
         self.scratch = tempfile.TemporaryDirectory(prefix="marin-kubelet-")
         self.folder = Path(self.scratch.name)
+        self.hosts = self.folder / "hosts"
+        self.numbers = itertools.count()
+        self._write_hosts()
 
     def __enter__(self) -> "Kubelet":
         self.server = _log_server(self)
@@ -87,35 +96,55 @@ class Kubelet:
         self.cluster.merge(f"{NODES}/{name}/status", {"status": status})
 
     def reclaim_node(self, name: str, grace_seconds: float) -> None:
-        """As a spot node goes: SIGTERM to every pod, SIGKILL after the grace, the pods marked as disrupted, the node gone."""
-        here = [pod for pod in list(self.pods.values()) if pod.node == name]
+        """As a spot node goes: SIGTERM, SIGKILL after the grace, pods that had not ended marked as disrupted, the node gone."""
+        here = [pod for pod in list(self.pods.values()) if pod.node == name and not pod.has_ended()]
         threads = [threading.Thread(target=pod.terminate, args=(grace_seconds, True)) for pod in here]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         self.nodes.pop(name)
-        self.cluster.delete(NODES, name)
+        self.insist(lambda: self.cluster.delete(NODES, name))
 
     def running(self, name: str) -> list[PodProcess]:
         """Pods of a job that have a live process."""
         return [pod for pod in list(self.pods.values()) if pod.job == name and pod.is_running()]
 
     def patch_status(self, namespace: str, pod: str, status: Mapping[str, Any]) -> None:
-        """Tell the API server, as often as it takes: it may be away for a while."""
+        """Tell the API server what became of a pod, unless that is gone."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
+        try:
+            self.insist(lambda: self.cluster.merge(path, {"status": dict(status)}))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def insist[T](self, ask: Callable[[], T]) -> T | None:
+        """Ask the API server, as often as it takes: it may be away for a while. None when the kubelet stops meanwhile."""
         while not self.stopping.is_set():
             try:
-                self.cluster.merge(path, {"status": dict(status)})
-                return
+                return ask()
             except ApiError as error:
-                if error.status == 404:
-                    return  # the pod is gone
                 if error.status != 409 and error.status < 500:
                     raise
             except requests.RequestException:
                 pass  # the server is away
             self.stopping.wait(AWAY_SECONDS)
+        return None
+
+    def _write_hosts(self) -> None:
+        """Names of all pods, in place and of one length: they see the file through a mount, and never half of it."""
+        rows = ["127.0.0.1 localhost", *(f"{pod.address} {' '.join(pod.names)}" for pod in list(self.pods.values()))]
+        with self.hosts.open("r+b" if self.hosts.exists() else "wb") as file:
+            os.pwrite(file.fileno(), "\n".join(rows).encode().ljust(HOSTS_BYTES, b"\n"), 0)
+
+    def _add(self, raw: Object) -> PodProcess:
+        number = next(self.numbers)
+        address = f"127.{64 + os.getpid() % 64}.{number // 250 % 250}.{number % 250 + 1}"
+        pod = self.pods[raw["metadata"]["uid"]] = PodProcess(self, raw, address)
+        self.history.append(pod)
+        self._write_hosts()
+        return pod
 
     def _watch(self) -> None:
         while not self.stopping.is_set():
@@ -128,7 +157,7 @@ class Kubelet:
                         and event["object"]["spec"].get("nodeName") in self.nodes
                     ):
                         self._on_pod(event["type"], event["object"])
-            except (requests.RequestException, ApiError):
+            except (requests.RequestException, ApiError, json.JSONDecodeError):  # away, or cut in the middle of an event
                 self.stopping.wait(AWAY_SECONDS)
 
     def _on_pod(self, kind: str, raw: Object) -> None:
@@ -138,14 +167,14 @@ class Kubelet:
             if pod is not None:
                 pod.kill()
                 del self.pods[uid]
+                self._write_hosts()
         elif "deletionTimestamp" in raw["metadata"]:
-            pod = self.pods.setdefault(uid, PodProcess(self, raw))
+            pod = pod or self._add(raw)
             if not pod.terminating:
                 grace = raw["metadata"].get("deletionGracePeriodSeconds", 30)
                 threading.Thread(target=pod.terminate, args=(grace, False), daemon=True).start()
         elif pod is None and raw["status"].get("phase", "Pending") == "Pending":
-            self.pods[uid] = PodProcess(self, raw)
-            threading.Thread(target=self.pods[uid].run, daemon=True).start()
+            threading.Thread(target=self._add(raw).run, daemon=True).start()
 
     def _heartbeats(self) -> None:
         """A node whose lease grows old is taken for lost, and its pods with it."""

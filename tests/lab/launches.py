@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from lineage.jobs import Launch
@@ -25,7 +26,8 @@ def launch_of(folder: Path, **record: object) -> Launch:
 def launcher_of(cluster: Cluster, folder: Path, **options: object) -> KubernetesLauncher:
     mounts = (Mount(str(folder), host_path=str(folder)),)
     settings = ClusterSettings(IMAGE, cluster.namespace, mounts=mounts)
-    return KubernetesLauncher(cluster, settings, policy=QUICK, poll_seconds=0.1, **options)  # type: ignore[arg-type]
+    patient = replace(cluster, patience_seconds=WAIT_SECONDS)
+    return KubernetesLauncher(patient, settings, policy=QUICK, poll_seconds=0.1, **options)  # type: ignore[arg-type]
 
 
 def until(true: Callable[[], object], what: str) -> None:

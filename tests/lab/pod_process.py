@@ -27,13 +27,14 @@ class Image:
 
     workdir: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    """`{address}` in a value is the pod's own."""
 
 
 class PodProcess:
     """Runs a pod and reports what becomes of it."""
 
-    def __init__(self, kubelet: "Kubelet", raw: Object):
-        self.kubelet, self.raw = kubelet, raw
+    def __init__(self, kubelet: "Kubelet", raw: Object, address: str):
+        self.kubelet, self.raw, self.address = kubelet, raw, address
         self.name, self.namespace = raw["metadata"]["name"], raw["metadata"]["namespace"]
         self.node = raw["spec"]["nodeName"]
         self.job = raw["metadata"].get("labels", {}).get("marin.community/job", "")
@@ -41,11 +42,23 @@ class PodProcess:
         self.container: Object = raw["spec"]["containers"][0]
         self.process: subprocess.Popen[bytes] | None = None
         self.terminating = False
+        self.lived: list[float] = []
+        """When its process began, and when it was seen to have ended; by the monotonic clock."""
+
         self.started = _now()
         self.lock = threading.Lock()
 
+    @property
+    def names(self) -> list[str]:
+        """Its host name, and the one that a headless service gives it."""
+        host, subdomain = self.raw["spec"].get("hostname", self.name), self.raw["spec"].get("subdomain")
+        return [host] + ([f"{host}.{subdomain}"] if subdomain else [])
+
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    def has_ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
 
     def run(self) -> None:
         """Start the container when its volumes are there, copy its output, report its end."""
@@ -63,6 +76,7 @@ class PodProcess:
                 self._command(mounts), env=self._environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+            self.lived.append(time.monotonic())
         started = _now()
         self._report("Running", running={"startedAt": started})
         assert self.process.stdout is not None
@@ -71,6 +85,7 @@ class PodProcess:
                 moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
                 out.write(f"{moment} ".encode() + line.rstrip(b"\n") + b"\n")
         code = self.process.wait()
+        self.lived.append(time.monotonic())
         if not self.terminating:
             code = 128 - code if code < 0 else code
             self._report("Succeeded" if code == 0 else "Failed", terminated=_terminated(code, started))
@@ -93,7 +108,7 @@ class PodProcess:
             self._report("Failed", terminated=ended, extra={"reason": "Terminated", "message": told}, condition=disrupted)
         else:
             self._report("Failed", terminated=ended)
-            self._here().delete(PODS, self.name, grace_seconds=0)
+            self.kubelet.insist(lambda: self._here().delete(PODS, self.name, self.raw["metadata"]["uid"], grace_seconds=0))
 
     def kill(self) -> None:
         """SIGKILL for every process of the container."""
@@ -111,7 +126,7 @@ class PodProcess:
     def _report(
         self, phase: str, *, extra: Mapping[str, str] | None = None, condition: Object | None = None, **state: Object
     ) -> None:
-        status: dict[str, Any] = {"phase": phase, "startTime": self.started, "hostIP": "127.0.0.1", "podIP": "127.0.0.1"}
+        status: dict[str, Any] = {"phase": phase, "startTime": self.started, "hostIP": "127.0.0.1", "podIP": self.address}
         status["containerStatuses"] = [
             {
                 "name": self.container["name"], "image": self.container["image"], "imageID": "", "restartCount": 0,
@@ -146,7 +161,7 @@ class PodProcess:
     def _config_map(self, name: str) -> dict[str, str] | None:
         """Waited for, as a kubelet does."""
         while not (self.terminating or self.kubelet.stopping.is_set()):
-            found = self._here().get(CONFIG_MAPS, name)
+            found = self.kubelet.insist(lambda: self._here().get(CONFIG_MAPS, name))
             if found is not None:
                 return found["data"]
             time.sleep(0.1)
@@ -157,7 +172,8 @@ class PodProcess:
 
     def _environment(self) -> dict[str, str]:
         image = self.kubelet.images[self.container["image"]]
-        env = {"PATH": os.environ["PATH"], "HOME": "/root", "HOSTNAME": self.name, **image.env}
+        image_env = {name: value.replace("{address}", self.address) for name, value in image.env.items()}
+        env = {"PATH": os.environ["PATH"], "HOME": "/root", "HOSTNAME": self.names[0], **image_env}
         for entry in self.container.get("env", []):
             path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             env[entry["name"]] = entry.get("value", "") if path is None else self._field(path)
@@ -171,17 +187,23 @@ class PodProcess:
         return self.raw[section][name]
 
     def _command(self, mounts: list[tuple[Path, str]]) -> list[str]:
-        """The container's command in an overlay root with its volumes bound; needs root, as a kubelet does."""
+        """The container's command in an overlay root with its volumes bound; needs root, as a kubelet does.
+
+        Of this machine's temporary files it sees none but the image's folder: what two pods share is a volume or a bucket.
+        """
         root = self.folder / "root"
-        for part in ("upper", "work", "merged"):
+        for part in ("upper", "work", "merged", "tmp"):
             (root / part).mkdir(parents=True)
         merged = root / "merged"
+        workdir = shlex.quote(str(self.kubelet.images[self.container["image"]].workdir))
         lines = [f"mount -t overlay overlay -o lowerdir=/,upperdir={root}/upper,workdir={root}/work {merged}"]
         lines += [f"mount --rbind /{name} {merged}/{name}" for name in ("proc", "sys", "dev")]
+        lines.append(f"mount --bind {self.kubelet.hosts} {merged}/etc/hosts && hostname {shlex.quote(self.names[0])}")
+        lines.append(f"mount --bind {root}/tmp {merged}/tmp && mkdir -p {merged}{workdir}")
+        lines.append(f"mount --bind {workdir} {merged}{workdir} && mount -o remount,ro,bind {merged}{workdir}")
         for source, target in mounts:
             inside = shlex.quote(f"{merged}{target}")
             lines.append(f"mkdir -p {inside} && mount --bind {shlex.quote(str(source))} {inside}")
-        workdir = shlex.quote(str(self.kubelet.images[self.container["image"]].workdir))
         lines.append(f'exec chroot {merged} sh -c \'cd {workdir} && exec "$@"\' sh "$@"')
         wrapped = ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-ec", "\n".join(lines), "sh"]
         return [*wrapped, *self.container.get("command", []), *self.container.get("args", [])]

@@ -6,33 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chaos_world import add_node
 from jobset_controller import JobSetController
 from kubelet import Kubelet
 from launches import WAIT_SECONDS, launch_of, launcher_of, until
 
 from lineage.jobs import Launch
-from recipes.hardware import hardware
 from resources.cluster import JOBSETS, Cluster
 from resources.kubernetes_launcher import JobFailedError
 from resources.manifests import ATTEMPT, object_name
 
 pytestmark = pytest.mark.cluster
-SHAPE = hardware("2xh100x8")
 RANK = {"print": "rank $MARIN_PROCESS_INDEX of $MARIN_PROCESSES at $MARIN_COORDINATOR"}
 
 
 @pytest.fixture(scope="module")
-def gang_kubelet(kubelet: Kubelet) -> Iterator[Kubelet]:
+def gang_kubelet(kubelet: Kubelet, jobsets: JobSetController) -> Iterator[Kubelet]:
     """Two nodes of eight GPUs, and the controller of JobSets."""
-    with JobSetController(kubelet.cluster):
-        for number in range(2):
-            add_gpu_node(kubelet, f"gpu-{number}")
-        yield kubelet
-
-
-def add_gpu_node(kubelet: Kubelet, name: str) -> None:
-    """It takes one pod of the gang and no second: the real scheduler counts its GPUs."""
-    kubelet.add_node(name, SHAPE.node_selector, {"nvidia.com/gpu": "8", "rdma/ib": "1"}, SHAPE.taints)
+    for number in range(2):
+        add_node(kubelet, f"gpu-{number}")
+    yield kubelet
+    for node in [node for node in kubelet.nodes if node.startswith("gpu-")]:
+        kubelet.reclaim_node(node, grace_seconds=0)
 
 
 def gang_of(folder: Path, **record: object) -> Launch:
@@ -57,7 +52,7 @@ def test_a_gang_starts_whole_and_a_host_that_is_taken_costs_nothing(
         assert ranks(launch) == [f"rank {rank} of 2 at {name}-host-0-0.{name}:8476" for rank in range(2)]
         taken = gang_kubelet.running(name)[0].node
         gang_kubelet.reclaim_node(taken, grace_seconds=5)
-        add_gpu_node(gang_kubelet, f"{taken}-again")
+        add_node(gang_kubelet, f"{taken}-again")
         until(lambda: len(ranks(launch)) == 4, "both hosts run again")
         (tmp_path / "go").touch()
         launched = running.result(WAIT_SECONDS)
@@ -89,3 +84,16 @@ def test_of_a_gang_the_host_that_diverged_is_named(cluster: Cluster, gang_kubele
     launch = gang_of(tmp_path, steps=[RANK, nan, {"exit": 1, "rank": "1"}, {"sleep": 30}])
     with pytest.raises(JobFailedError, match=r"diverged \(permanent\): FloatingPointError.*on rank 1"):
         launcher_of(cluster, tmp_path)(launch)
+
+
+def test_what_comes_after_a_preemption_is_judged_by_itself(cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path) -> None:
+    first, second = [RANK, {"wait_for": str(tmp_path / "go")}], [{"print": "FloatingPointError: the loss is nan"}, {"exit": 1}]
+    launch = gang_of(tmp_path, attempts=[first, first, second], counter=str(tmp_path / "n"))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher_of(cluster, tmp_path), launch)
+        until(lambda: len(ranks(launch)) == 2, "both hosts run")
+        taken = gang_kubelet.running(object_name(launch))[0].node
+        gang_kubelet.reclaim_node(taken, grace_seconds=5)
+        add_node(gang_kubelet, f"{taken}-again")
+        with pytest.raises(JobFailedError, match=r"diverged \(permanent\)"):
+            running.result(WAIT_SECONDS)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -161,7 +162,17 @@ def test_the_step_may_die_and_the_next_one_adopts_its_job(plane: ControlPlane, c
     assert [attempt.ended for attempt in launched.attempts] == ["done"]
 
 
-def test_a_step_that_is_stopped_leaves_its_job_unless_a_user_cancels(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's `&` has its children ignore SIGINT, tests included."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_step_that_is_stopped_leaves_its_job_unless_a_user_cancels(
+    cluster: Cluster, interruptible: None, tmp_path: Path
+) -> None:
     launch = launch_of(tmp_path, steps=[{"touch": str(tmp_path / "up")}, {"wait_for": str(tmp_path / "go")}])
     for cancelled in (False, True):
         threading.Thread(target=_interrupt_when, args=(tmp_path / "up",), daemon=True).start()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lineage.jobs import HUGE_PAGES, Attempt, Job, Launch, Launched, read_job, run_job, run_subprocess, write_job
+from lineage.child_processes import HUGE_PAGES, run_subprocess
+from lineage.jobs import Attempt, Job, Launch, Launched, read_job, run_job, write_job
 from lineage.manifest import MANIFEST_NAME
 from lineage.mixture import freeze_mixture
 from lineage.plan import Node, Stage, ancestors_first, build, spec_of

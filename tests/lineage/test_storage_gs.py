@@ -7,6 +7,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 import uuid
@@ -21,6 +22,7 @@ from gcs_server import Fault, GcsServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lineage.commit import file_entry
 from lineage.spec import ArtifactSpec
 from lineage.storage_gs import BucketFiles
 from lineage.store import Artifact, Store
@@ -221,3 +223,31 @@ def test_two_pages_of_a_listing_are_one_listing(server: GcsServer, tmp_path: Pat
     assert store.storage.find("k", "manifest.json") == names
     assert server.counts["list"] == 2, "names that are not asked for are not sent"
     assert len(store.storage.folders("k")) == len(names)
+
+
+def test_files_that_are_in_the_bucket_already_are_committed_without_passing_through_the_writer(
+    server: GcsServer, tmp_path: Path
+) -> None:
+    """As another process of a gang leaves its arrays: its bytes are copied by the bucket, whatever the bucket answers."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "part.bin").write_bytes(b"p" * 3_000_000)
+    stores = [fresh_store(server, tmp_path), Store(str(tmp_path / "local"))]
+    versions = []
+    for store in stores:
+        entry = file_entry(theirs, theirs / "part.bin")
+        copied = tmp_path / uuid.uuid4().hex
+        shutil.copytree(theirs, copied)
+        store.storage.publish(copied, ".work/parts/1")
+        server.bytes_read = 0
+        server.faults.append(Fault("upload", server.counts["upload"] + 2, "503"))
+        with store.writing(SPEC) as out:
+            (out.folder / "one.bin").write_bytes(FILES["one.bin"])
+            out.elsewhere[".work/parts/1/part.bin"] = entry
+        assert server.bytes_read < 10_000
+        assert {each.path for each in out.artifact.manifest.files} == {"one.bin", "part.bin"}
+        out.artifact.verify()
+        versions.append(out.artifact.data_version)
+    assert versions[0] == versions[1]
+    with pytest.raises(FileNotFoundError, match="there is no nothing"):
+        stores[0].storage.copy({"nothing": "anywhere"})

@@ -84,6 +84,24 @@ def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
     assert found == [(document_id(i), *span) for i, span in enumerate(spans) if span and overlap(span, (start, stop))]
 
 
+@given(shards, st.data())
+@settings(max_examples=25, deadline=None)
+def test_rows_read_together_are_rows_read_alone(
+    tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
+) -> None:
+    """Across the borders of shards too, in any order, a start more than once."""
+    cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), config))
+    length = data.draw(st.integers(1, max(1, cache.num_tokens)))
+    starts = data.draw(st.lists(st.integers(0, cache.num_tokens - length), max_size=6)) if cache.num_tokens else []
+    rows = np.arange(len(starts))[::-1]
+    out = np.full((len(starts) + 1, length), -1)
+    cache.read_rows_into(np.array(starts, np.int64), out, rows)
+    assert [out[row].tolist() for row in rows] == [cache.read(start, start + length).tolist() for start in starts]
+    assert (out[-1] == -1).all(), "no other row is touched"
+    cache.read_rows_into(np.array(starts, np.int64), out, rows, weights=True)
+    assert (out[:-1] == 1).all(), "every token counts one where a cache has no weights"
+
+
 def test_shards_count_as_one_array_in_name_order(tmp_path: Path) -> None:
     cache = TokenCache.open(cache_of(tmp_path, Shards((((1, 2), (3,)), ((4, 5, 6),)))))
     assert [shard.name for shard in cache.shards] == ["shard-000", "shard-001"]

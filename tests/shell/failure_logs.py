@@ -27,8 +27,11 @@ AGENT_GUIDELINES = {
 
 TRANSIENT = {
     "preemption": ("02:07:15 trainer: tiny: asked to leave; checkpoint saved at step 15, go on from there",),
+    "stalled": ("Timeout (0:20:00)!",),
     "peer loss": (
         "E1121 coordination_service.cc:1045] /job:jax_worker/replica:0/task:1: Heartbeat timeout from the task.",
+        "XlaRuntimeError: FAILED_PRECONDITION: Gloo all-reduce failed: [pair.cc:547] Connection closed by peer [127.0.0.1]:5",
+        "jax.errors.JaxRuntimeError: UNKNOWN: Gloo context initialization failed: [pair.h:311] Connect timeout [none]",
         "jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: The following tasks are unhealthy; coordination service stopped",
     ),
     "object store": (
@@ -39,7 +42,8 @@ TRANSIENT = {
     "network": ("ConnectionResetError: [Errno 104] Connection reset by peer",),
     "disk pressure": ("OSError: [Errno 28] No space left on device: '/scratch/fetched'",),
 }
-"""Worded by JAX's coordination service, by Google's clients and by Linux (from memory, in their form of 2026)."""
+"""Worded by JAX's coordination service, by Google's clients and by Linux (from memory, in their form of 2026), and by Python's
+faulthandler."""
 
 PERMANENT = {
     "diverged": (

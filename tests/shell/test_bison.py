@@ -14,8 +14,9 @@ from rich.console import Console
 from evals.__main__ import main as evaluator
 from evals.scorer import score_continuations
 from evals.tokenization import open_tokenizer
+from lineage.child_processes import run_subprocess
 from lineage.gate import inspect
-from lineage.jobs import Launch, Launched, run_subprocess
+from lineage.jobs import Launch, Launched
 from lineage.plan import resolve
 from lineage.store import Store
 from scenarios import nodes

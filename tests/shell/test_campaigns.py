@@ -18,6 +18,7 @@ from recipes.canary import CanaryBand
 from recipes.runs import checkpoint, eval_tasks
 from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
+from sensors.evaluations import leaderboard_sensor
 
 BAND = CanaryBand(hardware="cpu", low_loss_nats=3.0, high_loss_nats=4.0, min_throughput_ratio=0.8)
 
@@ -68,7 +69,8 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
     line = small_line("tiny")
     for node in ancestors_first([checkpoint(line, line.run.num_steps)]):
         build(sailed.lab.store, node, launcher=sailed.lab.launcher)
-    sensor = checkpoint_sensor(line, campaigns.eval_job("tiny"), campaigns.audit_job("tiny"))
+    jobs = campaigns.eval_job("tiny"), campaigns.audit_job("tiny"), campaigns.export_job("tiny")
+    sensor = checkpoint_sensor(line, *jobs)
     with dg.build_sensor_context(instance=sailed.instance, resources={"lab": sailed.resource}) as context:
         first = sensor(context)
     steps = first.dynamic_partitions_requests[0].partition_keys
@@ -77,12 +79,13 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
     for event in first.asset_events:
         step = int(event.metadata["step"].value)
         assert event.tags["dagster/data_version"] == resolve(sailed.lab.store, checkpoint(line, step)).data_version
-    assert len(first.run_requests) == len(steps) * (len(eval_tasks(line)) + 1)
+    assert len(first.run_requests) == len(steps) * (len(eval_tasks(line)) + 1) + 1, "and the export of the last"
     with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor, resources={"lab": sailed.resource}) as context:
         again = sensor(context)
     assert not again.run_requests
     assert "no new checkpoint" in again.skip_reason.skip_message
     done = _evaluate_as_requested(sailed, first)
+    _the_board_follows(sailed)
     with dg.DagsterInstance.ephemeral() as instance:
         _rebuild(sailed, instance, steps, done)
         with dg.build_sensor_context(instance=instance, resources={"lab": sailed.resource}) as context:
@@ -93,9 +96,11 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
 
 
 def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> list[dg.RunRequest]:
-    """Carry out one evaluation and the audit that the tick asked for."""
+    """Carry out one evaluation, the audit and the export that the tick asked for."""
     sailed.instance.add_dynamic_partitions("steps_of_tiny", tick.dynamic_partitions_requests[0].partition_keys)
-    wanted = [next(r for r in tick.run_requests if r.job_name == name) for name in ("evaluate_tiny", "audit_tiny")]
+    wanted = [
+        next(r for r in tick.run_requests if r.job_name == name) for name in ("evaluate_tiny", "audit_tiny", "export_tiny")
+    ]
     for request in wanted:
         result = sailed.definitions.resolve_job_def(request.job_name).execute_in_process(
             partition_key=request.partition_key, instance=sailed.instance
@@ -104,12 +109,26 @@ def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> list[dg.Run
     return wanted
 
 
+def _the_board_follows(sailed: Sailed) -> None:
+    """One board after all evaluations that ended, and none again until another ends."""
+    sensor = leaderboard_sensor(campaigns.leaderboard_job())
+    with dg.build_sensor_context(instance=sailed.instance) as context:
+        tick = sensor.evaluate_tick(context)
+    assert len(tick.run_requests) == 1
+    with dg.build_sensor_context(instance=sailed.instance, cursor=tick.cursor) as context:
+        assert not sensor.evaluate_tick(context).run_requests
+    assert sailed.definitions.resolve_job_def("rank_models").execute_in_process(instance=sailed.instance).success
+    board = sailed.instance.get_latest_materialization_event(dg.AssetKey(["leaderboard"]))
+    assert board is not None and board.asset_materialization is not None
+    assert board.asset_materialization.metadata["results"].value == 1
+
+
 def _rebuild(sailed: Sailed, instance: dg.DagsterInstance, steps: list[str], done: list[dg.RunRequest]) -> None:
     """The log of the canonical store from its manifests: step partitions, evaluations, and the training that made them."""
     graph, store = sailed.definitions.resolve_asset_graph(), sailed.lab.store
     rebuild_event_log([store], instance, graph)
     assert instance.get_dynamic_partitions("steps_of_tiny") == steps
-    of_run = [dg.AssetKey(["runs", "tiny", name]) for name in ("checkpoint", "eval_result", "contamination_audit")]
+    of_run = [dg.AssetKey(["runs", "tiny", name]) for name in ("checkpoint", "eval_result", "contamination_audit", "hf_canary")]
     assert [instance.get_materialized_partitions(key) for key in of_run] == [
         set(steps),
         *({str(request.partition_key)} for request in done),

@@ -63,6 +63,12 @@ def test_of_a_gang_the_pod_that_explains_the_others_is_named() -> None:
     preempted = Evidence(143, disruption="TerminationByKubelet")
     assert classify([aborted, diverged, aborted]).cause == "diverged"
     assert classify([aborted, preempted, Evidence(1, log="AssertionError")]).cause == PREEMPTION
+    alone = classify([preempted, Evidence(1, log="AssertionError")], gang=False)
+    assert alone.cause == "program error", "of pods that are no gang the preempted one was replaced"
+    killed, cut_off = Evidence(137, reason="Error"), Evidence(1, log="XlaRuntimeError: words that nobody has seen")
+    assert classify([cut_off, killed]).cause == "killed", "its peer was cut off in a collective"
+    assert classify([diverged, killed]).cause == "diverged"
+    assert classify([cut_off, Evidence(134)]).cause == "program error", "an abort is what the program error brought about"
     assert classify([]).kind == "transient"
 
 

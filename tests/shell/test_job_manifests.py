@@ -24,6 +24,7 @@ from resources.manifests import (
     ClusterSettings,
     Manifest,
     Mount,
+    indexed_job_manifest,
     job_file,
     job_manifest,
     jobset_manifest,
@@ -75,6 +76,18 @@ def test_a_job_is_valid_today(name: str) -> None:
     job = job_of(name)
     hold(job["spec"], JOB_SPEC)
     hold(job["metadata"], POD_METADATA)
+
+
+def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
+    launch = replace(LAUNCH, module="lineage.shard_runner", arguments=("--count", "8", "datakit.normalize"), indices=8)
+    job = indexed_job_manifest(launch, hardware("cpu"), SETTINGS, 1, "[]")
+    hold(job["spec"], JOB_SPEC)
+    spec = job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 8, 8)
+    assert spec["backoffLimitPerIndex"] == 0 and "backoffLimit" not in spec
+    assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["Ignore"], "a preempted index is replaced"
+    command = spec["template"]["spec"]["containers"][0]["command"]
+    assert command == ["python", "-m", "lineage.shard_runner", "--count", "8", "datakit.normalize", "/etc/marin/job.json"]
 
 
 @pytest.mark.parametrize("name", GANGS)

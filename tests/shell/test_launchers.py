@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 import yaml
 
-from lineage.jobs import run_subprocess
+from lineage.child_processes import run_subprocess
 from resources.kubernetes_launcher import KubernetesLauncher
-from resources.lab import LabResource
+from resources.lab import PRIORITY_TAG, Lab, LabResource
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBECONFIG = {
@@ -38,7 +38,29 @@ def test_jobs_are_child_processes_unless_a_cluster_is_named(tmp_path: Path) -> N
     assert isinstance(launcher, KubernetesLauncher)
     assert (launcher.settings.queues, launcher.settings.mounts[0].claim) == (queues, "lab")
     assert (launcher.cluster.server, launcher.cluster.token) == ("https://127.0.0.1:1", "t")
+    assert launcher.settings.priority == "production"
     launcher.cluster.close()
+
+
+def test_a_runs_tag_gives_its_jobs_their_priority(tmp_path: Path) -> None:
+    named = settings_file(tmp_path, image="marin@sha256:1")
+    seen: list[str] = []
+
+    @dg.op
+    def look(lab: dg.ResourceParam[Lab]) -> None:
+        assert isinstance(lab.launcher, KubernetesLauncher)
+        seen.append(lab.launcher.settings.priority)
+        lab.launcher.cluster.close()
+
+    @dg.job(resource_defs={"lab": LabResource(root=str(tmp_path), cluster=named)})
+    def looking() -> None:
+        look()
+
+    for tags in ({}, {PRIORITY_TAG: "production"}):
+        assert looking.execute_in_process(tags=tags).success
+    assert seen == ["batch", "production"]
+    with pytest.raises(ValueError, match="priority is 'urgent'; allowed: 'production', 'interactive', 'batch'"):
+        LabResource(root=str(tmp_path), cluster=named).lab(priority="urgent")
 
 
 @pytest.mark.parametrize(

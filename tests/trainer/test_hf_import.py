@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 
 from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
+from evals.export_canary import special_tokens_wrong
 from lineage.history import imported_start, training_legs
 from lineage.jobs import Job
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
@@ -22,6 +23,8 @@ from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.gguf import LAYER, OUTER, read_gguf
 from trainer.hf import from_hf, hf_config
+from trainer.hf_export import HF_MODEL, HfExportConfig
+from trainer.hf_folder import read_hf_folder
 from trainer.hf_import import HF_IMPORT, HfImportConfig
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
@@ -180,6 +183,21 @@ def test_scores_do_not_depend_on_the_form(store: Store) -> None:
     scores = [load_scorer(made(store, imported(Fetched(form)))).token_nll([sequence])[0] for form in ("gguf", "safetensors")]
     assert np.abs(scores[0] - scores[1]).max() < 0.5, "quantization alone moves a score so far: other weights, or order"
     assert not np.array_equal(*scores)
+
+
+@pytest.mark.parametrize("form", ["gguf", "safetensors"])
+def test_an_imported_model_is_exported_as_the_same_model_with_its_own_tokenizer(store: Store, form: str) -> None:
+    model = imported(Fetched(form))
+    tokenizer = Node(("tokenizer", form), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": model})
+    export = Node(("hf", form), None, HF_MODEL, HfExportConfig(), {"checkpoint": model, "tokenizer": tokenizer})
+    folder = made(store, export).folder()
+    found = read_hf_folder(folder)
+    assert (found.config, found.end_tokens) == (MODEL, (0, 1)), "the document's end first, then the turn's"
+    kept = load_file(made(store, model).files("model.safetensors")[0])
+    again = from_hf(load_file(folder / "model.safetensors"), MODEL)
+    assert again.keys() == kept.keys() and all(np.array_equal(again[name], kept[name]) for name in kept)
+    assert json.loads((folder / "tokenizer_config.json").read_text())["eos_token"] == TURN
+    assert special_tokens_wrong(made(store, export), made(store, tokenizer)) == []
 
 
 def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> None:

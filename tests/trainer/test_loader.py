@@ -19,7 +19,7 @@ from lineage.plan import Node, Stage, ancestors_first, build
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import RunSpec
-from trainer.loader import Batch, Loader, batch_of
+from trainer.loader import Batch, Loader, batch_of, batches_of, steps_at_once
 from trainer.model import Llama, loss_fn, token_nll
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
@@ -55,17 +55,21 @@ def order_of(root: Path, packing: Packing | None, seq_len: int) -> DataOrder:
     return DataOrder.open(built[-1], seq_len)
 
 
+def numbered(step: int, count: int) -> list[Batch]:
+    return [Batch(np.full((1, 1), each)) for each in range(step, step + count)]
+
+
 def test_batches_come_in_order_and_are_read_ahead() -> None:
     read: list[int] = []
     far = threading.Event()
 
-    def read_one(step: int) -> Batch:
+    def read_some(step: int, count: int) -> list[Batch]:
         read.append(step)
         if step == 7:
             far.set()
-        return Batch(np.full((1, 1), step))
+        return numbered(step, count)
 
-    batches = Loader(read_one, ahead=4).batches(3, 9)
+    batches = Loader(read_some, ahead=4).batches(3, 9)
     step, batch = next(batches)
     assert (step, batch.tokens.item()) == (3, 3)
     assert far.wait(30), "the batch four steps on is read while this one is used"
@@ -73,21 +77,51 @@ def test_batches_come_in_order_and_are_read_ahead() -> None:
     assert read == list(range(3, 9)), "each once, in order"
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 8, 100])
+def test_reads_grow_to_their_size_and_every_step_comes_once(at_once: int) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def read_some(step: int, count: int) -> list[Batch]:
+        asked.append((step, count))
+        return numbered(step, count)
+
+    assert [(s, b.tokens.item()) for s, b in Loader(read_some, at_once).batches(5, 42)] == [(s, s) for s in range(5, 42)]
+    assert [step for step, _ in asked] == [5 + sum(count for _, count in asked[:i]) for i in range(len(asked))]
+    assert asked[0] == (5, 1), "the first step waits for no other"
+    assert max(count for _, count in asked) <= at_once
+
+
 def test_no_steps_give_no_batches() -> None:
-    assert list(Loader(lambda step: Batch(np.zeros((1, 1)))).batches(5, 5)) == []
+    assert list(Loader(numbered).batches(5, 5)) == []
 
 
 def test_what_a_read_raises_comes_at_its_step() -> None:
-    def read_one(step: int) -> Batch:
+    def read_some(step: int, count: int) -> list[Batch]:
         if step == 2:
             raise OSError("the bucket is away")
-        return Batch(np.full((1, 1), step))
+        return numbered(step, count)
 
     seen = []
     with pytest.raises(OSError, match="the bucket is away"):
-        for step, _ in Loader(read_one).batches(0, 5):
+        for step, _ in Loader(read_some).batches(0, 5):
             seen.append(step)
     assert seen == [0, 1]
+
+
+@pytest.mark.parametrize("packing", [None, Packing(16)])
+@pytest.mark.parametrize("cross", [False, True])
+def test_steps_read_together_are_steps_read_alone(tmp_path: Path, packing: Packing | None, cross: bool) -> None:
+    run = replace(
+        WITHIN, cross_document_attention=cross, batch_size=(BatchPhase(0, 4), BatchPhase(3, 6), BatchPhase(5, 2)), num_steps=9
+    )
+    order = order_of(tmp_path, packing, 16)
+    for step, together in enumerate(batches_of(order, run, 2, 7), start=2):
+        alone = batch_of(order, run, step, lambda size, read: np.concatenate([read(row, 1) for row in range(size)]))
+        assert together.tokens.shape == (run.batches.size(step), 16)
+        for found, wanted in zip(together, alone, strict=True):
+            assert (found is None) == (wanted is None)
+            assert found is None or (np.asarray(found) == np.asarray(wanted)).all()
+    assert steps_at_once(run) == (1 << 18) // 32
 
 
 @pytest.mark.parametrize("packing", [None, Packing(16), Packing(16, "truncate", max_documents=2, window=20)])

@@ -57,13 +57,17 @@ def families(draw: st.DrawFn) -> tuple[list[np.ndarray], list[int]]:
 @given(family=families())
 def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None:
     sequences, tails = family
-    for sequence, tail, found in zip(sequences, tails, scorer_of(name).tail_nll(sequences, tails), strict=True):
+    nats, greedy = scorer_of(name).tail_nll(sequences, tails), scorer_of(name).tail_is_greedy(sequences, tails)
+    for sequence, tail, found, said in zip(sequences, tails, nats, greedy, strict=True):
         padded = np.zeros((1, LONGEST), np.int32)
         padded[0, : len(sequence)] = sequence
         log_probs = np.asarray(whole_forward(name)(jnp.asarray(padded)))[0]
         places = np.arange(len(sequence) - tail, len(sequence))
         assert found.shape == (tail,)
         np.testing.assert_allclose(found, -log_probs[places - 1, sequence[places]], atol=1e-4)
+        behind = log_probs[places - 1].max(axis=1) - log_probs[places - 1, sequence[places]]
+        if said != (behind == 0).all():  # a tie up to the order of float sums, and no other
+            assert behind.max(initial=0.0) < 1e-4
 
 
 @settings(deadline=None)
@@ -104,3 +108,15 @@ def test_a_sequence_that_is_all_tail_or_too_long_is_refused() -> None:
         scorer.tail_nll([np.zeros(3, np.int32)] * 2, [2, 3])
     with pytest.raises(ValueError, match="sequence 0 has 201 tokens"):
         scorer.tail_nll([np.zeros(201, np.int32)], [1])
+
+
+def test_a_greedy_continuation_is_told_from_one_with_another_token() -> None:
+    name = next(iter(CONFIGS))
+    said, start = [3, 1, 4], 3
+    for place in range(start, start + 4):
+        padded = np.zeros((1, LONGEST), np.int32)
+        padded[0, :place] = said
+        said.append(int(np.asarray(whole_forward(name)(jnp.asarray(padded)))[0, place - 1].argmax()))
+    other = [*said[:-2], (said[-2] + 1) % PLAIN.vocab_size, said[-1]]
+    found = scorer_of(name).tail_is_greedy([np.array(each, np.int32) for each in (said, other, other)], [4, 4, 1])
+    assert found[:2] == [True, False]

@@ -81,7 +81,7 @@ def test_the_environment_says_how_a_run_runs() -> None:
     [
         ("MARIN_MESH", "data=2,model=2", "mesh is 'data=2,model=2'; it must be like 'data=4,tensor=2', each of slice, data"),
         ("MARIN_MESH", "data=0", "mesh.data is 0; it must be positive"),
-        ("MARIN_MESH", "expert=2", "mesh.expert is 2; it must be 1: no model here has experts yet"),
+        ("MARIN_MESH", "expert=0", "mesh.expert is 0; it must be positive"),
         ("MARIN_TRACKERS", "mlflow", "MARIN_TRACKERS is 'mlflow'; it must be among tensorboard, wandb"),
         ("MARIN_PROFILE", "5", "MARIN_PROFILE is '5'; it must be FIRST+COUNT steps"),
         ("MARIN_ROLLING_SECONDS", "soon", "MARIN_ROLLING_SECONDS is 'soon'; it must be a number of seconds"),

@@ -6,70 +6,31 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import tiny_run
+from tiny_run import checkpoint_node, prepared
 
 from lineage.batches import BatchPhase, BatchSchedule
 from lineage.jobs import Job, read_job, write_job
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
-from lineage.token_cache import tokens_extra, write_token_shard
-from trainer.config import LlamaConfig, RunSpec
-from trainer.optimizers.config import AdamWConfig, ClipUpdateNormConfig, EmaConfig, MuonConfig, SkipBadStepsConfig
-from trainer.schedules import CycleSchedule, WarmupStableDecay
+from lineage.plan import Node, build, resolve, spec_of
+from lineage.store import Artifact
+from trainer.config import RunSpec
+from trainer.optimizers.config import ClipUpdateNormConfig, EmaConfig, MuonConfig, SkipBadStepsConfig
+from trainer.schedules import CycleSchedule
 from trainer.scoring import load_scorer
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.stage import CheckpointConfig, step_partition
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = RunSpec(
-    name="r",
-    model=LlamaConfig(
-        vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, num_kv_heads=1, max_seq_len=16
-    ),
-    optimizer=AdamWConfig(),
-    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
-    batch_size=4,
-    seq_len=16,
-    num_steps=900,
-    seed=0,
-    save_every_steps=300,
-)
-
-
-@dataclass(frozen=True)
-class Text:
-    """A component of counting sequences."""
-
-    vocab_size: int
-
-
-def write_text(out: Writer, config: Text) -> None:
-    rng = np.random.default_rng(0)
-    documents = [(f"{i:032x}", np.cumsum(rng.integers(1, 3, 400)) % config.vocab_size) for i in range(20)]
-    shard = write_token_shard(out.folder, "s", documents, "uint16")
-    out.extra["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
-
-
-TEXT = Stage("tests.text", "1", write_text)
+RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=900, save_every_steps=300)
 
 
 def checkpoint(step: int, run: RunSpec = RUN, vocab_size: int = 50) -> Node:
-    cache = Node(("cache",), None, TEXT, Text(vocab_size))
-    mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
-    place = ("runs", run.name, "checkpoint"), step_partition(step)
-    return Node(*place, CHECKPOINT, CheckpointConfig(run, step), {"mixture": mixture})
-
-
-def prepared(root: Path, node: Node) -> Store:
-    store = Store(str(root))
-    for ancestor in ancestors_first([node])[:-1]:
-        build(store, ancestor)
-    return store
+    return checkpoint_node(run, step, vocab_size)
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
@@ -99,6 +60,8 @@ def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
     artifact = build(prepared(tmp_path, node), node).artifact
     facts = artifact.manifest.extra["checkpoint"]
     assert facts["tokens_seen"] == 200 * 4 * 16
+    assert facts["compute"]["attention"] == "blocked" and facts["compute"]["notes"] == "attention blocked: the choice for cpu"
+    assert facts["mesh"]["data"] == 1
     assert facts["loss_nats"] < 2.5 < np.log(50)
     scorer = load_scorer(artifact)
     sequences = [np.cumsum(np.ones(n, np.int32)) % 50 for n in (2, 7, 16)]

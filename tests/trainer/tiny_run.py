@@ -51,17 +51,30 @@ def write_text(out: Writer, config: Text) -> None:
     out.extra["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
 
 
-def job_of(root: Path, run: RunSpec, step: int | None = None) -> Job:
-    """A run's job (to its last step unless told), its inputs built, its file at `root/job.json`."""
-    cache = Node(("cache",), None, Stage("tests.text", "1", write_text), Text(50))
+TEXT = Stage("tests.text", "1", write_text)
+
+
+def checkpoint_node(run: RunSpec, step: int, vocab_size: int = 50) -> Node:
+    """The checkpoint of a run at a step, over one component of text."""
+    cache = Node(("cache",), None, TEXT, Text(vocab_size))
     mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
-    last = step or run.num_steps
-    place = ("runs", run.name, "checkpoint"), step_partition(last)
-    node = Node(*place, CHECKPOINT, CheckpointConfig(run, last), {"mixture": mixture})
+    place = ("runs", run.name, "checkpoint"), step_partition(step)
+    return Node(*place, CHECKPOINT, CheckpointConfig(run, step), {"mixture": mixture})
+
+
+def prepared(root: Path, node: Node) -> Store:
+    """A store with all that a node is made from."""
     store = Store(str(root))
     for ancestor in ancestors_first([node])[:-1]:
         build(store, ancestor)
-    job = Job(store, spec_of(store, node), {"mixture": resolve(store, mixture)}, "f", "")
+    return store
+
+
+def job_of(root: Path, run: RunSpec, step: int | None = None) -> Job:
+    """A run's job (to its last step unless told), its inputs built, its file at `root/job.json`."""
+    node = checkpoint_node(run, step or run.num_steps)
+    store = prepared(root, node)
+    job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")
     write_job(job, root / "job.json")
     return job
 

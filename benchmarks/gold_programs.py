@@ -1,0 +1,62 @@
+"""The gold solutions of HumanEval and MBPP in the sandbox: every one must pass, or models are judged for its faults.
+
+    PYTHONPATH=. .venv/bin/python benchmarks/gold_programs.py [--root .marin]
+
+Reads the suites `humaneval` and `math_code` of the default line (`./marin materialize eval_suite/humaneval`, then
+`eval_suite/math_code`), runs each solution with its item's tests as `evals.generation` runs a model's program, then each item's
+tests behind a program that does nothing: none of those may pass. Prints counts, and what did not go as it must.
+"""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from evals.generation import SANDBOXES
+from evals.items import Item, items_of, read_items
+from evals.sandbox import Limits, Run, run_program
+from lineage.plan import resolve
+from recipes.data import suites
+from recipes.lab import default_line
+from resources.lab import Lab
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", default=".marin")
+    options = parser.parse_args()
+    store = Lab.at(options.root, workers=1).store
+    nodes = [node for node in suites(default_line()) if node.key[-1] in ("humaneval", "math_code")]
+    items = [item for node in nodes for item in read_items(resolve(store, node))]
+    held = True
+    for task in ("humaneval", "mbpp"):
+        held &= report(task, items_of(items, task))
+    sys.exit(0 if held else 1)
+
+
+def report(task: str, items: list[Item]) -> bool:
+    """Run both kinds of programs of a task, and say whether all gold ones passed and no empty one did."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(SANDBOXES) as pool:
+        gold = list(pool.map(lambda item: run_program(f"{solution(item)}\n\n{item.code}", Limits()), items))
+        empty = list(pool.map(lambda item: run_program(f"pass\n\n{item.code}", Limits()), items))
+    passed, fooled = sum(run.passed for run in gold), sum(run.passed for run in empty)
+    spent = (time.perf_counter() - start) / (2 * len(items))
+    print(f"{task}: {passed} of {len(items)} gold solutions pass, {fooled} empty programs do; {spent:.2f} s a program")
+    for item, run in zip(items, gold, strict=True):
+        if not run.passed:
+            print(f"  {item.item_id}: {told(run)}")
+    return passed == len(items) and not fooled
+
+
+def solution(item: Item) -> str:
+    """HumanEval's solution goes on from its prompt, MBPP's stands alone."""
+    return item.question + item.solution if item.task == "humaneval" else item.solution
+
+
+def told(run: Run) -> str:
+    return f"{run.outcome}: {run.detail.strip().splitlines()[-1] if run.detail.strip() else 'nothing said'}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Everything about training that only a GPU can show, checked and timed by one command in under 8 minutes.
+
+    PYTHONPATH=. python benchmarks/gpu.py [--out FOLDER] [--only attention,llama_50m] [--tiny]
+
+Parts, each a process of its own with a time limit, so that one which fails or hangs costs the others nothing:
+
+- machine: what is there; bfloat16 and float32 products of large matrices, copies.
+- attention: every back-end that the machine has, values and gradients against the formula in float32, and how long they take.
+- llama_50m: d 192, 4 layers, rows of 1,024, batch 128, vocabulary 128,256 (Levanter's speedrun: 848 k tokens/s on one H200).
+- dense_1b: d 2,048, 24 layers, 1.5 thousand million parameters; the bar is 45 % MFU, causal.
+- resume: a run killed at a step and inside a save and started again ends with the bytes of one that was left alone.
+
+`--tiny` takes shapes that a CPU does in a minute: to see that the script is whole, not to measure. Bars are printed with what
+was reached. Results go to `FOLDER/gpu.json` too. Deterministic XLA (`--xla_gpu_deterministic_ops`) is set in `resume` alone.
+Needs Python 3.12, jax 0.11 and the machine's plugin, and of our packages aqtp, equinox, fsspec, jaxtyping, marin-haliax, optax,
+polars, pyarrow, safetensors, rich (where a machine has no registry: wheels, by `pip download --no-deps` at our pins).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARTS = {"machine": 40, "attention": 90, "llama_50m": 120, "dense_1b": 150, "resume": 80}
+"""Seconds that each part may take: 480 in all."""
+ENVIRONMENT = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.92"}
+DETERMINISTIC = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--out", type=Path, default=Path())
+    options = parser.parse_args()
+    chosen = options.only.split(",")
+    if unknown := set(chosen) - set(PARTS):
+        raise SystemExit(f"--only names {', '.join(sorted(unknown))}; parts are {', '.join(PARTS)}")
+    began, results = time.monotonic(), {}
+    for part in chosen:
+        results[part] = run(part, tiny=options.tiny)
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n")
+    failed = [part for part, result in results.items() if "failed" in result]
+    print(f"\n{time.monotonic() - began:.0f} s in all; {f'FAILED: {", ".join(failed)}' if failed else 'every part ended'}")
+    raise SystemExit(bool(failed))
+
+
+def run(part: str, *, tiny: bool) -> dict:
+    """One part in its process: what it found, or why it found nothing; its lines appear as they come."""
+    print(f"\n== {part}", flush=True)
+    script = Path(__file__).with_name("gpu_resume.py" if part == "resume" else "gpu_parts.py")
+    command = [sys.executable, str(script), part, *(["--tiny"] if tiny else [])]
+    environment = {**os.environ, **ENVIRONMENT, **(DETERMINISTIC if part == "resume" and not tiny else {})}
+    began = time.monotonic()
+    try:
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=PARTS[part])
+    except subprocess.TimeoutExpired as late:
+        print((late.stdout or b"").decode() if isinstance(late.stdout, bytes) else late.stdout or "")
+        return {"failed": f"not done after {PARTS[part]} s"}
+    *lines, last = done.stdout.splitlines() or [""]
+    print("\n".join(lines), flush=True)
+    if done.returncode:
+        print(f"{last}\n{part} ended with status {done.returncode}; its error is above", flush=True)
+        return {"failed": f"status {done.returncode}"}
+    return {**json.loads(last), "seconds": round(time.monotonic() - began, 1)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What lies beside single results: the board of all of them, and the perplexity gaps of declared pairs of checkpoints."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from evals.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
+from lineage.plan import Built
+from marin_assets.data import FILES, ROWS
+from marin_assets.describe import describe, identity_tags
+from marin_assets.event_log import STAGE_METADATA
+from marin_assets.factory import OWNER, Family, checked
+from recipes.gaps import Gap, gap_node
+from resources.lab import Lab
+
+GROUP = "comparisons"
+
+
+def gap_families(gaps: Sequence[Gap]) -> Iterator[Family]:
+    """The perplexity gap of every declared pair."""
+    for gap in gaps:
+        node = gap_node(gap)
+        yield Family(
+            example=node,
+            node_at=lambda lab, partition, node=node: node,
+            store_of=lambda lab: lab.store,
+            group=GROUP,
+            description=(
+                f"Bits per byte of `{gap.second.checkpoint.name}` less those of `{gap.first.checkpoint.name}` on the "
+                "same held-out bytes, by tag, with the documents to read first."
+            ),
+            kinds=frozenset({"jax", "parquet"}),
+            invariants=(FILES, ROWS),
+        )
+
+
+def leaderboard_asset(results: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+    """The board over every result of the canonical store, whichever of them there are."""
+    key = dg.AssetKey(list(KEY))
+
+    @dg.asset(
+        key=key,
+        deps=[dg.AssetDep(result) for result in results],
+        group_name=GROUP,
+        description="Every result of every model and step, a board a policy: ranks, intervals, what is incomplete; one page.",
+        owners=[OWNER],
+        kinds={"duckdb", "parquet"},
+        metadata={STAGE_METADATA: LEADERBOARD.name},
+        code_version=f"{LEADERBOARD.name}@{LEADERBOARD.version}",
+        check_specs=[dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True)],
+    )
+    def leaderboard(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+        artifact, reused = build_leaderboard(lab.store, context.run.run_id)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(artifact.data_version),
+            metadata=describe(Built(artifact, reused)),
+            tags=identity_tags(artifact),
+            check_results=[checked(FILES, artifact, context.run.run_id)],
+        )
+
+    return leaderboard

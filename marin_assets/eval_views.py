@@ -1,0 +1,77 @@
+"""What evaluations have to show in the UI: scores, perplexity gaps, the leaderboard."""
+
+import json
+
+import dagster as dg
+import polars as pl
+
+from evals.leaderboard import cells
+from evals.leaderboard_page import newest_steps
+from evals.plots import BITS, SHARES, scores_png
+from lineage.store import Artifact
+from marin_assets.values import inline, picture, records_table
+
+SHOWN_CHARACTERS = 300
+"""Of a text that a model wrote."""
+
+
+def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Every score as a number that plots over steps, and as a table with its interval and how much was graded."""
+    scores = artifact.manifest.extra["scores"]
+    shown: dict[str, dg.MetadataValue] = {
+        f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores
+    }
+    rows = [{"attempted": s["n"], **s} for s in scores]  # results of older evaluators do not say how many they attempted
+    return shown | {"scores": records_table(rows, ("task", "metric", "value", "low", "high", "n", "attempted"))}
+
+
+def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Bars of what can be drawn: an answer in a model's own words may be unparsed for every item."""
+    scores = artifact.manifest.extra["scores"]
+    if not any(score["metric"] in (*BITS, *SHARES) for score in scores):
+        return {"scores_picture": dg.MetadataValue.text("nothing to draw: no item was graded")}
+    return {"scores_picture": picture(lambda path: scores_png(scores, artifact.name, path))}
+
+
+def gap(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """The gap by tag, and where to look first."""
+    found = artifact.manifest.extra["gap"]
+    whole, *tags = found["tags"]
+    return {
+        "gap_bits_per_byte": dg.MetadataValue.float(whole["gap"]),
+        "first": dg.MetadataValue.text(f"{found['first']}: {whole['first']:.4f} bits per byte"),
+        "second": dg.MetadataValue.text(f"{found['second']}: {whole['second']:.4f} bits per byte"),
+        "by_tag": records_table(tags, ("tag", "num_documents", "num_bytes", "first", "second", "gap", "low", "high")),
+        "worst_documents": records_table(found["worst"], ("tag", "id", "first", "second", "stretch", "stretch_bits")),
+    }
+
+
+def gap_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    drawn = inline(artifact.files("gap.png")[0].read_bytes())
+    return {"gap_picture": drawn, "page": dg.MetadataValue.path(str(artifact.files("gap.html")[0]))}
+
+
+def export_canary(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    found = artifact.manifest.extra["export_canary"]
+    counts = {name: dg.MetadataValue.int(found[name]) for name in ("samples", "ended", "max_new_tokens")}
+    return {**counts, "special_tokens_wrong": dg.MetadataValue.text("; ".join(found["special_tokens_wrong"]) or "none")}
+
+
+def samples(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """What the exported model wrote."""
+    rows = [row | {"text": row["text"][:SHOWN_CHARACTERS]} for row in json.loads(artifact.files("samples.json")[0].read_text())]
+    return {"texts": records_table(rows, ("finish", "num_tokens", "text"))}
+
+
+def leaderboard(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    found = artifact.manifest.extra["leaderboard"]
+    counts = {name: dg.MetadataValue.int(found[name]) for name in ("results", "scores", "incomplete")}
+    return {**counts, **{name: dg.MetadataValue.text(", ".join(found[name])) for name in ("models", "policies")}}
+
+
+def board(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """The newest step of every model, and the page."""
+    rows = newest_steps(pl.read_parquet(artifact.files("leaderboard.parquet")[0]))
+    shown = [cells(row) for row in rows.iter_rows(named=True)]
+    page: dict[str, dg.MetadataValue] = {"page": dg.MetadataValue.path(str(artifact.files("leaderboard.html")[0]))}
+    return page | {"board": records_table(shown, tuple(shown[0]))} if shown else page

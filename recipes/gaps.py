@@ -1,0 +1,53 @@
+"""Perplexity gaps that the lab keeps: which two checkpoints are laid side by side, on whose held-out text.
+
+A gap is `gaps/<name>`; above zero the second checkpoint finds the text harder (docs/recipes/add_an_eval_suite.md).
+"""
+
+from dataclasses import dataclass
+
+from evals.stage import GAP, GapConfig
+from lineage.plan import Node
+from recipes.data import corpora, tokenizer
+from recipes.lines import Line
+from recipes.models import PublishedModel, imported, model_tokenizer
+from recipes.runs import checkpoint
+
+
+@dataclass(frozen=True)
+class Side:
+    """A checkpoint with its tokenizer."""
+
+    checkpoint: Node
+    tokenizer: Node
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Two checkpoints, and the line whose held-out text they read."""
+
+    name: str
+    first: Side
+    second: Side
+    text: Line
+
+
+def at_step(line: Line, step: int) -> Side:
+    """A declared run at a saved step."""
+    return Side(checkpoint(line, step), tokenizer(line))
+
+
+def published(model: PublishedModel) -> Side:
+    """A published model with its own tokenizer."""
+    return Side(imported(model), model_tokenizer(model))
+
+
+def gap_node(gap: Gap) -> Node:
+    """The gap as an artifact."""
+    inputs = {
+        "first": gap.first.checkpoint,
+        "second": gap.second.checkpoint,
+        "first_tokenizer": gap.first.tokenizer,
+        "second_tokenizer": gap.second.tokenizer,
+        "corpora": corpora(gap.text),
+    }
+    return Node(("gaps", gap.name), None, GAP, GapConfig(), inputs, gap.text.eval_hardware)

@@ -1,0 +1,106 @@
+"""What was committed while nobody watched: artifacts of jobs that outlived their step, and shards of runners still at work.
+
+Whoever runs a step reports what it made. A job goes on when its step dies, and commits: then the store has an artifact of which
+Dagster knows nothing until somebody materializes it again. Here that is found from manifests alone, by one listing a tick.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+import dagster as dg
+
+from lineage.manifest import MANIFEST_NAME
+from lineage.shared_shards import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
+from lineage.store import Artifact, Store
+from marin_assets.describe import materialization, provenance, recorded
+from marin_assets.event_log import VERSION_TAG
+from resources.lab import Lab
+
+GRACE_SECONDS = 300.0
+"""A step reports what it made after its checks; only what nobody has reported for so long is an orphan."""
+KNOWN_CHARS = 8
+"""Of an identity, in the cursor: 10,000 artifacts are 90 KB there."""
+
+
+def committed_sensor(keys: Collection[tuple[str, ...]], *, grace_seconds: float = GRACE_SECONDS) -> dg.SensorDefinition:
+    """Sensor over both stores for assets of some keys. What was there at its first tick counts as known: an event log that was
+    lost is made again by `marin rebuild-event-log`."""
+
+    @dg.sensor(
+        name="committed_artifacts",
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports artifacts whose job outlived the step that watched it, and how far runners of shards are.",
+    )
+    def committed(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
+        before = json.loads(context.cursor or "{}")
+        there = {address: store for store in (lab.store, lab.ferry_store) for address in _addresses(store, keys)}
+        known = set(before["known"].split()) if before else {_short(address) for address in there}
+        waiting: dict[str, float] = before.get("waiting", {})
+        waiting = {a: waiting.get(a, time.time()) for a in there if _short(a) not in known or a in waiting}
+        due = [address for address, since in waiting.items() if time.time() - since >= grace_seconds]
+        found = [artifact for address in due if (artifact := there[address].open(address)) is not None]
+        orphans = [artifact for artifact in found if not _is_reported(context.instance, artifact)]
+        shards = dict(_shards(lab.store)) | dict(_shards(lab.ferry_store))
+        changed = [event for place, event in shards.items() if before.get("shards", {}).get(place) != event.description]
+        cursor = {
+            "known": " ".join(sorted({_short(address) for address in there})),
+            "waiting": {address: since for address, since in waiting.items() if address not in due},
+            "shards": {place: event.description for place, event in shards.items()},
+        }
+        events = [*(_materialization(artifact) for artifact in orphans), *changed]
+        if not events:
+            return dg.SensorResult(skip_reason=f"{len(there)} artifacts, all of them reported", cursor=json.dumps(cursor))
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(cursor))
+
+    return committed
+
+
+def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]:
+    """Addresses of every artifact of some keys; one listing, no manifest is read."""
+    for path in store.storage.stamps(MANIFEST_NAME):
+        address = path.rpartition("/")[0]
+        if tuple(address.split("/")[:-2]) in keys:
+            yield address
+
+
+def _short(address: str) -> str:
+    return address.rpartition("/")[2][:KNOWN_CHARS]
+
+
+def _is_reported(instance: dg.DagsterInstance, artifact: Artifact) -> bool:
+    key, partition = dg.AssetKey(list(artifact.spec.key)), artifact.spec.partition
+    place = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
+    newest = [record.asset_materialization for record in instance.fetch_materializations(place, limit=20).records]
+    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in newest)
+
+
+def _materialization(artifact: Artifact) -> dg.AssetMaterialization:
+    told = "committed by a job whose step was gone"
+    return materialization(artifact, recorded(artifact) | provenance(artifact), told)
+
+
+def _shards(store: Store) -> Iterator[tuple[str, dg.AssetObservation]]:
+    """Of every artifact that runners are at, how many of its shards lie in the shared place; by that place."""
+    counts: dict[str, Counter[str]] = {}
+    for record in (RECORD_NAME, FAILURE_NAME):
+        for path in store.storage.files.listing(SHARED_FOLDER, record):
+            counts.setdefault(path.split("/")[-3], Counter())[record] += 1
+    for place, count in counts.items():
+        told = about(store.storage, f"{SHARED_FOLDER}/{place}")
+        if told is not None:
+            yield place, _observation(told, count)
+
+
+def _observation(told: Mapping[str, object], count: Mapping[str, int]) -> dg.AssetObservation:
+    key, partition = told["key"], told["partition"]
+    finished, failed = count.get(RECORD_NAME, 0), count.get(FAILURE_NAME, 0)
+    assert isinstance(key, list) and (partition is None or isinstance(partition, str))  # as `SharedShards.announce` wrote it
+    return dg.AssetObservation(
+        dg.AssetKey(key),
+        partition=partition,
+        description=f"{finished} shards finished, {failed} given up",
+        metadata={"shards_finished": finished, "shards_given_up": failed},
+    )

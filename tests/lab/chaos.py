@@ -1,0 +1,307 @@
+"""Chaos: whatever can die dies, at random moments of a training run of two hosts, and nothing is lost: `make chaos`.
+
+A run is trained undisturbed, by two processes. Then the same run is launched as an asset, by a daemon that takes it from its
+queue, as a JobSet on a real API server, its data and checkpoints in a bucket; and at random moments one of `VICTIMS` is killed
+with SIGKILL. A person, whom this script plays, launches the asset again whenever no run of it lives. The table says what was
+hit when; then the checkpoints are compared. Ends with status 1 where a promise was broken (`chaos_promises.py`).
+
+    python tests/lab/chaos.py --strikes 20 --seed 1 --steps 3000
+"""
+
+import argparse
+import logging
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import yaml
+from chaos_location import STEPS, TRAIN
+from chaos_promises import Ended, broken, saved_steps
+from chaos_world import SHAPE, add_node, chaos_line, compiled_in, final, gang_of_processes, give_data, make_data, versions
+from dagster_processes import DagsterProcesses
+from pod_process import PodProcess
+from rich.console import Console
+from rich.table import Table
+from whole_lab import WholeLab
+
+from lineage.plan import build, spec_of
+from lineage.spec import ArtifactSpec
+from lineage.store import Store
+from recipes.lines import Line
+from resources.cluster import JOBSETS
+from resources.manifests import ATTEMPT
+
+log = logging.getLogger("chaos")
+
+WAIT_SECONDS = 1800.0
+GRACE_SECONDS = 15.0
+LONGEST_PAUSE = 12.0
+AWAY = (0.5, 4.0)
+"""How long a server is away before it is started again, at least and at most."""
+RETRIES = {"first_wait_seconds": 0.5, "max_wait_seconds": 2.0, "healthy_seconds": 2.0}
+"""Kills come every few seconds here and not every few hours, so an attempt is healthy after a shorter time than an hour."""
+
+
+@dataclass
+class World:
+    """The lab, its Dagster, the run, and what has been seen."""
+
+    lab: WholeLab
+    dagster: DagsterProcesses
+    line: Line
+    store: Store
+    spec: ArtifactSpec
+    """Of the last checkpoint."""
+    rng: random.Random
+    launches: int = 0
+    jobsets: dict[str, int] = field(default_factory=dict)
+    """Attempt by uid, of every job that was ever seen."""
+    errors: list[str] = field(default_factory=list)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def pods(self) -> list[PodProcess]:
+        return [pod for pod in list(self.lab.kubelet.pods.values()) if pod.is_running()]
+
+    def is_finished(self) -> bool:
+        return self.store.find(self.spec) is not None
+
+    def active_runs(self) -> int:
+        active = "('NOT_STARTED', 'QUEUED', 'STARTING', 'STARTED', 'CANCELING')"
+        return self.lab.postgres.rows(f"select count(*) from runs where pipeline_name = '{TRAIN}' and status in {active}")[0][0]
+
+
+def kill_pod(world: World) -> str:
+    pods = world.pods()
+    if not pods:
+        return "no host was left to hit"
+    pod = world.rng.choice(pods)
+    pod.kill()
+    return f"{pod.name}"
+
+
+def kill_gang(world: World) -> str:
+    pods = world.pods()
+    for pod in pods:
+        pod.kill()
+    return f"{len(pods)} hosts"
+
+
+def reclaim_node(world: World) -> str:
+    """As a spot node goes: a warning, a grace, and another node comes."""
+    pods = world.pods()
+    if not pods:
+        return "no host was left to hit"
+    node = world.rng.choice(pods).node
+    world.lab.kubelet.reclaim_node(node, GRACE_SECONDS)
+    add_node(world.lab.kubelet, f"{node.partition('.')[0]}.{time.monotonic_ns()}")
+    return node
+
+
+def kill_step(world: World) -> str:
+    return f"{world.dagster.kill_runs()} processes of runs"
+
+
+def kill_daemon(world: World) -> str:
+    return _away(world, world.dagster.kill_daemon, world.dagster.start_daemon)
+
+
+def kill_api_server(world: World) -> str:
+    return _away(world, world.lab.plane.kill_api_server, world.lab.plane.start_api_server)
+
+
+def kill_bucket(world: World) -> str:
+    return _away(world, world.lab.bucket.kill, world.lab.bucket.start)
+
+
+def _away(world: World, kill: Callable[[], None], start: Callable[[], None]) -> str:
+    seconds = world.rng.uniform(*AWAY)
+    kill()
+    time.sleep(seconds)
+    start()
+    return f"away for {seconds:.1f} s"
+
+
+VICTIMS: dict[str, Callable[[World], str]] = {
+    "pod": kill_pod,
+    "gang": kill_gang,
+    "node": reclaim_node,
+    "step": kill_step,
+    "daemon": kill_daemon,
+    "API server": kill_api_server,
+    "object store": kill_bucket,
+}
+NEED_PODS = ("pod", "gang", "node")
+
+
+@dataclass(frozen=True)
+class Strike:
+    """What was hit, when, and how far the run had come."""
+
+    victim: str
+    seconds: float
+    saved: int
+    hosts: int
+    told: str
+
+
+def strikes(world: World, count: int) -> Iterator[Strike]:
+    """Hit `count` times, every victim equally often, in random order after random pauses."""
+    names = [name for _ in range(count // len(VICTIMS) + 1) for name in world.rng.sample(list(VICTIMS), len(VICTIMS))]
+    began = time.monotonic()
+    for number, name in enumerate(names[:count], start=1):
+        time.sleep(world.rng.uniform(0, LONGEST_PAUSE))
+        _until(lambda who=name: who not in NEED_PODS or world.pods(), "hosts run")
+        if world.is_finished():
+            raise RuntimeError(f"the run ended after {number - 1} of {count} strikes; give it more --steps")
+        saved, hosts = max(saved_steps(world.lab.kubelet), default=0), len(world.pods())
+        seconds = time.monotonic() - began
+        strike = Strike(name, seconds, saved, hosts, VICTIMS[name](world))
+        log.warning("strike %d of %d after %.0f s: %s, %s; saved so far: %d", number, count, seconds, name, strike.told, saved)
+        yield strike
+
+
+def person(world: World) -> None:
+    """Launches the asset whenever it is not made and nobody works on it."""
+    while not world.done.wait(1.0):
+        try:
+            if not world.active_runs() and not world.is_finished():
+                world.launches += 1
+                world.dagster.launch(TRAIN, {"launch": str(world.launches)})
+        except Exception as error:  # the servers that it asks are being killed; the next look asks again
+            world.errors.append(repr(error))
+            log.warning("a launch failed: %s", getattr(error, "stderr", b"").decode()[-1000:] or error)
+
+
+def witness(world: World) -> None:
+    """Notes every job that there is."""
+    while not world.done.wait(0.2):
+        try:
+            for jobset in world.lab.admin.find(JOBSETS):
+                world.jobsets[jobset["metadata"]["uid"]] = int(jobset["metadata"]["annotations"][ATTEMPT])
+        except Exception as error:
+            world.errors.append(repr(error))
+
+
+@contextmanager
+def disturbed(line: Line, plain: Store, folder: Path, compiled: Path, seed: int) -> Iterator[World]:
+    """The lab with the run's data in its bucket, and somebody who wants the run."""
+    env = {**compiled_in(compiled), "MARIN_HEARTBEAT_SECONDS": "10", "MARIN_ROLLING_SECONDS": "2"}
+    mounts = [{"path": str(compiled), "host_path": str(compiled)}]
+    with WholeLab(folder / "lab", env, mounts=mounts, retries=RETRIES) as lab, _storing_in(lab):
+        for number in range(SHAPE.pods):
+            add_node(lab.kubelet, f"gpu-{number}")
+        store = Store(f"{lab.root}/artifacts", 2, str(folder / "looked-at"))
+        give_data(line, plain, store)
+        hold_back_evaluations(lab.folder / "home" / "dagster.yaml")
+        environment = {**lab.environment(), STEPS: str(line.run.num_steps)}
+        with DagsterProcesses("chaos_location", environment, lab.folder) as dagster:
+            world = World(lab, dagster, line, store, spec_of(store, final(line)), random.Random(seed))
+            threads = [threading.Thread(target=work, args=(world,)) for work in (person, witness)]
+            for thread in threads:
+                thread.start()
+            try:
+                yield world
+            finally:
+                world.done.set()
+                for thread in threads:
+                    thread.join()
+
+
+def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[Strike], Ended]:
+    """Both runs; what was hit, and how it ended."""
+    line = chaos_line(steps)
+    lab = Path(tempfile.mkdtemp(prefix="lab-", dir=folder))
+    plain = Store(str(folder / "plain"), 2, str(folder / "work"))
+    make_data(line, plain)
+    launcher = partial(gang_of_processes, environment=compiled_in(folder / "compiled"))
+    undisturbed = build(plain, final(line), launcher=launcher).artifact.manifest.resources.wall_seconds
+    with disturbed(line, plain, lab, folder / "compiled", seed) as world:
+        began = time.monotonic()
+        hit = list(strikes(world, count))
+        _until(world.is_finished, "the run is finished")
+        _until(lambda: not world.active_runs(), "its last run ends")
+        seconds = time.monotonic() - began
+        _until(lambda: len(reported(world)) == len(line.run.saved_steps()), "the sensor has reported every checkpoint")
+        ended = Ended(
+            wanted=versions(line, plain), found=versions(line, world.store), jobsets=dict(world.jobsets),
+            pods=list(world.lab.kubelet.history), logs=[pod.log_lines("", 0) or [] for pod in world.lab.kubelet.history],
+            reported=reported(world),
+            launches=world.launches, unanswered=len(world.errors),
+            undisturbed_seconds=undisturbed, seconds=seconds,
+        )  # fmt: skip
+    return hit, ended
+
+
+def reported(world: World) -> list[str]:
+    """Checkpoints that Dagster knows of, an entry an event."""
+    query = (
+        "select partition from event_logs where dagster_event_type = 'ASSET_MATERIALIZATION' and asset_key like '%checkpoint%'"
+    )
+    return sorted(row[0] for row in world.lab.postgres.rows(query))
+
+
+def hold_back_evaluations(instance: Path) -> None:
+    """What the sensor requests waits in the queue: two cores have the run to train."""
+    record = yaml.safe_load(instance.read_text())
+    record["concurrency"]["runs"]["tag_concurrency_limits"] = [{"key": "dagster/sensor_name", "limit": 0}]
+    instance.write_text(yaml.safe_dump(record))
+
+
+@contextmanager
+def _storing_in(lab: WholeLab) -> Iterator[None]:
+    """This process speaks to the lab's bucket too."""
+    os.environ["STORAGE_EMULATOR_HOST"] = lab.bucket.url
+    try:
+        yield
+    finally:
+        del os.environ["STORAGE_EMULATOR_HOST"]
+
+
+def _until(true: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {WAIT_SECONDS:.0f} s: {what}")
+        time.sleep(0.3)
+
+
+def strikes_table(hit: list[Strike]) -> Table:
+    table = Table(title="strikes", title_style="bold", pad_edge=False)
+    for name in ("", "after", "victim", "what", "hosts running", "saved so far"):
+        table.add_column(name)
+    for number, one in enumerate(hit, start=1):
+        table.add_row(str(number), f"{one.seconds:.0f} s", one.victim, one.told, str(one.hosts), f"step {one.saved}")
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strikes", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for both runs; the undisturbed one of an earlier time is found there"
+    )
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    with tempfile.TemporaryDirectory(prefix="marin-chaos-") as scratch:
+        folder = given.keep or Path(scratch)
+        folder.mkdir(exist_ok=True)
+        hit, ended = run_chaos(folder, count=given.strikes, seed=given.seed, steps=given.steps)
+    console = Console(width=120)
+    console.print(strikes_table(hit), ended.table())
+    wrong = broken(ended)
+    console.print(*(wrong or ["every promise kept"]), sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

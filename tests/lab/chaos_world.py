@@ -1,0 +1,86 @@
+"""What chaos is let loose on: a run of two hosts, undisturbed on this machine and as a JobSet of the whole lab.
+
+Two hosts of one device each, on CPUs; the hardware's name is that of GPU nodes, so that the run is a gang.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from control_plane import free_port
+from kubelet import Kubelet
+from launches import ROOT
+from small_lines import small_line
+
+from lineage.jobs import Attempt, Launch, Launched
+from lineage.mirror import mirror
+from lineage.plan import Node, ancestors_first, build, resolve
+from lineage.store import Store
+from recipes.hardware import hardware
+from recipes.lines import Line
+from recipes.runs import checkpoint
+from trainer.processes import COORDINATOR, INDEX, PROCESSES
+
+SHAPE = hardware("2xh100x8")
+HOSTS = SHAPE.pods
+SAVES = 10
+
+
+def chaos_line(steps: int) -> Line:
+    """The small line, whose run has two hosts and keeps ten checkpoints."""
+    small = small_line("chaos")
+    run = replace(small.run, num_steps=steps, save_every_steps=steps // SAVES)
+    return replace(small, run=run, hardware=(SHAPE.name,))
+
+
+def final(line: Line) -> Node:
+    return checkpoint(line, line.run.num_steps)
+
+
+def make_data(line: Line, store: Store) -> None:
+    """All that the run reads, made here."""
+    for node in ancestors_first([final(line)])[:-1]:
+        build(store, node)
+
+
+def give_data(line: Line, store: Store, into: Store) -> None:
+    """All that the run reads, into a bucket."""
+    for parent in final(line).parents():
+        for _ in mirror(resolve(store, parent), into, "chaos"):
+            pass
+
+
+def versions(line: Line, store: Store) -> dict[int, str]:
+    """Data versions of the run's kept checkpoints, by step."""
+    return {step: resolve(store, checkpoint(line, step)).data_version for step in line.run.saved_steps()}
+
+
+def compiled_in(folder: Path) -> dict[str, str]:
+    """Processes that start again find what was compiled before. An entry is written in place: hosts have a folder each."""
+    return {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
+
+
+def gang_of_processes(launch: Launch, environment: Mapping[str, str] | None = None) -> Launched:
+    """A launcher: the hosts of a gang as child processes of this one. Raises: RuntimeError with the end of their log."""
+    address = f"127.0.0.1:{free_port()}"
+    gang = {PROCESSES: str(HOSTS), COORDINATOR: address, "JAX_COORDINATOR_BIND_ADDRESS": address, "PYTHONPATH": str(ROOT)}
+    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+    with launch.log_path.open("a") as log:
+        command = [sys.executable, "-m", launch.module, str(launch.job_path)]
+        base = {**os.environ, **gang, **(environment or {})}
+        hosts = [
+            subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**base, INDEX: str(index)})
+            for index in range(HOSTS)
+        ]
+        codes = [host.wait() for host in hosts]
+    if any(codes):
+        raise RuntimeError(f"{launch.name}: its hosts ended with {codes}: {launch.log_path.read_text()[-2000:]}")
+    return Launched("child processes", "this machine", (Attempt(1, address, 0.0, "done"),))
+
+
+def add_node(kubelet: Kubelet, name: str) -> None:
+    """It takes one pod of the gang and no second: the real scheduler counts its GPUs."""
+    kubelet.add_node(name, SHAPE.node_selector, {"nvidia.com/gpu": "8", "rdma/ib": "1"}, SHAPE.taints)

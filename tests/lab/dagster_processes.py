@@ -1,0 +1,99 @@
+"""Dagster as a deployment runs it: a code location that starts runs, and a daemon, each a process that may be killed."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+from control_plane import free_port
+from launches import ROOT
+
+LOCATION = "chaos"
+START_SECONDS = 180.0
+
+
+class DagsterProcesses:
+    """A code location over a module, and the daemon, of one instance (`environment["DAGSTER_HOME"]`)."""
+
+    def __init__(self, module: str, environment: Mapping[str, str], folder: Path):
+        self.module, self.environment, self.folder = module, environment, folder
+        self.port = free_port()
+        self.workspace = folder / "workspace.yaml"
+        server = {"host": "127.0.0.1", "port": self.port, "location_name": LOCATION}
+        self.workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> "DagsterProcesses":
+        server = ("api", "grpc", "-m", self.module, "-h", "127.0.0.1", "-p", str(self.port), "-n", "4")
+        self._spawn("location", "dagster", *server)
+        self._until_served()
+        self.start_daemon()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill_runs()
+        for name in list(self.processes):
+            self._kill(name)
+
+    def start_daemon(self) -> None:
+        self._spawn("daemon", "dagster._daemon", "run", "-w", str(self.workspace))
+
+    def kill_daemon(self) -> None:
+        """kill -9."""
+        self._kill("daemon")
+
+    def kill_runs(self) -> int:
+        """kill -9 for the processes of every run that the code location has started, their steps included; how many."""
+        pids = [pid for pid, command in _descendants(self.processes["location"].pid) if "spawn_main" in command]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # it ended before its turn
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
+    def launch(self, job: str, tags: Mapping[str, str]) -> None:
+        """Put a run of a job into the queue, as a person does. Raises: CalledProcessError with what it said."""
+        told = ("-w", str(self.workspace), "--location", LOCATION, "-j", job, "--tags", json.dumps(dict(tags)))
+        command = [sys.executable, "-m", "dagster", "job", "launch", *told]
+        subprocess.run(command, cwd=ROOT, env=dict(self.environment), check=True, capture_output=True)
+
+    def _spawn(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", *arguments], cwd=ROOT, env=dict(self.environment), stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def _kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def _until_served(self) -> None:
+        """Raises: RuntimeError with the end of its log where it died; TimeoutError."""
+        end = time.monotonic() + START_SECONDS
+        check = [sys.executable, "-m", "dagster", "api", "grpc-health-check", "-p", str(self.port), "-h", "127.0.0.1"]
+        while subprocess.run(check, capture_output=True, check=False).returncode:
+            if self.processes["location"].poll() is not None:
+                raise RuntimeError(f"the code location ended: {(self.folder / 'location.log').read_text()[-2000:]}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"the code location does not answer after {START_SECONDS:.0f} s")
+            time.sleep(1)
+
+
+def _descendants(parent: int) -> Iterator[tuple[int, str]]:
+    """Processes below one, and their command lines; a parent before its children."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            above = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (path / "cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+        if above == parent:
+            yield int(path.name), command
+            yield from _descendants(int(path.name))

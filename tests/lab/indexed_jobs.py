@@ -1,0 +1,158 @@
+"""Indexed Jobs on an API server that has none (1.20): a front that keeps what it would drop, and a controller that acts on it.
+
+    with IndexedJobs(plane.cluster("default")) as indexed:
+        indexed.front(cluster)          # the same cluster, by way of the front
+
+The front passes requests on. Of a Job with `completionMode: Indexed` it keeps the spec in an annotation and asks the server for
+`parallelism: 0`, so that the real Job controller leaves it alone; all else about it (storage, owners, deletion) is the real
+server's. The controller makes a pod for every index (owned by the Job, scheduled and run as any other), replaces those that
+podFailurePolicy says to ignore, gives up an index beyond `backoffLimitPerIndex`, and ends the Job when no index is left.
+"""
+
+import contextlib
+import json
+import threading
+from collections import defaultdict
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import requests
+
+from resources.cluster import JOBS, PODS, ApiError, Cluster, Object
+
+KEPT, OWNER = "lab.marin/spec", "lab.marin/job-uid"
+"""Not the Job controller's own label: it would adopt such pods, and with no parallelism delete them."""
+ALL_JOBS = "/apis/batch/v1/jobs"
+INDEX = "batch.kubernetes.io/job-completion-index"
+HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "content-encoding", "keep-alive"}
+
+
+class IndexedJobs:
+    """Runs while the context is open; `errors` says what a round died of, and the next round tries again."""
+
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
+        self.stopping = threading.Event()
+        self.errors: list[str] = []
+
+    def __enter__(self) -> "IndexedJobs":
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.cluster))
+        self.threads = [threading.Thread(target=work, daemon=True) for work in (self.server.serve_forever, self._loop)]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stopping.set()
+        self.server.shutdown()
+        self.server.server_close()
+        for thread in self.threads:
+            thread.join()
+
+    def front(self, cluster: Cluster) -> Cluster:
+        """A cluster as launchers reach it: the same namespace and account, through the front."""
+        return replace(cluster, server=f"http://127.0.0.1:{self.server.server_port}", ca_file=None)
+
+    def _loop(self) -> None:
+        while not self.stopping.wait(0.2):
+            try:
+                for job in self.cluster.find(ALL_JOBS):
+                    if KEPT in (job["metadata"].get("annotations") or {}):
+                        _sync(replace(self.cluster, namespace=job["metadata"]["namespace"]), job)
+            except (ApiError, requests.RequestException) as error:
+                self.errors.append(str(error))
+
+
+def _sync(cluster: Cluster, job: Object) -> None:
+    """One round of one Job."""
+    if "deletionTimestamp" in job["metadata"] or job.get("status", {}).get("conditions"):
+        return
+    spec = json.loads(job["metadata"]["annotations"][KEPT])
+    pods: dict[int, list[Object]] = defaultdict(list)
+    for pod in cluster.find(PODS, f"{OWNER}={job['metadata']['uid']}"):
+        pods[int(pod["metadata"]["annotations"][INDEX])].append(pod)
+    done, failed, active = [], [], 0
+    for index in range(spec["completions"]):
+        phases = [pod["status"].get("phase", "Pending") for pod in pods[index]]
+        counted = [p for p in pods[index] if p["status"].get("phase") == "Failed" and not _ignored(spec, p)]
+        if "Succeeded" in phases:
+            done.append(index)
+        elif len(counted) > spec.get("backoffLimitPerIndex", 0):
+            failed.append(index)
+        elif any(phase in ("Pending", "Running") for phase in phases):
+            active += 1
+        elif active < spec["parallelism"]:
+            active += 1
+            _create_pod(cluster, job, spec, index, len(phases))
+    if len(done) + len(failed) == spec["completions"]:
+        kind, reason = ("Failed", "FailedIndexes") if failed else ("Complete", "")
+        condition = {"type": kind, "status": "True", "reason": reason, "message": f"failed indexes: {failed}"}
+        path = f"{JOBS.format(namespace=cluster.namespace)}/{job['metadata']['name']}/status"
+        cluster.merge(path, {"status": {"conditions": [condition], "succeeded": len(done), "failed": len(failed)}})
+
+
+def _ignored(spec: Object, pod: Object) -> bool:
+    """Whether podFailurePolicy says that this pod's end does not count: the only kind of rule that our Indexed Jobs have."""
+    asked = [rule["onPodConditions"] for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "Ignore"]
+    conditions = {(c["type"], c["status"]) for c in pod["status"].get("conditions", [])}
+    return any((c["type"], c["status"]) in conditions for patterns in asked for c in patterns)
+
+
+def _create_pod(cluster: Cluster, job: Object, spec: Object, index: int, number: int) -> None:
+    template = json.loads(json.dumps(spec["template"]))
+    metadata = template.setdefault("metadata", {})
+    owner = {key: job["metadata"][key] for key in ("name", "uid")}
+    owner |= {"apiVersion": "batch/v1", "kind": "Job", "controller": False, "blockOwnerDeletion": True}
+    metadata |= {
+        "name": f"{job['metadata']['name']}-{index}-{number}{job['metadata']['uid'][:4]}",  # of no earlier Job of the name
+        "labels": {**metadata.get("labels", {}), OWNER: job["metadata"]["uid"]},
+        "annotations": {**metadata.get("annotations", {}), INDEX: str(index)},
+        "ownerReferences": [owner],
+    }
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
+    for container in template["spec"]["containers"]:
+        container["env"] = [*container.get("env", []), {"name": "JOB_COMPLETION_INDEX", "valueFrom": field}]
+    with contextlib.suppress(ApiError):  # there already: the list was older
+        cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", **template})
+
+
+def _handler(upstream: Cluster) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Requests are not told on stderr."""
+
+        def _pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.command == "POST" and self.path.endswith("/jobs"):
+                body = _kept(body)
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in {*HOP_BY_HOP, "host", "accept-encoding"}}
+            verify = upstream.ca_file or True
+            url = upstream.server + self.path
+            try:
+                answer = upstream.session.request(self.command, url, data=body, headers=headers, verify=verify, timeout=30)
+            except requests.RequestException:
+                self.close_connection = True  # as the server itself would be: not there
+                return
+            self.send_response(answer.status_code)
+            for name, value in answer.headers.items():
+                if name.lower() not in HOP_BY_HOP:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.content)))
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _pass_on  # noqa: N815 (names that the base class calls)
+
+    return Handler
+
+
+def _kept(body: bytes) -> bytes:
+    """A new Job as the old server takes it; one that is not Indexed as it came."""
+    job = json.loads(body)
+    if job["spec"].get("completionMode") != "Indexed":
+        return body
+    job["metadata"].setdefault("annotations", {})[KEPT] = json.dumps(job["spec"])
+    job["spec"]["parallelism"] = 0
+    return json.dumps(job).encode()

@@ -1,0 +1,79 @@
+"""A run of two hosts as a JobSet, its checkpoints in a bucket: one host is killed, one is warned, and no bit is lost."""
+
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from chaos_world import add_node, chaos_line, compiled_in, final, gang_of_processes, give_data, make_data, versions
+from gcs_server import GcsServer
+from jobset_controller import JobSetController
+from kubelet import Kubelet
+from launches import WAIT_SECONDS, launcher_of, until
+
+from lineage.plan import build, resolve, spec_of
+from lineage.store import Store
+from recipes.runs import checkpoint
+from resources.cluster import JOBSETS, Cluster
+from resources.failures import PREEMPTION
+from resources.manifests import ATTEMPT, Mount
+from trainer.saving import rolling_store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+STEPS = 600
+LINE = chaos_line(STEPS)
+GRACE_SECONDS = 15.0
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The run by two processes that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("plain")
+    store = Store(str(folder / "store"), 2, str(folder / "work"))
+    make_data(LINE, store)
+    build(store, final(LINE), launcher=partial(gang_of_processes, environment=compiled_in(folder / "compiled")))
+    return store
+
+
+def test_a_gang_that_loses_a_host_and_then_a_node_ends_with_the_same_checkpoints(
+    plain: Store, cluster: Cluster, kubelet: Kubelet, jobsets: JobSetController, gcs: GcsServer, tmp_path: Path
+) -> None:
+    store = Store(f"{gcs.bucket(uuid.uuid4().hex)}/artifacts", 2, str(tmp_path / "scratch"))
+    give_data(LINE, plain, store)
+    compiled = tmp_path / "compiled"
+    compiled.mkdir()
+    told = {"STORAGE_EMULATOR_HOST": gcs.url, "MARIN_HEARTBEAT_SECONDS": "10", **compiled_in(compiled)}
+    launcher = launcher_of(cluster, tmp_path)
+    mounts = (Mount(str(compiled), host_path=str(compiled)),)  # what the hosts share is the bucket, and what was compiled
+    launcher = replace(launcher, settings=replace(launcher.settings, env=told, mounts=mounts))
+    for name in ("two-0", "two-1"):
+        add_node(kubelet, name)
+    first, third = (spec_of(store, checkpoint(LINE, LINE.run.saved_steps()[index])) for index in (0, 2))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(build, store, final(LINE), launcher=launcher)
+        until(lambda: store.find(first), "the first checkpoint")
+        (jobset,) = cluster.find(JOBSETS)
+        kubelet.running(jobset["metadata"]["name"])[1].kill()
+        until(lambda: store.find(third), "a checkpoint of the second attempt")
+        kubelet.reclaim_node(kubelet.running(jobset["metadata"]["name"])[0].node, GRACE_SECONDS)
+        add_node(kubelet, "two-2")
+        built = running.result(5 * WAIT_SECONDS)
+    assert versions(LINE, store) == versions(LINE, plain), "the same bytes, whatever became of the hosts"
+    assert built.launched is not None
+    ends = [attempt.ended.partition(" ")[0] for attempt in built.launched.attempts]
+    assert ends[0] in ("killed", "peer") and ends.count(PREEMPTION) >= 1 and ends[-2:] == ["done", "done"], ends
+    (jobset,) = cluster.find(JOBSETS)
+    assert jobset["metadata"]["annotations"][ATTEMPT] == "2", "a killed host costs an attempt"
+    assert jobset["status"]["restarts"] == 1 and not jobset["status"].get("restartsCountTowardsMax"), "a warned one nothing"
+    log = (store.scratch / "jobs" / built.artifact.spec.version / "log.txt").read_text()
+    left = {int(step) for step in re.findall(r"asked to leave; checkpoint saved at step (\d+)", log)}
+    resumed = [int(step) for step in re.findall(r"resuming chaos at step (\d+) from gs://", log)]
+    assert len(left) == 1 and resumed[2:] == [*left, *left], "both hosts leave at one step, and go on from it"
+    assert resumed[0] == resumed[1] >= LINE.run.saved_steps()[0]
+
+    left_over = [name for bucket in gcs.objects.buckets for name in gcs.names(bucket) if "/.work/parts/" in name]
+    assert not left_over and not list(rolling_store(store).artifacts()), "nothing lies about in the bucket"
+    assert resolve(store, final(LINE)).manifest.extra["checkpoint"]["mesh"]["processes"] == 2

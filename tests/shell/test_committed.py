@@ -1,0 +1,94 @@
+"""What was committed or half done while no step watched is seen from the store alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from sharded_stage import NAMES, lengths
+
+from lineage.failures import ShardFailure
+from lineage.plan import Node, build, spec_of
+from lineage.shared_shards import SharedShards
+from lineage.stage import Stage
+from lineage.store import Store, Writer
+from marin_assets.event_log import VERSION_TAG
+from marin_assets.factory import Family, family_asset
+from resources.lab import LabResource
+from sensors.committed import committed_sensor
+
+
+def write(out: Writer, config: str) -> None:
+    (out.folder / "text").write_text(config)
+    out.record(rows_in=1, rows_out=1, drops={})
+
+
+def node(text: str) -> Node:
+    return Node(("written",), text, Stage("tests.written", "1", write), text)
+
+
+@pytest.fixture
+def resource(tmp_path: Path) -> LabResource:
+    return LabResource(root=str(tmp_path), workers=1)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as instance:
+        yield instance
+
+
+def tick(instance: dg.DagsterInstance, resource: LabResource, cursor: str | None, grace: float = 0.0) -> dg.SensorResult:
+    sensor = committed_sensor({("written",), ("tests", "lengths")}, grace_seconds=grace)
+    with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"lab": resource}) as context:
+        result = sensor(context)
+    assert isinstance(result, dg.SensorResult)
+    for event in result.asset_events:
+        instance.report_runless_asset_event(event)
+    return result
+
+
+def test_an_artifact_that_no_step_reported_is_reported_once_after_the_grace(
+    instance: dg.DagsterInstance, resource: LabResource
+) -> None:
+    store = resource.lab().store
+    build(store, node("before"))
+    first = tick(instance, resource, None)
+    assert not first.asset_events, "what was there when the sensor began is known"
+    orphan = build(store, node("orphan")).artifact
+    partitions = dg.StaticPartitionsDefinition(["before", "orphan", "watched"])
+    family = Family(node("watched"), lambda lab, p: node(str(p)), lambda lab: lab.store, "tests", "W.", frozenset(), partitions)
+    assert dg.materialize(
+        [family_asset(family)], resources={"lab": resource}, instance=instance, partition_key="watched"
+    ).success
+    young = tick(instance, resource, first.cursor, grace=60.0)
+    assert not young.asset_events
+    second = tick(instance, resource, young.cursor)
+    (event,) = second.asset_events
+    assert (event.partition, event.tags[VERSION_TAG]) == ("orphan", orphan.spec.version)
+    assert event.metadata["rows_out"].value == 1
+    third = tick(instance, resource, second.cursor)
+    assert not third.asset_events and third.skip_reason is not None
+    assert "3 artifacts, all of them reported" in str(third.skip_reason.skip_message)
+
+
+def test_shards_of_runners_are_observed_as_they_come(
+    instance: dg.DagsterInstance, resource: LabResource, tmp_path: Path
+) -> None:
+    store: Store = resource.lab().store
+    spec = spec_of(store, lengths())
+    shared = SharedShards(store.storage, spec.version, "code")
+    shared.announce(spec)
+    cursor = tick(instance, resource, None).cursor
+    for name in NAMES[:2]:
+        (tmp_path / name).mkdir()
+        shared.publish(name, tmp_path / name, {})
+    shared.fail(ShardFailure("c", "permanent", "ValueError", "", ()))
+    seen = tick(instance, resource, cursor)
+    (event,) = seen.asset_events
+    assert isinstance(event, dg.AssetObservation)
+    assert (event.asset_key, event.partition) == (dg.AssetKey(["tests", "lengths"]), "p")
+    assert (event.metadata["shards_finished"].value, event.metadata["shards_given_up"].value) == (2, 1)
+    assert not tick(instance, resource, seen.cursor).asset_events, "nothing has changed"
+    shared.delete()
+    assert not tick(instance, resource, seen.cursor).asset_events

@@ -1,0 +1,58 @@
+"""The paper runs: what they come to, the document that says so, and the manifests they would be created with."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from marin_assets.run_plan import RunPlan, manifest, markdown, plan
+from recipes.paper_runs import paper_runs
+
+SCALE = Path(__file__).resolve().parents[2] / "docs" / "design" / "scale.md"
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, RunPlan]:
+    return {name: plan(run) for name, run in paper_runs().items()}
+
+
+def test_the_1e23_run_comes_to_its_name_and_to_the_parameters_that_are_told(plans: dict[str, RunPlan]) -> None:
+    found = plans["1e23"]
+    assert found.needs.flops_per_step * found.run.spec.num_steps == pytest.approx(1e23, rel=0.06)
+    assert found.needs.parameters == pytest.approx(129e9, rel=0.01)
+    assert found.needs.active_parameters == pytest.approx(16e9, rel=0.02)
+    assert found.shape.chips == 256 and found.needs.device_bytes < found.device_memory
+
+
+def test_the_june_model_is_16b_a2b_and_fits_two_nodes(plans: dict[str, RunPlan]) -> None:
+    found = plans["june"]
+    embeddings = 2 * found.run.spec.model.vocab_size * found.run.spec.model.hidden_dim
+    assert found.needs.parameters == pytest.approx(16e9, rel=0.05)
+    assert found.needs.active_parameters - embeddings == pytest.approx(2e9, rel=0.1)
+    assert found.shape.chips == 16 and found.needs.device_bytes < found.device_memory
+
+
+def test_the_documents_table_is_what_the_command_prints(plans: dict[str, RunPlan]) -> None:
+    """`./marin plan-run --markdown`"""
+    assert markdown(list(plans.values())) in SCALE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "pods", "chips"), [("1e23", 64, {"google.com/tpu": "4"}), ("june", 2, {"nvidia.com/gpu": "8"})]
+)
+def test_its_manifest_asks_for_every_chip_and_says_the_mesh(
+    plans: dict[str, RunPlan], name: str, pods: int, chips: dict
+) -> None:
+    made = yaml.safe_load(yaml.safe_dump(manifest(plans[name])))
+    (replicated,) = made["spec"]["replicatedJobs"]
+    spec = replicated["template"]["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    assert replicated["replicas"] * spec["parallelism"] == pods
+    assert chips.items() <= container["resources"]["limits"].items()
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert env["MARIN_MESH"] == {"1e23": "data=64,expert=4", "june": "data=2,expert=8"}[name]
+
+
+def test_hardware_without_accelerators_is_refused() -> None:
+    with pytest.raises(ValueError, match="'cpu' has no accelerators; june is planned on 2xh100x8"):
+        plan(paper_runs()["june"], "cpu")

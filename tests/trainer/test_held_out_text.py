@@ -1,0 +1,100 @@
+"""Held-out texts scored inside a run: bits over bytes by tag, both sets of weights, and no bit of the run changed by it."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny_run import RUN, job_of
+
+from lineage.jobs import job_folder
+from trainer.model import Llama
+from trainer.optimizers.config import EmaConfig
+from trainer.running import Running
+from trainer.scoring import Scorer, load_scorer
+from trainer.tagged import TaggedText, bits_per_byte, leaf_tags, read_evaluation
+from trainer.trackers import attempts_of
+from trainer.train import train
+
+RANDOM = np.random.default_rng(0)
+TEXTS = tuple(
+    TaggedText(tags, RANDOM.integers(0, 50, length).astype(np.int32), size)
+    for tags, length, size in [(("web/wiki",), 40, 90), (("web/forum", "short"), 5, 11), (("code",), 17, 30), (("web",), 16, 7)]
+)
+
+
+def line_of(text: TaggedText) -> str:
+    return json.dumps({"tags": text.tags, "tokens": text.tokens.tolist(), "bytes": text.num_bytes}) + "\n"
+
+
+def test_a_tag_is_its_bits_over_its_bytes() -> None:
+    """Beside the logits themselves: a text's windows of 16 tokens are each opened by the last token of the one before."""
+    model = Llama.init(RUN.model, key=jax.random.PRNGKey(0))
+    found = bits_per_byte(Scorer(model, 16, 50, 0), TEXTS)
+    logits = jax.jit(lambda tokens: model(tokens))
+
+    def bits(text: TaggedText) -> float:
+        total = 0.0
+        for at in range(0, len(text.tokens) - 1, 15):
+            window = text.tokens[at : at + 16]
+            padded = np.pad(window, (0, 16 - window.size))[None]
+            chances = jax.nn.log_softmax(logits(padded)[0])
+            total -= sum(float(chances[place, token]) for place, token in enumerate(window[1:])) / math.log(2)
+        return total
+
+    of_tag = {"": TEXTS, "web": (TEXTS[0], TEXTS[1], TEXTS[3]), "web/wiki": TEXTS[:1], "web/forum": TEXTS[1:2],
+              "short": TEXTS[1:2], "code": TEXTS[2:3]}  # fmt: skip
+    assert found.keys() == of_tag.keys()
+    for tag, texts in of_tag.items():
+        assert found[tag] == pytest.approx(sum(map(bits, texts)) / sum(text.num_bytes for text in texts), rel=1e-5)
+    assert leaf_tags(TEXTS) == ["code", "short", "web/forum", "web/wiki"]
+
+
+def test_a_run_tells_raw_and_averaged_weights_and_stays_the_same(tmp_path: Path) -> None:
+    heldout = tmp_path / "heldout.jsonl"
+    heldout.write_text("".join(map(line_of, TEXTS)))
+    run = replace(RUN, num_steps=12, ema=EmaConfig(beta=0.8))
+    plain = train(job_of(tmp_path / "plain", run))
+    job = job_of(tmp_path / "told", run)
+    made = train(job, Running(evaluation=f"{heldout}@5"))
+    assert made.data_version == plain.data_version
+    told = {line["step"]: line for line in attempts_of(job_folder(job) / "metrics.jsonl") if "eval/bpb" in line}
+    assert sorted(told) == [5, 10, 12]
+    for weights, prefix in (("raw", "eval"), ("ema", "eval/ema")):
+        wanted = bits_per_byte(load_scorer(made, weights), TEXTS)
+        for tag, value in wanted.items():
+            assert told[12][f"{prefix}/bpb{'/' if tag else ''}{tag}"] == pytest.approx(value, rel=1e-6)
+        macro = np.mean([wanted[tag] for tag in leaf_tags(TEXTS)])
+        assert told[12][f"{prefix}/macro_bpb"] == pytest.approx(macro, rel=1e-6)
+    assert told[12]["eval/bpb"] != told[12]["eval/ema/bpb"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"tags": ["a"], "tokens": [1, 2]}, "line 2 is ['tags', 'tokens']; it must be the fields bytes, tags, tokens"),
+        (
+            {"tags": ["a"], "tokens": [1, 50], "bytes": 3},
+            "line 2, tokens is '[1, 50]'; it must be two or more integers in 0..49",
+        ),
+        ({"tags": ["a"], "tokens": [1], "bytes": 3}, "line 2, tokens is '[1]'"),
+        ({"tags": ["a/"], "tokens": [1, 2], "bytes": 3}, "line 2, tags is ['a/']"),
+        ({"tags": [], "tokens": [1, 2], "bytes": 3}, "line 2, tags is []"),
+        ({"tags": ["a"], "tokens": [1, 2], "bytes": 0}, "line 2, bytes is 0; it must be positive"),
+    ],
+)
+def test_an_odd_text_is_named(line: dict, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(line_of(TEXTS[0]) + json.dumps(line) + "\n")
+    with pytest.raises(ValueError) as error:
+        read_evaluation(f"{path}@10", 50)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("told", ["texts.jsonl", "texts.jsonl@", "texts.jsonl@0", "@5x"])
+def test_an_odd_setting_is_named(told: str) -> None:
+    with pytest.raises(ValueError, match=r"MARIN_EVAL is .* it must be FILE@STEPS"):
+        read_evaluation(told, 50)

@@ -1,0 +1,63 @@
+"""Products with gradients of their own, against the plain formulas in float64."""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import pytest
+
+from trainer.products import products, swiglu
+
+RANDOM = np.random.default_rng(0)
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [RANDOM.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def plain_swiglu(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+    opened = x @ gate
+    return (opened / (1 + np.exp(-opened)) * (x @ up)) @ down
+
+
+def differences(function: Callable[..., float], values: list[np.ndarray], step: float = 1e-5) -> list[np.ndarray]:
+    """Gradients by central differences, an element at a time, in float64."""
+    exact = [value.astype(np.float64) for value in values]
+    found = [np.zeros(value.shape) for value in exact]
+    for value, gradient in zip(exact, found, strict=True):
+        for place in np.ndindex(value.shape):
+            kept = value[place]
+            ends = []
+            for moved in (kept + step, kept - step):
+                value[place] = moved
+                ends.append(function(*exact))
+            value[place], gradient[place] = kept, (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("outputs", [(7, 3), (2,), (4, 4, 9)], ids=["both", "narrow", "wide"])
+def test_products_are_plain_products(outputs: tuple[int, ...]) -> None:
+    x, *weights = arrays((6, 4), *((4, size) for size in outputs))
+    toward = arrays(*((6, size) for size in outputs))
+    for found, weight in zip(jax.jit(products)(x, tuple(weights)), weights, strict=True):
+        np.testing.assert_allclose(found, x.astype(np.float64) @ weight, rtol=1e-5, atol=1e-5)
+
+    def objective(x, *weights):
+        return sum((x @ w * t).sum() for w, t in zip(weights, toward, strict=True))
+
+    def ours(x, *weights):
+        return sum((made * t).sum() for made, t in zip(products(x, weights), toward, strict=True))
+
+    gradients = jax.jit(jax.grad(ours, argnums=tuple(range(1 + len(weights)))))(x, *weights)
+    for found, wanted in zip(gradients, differences(objective, [x, *weights]), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_swiglu_is_its_formula() -> None:
+    values = arrays((5, 4), (4, 6), (4, 6), (6, 4))
+    toward = arrays((5, 4))[0]
+    np.testing.assert_allclose(jax.jit(swiglu)(*values), plain_swiglu(*(v.astype(np.float64) for v in values)), rtol=1e-4)
+    gradients = jax.jit(jax.grad(lambda *v: (swiglu(*v) * toward).sum(), argnums=(0, 1, 2, 3)))(*values)
+    wanted = differences(lambda *v: (plain_swiglu(*v) * toward).sum(), values)
+    for found, want in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)

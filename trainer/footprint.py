@@ -1,0 +1,181 @@
+"""What a run would need, from shapes alone: nothing is allocated, so a laptop plans for any number of chips.
+
+The state is the trainer's own (`initial_step_state` under `jax.eval_shape`), laid over the trainer's own mesh
+(`Layout.shardings` on an abstract one). Activations are what the traced backward pass keeps of its forward pass. FLOPs are
+counted in the traced forward pass over the full span of attention and taken three times, as Levanter does.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.sharding import AbstractMesh, Mesh
+from jaxtyping import PyTree
+
+from trainer.compute import ACCELERATOR_BLOCK, Compute
+from trainer.config import RunSpec
+from trainer.cross_entropy import TILE_ROWS
+from trainer.experts import ExpertsConfig, with_experts
+from trainer.mesh import Layout, MeshShape
+from trainer.model import Llama, loss_fn
+from trainer.step import initial_step_state
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes and FLOPs of one training step. `device_*` are of one device, the rest of the whole run."""
+
+    parameters: int
+    active_parameters: int
+    flops_per_step: float
+    state_bytes: int
+    """Parameters, optimizer, and what else a checkpoint holds: its size."""
+    device_state_bytes: int
+    device_gradient_bytes: int
+    """Of the parameters, and once more for their sum where a step has several microbatches."""
+    device_activation_bytes: int
+    """What the backward pass keeps of one microbatch's forward pass, by the declared `remat`."""
+    device_working_bytes: int
+    """An estimate: the weights of two layers as they are gathered, the gradient of one, and the head's two with its tile."""
+
+    @property
+    def device_bytes(self) -> int:
+        return self.device_state_bytes + self.device_gradient_bytes + self.device_activation_bytes + self.device_working_bytes
+
+
+def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsConfig | None = None) -> Footprint:
+    """Of a step of the first phase's batch. Raises: ValueError where an array or the batch does not divide by the mesh."""
+    model = eqx.filter_eval_shape(lambda: _model(spec, experts))
+    state = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
+    sizes = shape.sizes(devices)
+    layout = Layout(cast(Mesh, AbstractMesh(sizes, ("slice", "data", "expert", "tensor"))))  # shapes alone are laid over it
+    batch = spec.batches.size(0)
+    microbatch = spec.microbatch_size or batch
+    if microbatch % layout.batch_shards:
+        raise ValueError(f"a microbatch of {microbatch} sequences does not divide over {layout.batch_shards} devices")
+    parameters = eqx.filter(model, _is_trained)
+    gradients = _device_bytes(layout, parameters) * (1 if microbatch == batch else 2)
+    total, active = spec.model.num_parameters, spec.model.num_parameters
+    if experts is not None:
+        total, active = experts.parameters(spec.model)
+    return Footprint(
+        parameters=total,
+        active_parameters=active,
+        flops_per_step=3.0 * forward_flops(spec, model) * batch,
+        state_bytes=_bytes(state),
+        device_state_bytes=_device_bytes(layout, state),
+        device_gradient_bytes=gradients,
+        device_activation_bytes=activation_bytes(spec, model, microbatch // layout.batch_shards),
+        device_working_bytes=_working_bytes(spec, model, sizes[2] * sizes[3]),
+    )
+
+
+def _is_trained(leaf: object) -> bool:
+    """`eqx.is_inexact_array` of shapes."""
+    return isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def _model(spec: RunSpec, experts: ExpertsConfig | None) -> Llama:
+    key = jax.random.key(spec.seed)
+    return Llama.init(spec.model, key=key) if experts is None else with_experts(spec.model, experts, key=key)
+
+
+def forward_flops(spec: RunSpec, model: Llama) -> float:
+    """Of the matrix products of one sequence's forward pass, attention over its full span."""
+    compute = Compute(spec.compute.dtype, "reference", spec.seq_len, False, False, "none", False, ())
+    parameters, static = eqx.partition(model, _is_trained)
+    tokens = jax.ShapeDtypeStruct((1, spec.seq_len), jnp.int32)
+    hidden = jax.make_jaxpr(lambda p, t: eqx.combine(p, static).hidden(t, None, compute))(parameters, tokens)
+    head = 2.0 * spec.model.hidden_dim * spec.model.vocab_size * spec.seq_len
+    return product_flops(hidden) + head
+
+
+def product_flops(traced: ClosedJaxpr | Jaxpr) -> float:
+    """FLOPs of the products in a traced function, two for a multiplication with its addition; loops as often as they run."""
+    total = 0.0
+    for equation in traced.eqns:
+        name, inputs = equation.primitive.name, [_shaped(variable) for variable in equation.invars]
+        if name == "dot_general":
+            ((contracted, _), _) = equation.params["dimension_numbers"]
+            depth = math.prod(inputs[0].shape[dim] for dim in contracted)
+            total += 2.0 * depth * math.prod(_shaped(equation.outvars[0]).shape)
+        elif name.startswith("ragged_dot"):
+            total += 2.0 * math.prod(inputs[0].shape) * inputs[1].shape[-1]
+        elif name == "while":
+            raise ValueError("a loop of unknown length cannot be counted; trace with scan")
+        else:
+            times = equation.params.get("length", 1) if name == "scan" else 1
+            total += times * sum(product_flops(inner) for inner in _inner(equation.params))
+    return total
+
+
+def _inner(params: dict) -> Iterator[ClosedJaxpr | Jaxpr]:
+    """Traced functions among an equation's parameters; of a custom derivative the function alone."""
+    for name, value in params.items():
+        if name in ("jaxpr", "call_jaxpr") and isinstance(value, ClosedJaxpr | Jaxpr):
+            yield value
+
+
+def activation_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
+    """What the backward pass of `rows` sequences keeps, but for parameters and copies of them.
+
+    Found by tracing: everything that the traced forward pass hands to the backward pass, of one row and of two; what does not
+    grow with the rows is weights in another precision. Attention is the blocked one, which keeps what flash attention keeps.
+    """
+    one, two = (_kept_bytes(spec, model, count) for count in (1, 2))
+    return (two - one) * rows
+
+
+def _kept_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
+    block = min(ACCELERATOR_BLOCK, spec.seq_len)
+    unrolled = spec.compute.layers == "unrolled"
+    compute = Compute(spec.compute.dtype, "blocked", block, False, False, spec.compute.remat, unrolled, ())
+    parameters, static = eqx.partition(model, _is_trained)
+    tokens = jax.ShapeDtypeStruct((rows, spec.seq_len), jnp.int32)
+
+    def backward(p: PyTree, t: jax.Array) -> PyTree:
+        def objective(q: PyTree) -> jax.Array:
+            return loss_fn(eqx.combine(q, static), t, spec.z_loss_weight, compute=compute)[0]
+
+        return jax.vjp(objective, p)[1]
+
+    traced = jax.make_jaxpr(backward)(parameters, tokens).jaxpr
+    given = set(traced.invars)
+    kept = {variable for variable in traced.outvars if isinstance(variable, Var) and variable not in given}
+    return sum(_aval_bytes(_shaped(variable)) for variable in kept)
+
+
+def _working_bytes(spec: RunSpec, model: Llama, ways: int) -> int:
+    """`ways`: over how many devices a gathered layer is split still."""
+    wide = jnp.dtype(spec.compute.dtype).itemsize
+    layer = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.blocks.stacked)) // spec.model.num_layers // ways
+    head = spec.model.vocab_size * spec.model.hidden_dim
+    return 2 * layer * wide + layer * 4 + head * (wide + 4) + TILE_ROWS * spec.model.vocab_size * 4
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(_aval_bytes(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _device_bytes(layout: Layout, tree: PyTree) -> int:
+    """Raises: ValueError naming the shape that the mesh cannot divide."""
+    leaves, shardings = jax.tree.leaves(tree), jax.tree.leaves(layout.shardings(tree))
+    shapes = (sharding.shard_shape(leaf.shape) for leaf, sharding in zip(leaves, shardings, strict=True))
+    return sum(math.prod(shape) * leaf.dtype.itemsize for leaf, shape in zip(leaves, shapes, strict=True))
+
+
+def _shaped(variable: object) -> ShapedArray:
+    """What is known of a traced value. Anything but an array (a token, a reference) has no bytes and no place here."""
+    aval = getattr(variable, "aval", None)
+    assert isinstance(aval, ShapedArray), f"{variable} is no array"
+    return aval
+
+
+def _aval_bytes(aval: jax.ShapeDtypeStruct | ShapedArray) -> int:
+    return math.prod(aval.shape) * aval.dtype.itemsize

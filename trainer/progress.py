@@ -1,0 +1,86 @@
+"""What a person sees of a run while it goes on: a bar on a terminal, a line of the log every few seconds anywhere else."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+log = logging.getLogger("trainer")
+
+REPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run after one of its steps."""
+
+    step: int
+    num_steps: int
+    loss: float
+    learning_rate: float
+    tokens_per_second: float
+    seconds_left: float
+    stall_share: float
+    """Of the time of steps, spent waiting for data."""
+    mfu: float | None
+    """Levanter's definition; None where the device's peak is not known."""
+
+    def numbers(self) -> str:
+        """Loss, rate and speed, as wide as they always are."""
+        mfu = "" if self.mfu is None else f"  MFU {100 * self.mfu:4.1f} %"
+        return (
+            f"loss {self.loss:.4f}  lr {self.learning_rate:.2e}  {self.tokens_per_second:7,.0f} tokens/s{mfu}  "
+            f"{100 * self.stall_share:.1f} % waiting for data"
+        )
+
+
+class Show(Protocol):
+    """Shows a run to a person."""
+
+    def step(self, seen: Seen) -> None: ...
+
+
+@dataclass
+class LogLines:
+    """A line every few seconds, and one of the last step."""
+
+    spoken: float = 0.0
+
+    def step(self, seen: Seen) -> None:
+        now = time.perf_counter()
+        if now - self.spoken > REPORT_SECONDS or seen.step == seen.num_steps:
+            self.spoken = now
+            log.info("step %5d/%d  %s  %4.0f s left", seen.step, seen.num_steps, seen.numbers(), seen.seconds_left)
+
+
+@dataclass
+class Bar:
+    """A bar below the log of a terminal; it begins with the first step, so that what is said before stays above it."""
+
+    progress: Progress
+    task: TaskID | None = field(default=None)
+
+    def step(self, seen: Seen) -> None:
+        if self.task is None:
+            self.task = self.progress.add_task("", total=seen.num_steps, completed=seen.step, start=True)
+        self.progress.update(self.task, completed=seen.step, description=seen.numbers())
+
+
+@contextmanager
+def shown(console: Console, *, is_first: bool) -> Iterator[Show]:
+    """Log to a console, and show a run there: a bar on the terminal of the first process, else lines of the log."""
+    if console.is_terminal and is_first:
+        handler = RichHandler(console=console, show_path=False, show_level=False, log_time_format="%H:%M:%S")
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", handlers=[handler])
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=console) as progress:
+            yield Bar(progress)
+    else:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+        yield LogLines()
