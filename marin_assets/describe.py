@@ -123,12 +123,13 @@ def _source(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Step, loss, tokens and speed of a checkpoint."""
     checkpoint, throughput = artifact.manifest.extra["checkpoint"], artifact.manifest.extra["throughput"]
+    compute = checkpoint.get("compute")  # checkpoints of before 2026-11-22 do not tell
     return {
         "step": dg.MetadataValue.int(checkpoint["step"]),
         "loss_nats": dg.MetadataValue.float(checkpoint["loss_nats"]),
         "tokens_seen": dg.MetadataValue.int(checkpoint["tokens_seen"]),
         "tokens_per_second": dg.MetadataValue.float(throughput["tokens_per_second"]),
-        "computed_by": dg.MetadataValue.text(checkpoint["compute"]["notes"]),
+        **({"computed_by": dg.MetadataValue.text(compute["notes"])} if compute else {}),
     }
 
 

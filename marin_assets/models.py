@@ -1,11 +1,12 @@
 """Published models as assets: the model in our form and as an export, and its scores on the suites, one partition a task."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from evals.stage import TEXT_KINDS
 from lineage.plan import Node
 from marin_assets.data import FILES
-from marin_assets.factory import Family
+from marin_assets.factory import Family, Invariant
 from marin_assets.runs import CANARY, EVAL_MATERIAL, SCORES, SPECIALS, TERMINATES
 from partitions.axes import tasks
 from recipes.lines import Line
@@ -21,34 +22,14 @@ def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
     def score_at(lab: Lab, partition: str | None) -> Node:
         return model_scores(model, line, chosen[str(partition)])
 
-    yield Family(
-        example=imported(model),
-        node_at=lambda lab, partition: imported(model),
-        store_of=lambda lab: lab.store,
-        group="models",
-        description=f"`{model.name}` in our form, with its own tokenizer. What it read before is not known here.",
-        kinds=frozenset({"safetensors", "huggingface"}),
-        invariants=(FILES,),
+    yield _of_model(
+        imported(model), f"`{model.name}` in our form, with its own tokenizer. What it read before is not known here.", FILES
     )
-    yield Family(
-        example=published_hf_model(model),
-        node_at=lambda lab, partition: published_hf_model(model),
-        store_of=lambda lab: lab.store,
-        group="models",
-        description="The model as a folder that transformers opens, with its own tokenizer's files.",
-        kinds=frozenset({"safetensors", "huggingface"}),
-        invariants=(FILES,),
+    yield _of_model(
+        published_hf_model(model), "The model as a folder that transformers opens, with its own tokenizer's files.", FILES
     )
-    yield Family(
-        example=published_export_canary(model),
-        node_at=lambda lab, partition: published_export_canary(model),
-        store_of=lambda lab: lab.store,
-        group="models",
-        description=CANARY,
-        kinds=frozenset({"jax", "huggingface"}),
-        invariants=(SPECIALS,),
-        advisories=(TERMINATES,),
-    )
+    canary = _of_model(published_export_canary(model), CANARY, SPECIALS, kinds=("jax", "huggingface"))
+    yield replace(canary, advisories=(TERMINATES,))
     yield Family(
         example=model_scores(model, line, next(iter(chosen.values()))),
         node_at=score_at,
@@ -59,4 +40,19 @@ def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
         partitions_def=tasks(list(chosen)),
         invariants=(SCORES,),
         builds_inputs=EVAL_MATERIAL,
+    )
+
+
+def _of_model(
+    node: Node, description: str, promise: Invariant, kinds: tuple[str, ...] = ("safetensors", "huggingface")
+) -> Family:
+    """A single asset that follows from the model alone."""
+    return Family(
+        example=node,
+        node_at=lambda lab, partition: node,
+        store_of=lambda lab: lab.store,
+        group="models",
+        description=description,
+        kinds=frozenset(kinds),
+        invariants=(promise,),
     )

@@ -46,7 +46,7 @@ class JobFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between a Job and a JobSet: where it is, how it is written and deleted, what says that it is done."""
+    """What differs between a Job, a JobSet and an Indexed Job: where it is, how it is written and deleted, when it is done."""
 
     name: str
     collection: str
@@ -59,8 +59,9 @@ class Kind:
 
 JOB = Kind("Job", JOBS, job_manifest, "Complete", "Background")
 JOBSET = Kind("JobSet", JOBSETS, jobset_manifest, "Completed", "Foreground")
-INDEXED = Kind("Job", JOBS, indexed_job_manifest, "Complete", "Background", gang=False)
 """The names of a JobSet's jobs follow from its own: the next attempt's can be made when the last one's are gone."""
+INDEXED = Kind("Job", JOBS, indexed_job_manifest, "Complete", "Background", gang=False)
+"""Its pods share shards and nothing else: each fails for itself."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from trainer.checks import require
 log = logging.getLogger("trainer")
 
 type Backend = Literal["reference", "blocked", "xla", "cudnn", "splash"]
+type Remat = Literal["none", "full", "named", "offload"]
 BACKENDS: tuple[Backend, ...] = ("reference", "blocked", "xla", "cudnn", "splash")
 FIRST_CHOICE: dict[str, Backend] = {"gpu": "cudnn", "tpu": "splash"}
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
@@ -28,7 +29,7 @@ class ComputeConfig:
     """Of activations and of matrix products' sides; CPUs gain nothing from bfloat16."""
     attention: Literal["auto", "reference", "blocked", "xla", "cudnn", "splash"] = "auto"
     """auto: splash on TPUs, cudnn on GPUs, blocked on CPUs and wherever the first choice cannot do what is asked."""
-    remat: Literal["none", "full", "named", "offload"] = "none"
+    remat: Remat = "none"
     """What backward makes again: nothing, all of a layer from its input, all but `trainer.model.SAVED_NAMES`, or all with
     inputs kept in the host's memory."""
     layers: Literal["scan", "unrolled"] = "scan"
@@ -56,7 +57,7 @@ class Compute:
     """Attention takes the sequences of a batch one after another, so that a CPU's cache holds what one needs."""
     by_rows: bool
     """Products with weights are of rows with matrices and have gradients of their own (`trainer.products`), on a CPU alone."""
-    remat: Literal["none", "full", "named", "offload"]
+    remat: Remat
     unrolled: bool
     notes: tuple[str, ...]
 

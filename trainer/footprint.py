@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import PyTree
 
-from trainer.compute import ACCELERATOR_BLOCK, Compute
+from trainer.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat
 from trainer.config import RunSpec
 from trainer.cross_entropy import TILE_ROWS
 from trainer.experts import ExpertsConfig, with_experts
@@ -88,12 +88,26 @@ def _model(spec: RunSpec, experts: ExpertsConfig | None) -> Llama:
 
 def forward_flops(spec: RunSpec, model: Llama) -> float:
     """Of the matrix products of one sequence's forward pass, attention over its full span."""
-    compute = Compute(spec.compute.dtype, "reference", spec.seq_len, False, False, "none", False, ())
+    compute = _on_accelerator(spec, "reference", spec.seq_len, "none", unrolled=False)
     parameters, static = eqx.partition(model, _is_trained)
     tokens = jax.ShapeDtypeStruct((1, spec.seq_len), jnp.int32)
     hidden = jax.make_jaxpr(lambda p, t: eqx.combine(p, static).hidden(t, None, compute))(parameters, tokens)
     head = 2.0 * spec.model.hidden_dim * spec.model.vocab_size * spec.seq_len
     return product_flops(hidden) + head
+
+
+def _on_accelerator(spec: RunSpec, attention: Backend, block: int, remat: Remat, *, unrolled: bool) -> Compute:
+    """Without what is done for a CPU's cache alone."""
+    return Compute(
+        dtype=spec.compute.dtype,
+        attention=attention,
+        block=block,
+        one_by_one=False,
+        by_rows=False,
+        remat=remat,
+        unrolled=unrolled,
+        notes=(),
+    )
 
 
 def product_flops(traced: ClosedJaxpr | Jaxpr) -> float:
@@ -134,8 +148,7 @@ def activation_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
 
 def _kept_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
     block = min(ACCELERATOR_BLOCK, spec.seq_len)
-    unrolled = spec.compute.layers == "unrolled"
-    compute = Compute(spec.compute.dtype, "blocked", block, False, False, spec.compute.remat, unrolled, ())
+    compute = _on_accelerator(spec, "blocked", block, spec.compute.remat, unrolled=spec.compute.layers == "unrolled")
     parameters, static = eqx.partition(model, _is_trained)
     tokens = jax.ShapeDtypeStruct((rows, spec.seq_len), jnp.int32)
 

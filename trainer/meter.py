@@ -91,6 +91,8 @@ class Throughput:
     show: Show = field(default_factory=LogLines)
     last: float = field(default_factory=time.perf_counter)
     seconds: list[float] = field(default_factory=list)
+    spent: float = 0.0
+    """The sum of `seconds`."""
     tokens: list[int] = field(default_factory=list)
     """Tokens of the step that took `seconds` of the same index."""
     first_seconds: float | None = None
@@ -111,6 +113,7 @@ class Throughput:
             self.first_seconds = now - self.last
         else:
             self.seconds.append(now - self.last)
+            self.spent += self.seconds[-1]
             self.tokens.append(self.spec.step_tokens(row[0] - 1))
         self.last = now
         speed, left = self.tokens_per_second(100), (self.spec.num_steps - row[0]) * self.step_seconds()
@@ -118,12 +121,16 @@ class Throughput:
         mfu = self.arithmetic.rates(speed).get("mfu")
         self.show.step(Seen(row[0], self.spec.num_steps, row[1], row[2], speed, left, self.stall_share(), mfu))
 
+    def leave_out(self, seconds: float) -> None:
+        """Time since the last step that is no step's."""
+        self.last += seconds
+
     def step_seconds(self) -> float:
         return statistics.fmean(self.seconds[-100:]) if self.seconds else self.first_seconds or 0.0
 
     def stall_share(self) -> float:
         """Of the time of all steps after the first."""
-        return self.stalled / max(sum(self.seconds), 1e-9) if self.seconds else 0.0
+        return self.stalled / max(self.spent, 1e-9) if self.seconds else 0.0
 
     def tokens_per_second(self, recent: int | None = None) -> float:
         """Of the last `recent` steps, or of all; of the first, with its compilation, while there is no other."""

@@ -17,6 +17,9 @@ from trainer.model import Llama, token_nll
 from trainer.shared_prefixes import pack
 from trainer.stage import Weights
 
+type Tell = Callable[[Array, Array, Array], Array]
+"""Of hidden states [N, D], the head [V, D] and the tokens that are there [N]: one value a place, [N]."""
+
 SMALLEST_BUCKET = 32
 BATCH_TOKENS = 8192
 MOST_WANTED = 1 << 30
@@ -55,17 +58,17 @@ class Scorer:
         computed once (`trainer.shared_prefixes`), and the head only where a score is wanted. Raises: ValueError for a
         sequence longer than `max_seq_len`, or not longer than its tail.
         """
-        return self._in_trees(_tree_nll, sequences, tails)
+        return self._in_trees(_nll, sequences, tails)
 
     def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
         """Whether the last `tails[i]` tokens of each sequence are what the model would say there, each the likeliest.
 
         A token that is as likely as another counts; lm-eval's `is_greedy` takes the first of equals.
         """
-        return [bool(found.all()) for found in self._in_trees(_tree_greedy, sequences, tails)]
+        return [bool(found.all()) for found in self._in_trees(_is_greedy, sequences, tails)]
 
-    def _in_trees(self, told: Callable, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """What a compiled function tells of every wanted place, by sequence."""
+    def _in_trees(self, tell: Tell, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        """What is told of every wanted place, by sequence."""
         for index, (sequence, tail) in enumerate(zip(sequences, tails, strict=True)):
             if not 0 <= tail < len(sequence) <= self.max_seq_len:
                 raise ValueError(
@@ -79,7 +82,7 @@ class Scorer:
             padding = _bucket(len(places), MOST_WANTED) - len(places)  # a few shapes of the head only
             places, targets = (jnp.asarray(np.pad(part, (0, padding)), jnp.int32) for part in (places, targets))
             tree = jnp.asarray(row.tokens), jnp.asarray(row.positions), jnp.asarray(row.reach)
-            found = np.asarray(told(self.model, *tree, places, targets))
+            found = np.asarray(_in_tree(tell, self.model, *tree, places, targets))
             ends = np.cumsum([len(wanted.places) for wanted in row.wanted])
             for wanted, end in zip(row.wanted, ends, strict=True):
                 out[wanted.sequence] = found[end - len(wanted.places) : end]
@@ -101,29 +104,25 @@ def _batch_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
 
 
 @eqx.filter_jit
-def _tree_nll(
+def _in_tree(
+    tell: Tell,
     model: Llama,
     tokens: Int[Array, " S"],
     positions: Int[Array, " S"],
     reach: Bool[Array, "S S"],
     places: Int[Array, " N"],
     targets: Int[Array, " N"],
-) -> Float[Array, " N"]:
-    hidden = hidden_in_tree(model, tokens, positions, reach)
-    return row_nll(hidden[places], model.head_weight(), targets)[0]
+) -> Array:
+    """What is told of the wanted places of a tree of shared beginnings, [N]; `tell` is compiled in."""
+    return tell(hidden_in_tree(model, tokens, positions, reach)[places], model.head_weight(), targets)
 
 
-@eqx.filter_jit
-def _tree_greedy(
-    model: Llama,
-    tokens: Int[Array, " S"],
-    positions: Int[Array, " S"],
-    reach: Bool[Array, "S S"],
-    places: Int[Array, " N"],
-    targets: Int[Array, " N"],
-) -> Bool[Array, " N"]:
+def _nll(hidden: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"]) -> Float[Array, " N"]:
+    return row_nll(hidden, head, targets)[0]
+
+
+def _is_greedy(hidden: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"]) -> Bool[Array, " N"]:
     """One place after the other: the scores of all of them at once would be N times the vocabulary."""
-    hidden, head = hidden_in_tree(model, tokens, positions, reach)[places], model.head_weight()
 
     def is_top(place: tuple[Array, Array]) -> Array:
         logits = head @ place[0]

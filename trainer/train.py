@@ -254,7 +254,7 @@ class _Loop:
         weights = {"raw": state.parameters, **({} if state.ema is None else {"ema": state.ema})}
         models = {name: eqx.combine(tree, static) for name, tree in weights.items()}
         self.trackers.log(done, evaluation.values(models, self.spec.model.max_seq_len, done))
-        self.meter.last += time.perf_counter() - began
+        self.meter.leave_out(time.perf_counter() - began)
 
     def _save(self, state: TrainState, *, rolling: bool) -> None:
         new = pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")

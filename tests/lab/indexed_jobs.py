@@ -9,7 +9,6 @@ server's. The controller makes a pod for every index (owned by the Job, schedule
 podFailurePolicy says to ignore, gives up an index beyond `backoffLimitPerIndex`, and ends the Job when no index is left.
 """
 
-import contextlib
 import json
 import threading
 from collections import defaultdict
@@ -112,8 +111,11 @@ def _create_pod(cluster: Cluster, job: Object, spec: Object, index: int, number:
     field = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
     for container in template["spec"]["containers"]:
         container["env"] = [*container.get("env", []), {"name": "JOB_COMPLETION_INDEX", "valueFrom": field}]
-    with contextlib.suppress(ApiError):  # there already: the list was older
+    try:
         cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", **template})
+    except ApiError as error:
+        if error.status != 409:  # there already: the list was older
+            raise
 
 
 def _handler(upstream: Cluster) -> type[BaseHTTPRequestHandler]:
