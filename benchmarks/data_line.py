@@ -138,7 +138,7 @@ def line(folder: Path, part_bytes: int, container: Container = "jsonl") -> dict[
     pairs = {"normalized": (normalized,), "minhash": (minhash,)}
     duplicates = Node(("duplicates",), None, DUPLICATES, DuplicatesConfig(), pairs)
     joined = of | {"quality": quality, "contamination": contamination, "duplicates": duplicates}
-    corpus = Node(("corpus",), "text", CORPUS, CorpusConfig(), joined)
+    corpus = Node(("corpus",), "text", CORPUS, CorpusConfig(target_part_bytes=part_bytes), joined)
     tokenizer = Node(("tokenizer",), None, TOKENIZER, TokenizerConfig(8_192, sample_bytes=4_000_000), {"corpora": (corpus,)})
     tokens = Node(("tokens",), "text", TOKEN_CACHE, TokenCacheConfig("text"), {"corpus": corpus, "tokenizer": tokenizer})
     nodes = (raw, normalized, minhash, quality, items, *suites, index, contamination, duplicates, corpus, tokenizer, tokens)

@@ -22,7 +22,6 @@ import xxhash
 
 from datakit.corpus_filters import Attributes, CorpusConfig, reasons
 from datakit.documents import (
-    TARGET_PART_BYTES,
     as_frame,
     document_paths,
     iterate_part,
@@ -87,7 +86,9 @@ def build_corpus(
     tasks = {
         f"write-{split}-{index:05d}": (name, split, slices, spans)
         for split in SPLITS
-        for index, (name, slices) in enumerate(layout(split, parts, fates, counts[split], totals[f"bytes:{split}"]))
+        for index, (name, slices) in enumerate(
+            layout(split, parts, fates, counts[split], totals[f"bytes:{split}"], config.target_part_bytes)
+        )
     }
     written = out.map_shards(write_split_part, tasks, workers=None if totals["bytes"] > SMALL_BYTES else 1)
     cut = sum((Counter({n: c for n, c in _counts(s).items() if n.startswith("cut_")}) for s in written.values()), Counter())
@@ -161,7 +162,7 @@ def layout(
     fates: list[Path],
     counts: list[int],
     num_bytes: int,
-    target_bytes: int = TARGET_PART_BYTES,
+    target_bytes: int,
 ) -> Iterator[tuple[str, tuple[Slice, ...]]]:
     """(name of an output part, where its documents come from) for every part of a split; `counts` are survivors by part."""
     bounds = part_bounds(sum(counts), num_bytes, target_bytes)

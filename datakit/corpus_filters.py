@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from datakit.documents import TARGET_PART_BYTES
 from datakit.duplicates import DUPLICATES_FILE
 from datakit.score_cutoff import Cutoff
 from lineage.store import Artifact
@@ -36,7 +37,12 @@ class CorpusConfig:
     cut_paragraphs: bool = field(default=False, metadata={"added_later": True})
     """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document that has nothing left is dropped."""
 
+    target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
+    """Text of one file."""
+
     def __post_init__(self) -> None:
+        if self.target_part_bytes < 1:
+            raise ValueError(f"corpus.target_part_bytes is {self.target_part_bytes}; it must be at least 1")
         if not 0 <= self.heldout_frac < 1:
             raise ValueError(f"corpus.heldout_frac is {self.heldout_frac}; it must be in [0, 1)")
         if self.min_score is not None and not 0 <= self.min_score <= 1:

@@ -117,6 +117,14 @@ def part_bounds(rows: int, num_bytes: int, target_bytes: int = TARGET_PART_BYTES
     return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
+def text_size(path: Path) -> tuple[int, int]:
+    """(rows, bytes of text) of a part, from its footer: text is stored plainly, so its size is the text's and 4 bytes a row."""
+    with pq.ParquetFile(path) as file:
+        column = file.schema_arrow.get_field_index(TEXT)
+        groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+        return file.metadata.num_rows, sum(group.column(column).total_uncompressed_size for group in groups)
+
+
 def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
     """The parts of a split, in id order. Raises ValueError when the artifact has none."""
     paths = artifact.files(".parquet", under=f"{split}/")

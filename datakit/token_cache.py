@@ -1,8 +1,8 @@
 """The stage `datakit.token_cache`: token shards of a split, framed as the config says, with a mask where one is asked.
 
 The policy is explicit: which token opens a document (none unless told) and which ends it. It is checked as shards are written:
-every document begins and ends so, and no special token stands inside a text. Shards are runs of documents of about 4 MiB of
-text, in id order, so they are the same for any number of workers and survive a kill one by one.
+every document begins and ends so, and no special token stands inside a text. Shards are equal runs of a part's documents, of
+about 4 MiB of text and in id order, so they are the same for any number of workers and survive a kill one by one.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.corpus import SPLITS
-from datakit.documents import as_frame, document_paths, iterate_part, text_bytes, write_parquet
+from datakit.documents import as_frame, document_paths, iterate_part, part_bounds, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import ENGINE_CHOICES, EngineChoice, EngineName, EngineVerdict, choose_engine, encoder
 from datakit.token_formats import (
@@ -98,7 +98,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
-TOKEN_CACHE = Stage("datakit.token_cache", "1", tokenize_corpus)
+TOKEN_CACHE = Stage("datakit.token_cache", "2", tokenize_corpus)
 
 
 def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dict[str, Any]:
@@ -138,17 +138,11 @@ def sampled_texts(parts: list[Path]) -> list[str]:
 
 
 def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
-    """(part, first row, end row) of every shard, a function of the documents alone."""
+    """(part, first row, end row) of every shard, a function of the parts alone: from their footers, no text is read."""
     for part in parts:
-        sizes = np.concatenate([np.zeros(0, np.int64), *map(text_bytes, iterate_part(part, ["text"]))])
-        start, size = 0, 0
-        for row, document_bytes in enumerate(sizes):
-            size += int(document_bytes)
-            if size >= SHARD_BYTES:
-                yield part, start, row + 1
-                start, size = row + 1, 0
-        if start < len(sizes):
-            yield part, start, len(sizes)
+        for start, stop in part_bounds(*text_size(part), SHARD_BYTES):
+            if start < stop:
+                yield part, start, stop
 
 
 def tokenize_shard(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import chain
 
 import polars as pl
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from inputs import Marked, Texts, corpus, documents, duplicates, edited, file_bytes, made, marks, quality, random_texts
 
 from datakit.corpus import CORPUS, CorpusConfig, is_heldout, layout, write_split_part
-from datakit.documents import read_documents, write_parquet
+from datakit.documents import document_paths, read_documents, write_parquet
 from datakit.invariants import check_corpus, check_rows_conserved
 from datakit.schemas import DOCUMENT_SCHEMA
 from lineage.digests import text_digest
@@ -142,6 +143,15 @@ def test_output_parts_are_of_equal_rows_whatever_the_input_parts(tmp_path_factor
         found.append(pl.read_parquet(root / name)["text"].to_list())
     assert list(chain(*found)) == wanted
     assert len(found) == max(1, -(-sum(map(len, wanted)) // target)) and max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_a_smaller_part_size_cuts_the_same_documents_into_more_files(tmp_path):
+    source = Texts("here", tuple(random_texts(40, 60, seed=41)))
+    whole = made(tmp_path / "whole", corpus(source, how=HALF))
+    cut = made(tmp_path / "cut", corpus(source, how=replace(HALF, target_part_bytes=2_000)), 2)
+    for split in ("train", "heldout"):
+        assert len(document_paths(cut, split)) > 2 > len(document_paths(whole, split))
+        assert read_documents(cut, split).equals(read_documents(whole, split))
 
 
 def test_a_duplicate_cluster_stands_on_one_side(tmp_path):

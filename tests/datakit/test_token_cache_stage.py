@@ -5,6 +5,7 @@ from inputs import Texts, corpus, file_bytes, made, random_texts
 
 from datakit import token_cache
 from datakit.corpus import CorpusConfig
+from datakit.documents import document_paths
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.token_engines import encoder
 from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TOKENIZER_FILE, TokenizerConfig, load_tokenizer
@@ -76,6 +77,16 @@ def test_how_the_text_is_cut_into_shards_does_not_change_the_tokens(tmp_path, mo
         arrays.append((opened.read(0, opened.num_tokens), opened.ends, opened.ids))
     for other in arrays[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(arrays[0], other, strict=True))
+
+
+def test_shards_are_equal_runs_of_about_the_size_and_leave_nothing_out(tmp_path, monkeypatch):
+    parts = document_paths(made(tmp_path, corpus_node(SOURCE)), "train")
+    sizes = np.concatenate([pl.read_parquet(path)["text"].str.len_bytes().to_numpy() for path in parts])
+    for size in (1, 4_000, 1 << 30):
+        monkeypatch.setattr(token_cache, "SHARD_BYTES", size)
+        runs = [stop - start for _, start, stop in token_cache.shard_plan(parts)]
+        assert sum(runs) == len(sizes) and max(runs) - min(runs) <= 1
+        assert len(runs) == pytest.approx(min(len(sizes), max(1, sizes.sum() / size)), rel=0.1, abs=1)
 
 
 def test_a_document_longer_than_a_piece_is_one_document(tmp_path):
