@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from lineage.apportion import OrderPhase
 from lineage.batches import BatchSchedule
 from lineage.exposure import span_exposures
-from lineage.order import DataOrder, OrderPhase
+from lineage.order import DataOrder
 from lineage.sequences import Chunked
 
 SEQ_LEN, BATCH_SIZE, NUM_STEPS, BLOCK_SIZE = 4096, 8192, 32_000, 2048

@@ -1,6 +1,55 @@
-"""How many sequences of a block each component gets, so that weights hold exactly in the long run."""
+"""How many sequences of a block each component gets, so that weights hold exactly in the long run.
+
+Two kinds, of which a mixture names one. `carried` is largest remainder with the error carried from block to block: within one
+sequence of its share for ever, but a late block is found by walking all before it. `split` halves the components again and
+again and shares every half's turns out by rounding, which is a closed form both ways (`Split`).
+"""
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import numpy as np
+
+type Apportioning = Literal["carried", "split"]
+APPORTIONINGS: tuple[Apportioning, ...] = typing.get_args(Apportioning.__value__)
+WEIGHT_BITS = 50
+"""A weight is a whole number of 2**-50: what a float near one tells apart, and products with it can be divided exactly."""
+MAX_SEQUENCES = 1 << 50
+
+
+@dataclass(frozen=True)
+class OrderPhase:
+    """Normalized weights [components] from a block on."""
+
+    start_block: int
+    weights: np.ndarray
+
+
+class Shares(Protocol):
+    """Which of a component's turns a block holds."""
+
+    def before(self, blocks: np.ndarray) -> np.ndarray:
+        """Sequences of every component in all blocks before each of `blocks`, int64 [blocks, components]."""
+        ...
+
+    def blocks_of(self, component: int, turns: np.ndarray) -> np.ndarray:
+        """The blocks of a component's turns (counted from 0), which must come in blocks that `before` was asked for."""
+        ...
+
+
+def check_apportioning(kind: str, where: str) -> None:
+    """Raises: ValueError for a name that is none."""
+    if kind not in APPORTIONINGS:
+        raise ValueError(f"{where}apportioning is {kind!r}; allowed: {', '.join(APPORTIONINGS)}")
+
+
+def shares_of(kind: Apportioning, phases: Sequence[OrderPhase], block_size: int) -> Shares:
+    """The shares of an order by the name of their kind."""
+    if kind == "carried":
+        return Carried(tuple(phases), block_size)
+    return SplitPhases(tuple(phases), block_size)
 
 
 def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -21,3 +70,132 @@ def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[n
         counts[lowest] -= 1
         rank[lowest] += 1
     return counts, owed - counts
+
+
+@dataclass
+class Carried:
+    """`apportion` from block to block, walked once and kept: two tables that grow with the last block that was asked for."""
+
+    phases: tuple[OrderPhase, ...]
+    block_size: int
+    _walked: int = 0
+    """How many rows of `_before` are filled; they grow by doubling."""
+    _before: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """[blocks + 1, components]."""
+    _debt: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    def before(self, blocks: np.ndarray) -> np.ndarray:
+        self._walk_to(int(blocks.max(initial=0)))
+        return self._before[blocks]
+
+    def blocks_of(self, component: int, turns: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._before[: self._walked, component], turns, side="right") - 1
+
+    def _walk_to(self, block: int) -> None:
+        components = self.phases[0].weights.size
+        if block >= len(self._before):
+            room = max(block + 1, 2 * len(self._before)) - len(self._before)
+            self._before = np.pad(self._before.reshape(-1, components), ((0, room), (0, 0)))
+        self._walked = max(self._walked, 1)
+        while self._walked <= block:
+            index = self._walked - 1
+            phase = next(phase for phase in reversed(self.phases) if phase.start_block <= index)
+            debt = np.zeros(components) if phase.start_block == index else self._debt
+            counts, self._debt = apportion(phase.weights, self.block_size, debt)
+            self._before[index + 1] = self._before[index] + counts
+            self._walked += 1
+
+
+@dataclass
+class SplitPhases:
+    """A `Split` a phase, each from the phase's first block on."""
+
+    phases: tuple[OrderPhase, ...]
+    block_size: int
+
+    def __post_init__(self) -> None:
+        self._starts = np.array([phase.start_block for phase in self.phases], np.int64)
+        self._splits = [Split.of(phase.weights) for phase in self.phases]
+        lengths = np.diff(self._starts) * self.block_size
+        within = [split.before(lengths[number : number + 1]) for number, split in enumerate(self._splits[:-1])]
+        none = np.zeros((1, self.phases[0].weights.size), np.int64)
+        self._bases = np.cumsum(np.concatenate([none, *within]), axis=0)
+        """Before each phase [phases, components]."""
+
+    def before(self, blocks: np.ndarray) -> np.ndarray:
+        which = np.searchsorted(self._starts, blocks, side="right") - 1
+        found = self._bases[which]
+        for number in np.unique(which).tolist():
+            here = which == number
+            found[here] += self._splits[number].before((blocks[here] - self._starts[number]) * self.block_size)
+        return found
+
+    def blocks_of(self, component: int, turns: np.ndarray) -> np.ndarray:
+        which = np.searchsorted(self._bases[:, component], turns, side="right") - 1
+        found = np.empty_like(turns)
+        for number in np.unique(which).tolist():
+            here = which == number
+            places = self._splits[number].places(component, turns[here] - self._bases[number, component])
+            found[here] = self._starts[number] + places // self.block_size
+        return found
+
+
+@dataclass(frozen=True)
+class Split:
+    """Turns of components by halving: of a node's first n turns its left half has n times its share, rounded.
+
+    Both halves' turns grow by one or stay with every turn of the node, so all counts do, at every level, and their sum is n. A
+    component strays from its share by less than half a turn a level. Where a turn lies is the same rounding, inverted.
+    """
+
+    lefts: tuple[np.ndarray, ...]
+    """Weight of the left half of each node, a level at a time from the root [nodes of the level], in 2**-50."""
+    totals: tuple[np.ndarray, ...]
+    """Of the whole node; 1 where it is nought."""
+    size: int
+
+    @staticmethod
+    def of(weights: np.ndarray) -> "Split":
+        """Of normalized weights [components]; none that is not nought is lost in rounding."""
+        whole = np.where(weights > 0, np.maximum(1, np.rint(weights * 2.0**WEIGHT_BITS)), 0).astype(np.int64)
+        levels = [np.pad(whole, (0, (1 << max(0, whole.size - 1).bit_length()) - whole.size))]
+        while levels[0].size > 1:
+            levels.insert(0, levels[0].reshape(-1, 2).sum(axis=1))
+        lefts = tuple(below[::2] for below in levels[1:])
+        return Split(lefts, tuple(np.maximum(level, 1) for level in levels[:-1]), whole.size)
+
+    def before(self, turns: np.ndarray) -> np.ndarray:
+        """How many of the first `turns` (int64 [n]) each component has, int64 [n, components]."""
+        if int(turns.max(initial=0)) > MAX_SEQUENCES:
+            raise ValueError(f"global sequence {int(turns.max())} is beyond 2**50, where shares are not exact any more")
+        counts = turns[:, None]
+        for lefts, totals in zip(self.lefts, self.totals, strict=True):
+            left = _scaled(counts, lefts, totals // 2, totals)
+            counts = np.stack([left, counts - left], axis=-1).reshape(len(turns), -1)
+        return counts[:, : self.size]
+
+    def places(self, component: int, turns: np.ndarray) -> np.ndarray:
+        """Which of all turns a component's turns are (both counted from 0): the inverse of `before`."""
+        if not turns.size:  # a component of weight nought has none
+            return turns
+        found, node = turns, component
+        for lefts, totals in zip(reversed(self.lefts), reversed(self.totals), strict=True):
+            node, is_right = divmod(node, 2)
+            left, total = lefts[node : node + 1], totals[node : node + 1]
+            if is_right:
+                found = _scaled(found, total, total // 2, total - left)
+            else:
+                found = _scaled(found, total, total - total // 2 - 1, left)
+        return found
+
+
+def _scaled(values: np.ndarray, factor: np.ndarray, plus: np.ndarray, divisor: np.ndarray) -> np.ndarray:
+    """`(values * factor + plus) // divisor` to the bit, though the product has up to 100 bits; results up to 2**50.
+
+    A float's quotient is off by one at most, and the remainder that it leaves is small: known from its low 64 bits.
+    """
+    near = np.rint(values * (factor / divisor) + plus / divisor).astype(np.int64)
+    unsigned = [array.astype(np.uint64) for array in (values, factor, plus, near, divisor)]
+    value, scale, more, quotient, by = unsigned
+    rest = (value * scale + more - quotient * by).view(np.int64)
+    return near + rest // divisor

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from lineage.apportion import Apportioning, check_apportioning
 from lineage.batches import BatchSchedule
 from lineage.config import to_jsonable
 from lineage.packing import Packing, PackingStatistics, plan_files, write_plan
@@ -96,8 +97,11 @@ class MixtureConfig:
     simulate: SimulatedEpoching | None = field(default=None, metadata={"added_later": True})
     packing: Packing | None = field(default=None, metadata={"added_later": True})
     """How documents become sequences; None: end to end, cut wherever a sequence is full."""
+    apportioning: Apportioning = field(default="carried", metadata={"added_later": True})
+    """How a block's sequences are shared out; `split` finds a late block at once (`lineage.apportion`)."""
 
     def __post_init__(self) -> None:
+        check_apportioning(self.apportioning, f"mixture {self.name}: ")
         if self.block_size < 1:
             raise ValueError(f"mixture {self.name}: block_size is {self.block_size}; it must be at least 1")
         check_shuffle(self.shuffle, f"mixture {self.name}: ")
@@ -131,6 +135,8 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
     }
     if config.simulate is not None:
         record["simulate"] = asdict(config.simulate)
+    if config.apportioning != "carried":
+        record["apportioning"] = config.apportioning
     dropped = 0
     if config.packing is not None:
         found = _pack(out, config.packing, opened)

@@ -1,9 +1,9 @@
 """The data order: a pure function from (mixture, sequence length, global sequence index) to tokens, and its inverse.
 
 The trainer reads forward; the audit goes backward, from a document to the exact steps that saw it. Nothing is stateful, so
-resuming is slicing. Weights hold in every block of `block_size` sequences: counts are apportioned by largest remainder with
-the error carried into the next block, so long-run shares are exact and a weight far below 1/block_size is still sampled
-(Levanter truncates: a weight below 1/2048 is never seen; research/training_levanter_haliax_grug.md, section 2.3).
+resuming is slicing. Weights hold in every block of `block_size` sequences (`lineage.apportion`): long-run shares are exact and
+a weight far below 1/block_size is still sampled (Levanter truncates: a weight below 1/2048 is never seen;
+research/training_levanter_haliax_grug.md, section 2.3).
 Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch (under simulated epoching
 each of those that are used; which these are is one more permutation, so the inverse stays as cheap).
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lineage.apportion import apportion
+from lineage.apportion import Apportioning, OrderPhase, Shares, check_apportioning, shares_of
 from lineage.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
 from lineage.packing import Packed, plan_files
 from lineage.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key
@@ -27,14 +27,6 @@ from lineage.token_cache import TokenCache
 CACHED_BLOCKS = 64
 KEPT_BLOCKS = 4
 """Whose pieces are kept: a few hundred KiB each, some MiB where packed sequences hold many documents."""
-
-
-@dataclass(frozen=True)
-class OrderPhase:
-    """Normalized weights [components] from a block on."""
-
-    start_block: int
-    weights: np.ndarray
 
 
 @dataclass
@@ -51,15 +43,13 @@ class DataOrder:
     seed: int
     phases: tuple[OrderPhase, ...]
     simulate: SimulatedEpoching | None = None
-    _num_blocks: int = 0
-    """How many rows of the next two are filled; they grow by doubling."""
-    _counts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """Sequences of each component in block b [blocks, components]."""
-    _before: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """Sequences of each component in all blocks before b [blocks, components]."""
-    _debt: np.ndarray | None = None
+    apportioning: Apportioning = "carried"
+    _shares: Shares = field(init=False)
     _blocks: dict[int, np.ndarray] = field(default_factory=dict)
     _pieces: dict[tuple[int, bool], Pieces] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._shares = shares_of(self.apportioning, self.phases, self.block_size)
 
     @staticmethod
     def open(mixture: Artifact, seq_len: int) -> "DataOrder":
@@ -80,7 +70,9 @@ class DataOrder:
         simulate = SimulatedEpoching(**record["simulate"]) if "simulate" in record else None
         shuffle = decode_shuffle(record["shuffle"], f"{mixture.name}.shuffle"), record["seed"]
         sequences = _sequences(mixture, record, caches, seq_len)
-        order = DataOrder(names, caches, sequences, seq_len, record["block_size"], *shuffle, phases, simulate)
+        kind = record.get("apportioning", "carried")
+        check_apportioning(kind, f"{mixture.name}.")
+        order = DataOrder(names, caches, sequences, seq_len, record["block_size"], *shuffle, phases, simulate, kind)
         used = np.any([phase.weights > 0 for phase in phases], axis=0)
         for index in np.flatnonzero(used):
             if order.num_used(int(index)) < 1:
@@ -170,9 +162,8 @@ class DataOrder:
             raise ValueError(f"sequence {odd} of {component}; it has {length}")
         if below <= 0 or not values.size:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        last_block = (below - 1) // self.block_size
-        self._extend(last_block)
-        seen = int(self._before[last_block, number] + self._counts[last_block, number])
+        end = -(-below // self.block_size)
+        seen = int(self._shares.before(np.array([end]))[0, number])
         ranks, used = self._subset(number).inverse(values), self.num_used(number)
         held = np.flatnonzero(ranks < used)
         found = [np.zeros((2, 0), np.int64)]
@@ -187,11 +178,14 @@ class DataOrder:
 
     def _indices(self, number: int, ordinals: np.ndarray) -> np.ndarray:
         """Global indices at which a component's sequences are read that come in its turns `ordinals`."""
-        blocks = np.searchsorted(self._before[: self._num_blocks, number], ordinals, side="right") - 1
-        slots = self._counts[blocks, :number].sum(axis=1) + ordinals - self._before[blocks, number]
-        positions = np.empty_like(slots)
+        blocks = self._shares.blocks_of(number, ordinals)
         order = np.argsort(blocks, kind="stable")
-        named, firsts = np.unique(blocks[order], return_index=True)
+        named, firsts, which = np.unique(blocks[order], return_index=True, return_inverse=True)
+        before = self._shares.before(named)
+        lower = (self._shares.before(named + 1) - before)[:, :number].sum(axis=1)
+        slots = np.empty_like(ordinals)
+        slots[order] = (lower - before[:, number])[which] + ordinals[order]
+        positions = np.empty_like(slots)
         for block, first, end in zip(named.tolist(), firsts, np.append(firsts[1:], len(order)), strict=named.size > 0):
             members = order[first:end]
             positions[members] = self._block(block).inverse(slots[members])
@@ -208,14 +202,15 @@ class DataOrder:
             raise ValueError(f"global sequence index {int(values.min())} is negative")
         blocks, positions = np.divmod(values, self.block_size)
         components, ordinals = np.empty_like(values), np.empty_like(values)
-        for block in np.unique(blocks).tolist():
-            self._extend(block)
+        named = np.unique(blocks)
+        befores = self._shares.before(named)
+        counts = self._shares.before(named + 1) - befores
+        for block, before, count in zip(named.tolist(), befores, counts, strict=True):
             here = blocks == block
             slots = self._slots(block)[positions[here]]
-            edges = np.cumsum(self._counts[block])
+            edges = np.cumsum(count)
             components[here] = np.searchsorted(edges, slots, side="right")
-            first_slots = (edges - self._counts[block])[components[here]]
-            ordinals[here] = self._before[block][components[here]] + slots - first_slots
+            ordinals[here] = (before - edges + count)[components[here]] + slots
         sequences = np.empty_like(values)
         for component in np.unique(components).tolist():
             epochs, turns = np.divmod(ordinals, self.num_used(component))
@@ -247,23 +242,6 @@ class DataOrder:
             kind = replace(kind, window_blocks=1)
         key = derive_key(self.seed, "subset", self.names[component])
         return Permutation(kind, self.num_sequences(component), key)
-
-    def _extend(self, block: int) -> None:
-        """Apportion blocks up to `block`; a pure function of the weights, walked once."""
-        if block >= len(self._counts):
-            room = ((0, max(block + 1, 2 * len(self._counts)) - len(self._counts)), (0, 0))
-            shape = (len(self._counts), len(self.names))
-            self._counts, self._before = (np.pad(a.reshape(shape), room) for a in (self._counts, self._before))
-        while self._num_blocks <= block:
-            index = self._num_blocks
-            weights = next(phase.weights for phase in reversed(self.phases) if phase.start_block <= index)
-            starts_phase = any(phase.start_block == index for phase in self.phases)
-            debt = np.zeros(len(self.names)) if starts_phase or self._debt is None else self._debt
-            counts, self._debt = apportion(weights, self.block_size, debt)
-            self._counts[index] = counts
-            if index:
-                self._before[index] = self._before[index - 1] + self._counts[index - 1]
-            self._num_blocks += 1
 
 
 def _normalized(weights: dict[str, float], names: tuple[str, ...]) -> np.ndarray:

@@ -279,7 +279,13 @@ def mixture(line: Line) -> Node:
     weights = {source: source_config(source).mixture_weight for source in line.sources}
     phases = phases_by_step(line.phases or (StepPhase(0, tuple(weights.items())),), line.run.batches, line.mixture_block)
     config = MixtureConfig(
-        line.mixture, phases, MIXTURE_SEED, shuffle=line.shuffle, block_size=line.mixture_block, packing=line.packing
+        line.mixture,
+        phases,
+        MIXTURE_SEED,
+        shuffle=line.shuffle,
+        block_size=line.mixture_block,
+        packing=line.packing,
+        apportioning="split",
     )
     caches = tuple(token_cache(line, source) for source in line.sources)
     return Node(*line.place("mixture", line.mixture), MIXTURE, config, {"caches": caches})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage.apportion import apportion
+from lineage.apportion import APPORTIONINGS, Apportioning, apportion
 from lineage.batches import BatchPhase, BatchSchedule
 from lineage.exposure import exposures
 from lineage.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_step
@@ -110,6 +110,30 @@ def test_the_order_of_a_frozen_mixture_never_changes(tmp_path: Path) -> None:
     assert sequences[:24].tolist() == [3, 6, 22, 15, 1, 36, 27, 34, 19, 17, 5, 14, 10, 6, 7, 1, 18, 32, 28, 0, 20, 21, 5, 10]
 
 
+def test_nor_does_that_of_one_whose_shares_are_split(tmp_path: Path) -> None:
+    phases = (Phase(0, {"a": 3.0, "b": 1.0, "c": 0.3}), Phase(32, {"a": 1.0, "b": 2.0, "c": 0.3}))
+    docs = [Docs("a", (300,)), Docs("b", (100,)), Docs("c", (40,))]
+    order = DataOrder.open(mixture_of(tmp_path, docs, phases, apportioning="split"), SEQ_LEN)
+    components, sequences = (found.tolist() for found in order.locate(np.arange(64)))
+    assert "".join("abc"[c] for c in components) == "abaaaaaaaabacabbaabaaabaababacaabaaabbbabbabcbbbbacbabbabbabcabb"
+    assert sequences[:24] == [3, 10, 22, 15, 1, 36, 27, 34, 19, 17, 1, 14, 2, 6, 6, 7, 20, 31, 4, 21, 33, 32, 3, 5]
+
+
+def test_a_late_block_is_found_without_those_before_it(tmp_path: Path) -> None:
+    """The 2**40th sequence of a run: a walk there would take weeks."""
+    mixture = mixture_of(
+        tmp_path, [Docs("a", (300,)), Docs("b", (100,))], (Phase(0, {"a": 3.0, "b": 1.0}),), apportioning="split"
+    )
+    order, far = DataOrder.open(mixture, SEQ_LEN), 1 << 40
+    components, _ = order.locate(np.arange(far, far + 32))
+    assert np.bincount(components).tolist() == [24, 8]
+
+
+def test_a_mixture_names_how_its_shares_are_found(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="apportioning is 'sideways'; allowed: carried, split"):
+        mixture_of(tmp_path, [Docs("a", (300,))], (Phase(0, {"a": 1.0}),), apportioning="sideways")
+
+
 @pytest.mark.parametrize("indices", [[0], [63, 0, 17], list(range(90, 40, -1))])
 def test_indices_may_come_in_any_order(tmp_path: Path, indices: list[int]) -> None:
     order = DataOrder.open(
@@ -126,11 +150,12 @@ def test_an_index_below_zero_is_refused(tmp_path: Path) -> None:
         order.batch(-1, 3)
 
 
+@pytest.mark.parametrize("apportioning", APPORTIONINGS)
 @pytest.mark.parametrize("shuffle", EVERY_SHUFFLE)
-def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: Shuffle) -> None:
+def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: Shuffle, apportioning: Apportioning) -> None:
     phases = (Phase(0, {"a": 3.0, "b": 1.0}), Phase(32, {"a": 1.0, "b": 0.0, "c": 2.0}))
     docs = [Docs("a", (60, 61)), Docs("b", (50,)), Docs("c", (33, 34))]
-    order = DataOrder.open(mixture_of(tmp_path, docs, phases, shuffle=shuffle), SEQ_LEN)
+    order = DataOrder.open(mixture_of(tmp_path, docs, phases, shuffle=shuffle, apportioning=apportioning), SEQ_LEN)
     below = 150
     scanned: dict[tuple[str, int], list[int]] = {}
     for index in range(below):
@@ -141,15 +166,22 @@ def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: Shuffle)
     assert all(component != "b" for component, _ in (order.sequence_at(i) for i in range(32, below)))
 
 
-@given(st.lists(st.integers(0, 6), max_size=12), st.integers(0, 300), st.sampled_from(EVERY_SHUFFLE))
-@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.integers(0, 6), max_size=12),
+    st.integers(0, 300),
+    st.sampled_from(EVERY_SHUFFLE),
+    st.sampled_from(APPORTIONINGS),
+)
+@settings(max_examples=40, deadline=None)
 def test_reads_of_many_sequences_are_those_of_a_forward_scan(
-    tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: Shuffle
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: Shuffle, apportioning: Apportioning
 ) -> None:
     """A sequence may be asked for twice; blocks, epochs and phases are crossed."""
     phases = (Phase(0, {"a": 1.0, "b": 1.0}), Phase(64, {"a": 1.0, "b": 0.1}), Phase(160, {"a": 1.0, "b": 3.0}))
     docs = [Docs("a", (60, 61)), Docs("b", (57,))]
-    order = DataOrder.open(mixture_of(tmp_path_factory.mktemp("store"), docs, phases, shuffle=shuffle), SEQ_LEN)
+    order = DataOrder.open(
+        mixture_of(tmp_path_factory.mktemp("store"), docs, phases, shuffle=shuffle, apportioning=apportioning), SEQ_LEN
+    )
     scanned: dict[int, list[int]] = {}
     for index in range(below):
         component, sequence = order.sequence_at(index)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lineage.order import DataOrder, OrderPhase
+from lineage.apportion import OrderPhase
+from lineage.order import DataOrder
 from lineage.sequences import Chunked
 from recipes import retrospectives
 from recipes.retrospectives import SEQ_LEN, History, histories, marin_8b, marin_32b
