@@ -18,22 +18,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import yaml
 from chaos_location import STEPS, TRAIN
 from chaos_promises import Ended, broken, saved_steps
+from chaos_victims import NEED_PODS, VICTIMS, World
 from chaos_world import SHAPE, add_node, chaos_line, compiled_in, final, gang_of_processes, give_data, make_data, versions
 from dagster_processes import DagsterProcesses
-from pod_process import PodProcess
 from rich.console import Console
 from rich.table import Table
 from whole_lab import WholeLab
 
 from lineage.plan import build, spec_of
-from lineage.spec import ArtifactSpec
 from lineage.store import Store
 from recipes.lines import Line
 from resources.cluster import JOBSETS
@@ -42,103 +41,11 @@ from resources.manifests import ATTEMPT
 log = logging.getLogger("chaos")
 
 WAIT_SECONDS = 1800.0
-GRACE_SECONDS = 15.0
 LONGEST_PAUSE = 12.0
-AWAY = (0.5, 4.0)
-"""How long a server is away before it is started again, at least and at most."""
+AFTER_SAVE, ANY = "training", "any"
+"""Moments of a strike: when the run trains again, or whatever it does."""
 RETRIES = {"first_wait_seconds": 0.5, "max_wait_seconds": 2.0, "healthy_seconds": 2.0}
 """Kills come every few seconds here and not every few hours, so an attempt is healthy after a shorter time than an hour."""
-
-
-@dataclass
-class World:
-    """The lab, its Dagster, the run, and what has been seen."""
-
-    lab: WholeLab
-    dagster: DagsterProcesses
-    line: Line
-    store: Store
-    spec: ArtifactSpec
-    """Of the last checkpoint."""
-    rng: random.Random
-    launches: int = 0
-    jobsets: dict[str, int] = field(default_factory=dict)
-    """Attempt by uid, of every job that was ever seen."""
-    errors: list[str] = field(default_factory=list)
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def pods(self) -> list[PodProcess]:
-        return [pod for pod in list(self.lab.kubelet.pods.values()) if pod.is_running()]
-
-    def is_finished(self) -> bool:
-        return self.store.find(self.spec) is not None
-
-    def active_runs(self) -> int:
-        active = "('NOT_STARTED', 'QUEUED', 'STARTING', 'STARTED', 'CANCELING')"
-        return self.lab.postgres.rows(f"select count(*) from runs where pipeline_name = '{TRAIN}' and status in {active}")[0][0]
-
-
-def kill_pod(world: World) -> str:
-    pods = world.pods()
-    if not pods:
-        return "no host was left to hit"
-    pod = world.rng.choice(pods)
-    pod.kill()
-    return f"{pod.name}"
-
-
-def kill_gang(world: World) -> str:
-    pods = world.pods()
-    for pod in pods:
-        pod.kill()
-    return f"{len(pods)} hosts"
-
-
-def reclaim_node(world: World) -> str:
-    """As a spot node goes: a warning, a grace, and another node comes."""
-    pods = world.pods()
-    if not pods:
-        return "no host was left to hit"
-    node = world.rng.choice(pods).node
-    world.lab.kubelet.reclaim_node(node, GRACE_SECONDS)
-    add_node(world.lab.kubelet, f"{node.partition('.')[0]}.{time.monotonic_ns()}")
-    return node
-
-
-def kill_step(world: World) -> str:
-    return f"{world.dagster.kill_runs()} processes of runs"
-
-
-def kill_daemon(world: World) -> str:
-    return _away(world, world.dagster.kill_daemon, world.dagster.start_daemon)
-
-
-def kill_api_server(world: World) -> str:
-    return _away(world, world.lab.plane.kill_api_server, world.lab.plane.start_api_server)
-
-
-def kill_bucket(world: World) -> str:
-    return _away(world, world.lab.bucket.kill, world.lab.bucket.start)
-
-
-def _away(world: World, kill: Callable[[], None], start: Callable[[], None]) -> str:
-    seconds = world.rng.uniform(*AWAY)
-    kill()
-    time.sleep(seconds)
-    start()
-    return f"away for {seconds:.1f} s"
-
-
-VICTIMS: dict[str, Callable[[World], str]] = {
-    "pod": kill_pod,
-    "gang": kill_gang,
-    "node": reclaim_node,
-    "step": kill_step,
-    "daemon": kill_daemon,
-    "API server": kill_api_server,
-    "object store": kill_bucket,
-}
-NEED_PODS = ("pod", "gang", "node")
 
 
 @dataclass(frozen=True)
@@ -147,25 +54,36 @@ class Strike:
 
     victim: str
     seconds: float
+    moment: str
     saved: int
     hosts: int
     told: str
 
 
 def strikes(world: World, count: int) -> Iterator[Strike]:
-    """Hit `count` times, every victim equally often, in random order after random pauses."""
+    """Hit `count` times, every victim equally often, in random order after random pauses.
+
+    A start takes longer than the longest pause, so pauses alone would hit little but starts: half of the strikes, by lot, wait
+    until the run has saved something since the one before. The others come wherever it is.
+    """
     names = [name for _ in range(count // len(VICTIMS) + 1) for name in world.rng.sample(list(VICTIMS), len(VICTIMS))]
-    began = time.monotonic()
-    for number, name in enumerate(names[:count], start=1):
+    moments = world.rng.sample([AFTER_SAVE, ANY] * (count // 2 + 1), 2 * (count // 2 + 1))
+    began, before = time.monotonic(), 0
+    for number, (name, moment) in enumerate(zip(names[:count], moments, strict=False), start=1):
+        _until(lambda now=moment, old=before: now == ANY or newest(world) > old or world.is_finished(), "the run saves")
         time.sleep(world.rng.uniform(0, LONGEST_PAUSE))
-        _until(lambda who=name: who not in NEED_PODS or world.pods(), "hosts run")
+        _until(lambda who=name: who not in NEED_PODS or world.pods() or world.is_finished(), "hosts run")
         if world.is_finished():
             raise RuntimeError(f"the run ended after {number - 1} of {count} strikes; give it more --steps")
-        saved, hosts = max(saved_steps(world.lab.kubelet), default=0), len(world.pods())
-        seconds = time.monotonic() - began
-        strike = Strike(name, seconds, saved, hosts, VICTIMS[name](world))
-        log.warning("strike %d of %d after %.0f s: %s, %s; saved so far: %d", number, count, seconds, name, strike.told, saved)
+        before, hosts, seconds = newest(world), len(world.pods()), time.monotonic() - began
+        strike = Strike(name, seconds, moment, before, hosts, VICTIMS[name](world))
+        log.warning("strike %d of %d after %.0f s: %s, %s; saved so far: %d", number, count, seconds, name, strike.told, before)
         yield strike
+
+
+def newest(world: World) -> int:
+    """The last step that a process said to be saved."""
+    return max(saved_steps(world.lab.kubelet), default=0)
 
 
 def person(world: World) -> None:
@@ -275,10 +193,12 @@ def _until(true: Callable[[], object], what: str) -> None:
 
 def strikes_table(hit: list[Strike]) -> Table:
     table = Table(title="strikes", title_style="bold", pad_edge=False)
-    for name in ("", "after", "victim", "what", "hosts running", "saved so far"):
+    for name in ("", "after", "victim", "what", "moment", "hosts running", "saved so far"):
         table.add_column(name)
     for number, one in enumerate(hit, start=1):
-        table.add_row(str(number), f"{one.seconds:.0f} s", one.victim, one.told, str(one.hosts), f"step {one.saved}")
+        table.add_row(
+            str(number), f"{one.seconds:.0f} s", one.victim, one.told, one.moment, str(one.hosts), f"step {one.saved}"
+        )
     return table
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from chaos import VICTIMS, run_chaos, strikes_table
+from chaos import run_chaos, strikes_table
 from chaos_promises import broken
+from chaos_victims import VICTIMS
 from rich.console import Console
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

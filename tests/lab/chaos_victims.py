@@ -1,0 +1,112 @@
+"""Who dies in chaos, and how: each takes the world, kills with SIGKILL, and says what it hit."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from chaos_location import TRAIN
+from chaos_world import add_node
+from dagster_processes import DagsterProcesses
+from pod_process import PodProcess
+from whole_lab import WholeLab
+
+from lineage.spec import ArtifactSpec
+from lineage.store import Store
+from recipes.lines import Line
+
+GRACE_SECONDS = 15.0
+AWAY = (0.5, 4.0)
+"""How long a server is away before it is started again, at least and at most."""
+
+
+@dataclass
+class World:
+    """The lab, its Dagster, the run, and what has been seen."""
+
+    lab: WholeLab
+    dagster: DagsterProcesses
+    line: Line
+    store: Store
+    spec: ArtifactSpec
+    """Of the last checkpoint."""
+    rng: random.Random
+    launches: int = 0
+    jobsets: dict[str, int] = field(default_factory=dict)
+    """Attempt by uid, of every job that was ever seen."""
+    errors: list[str] = field(default_factory=list)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def pods(self) -> list[PodProcess]:
+        return [pod for pod in list(self.lab.kubelet.pods.values()) if pod.is_running()]
+
+    def is_finished(self) -> bool:
+        return self.store.find(self.spec) is not None
+
+    def active_runs(self) -> int:
+        active = "('NOT_STARTED', 'QUEUED', 'STARTING', 'STARTED', 'CANCELING')"
+        return self.lab.postgres.rows(f"select count(*) from runs where pipeline_name = '{TRAIN}' and status in {active}")[0][0]
+
+
+def kill_pod(world: World) -> str:
+    pods = world.pods()
+    if not pods:
+        return "no host was left to hit"
+    pod = world.rng.choice(pods)
+    pod.kill()
+    return f"{pod.name}"
+
+
+def kill_gang(world: World) -> str:
+    pods = world.pods()
+    for pod in pods:
+        pod.kill()
+    return f"{len(pods)} hosts"
+
+
+def reclaim_node(world: World) -> str:
+    """As a spot node goes: a warning, a grace, and another node comes."""
+    pods = world.pods()
+    if not pods:
+        return "no host was left to hit"
+    node = world.rng.choice(pods).node
+    world.lab.kubelet.reclaim_node(node, GRACE_SECONDS)
+    add_node(world.lab.kubelet, f"{node.partition('.')[0]}.{time.monotonic_ns()}")
+    return node
+
+
+def kill_step(world: World) -> str:
+    return f"{world.dagster.kill_runs()} processes of runs"
+
+
+def kill_daemon(world: World) -> str:
+    return _away(world, world.dagster.kill_daemon, world.dagster.start_daemon)
+
+
+def kill_api_server(world: World) -> str:
+    return _away(world, world.lab.plane.kill_api_server, world.lab.plane.start_api_server)
+
+
+def kill_bucket(world: World) -> str:
+    return _away(world, world.lab.bucket.kill, world.lab.bucket.start)
+
+
+def _away(world: World, kill: Callable[[], None], start: Callable[[], None]) -> str:
+    seconds = world.rng.uniform(*AWAY)
+    kill()
+    time.sleep(seconds)
+    start()
+    return f"away for {seconds:.1f} s"
+
+
+VICTIMS: dict[str, Callable[[World], str]] = {
+    "pod": kill_pod,
+    "gang": kill_gang,
+    "node": reclaim_node,
+    "step": kill_step,
+    "daemon": kill_daemon,
+    "API server": kill_api_server,
+    "object store": kill_bucket,
+}
+NEED_PODS = ("pod", "gang", "node")
