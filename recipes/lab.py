@@ -12,7 +12,7 @@ from recipes.ferry import Ferry
 from recipes.gaps import Gap, at_step, published
 from recipes.lines import Line
 from recipes.models import smollm2, smollm2_config
-from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_cooldown, tiny_packed
+from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_averaged, tiny_cooldown, tiny_packed
 from recipes.scorers import reference_prose
 from recipes.suites import SUITES_DATE, WIDER_SUITES
 
@@ -123,9 +123,14 @@ def packed_line() -> Line:
     return replace(default_line(), mixture="default-packed", packing=Packing(run.seq_len), run=run)
 
 
+def averaged_line() -> Line:
+    """The default corpus, and the run `tiny_averaged`, whose average is evaluated beside its weights."""
+    return replace(default_line(), run=tiny_averaged())
+
+
 def other_lines() -> tuple[Line, ...]:
     """Every canonical line beside the default one."""
-    return (*warm_lines(), chat_line(), packed_line())
+    return (*warm_lines(), chat_line(), packed_line(), averaged_line())
 
 
 def gaps() -> tuple[Gap, ...]:

@@ -4,6 +4,8 @@ A policy that results were made under is not edited: date the next one here, and
 never in one table (docs/recipes/add_an_eval_suite.md).
 """
 
+from dataclasses import replace
+
 from datakit.token_formats import Chat
 from evals.policy import PolicyConfig, PolicyRule
 from evals.stage import TaskKind, TaskSpec
@@ -21,8 +23,11 @@ CLOZE_FREE: dict[str, TaskKind] = {"gsm8k": "gold_bpb", "lambada": "gold_bpb", "
 
 def policy_config(line: Line) -> PolicyConfig:
     """Today's policy of a line: held-out text and the corpus's own suite at every saved step; at the last one the wider suites,
-    examples in prompts, answers in the model's own words, and programs that are run."""
-    every = (*_heldout(line), *_by_likelihood(line, line.suite, line.suite_source))
+    examples in prompts, answers in the model's own words, and programs that are run. Where the run keeps an average of its
+    weights, it is asked beside them: held-out text at every saved step, the corpus's own suite at the last one."""
+    raw = _by_likelihood(line, line.suite, line.suite_source)
+    averaged = () if line.run.ema is None else _of_the_average(raw)
+    every = (*_heldout(line), *raw, *averaged)
     more = [rule for name, kind in line.more_suites for rule in _by_likelihood(line, name, kind, LAST_ONLY)]
     named = {name for name, _ in line.more_suites}
     generated = [*(_generated_answers() if "math_code" in named else ()), *(_programs() if "humaneval" in named else ())]
@@ -43,6 +48,12 @@ def _by_likelihood(line: Line, suite: str, kind: str, every_saves: int = 1) -> t
     tasks = [task.name for task in suite_config(suite, kind).tasks]
     specs = [TaskSpec(name, CLOZE_FREE.get(name, "multiple_choice" if name != "humaneval" else "gold_bpb")) for name in tasks]
     return tuple(PolicyRule(spec, every_saves, priority=1 if every_saves else 0) for spec in specs)
+
+
+def _of_the_average(rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+    """The same items for the averaged weights, once a run."""
+    tasks = [replace(rule.task, name=f"{rule.task.name}_ema", items=rule.task.item_task, weights="ema") for rule in rules]
+    return tuple(PolicyRule(task, LAST_ONLY) for task in tasks)
 
 
 def _few_shot() -> tuple[PolicyRule, ...]:

@@ -24,7 +24,7 @@ from recipes.policies import EVAL_SEED, policy_config
 from recipes.suites import suite_config
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.hf_export import HF_MODEL, HfExportConfig
-from trainer.optimizers.config import AdamWConfig
+from trainer.optimizers.config import AdamWConfig, EmaConfig
 from trainer.schedules import WarmupStableDecay
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
@@ -62,6 +62,12 @@ def tiny() -> RunSpec:
 def tiny_packed() -> RunSpec:
     """`tiny` over whole documents: each sees itself alone, and none that fits is cut."""
     return replace(tiny(), name="tiny_packed", cross_document_attention=False)
+
+
+def tiny_averaged() -> RunSpec:
+    """`tiny` at a rate that does not fall, with an average over some 33 steps of its weights: what an average is for."""
+    schedule = WarmupStableDecay(peak_learning_rate=4e-3, warmup_steps=40, decay_frac=0.0, min_lr_ratio=1.0)
+    return replace(tiny(), name="tiny_averaged", schedule=schedule, ema=EmaConfig(0.97))
 
 
 def tiny_cooldown() -> RunSpec:
