@@ -29,13 +29,13 @@ test: setup ## Run the tests (what .ci/run calls)
 cluster-test: setup ## Jobs, gangs and a line on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_line_in_pods.py \
-		tests/lab/test_indexed.py tests/lab/test_rights.py
+		tests/lab/test_indexed.py tests/lab/test_rights.py tests/lab/test_two_hosts_in_pods.py
 
 cluster-ferry: setup ## Today's smoke ferry through Kubernetes Jobs, a bucket and PostgreSQL, held to the local ferry (a quarter of an hour)
 	@bash tests/lab/build_kube.sh
 	@PYTHONPATH=$(CURDIR):tests/lab $(PY) tests/lab/cluster_ferry.py
 
-chaos: setup ## Kill what can be killed at 20 random moments of a run of two hosts, and compare its checkpoints (written; not yet seen to its end)
+chaos: setup ## Kill what can be killed at 20 random moments of a run of two hosts, and compare its checkpoints
 	@bash tests/lab/build_kube.sh
 	@PYTHONPATH=$(CURDIR):tests/lab:tests/shell $(PY) tests/lab/chaos.py
 

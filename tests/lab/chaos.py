@@ -25,7 +25,7 @@ from pathlib import Path
 import yaml
 from chaos_location import STEPS, TRAIN
 from chaos_promises import Ended, broken, saved_steps
-from chaos_victims import NEED_PODS, VICTIMS, World
+from chaos_victims import VICTIMS, World, is_there
 from chaos_world import SHAPE, add_node, chaos_line, compiled_in, final, gang_of_processes, give_data, make_data, versions
 from dagster_processes import DagsterProcesses
 from rich.console import Console
@@ -72,7 +72,7 @@ def strikes(world: World, count: int) -> Iterator[Strike]:
     for number, (name, moment) in enumerate(zip(names[:count], moments, strict=False), start=1):
         _until(lambda now=moment, old=before: now == ANY or newest(world) > old or world.is_finished(), "the run saves")
         time.sleep(world.rng.uniform(0, LONGEST_PAUSE))
-        _until(lambda who=name: who not in NEED_PODS or world.pods() or world.is_finished(), "hosts run")
+        _until(lambda who=name: is_there(world, who) or world.is_finished(), f"there is a {name}")
         if world.is_finished():
             raise RuntimeError(f"the run ended after {number - 1} of {count} strikes; give it more --steps")
         before, hosts, seconds = newest(world), len(world.pods()), time.monotonic() - began

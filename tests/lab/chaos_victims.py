@@ -109,4 +109,10 @@ VICTIMS: dict[str, Callable[[World], str]] = {
     "API server": kill_api_server,
     "object store": kill_bucket,
 }
-NEED_PODS = ("pod", "gang", "node")
+
+
+def is_there(world: World, victim: str) -> bool:
+    """Whether there is anything of a victim to hit: hosts, or the step that watches them. Servers are always there."""
+    if victim in ("pod", "gang", "node"):
+        return bool(world.pods())
+    return victim != "step" or bool(world.dagster.runs())

@@ -50,11 +50,15 @@ class DagsterProcesses:
 
     def kill_runs(self) -> int:
         """kill -9 for the processes of every run that the code location has started, their steps included; how many."""
-        pids = [pid for pid, command in _descendants(self.processes["location"].pid) if "spawn_main" in command]
+        pids = self.runs()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it ended before its turn
                 os.kill(pid, signal.SIGKILL)
         return len(pids)
+
+    def runs(self) -> list[int]:
+        """Processes of the runs that the code location has started, and of their steps."""
+        return [pid for pid, command in _descendants(self.processes["location"].pid) if "spawn_main" in command]
 
     def launch(self, job: str, tags: Mapping[str, str]) -> None:
         """Put a run of a job into the queue, as a person does. Raises: CalledProcessError with what it said."""
