@@ -82,6 +82,20 @@ class Artifact:
         self.store.storage.fetch(f"{self.spec.address}/{self.manifest.data_folder}", [name], target)
         return target / name
 
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Bytes `[start, stop)` of one data file, from where it lies; a file that was fetched is read here."""
+        address = f"{self.spec.address}/{self.manifest.data_folder}"
+        fetched = self.store.scratch / "fetched" / self.spec.version
+        for path in (
+            fetched / self.manifest.data_folder,
+            fetched / f"{self.manifest.data_folder}.files" / name.replace("/", "%2F"),
+        ):
+            if not self.store.storage.is_local and (path / name).is_file():
+                with (path / name).open("rb") as file:
+                    file.seek(start)
+                    return file.read(stop - start)
+        return self.store.storage.files.read_range(f"{address}/{name}", start, stop)
+
     def files(self, suffix: str = "", under: str = "") -> list[Path]:
         """Paths of the data files with a suffix, below a sub-folder, in name order."""
         folder = self.folder()
@@ -102,11 +116,13 @@ class Artifact:
                 return parent
         raise ValueError(f"{self.name} has no input {name!r}; it has: {', '.join(r.name for r in self.spec.inputs)}")
 
-    def verify(self) -> None:
-        """Re-read every byte. Raises ValueError naming the first file that is missing or has other bytes."""
-        folder = self.folder()
+    def verify(self, only: Collection[str] | None = None) -> None:
+        """Re-read every byte, or those of some files. Raises ValueError naming the first that is missing or has other bytes."""
+        folder = self.folder() if only is None else None
         for entry in self.manifest.files:
-            path = folder / entry.path
+            if only is not None and entry.path not in only:
+                continue
+            path = self.file(entry.path) if folder is None else folder / entry.path
             found = file_digest(path) if path.is_file() else "missing"
             if found != entry.digest:
                 raise ValueError(f"{self.name}: file {entry.path} has digest {found}, its manifest says {entry.digest}")

@@ -49,7 +49,9 @@ def tell(made: Artifact, picture: Path, *, draw: bool) -> None:
 
     A process of its own does it: what a checkpoint is made by must not follow the version of a package that draws.
     """
-    command = [sys.executable, "-m", "trainer.picture", str(made.folder()), str(picture)]
+    folder = made.folder() if made.store.storage.is_local else picture.with_suffix("")
+    made.store.storage.fetch(f"{made.spec.address}/{made.manifest.data_folder}", ("metrics.parquet", "spec.json"), folder)
+    command = [sys.executable, "-m", "trainer.picture", str(folder), str(picture)]
     logging.getLogger("trainer").info(
         "%s is at %s; its loss curve: %s", made.name, made.uri, picture if draw else shlex.join(command)
     )

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import equinox as eqx
@@ -75,7 +76,8 @@ def filled(like: PyTree, files: ArrayFiles, kept: Callable[[str], bool] = lambda
             return leaf
         if sharding is None or len(sharding.device_set) == 1:
             return jax.numpy.asarray(files.read(name))
-        return jax.make_array_from_callback(tuple(leaf.shape), sharding, lambda index: files.read(name, index))
+        read = cache(partial(files.read, name))  # once where several devices hold the same
+        return jax.make_array_from_callback(tuple(leaf.shape), sharding, read)
 
     dynamic, static = eqx.partition(like, is_array_or_shape)
     return eqx.combine(jax.tree_util.tree_map_with_path(fill, dynamic), static)

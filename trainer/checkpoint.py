@@ -6,6 +6,8 @@ holds a time: two machines that compute the same write the same.
 """
 
 import json
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +16,18 @@ import equinox as eqx
 import jax
 import numpy as np
 import polars as pl
+from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.store import Artifact, Writer
-from trainer.array_files import open_arrays
+from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart
 from trainer.necromancy import history_of, remembering, ring_names
 from trainer.stage import FORMAT, MODEL_FILE, Weights
 
+log = logging.getLogger("trainer")
 METRICS_SCHEMA = {
     "step": pl.Int64,
     "loss_nats": pl.Float64,
@@ -34,6 +38,7 @@ METRICS_SCHEMA = {
     "update_norm": pl.Float64,
 }
 RECENT_STEPS = 20
+PART = re.compile(r"\.(\d{5})-of-\d{5}\.safetensors$")
 
 
 @dataclass(frozen=True)
@@ -113,11 +118,40 @@ def write_checkpoint(
 
 
 def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, pl.DataFrame]:
-    """State and metrics of a checkpoint, in the structure of `like`, its arrays where those (or their shapes) lie."""
-    folder = artifact.folder()
-    step = json.loads((folder / "state.json").read_text())["step"]
-    read = {name: filled(tree, open_arrays(artifact, name)) for name, tree in like.trees().items()}
-    return TrainState(step=step, **read), pl.read_parquet(folder / "metrics.parquet")
+    """State and metrics of a checkpoint, in the structure of `like`, its arrays where those (or their shapes) lie.
+
+    Of several processes each reads the bytes that its own devices need, and no file whole that it has not here.
+    """
+    source = Files.of_artifact(artifact) if jax.process_count() > 1 else None
+    step = json.loads(artifact.file("state.json").read_text())["step"]
+    read = {name: filled(tree, open_arrays(artifact, name, source)) for name, tree in like.trees().items()}
+    if source is not None:
+        log.info("arrays: %d of %d bytes read", source.bytes_read, sum(source.sizes.values()))
+    return TrainState(step=step, **read), pl.read_parquet(artifact.file("metrics.parquet"))
+
+
+def verify_together(artifact: Artifact) -> None:
+    """Hold every file to its digest, each in one process: the part that it wrote where as many processes go on.
+
+    All processes call it and all agree. Raises: ValueError naming what is damaged, or which process found something.
+    """
+    count, index = jax.process_count(), jax.process_index()
+    if count == 1:
+        artifact.verify()
+        return
+    names = sorted(entry.path for entry in artifact.manifest.files)
+    parts = {name: PART.search(name) for name in names}
+    mine = [name for at, name in enumerate(names) if (int(part[1]) if (part := parts[name]) else at) % count == index]
+    damage: ValueError | None = None
+    try:
+        artifact.verify(mine)
+    except ValueError as error:
+        damage = error
+    told = multihost_utils.process_allgather(np.int32(damage is not None))
+    if damage is not None:
+        raise damage
+    if told.any():
+        raise ValueError(f"{artifact.name}: process {int(np.argmax(told))} found it damaged")
 
 
 def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
@@ -130,15 +164,16 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
         raise ValueError(f"run {spec.name} sets no start, and was given {start.name} to start from")
     _check_same_function(read_model_config(start), spec.model, config, start.name)
     new = set(config.new_parameters)
+    source = Files.of_artifact(start) if jax.process_count() > 1 else None
 
     def stays(name: str) -> bool:
         return bool(words_of(name) & new)
 
-    model = filled(fresh.model, open_arrays(start, "model"), stays)
+    model = filled(fresh.model, open_arrays(start, "model", source), stays)
     optimizer, skip = fresh.optimizer, fresh.skip
     if config.optimizer == "carried":
         rings = ring_names(optimizer) if config.guards == "rebuilt" else set()
-        optimizer = filled(optimizer, open_arrays(start, "optimizer"), lambda name: name in rings or stays(name))
+        optimizer = filled(optimizer, open_arrays(start, "optimizer", source), lambda name: name in rings or stays(name))
     if config.guards == "rebuilt":
         optimizer, skip = remembering(optimizer, skip, history_of(start))
     unknown = new - {word for name in shapes_of(fresh.model) for word in words_of(name)}
@@ -155,14 +190,13 @@ def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> Py
 
 def read_spec(artifact: Artifact) -> RunSpec:
     """The run spec that a checkpoint was trained by."""
-    return from_jsonable(RunSpec, json.loads((artifact.folder() / "spec.json").read_text()), where="spec.json")
+    return from_jsonable(RunSpec, json.loads(artifact.file("spec.json").read_text()), where="spec.json")
 
 
 def read_model_config(artifact: Artifact) -> LlamaConfig:
     """The model of a checkpoint, trained here or imported."""
-    path = artifact.folder() / MODEL_FILE
-    if path.exists():
-        return from_jsonable(LlamaConfig, json.loads(path.read_text()), where=MODEL_FILE)
+    if any(entry.path == MODEL_FILE for entry in artifact.manifest.files):
+        return from_jsonable(LlamaConfig, json.loads(artifact.file(MODEL_FILE).read_text()), where=MODEL_FILE)
     return read_spec(artifact).model
 
 

@@ -22,7 +22,7 @@ from lineage.jobs import Job, job_folder
 from lineage.measure import measuring
 from lineage.order import DataOrder
 from lineage.store import Artifact
-from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, warm_start
+from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, verify_together, warm_start
 from trainer.compute import Compute
 from trainer.config import RunSpec
 from trainer.faults import strike
@@ -148,7 +148,7 @@ def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: L
     """The state of the last whole checkpoint of this run, else that of the run it starts from, else a fresh one."""
     for found in saved_before(job, config.step):
         try:
-            found.verify()
+            verify_together(found)
         except ValueError as error:
             log.error("%s: %s; the checkpoint before it is tried", config.run.name, error)
             continue

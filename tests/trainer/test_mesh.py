@@ -1,6 +1,7 @@
 """Meshes: how sizes cover devices, what a run must divide by, where arrays lie, and arrays in parts read in any slices."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from safetensors.numpy import save_file
 from tiny_run import RUN
 
-from trainer.array_files import SHAPES, ArrayFiles
+from trainer.array_files import SHAPES, ArrayFiles, Files
 from trainer.mesh import Layout, MeshShape
 from trainer.train import state_shapes
 
@@ -92,6 +93,27 @@ def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, 
     np.testing.assert_array_equal(files.read("x", index), whole[index])
     np.testing.assert_array_equal(files.whole()["x"], whole)
     assert files.read("unused1") == 1
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_box_is_read_by_runs_whatever_lies_between_them(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Where no gap may be read along, no byte is that was not asked for."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=4)))
+    whole = np.arange(math.prod(shape), dtype=np.int16).reshape(shape)
+    folder = tmp_path_factory.mktemp("runs")
+    save_file({"before": np.zeros(3, np.int8), "x": whole}, folder / "model.safetensors")
+    source = replace(Files.of_folder(folder), gap_bytes=data.draw(st.sampled_from([0, 4, 1 << 20])))
+    files = ArrayFiles.of(source, "model", "here")
+    assert files is not None
+    headers = source.bytes_read
+    bounds = [sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2, unique=True))) for size in shape]
+    index = tuple(slice(low, high) for low, high in bounds)
+    found = files.read("x", index)
+    np.testing.assert_array_equal(found, whole[index])
+    assert found.dtype == whole.dtype and (source.gap_bytes or source.bytes_read - headers == found.nbytes)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+"""Two processes whose checkpoints lie in a bucket: one is asked to leave, both save and leave, each reads its share again."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gcs_server import GcsServer, gcs_server
+from tiny_run import RUN, at_step, checkpoint_node, ended, job_of, log_of, metrics_of, prepared, started
+
+from lineage.jobs import Job, write_job
+from lineage.mirror import mirror
+from lineage.plan import resolve, spec_of
+from lineage.store import Artifact, Store
+from trainer.array_files import Files, open_arrays
+from trainer.optimizers.config import EmaConfig
+from trainer.saving import rolling_store, saved_before, step_of
+from trainer.signals import LEFT
+from trainer.train import train
+
+SPEC = replace(
+    RUN,
+    num_steps=30,
+    save_every_steps=30,
+    microbatch_size=2,
+    ema=EmaConfig(0.9),
+    model=replace(RUN.model, intermediate_dim=2048),
+)
+"""A model whose arrays are much larger than what a file says of them."""
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "10"}
+READ = r"arrays: (\d+) of (\d+) bytes read"
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[GcsServer]:
+    with gcs_server() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield server
+
+
+def job_in_bucket(root: Path, store: Store) -> Job:
+    """The run's job over data that was copied into a bucket, its file at `root/job.json`."""
+    node = checkpoint_node(SPEC, SPEC.num_steps)
+    local = prepared(root / "data", node)
+    (mixture,) = (resolve(local, parent) for parent in node.parents())
+    assert isinstance(mixture, Artifact)
+    list(mirror(mixture, store, "test"))
+    job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")
+    write_job(job, root / "job.json")
+    return job
+
+
+@pytest.fixture(scope="module")
+def warned(gcs: GcsServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job, list[int], list[Artifact], int]:
+    """The run in two processes, the second of which gets SIGTERM before step 7; both go on then, and end.
+
+    Returns: folder, job, codes of the first attempt, what it had saved, bytes that the second one read from the bucket.
+    """
+    root = tmp_path_factory.mktemp("bucket")
+    job = job_in_bucket(root, Store(gcs.bucket("two-hosts"), scratch_folder=str(root / "scratch")))
+    codes = ended(started(root, QUICK | {"MARIN_FAULTS": "term@7/1"}, processes=2))
+    saved = saved_before(job, SPEC.num_steps)
+    gcs.settle()
+    before = gcs.bytes_read
+    assert ended(started(root, QUICK, processes=2)) == [0, 0], log_of(root)
+    gcs.settle()
+    return root, job, codes, saved, gcs.bytes_read - before
+
+
+def test_a_warning_to_one_host_makes_all_save_and_leave(warned: tuple[Path, Job, list[int], list[Artifact], int]) -> None:
+    root, job, codes, saved, _ = warned
+    assert codes == [LEFT, LEFT], log_of(root) + log_of(root, 1)
+    assert [8 <= step_of(each) < 30 for each in saved] == [True], "one rolling checkpoint, soon after the warning"
+    assert saved[0].store.root == rolling_store(job.store).root
+    assert all(f"at step {step_of(saved[0])} from" in log_of(root, index) for index in range(2))
+
+
+def test_the_run_has_the_losses_of_one_process_and_leaves_nothing_else(
+    warned: tuple[Path, Job, list[int], list[Artifact], int], gcs: GcsServer, tmp_path: Path
+) -> None:
+    alone = job_of(tmp_path, SPEC)
+    train(alone)
+    final, wanted = at_step(warned[1], 30), at_step(alone, 30)
+    assert final is not None and wanted is not None
+    np.testing.assert_allclose(metrics_of(final)["loss_nats"], metrics_of(wanted)["loss_nats"], rtol=2e-5)
+    assert final.manifest.extra["checkpoint"]["mesh"]["processes"] == 2
+    final.verify()
+    rest = [name for name in gcs.names("two-hosts") if name.startswith((".work/parts", ".work/rolling"))]
+    assert not rest, "parts and rolling checkpoints are gone"
+
+
+def test_each_host_reads_its_share_of_the_checkpoint(warned: tuple[Path, Job, list[int], list[Artifact], int]) -> None:
+    """And all of them together read it about once."""
+    root, _, _, saved, from_bucket = warned
+    whole = sum(entry.bytes for entry in saved[0].manifest.files)
+    for index in range(2):
+        found = re.search(READ, log_of(root, index))
+        assert found is not None and int(found[1]) < 0.6 * int(found[2]) and int(found[2]) == whole
+    assert from_bucket < 1.4 * whole
+
+
+def test_a_slice_comes_by_ranges_from_a_bucket(
+    warned: tuple[Path, Job, list[int], list[Artifact], int], gcs: GcsServer, tmp_path: Path
+) -> None:
+    """Read by a host that has fetched nothing: some rows of an array cost their bytes, beside the headers."""
+    final = at_step(warned[1], 30)
+    assert final is not None
+    bare = replace(final, store=replace(final.store, scratch_folder=str(tmp_path)))
+    source = Files.of_artifact(bare)
+    arrays, whole = open_arrays(bare, "model", source), open_arrays(final, "model").whole()
+    name = max(whole, key=lambda each: whole[each].nbytes)
+    headers = source.bytes_read
+    index = (slice(None), slice(100, 164), *(slice(None) for _ in whole[name].shape[2:]))
+    before = gcs.bytes_read
+    np.testing.assert_array_equal(arrays.read(name, index), whole[name][index])
+    assert gcs.bytes_read - before == source.bytes_read - headers
+    assert headers <= 2 * (8 << 10) and not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_part_that_is_damaged_is_refused_by_every_host(
+    warned: tuple[Path, Job, list[int], list[Artifact], int], gcs: GcsServer
+) -> None:
+    """Only the host that the part belongs to has read it; all go back to the checkpoint before, here to the start."""
+    root, job, *_ = warned
+    final = at_step(job, 30)
+    assert final is not None
+    name = f"{final.spec.address}/{final.manifest.data_folder}/model.00001-of-00002.safetensors"
+    data = final.store.storage.read_bytes(name)
+    assert data is not None
+    final.store.storage.replace(name, data[:-4] + b"odd!")
+    again = Job(replace(job.store, scratch_folder=str(root / "other")), job.spec, job.inputs, "f", "")
+    write_job(again, root / "job.json")
+    ended(started(root, QUICK | {"MARIN_FAULTS": "kill@2"}, processes=2))
+    for index in range(2):
+        told = log_of(root, index)
+        assert "the checkpoint before it is tried" in told and "resuming" not in told
+    assert "model.00001-of-00002.safetensors has digest" in log_of(root, 1)
+    assert "process 1 found it damaged" in log_of(root, 0)
