@@ -177,6 +177,18 @@ def spec(run: Annotated[str, typer.Argument(help="A declared run: tiny, tiny_pac
 
 
 @app.command()
+def heldout(
+    run: Annotated[str, typer.Argument(help="A declared run: its corpora and its tokenizer.")],
+    kib_per_domain: Annotated[int, typer.Option(help="Text of each domain, at most.", min=1)] = 64,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Print held-out text by tag as the file that `MARIN_EVAL` names (docs/recipes/add_a_run.md)."""
+    from marin_assets import lineage_cli, spec_cli
+
+    spec_cli.print_heldout(run, lineage_cli.stores_of(root)[0], kib_per_domain)
+
+
+@app.command()
 def exposure(
     checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits); give it again for more.")] = None,

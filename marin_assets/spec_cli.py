@@ -1,10 +1,15 @@
-"""What `marin spec` prints: a declared run as the file that `python -m trainer` reads."""
+"""What `marin spec` and `marin heldout` print: a declared run as `python -m trainer` reads it, and text to score it on."""
 
 import json
 
+from evals.heldout_file import heldout_lines
+from evals.stage import TaskSpec
+from evals.tokenization import open_tokenizer
 from lineage.config import to_jsonable
+from lineage.locate import locate
 from lineage.plan import Node
 from lineage.store import Store
+from recipes import data as recipes_data
 from recipes import runs
 from recipes.lab import default_line, other_lines
 from recipes.lines import Line
@@ -12,10 +17,28 @@ from recipes.lines import Line
 
 def print_spec(run: str, store: Store) -> None:
     """Print the spec of a declared run over a store. Raises: ValueError for a run that is not declared."""
+    print(json.dumps(spec_record(_line_of(run), store.root), indent=1))
+
+
+def print_heldout(run: str, store: Store, kib_per_domain: int) -> None:
+    """Print held-out text of a declared run's corpora, a line of JSON a document, for `MARIN_EVAL`.
+
+    Raises: ValueError for a run that is not declared, or a corpus or tokenizer that is not there.
+    """
+    line = _line_of(run)
+    corpora = [locate([store], node.name) for node in recipes_data.corpora(line)]
+    artifact = locate([store], recipes_data.tokenizer(line).name)
+    tokenizer, start_token = open_tokenizer(artifact, line.run.model.vocab_size)
+    task = TaskSpec("heldout", "perplexity", max_bytes_per_domain=kib_per_domain << 10)
+    for record in heldout_lines(corpora, tokenizer, start_token, task):
+        print(record)
+
+
+def _line_of(run: str) -> Line:
     lines = {line.run.name: line for line in (default_line(), *other_lines())}
     if run not in lines:
         raise ValueError(f"no run {run!r} is declared; there are: {', '.join(lines)}")
-    print(json.dumps(spec_record(lines[run], store.root), indent=1))
+    return lines[run]
 
 
 def spec_record(line: Line, root: str) -> dict[str, object]:
