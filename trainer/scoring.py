@@ -7,12 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from lineage.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
 from trainer.cross_entropy import row_nll
 from trainer.decoding import hidden_in_tree
+from trainer.mesh import Layout, batch_axes
 from trainer.model import Llama, token_nll
 from trainer.shared_prefixes import pack
 from trainer.stage import Weights
@@ -34,6 +36,8 @@ class Scorer:
     max_seq_len: int
     vocab_size: int
     step: int
+    layout: Layout | None = None
+    """Over which devices the model lies; None: one. Over several, `token_nll` alone is had, and all processes call it alike."""
 
     def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Nats of tokens 1.. of each sequence given what is before them: float32 arrays one shorter than the sequences.
@@ -46,10 +50,20 @@ class Scorer:
                 raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
         out: list[np.ndarray] = [np.zeros(0, np.float32)] * len(sequences)
         for rows, tokens in _padded_batches(sequences, self.max_seq_len):
-            nll = np.asarray(_batch_nll(self.model, jnp.asarray(tokens)))
+            nll = np.asarray(_batch_nll(self.model, jnp.asarray(tokens))) if self.layout is None else self._spread(tokens)
             for position, row in enumerate(rows):
                 out[row] = nll[position, : len(sequences[row]) - 1]
         return out
+
+    def _spread(self, tokens: np.ndarray) -> np.ndarray:
+        """Of a batch, each device its rows; the scores of all are then everywhere."""
+        assert self.layout is not None
+        height = -(-len(tokens) // self.layout.batch_shards) * self.layout.batch_shards
+        padded = np.pad(tokens, ((0, height - len(tokens)), (0, 0)))
+        rows = self.layout.rows(height, lambda first, number: padded[first : first + number])
+        with self.layout.pinned():
+            nll = _spread_nll(self.model, rows)
+        return np.asarray(nll.addressable_data(0))[: len(tokens)]
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
         """Nats of the last `tails[i]` tokens of each sequence given what is before them, as float32 arrays.
@@ -101,6 +115,19 @@ def load_scorer(checkpoint: Artifact, weights: Weights = "raw") -> Scorer:
 def _batch_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """One function for the whole process, so that a shape is compiled once and not once a task."""
     return token_nll(model, tokens)
+
+
+@eqx.filter_jit
+def _spread_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
+    """The same of rows that are split over a mesh: every device runs its own tiles, and the result is whole everywhere."""
+    axes, of_rows = batch_axes(), _nll
+    rows, whole = PartitionSpec(axes), PartitionSpec()
+    if axes:
+        split = {"in_specs": (rows, whole, rows), "out_specs": rows, "axis_names": set(axes), "check_vma": False}
+        of_rows = jax.shard_map(_nll, **split)
+    x = model.hidden(tokens[:, :-1])
+    nll = of_rows(x.reshape(-1, x.shape[-1]), model.head_weight(), tokens[:, 1:].reshape(-1))
+    return jax.lax.with_sharding_constraint(nll, whole).reshape(tokens.shape[0], -1)
 
 
 @eqx.filter_jit

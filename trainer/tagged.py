@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from trainer.checks import require
+from trainer.mesh import Layout
 from trainer.model import Llama
 from trainer.scoring import Scorer
 
@@ -41,11 +42,14 @@ class Evaluation:
     def is_due(self, done: int, last: int) -> bool:
         return done == last or done % self.every_steps == 0
 
-    def values(self, models: Mapping[str, Llama], max_seq_len: int, step: int) -> dict[str, float]:
+    def values(
+        self, models: Mapping[str, Llama], max_seq_len: int, step: int, layout: Layout | None = None
+    ) -> dict[str, float]:
         """For trackers: `eval/bpb`, `eval/bpb/TAG` and `eval/macro_bpb` of the first model, `eval/NAME/...` of the others."""
         found = {}
+        vocab_size = next(iter(models.values())).embedding.resolve_axis("vocab").size
         for number, (name, model) in enumerate(models.items()):
-            scores = bits_per_byte(Scorer(model, max_seq_len, model.head_weight().shape[0], step), self.texts)
+            scores = bits_per_byte(Scorer(model, max_seq_len, vocab_size, step, layout), self.texts)
             prefix = "eval" if number == 0 else f"eval/{name}"
             found |= {f"{prefix}/bpb{'/' if tag else ''}{tag}": value for tag, value in scores.items()}
             found[f"{prefix}/macro_bpb"] = float(np.mean([scores[tag] for tag in leaf_tags(self.texts)]))

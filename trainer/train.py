@@ -81,10 +81,6 @@ def train(
     layout.check(spec)
     meter = Throughput(spec, arithmetic(spec, running.peak_tflops), show)
     evaluation = read_evaluation(running.evaluation, spec.model.vocab_size)
-    if evaluation is not None and layout.size > 1:
-        raise ValueError(
-            f"MARIN_EVAL is {running.evaluation!r}; a run over {layout.size} devices is evaluated by its checkpoints"
-        )
     _announce(spec, config.step, layout, meter.arithmetic)
     with measuring() as cost:
         state, metrics = _start(job, config, start, layout)
@@ -252,8 +248,9 @@ class _Loop:
         self._read_down_to(0)
         began = time.perf_counter()
         weights = {"raw": state.parameters, **({} if state.ema is None else {"ema": state.ema})}
+        spread = None if self.layout.size == 1 else self.layout
         models = {name: eqx.combine(tree, static) for name, tree in weights.items()}
-        self.trackers.log(done, evaluation.values(models, self.spec.model.max_seq_len, done))
+        self.trackers.log(done, evaluation.values(models, self.spec.model.max_seq_len, done, spread))
         self.meter.leave_out(time.perf_counter() - began)
 
     def _save(self, state: TrainState, *, rolling: bool) -> None:

@@ -2,13 +2,16 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from tiny_run import RUN, job_of
+from tiny_run import ROOT, RUN, job_of
 
 from lineage.jobs import job_folder
 from trainer.model import Llama
@@ -98,3 +101,36 @@ def test_an_odd_text_is_named(line: dict, said: str, tmp_path: Path) -> None:
 def test_an_odd_setting_is_named(told: str) -> None:
     with pytest.raises(ValueError, match=r"MARIN_EVAL is .* it must be FILE@STEPS"):
         read_evaluation(told, 50)
+
+
+ON_A_MESH = """
+import sys
+from pathlib import Path
+from lineage.jobs import read_job
+from trainer.mesh import MeshShape
+from trainer.running import Running
+from trainer.train import train
+train(read_job(Path(sys.argv[1])), Running(mesh=MeshShape.parse(sys.argv[2]), evaluation=sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("mesh", ["data=2,tensor=2", "data=1,tensor=2"])
+def test_several_devices_tell_what_one_does(tmp_path: Path, mesh: str) -> None:
+    heldout = tmp_path / "heldout.jsonl"
+    heldout.write_text("".join(map(line_of, TEXTS)))
+    job = job_of(tmp_path / "run", replace(RUN, num_steps=6, ema=EmaConfig(beta=0.8)))
+    devices = math.prod(int(part[-1]) for part in mesh.split(","))
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    command = [sys.executable, "-c", ON_A_MESH, str(tmp_path / "run" / "job.json"), mesh, f"{heldout}@3"]
+    ran = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+    made = job.store.find(job.spec)
+    assert made is not None, ran.stderr
+    told = {line["step"]: line for line in attempts_of(job_folder(job) / "metrics.jsonl") if "eval/bpb" in line}
+    assert sorted(told) == [3, 6]
+    for weights, prefix in (("raw", "eval"), ("ema", "eval/ema")):
+        for tag, value in bits_per_byte(load_scorer(made, weights), TEXTS).items():
+            assert told[6][f"{prefix}/bpb{'/' if tag else ''}{tag}"] == pytest.approx(value, rel=1e-5)

@@ -1,5 +1,6 @@
 """Two processes whose checkpoints lie in a bucket: one is asked to leave, both save and leave, each reads its share again."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,14 +11,17 @@ import pytest
 from gcs_server import GcsServer, gcs_server
 from tiny_run import RUN, at_step, checkpoint_node, ended, job_of, log_of, metrics_of, prepared, started
 
-from lineage.jobs import Job, write_job
+from lineage.jobs import Job, job_folder, write_job
 from lineage.mirror import mirror
 from lineage.plan import resolve, spec_of
 from lineage.store import Artifact, Store
 from trainer.array_files import Files, open_arrays
 from trainer.optimizers.config import EmaConfig
 from trainer.saving import rolling_store, saved_before, step_of
+from trainer.scoring import load_scorer
 from trainer.signals import LEFT
+from trainer.tagged import TaggedText, bits_per_byte
+from trainer.trackers import attempts_of
 from trainer.train import train
 
 SPEC = replace(
@@ -29,6 +33,7 @@ SPEC = replace(
     model=replace(RUN.model, intermediate_dim=2048),
 )
 """A model whose arrays are much larger than what a file says of them."""
+TEXT = (np.arange(0, 60, 2) % 50).astype(np.int32)
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "10"}
 READ = r"arrays: (\d+) of (\d+) bytes read"
 
@@ -66,7 +71,9 @@ def warned(gcs: GcsServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     saved = saved_before(job, SPEC.num_steps)
     gcs.settle()
     before = gcs.bytes_read
-    assert ended(started(root, QUICK, processes=2)) == [0, 0], log_of(root)
+    heldout = root / "heldout.jsonl"
+    heldout.write_text(json.dumps({"tags": ["counting"], "tokens": TEXT.tolist(), "bytes": 50}) + "\n")
+    assert ended(started(root, QUICK | {"MARIN_EVAL": f"{heldout}@10"}, processes=2)) == [0, 0], log_of(root)
     gcs.settle()
     return root, job, codes, saved, gcs.bytes_read - before
 
@@ -91,6 +98,15 @@ def test_the_run_has_the_losses_of_one_process_and_leaves_nothing_else(
     final.verify()
     rest = [name for name in gcs.names("two-hosts") if name.startswith((".work/parts", ".work/rolling"))]
     assert not rest, "parts and rolling checkpoints are gone"
+
+
+def test_two_hosts_score_held_out_text_as_one_process_does(warned: tuple[Path, Job, list[int], list[Artifact], int]) -> None:
+    final = at_step(warned[1], 30)
+    assert final is not None
+    told = [line for line in attempts_of(job_folder(warned[1]) / "metrics.jsonl") if "eval/bpb" in line]
+    assert told[-1]["step"] == 30
+    wanted = bits_per_byte(load_scorer(final, "ema"), [TaggedText(("counting",), TEXT, 50)])
+    np.testing.assert_allclose(told[-1]["eval/ema/bpb/counting"], wanted["counting"], rtol=1e-4)
 
 
 def test_each_host_reads_its_share_of_the_checkpoint(warned: tuple[Path, Job, list[int], list[Artifact], int]) -> None:
