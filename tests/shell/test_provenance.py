@@ -12,6 +12,7 @@ from small import Sailed, repository
 from small_lines import DAY
 from typer.testing import CliRunner
 
+from datakit.token_cache import TOKEN_CACHE
 from evals.takedown import Selection, find_holders
 from evals.takedown_plan import plan_takedown
 from lineage import packages
@@ -104,7 +105,7 @@ def test_pictures_show_every_artifact_and_need_no_network(sailed: Sailed) -> Non
 
 def test_a_code_version_reaches_what_was_made_below_it(sailed: Sailed) -> None:
     store = Store(sailed.lab.ferry_store.root)
-    (found,) = json.loads(ask(sailed, "affected", "--stage", "datakit.token_cache", "--version", "1", "--json"))
+    (found,) = json.loads(ask(sailed, "affected", "--stage", TOKEN_CACHE.name, "--version", TOKEN_CACHE.version, "--json"))
     caches = [artifact for artifact in store.artifacts() if artifact.spec.stage == "datakit.token_cache"]
     wanted = {below.spec.address for cache in caches for below in store.walk_down(cache)}
     assert {row["address"] for row in found["artifacts"]} == wanted
