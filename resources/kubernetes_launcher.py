@@ -105,6 +105,8 @@ class KubernetesLauncher:
                     raise
             found = self.cluster.get(kind.collection, name)
             if found is None or "deletionTimestamp" in found["metadata"]:
+                if found is not None:  # whoever deleted it may have died before it made the next
+                    attempt = int(_annotations(found)[ATTEMPT]) + 1
                 time.sleep(min(self.poll_seconds, 0.5))
                 continue
             state = state_of(kind, found)

@@ -14,7 +14,7 @@ from resources.manifests import ClusterSettings, Mount
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "marin:test"
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 300.0
 QUICK = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
 
 

@@ -125,7 +125,9 @@ def test_a_killed_runner_is_tried_again_and_a_taken_one_costs_nothing(
         kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
     assert built.artifact.data_version == whole.data_version
     first_map = {name: times for name, times in ran(store).items() if name.islower()}
-    assert first_map == dict.fromkeys(EIGHT, 1) | dict.fromkeys("bcd", 2), "the others were done once"
+    assert first_map == dict.fromkeys(EIGHT, 1) | dict.fromkeys("bcd", 2), (
+        f"the others were done once; pods: {_places(kubelet)}"
+    )
     assert built.launched is not None
     (failed,) = [attempt.ended for attempt in built.launched.attempts if attempt.ended != "done"]
     assert failed.startswith("killed (transient): exit code 137"), "two preempted runners spent nothing"
@@ -133,3 +135,7 @@ def test_a_killed_runner_is_tried_again_and_a_taken_one_costs_nothing(
 
 def _waiting(kubelet: Kubelet) -> int:
     return sum(pod.is_running() for pod in list(kubelet.pods.values()))
+
+
+def _places(kubelet: Kubelet) -> list[tuple[str, str]]:
+    return [(pod.name, pod.node) for pod in kubelet.history if "lengths" in pod.name]

@@ -17,8 +17,9 @@ from kubelet import Kubelet
 from launches import IMAGE, ROOT, WAIT_SECONDS, launch_of, launcher_of, until
 
 from lineage.jobs import Launch
+from recipes.hardware import hardware
 from resources.cluster import JOBS, PODS, Cluster
-from resources.kubernetes_launcher import JobFailedError, LaunchRefusedError
+from resources.kubernetes_launcher import JOB, JobFailedError, LaunchRefusedError
 from resources.manifests import ATTEMPT, object_name
 
 pytestmark = pytest.mark.cluster
@@ -27,6 +28,7 @@ ORCHESTRATE = """
 import sys
 from pathlib import Path
 from lineage.jobs import Launch
+from recipes.hardware import hardware
 from resources.cluster import connect
 from resources.kubernetes_launcher import KubernetesLauncher
 from resources.manifests import ClusterSettings, Mount
@@ -103,6 +105,17 @@ def test_a_permanent_failure_is_not_tried_again(cluster: Cluster, tmp_path: Path
     with pytest.raises(JobFailedError):
         launcher_of(cluster, tmp_path)(launch)
     assert len(list((tmp_path / "n").iterdir())) == 2, "a person who launches again gets a new job"
+
+
+def test_the_account_of_attempts_goes_on_where_a_step_died_between_two(cluster: Cluster, tmp_path: Path) -> None:
+    launch, launcher = launch_of(tmp_path, steps=[{"sleep": 60}]), launcher_of(cluster, tmp_path)
+    launcher.submit(launch, hardware("cpu"), JOB)
+    path, name = f"{JOBS.format(namespace=cluster.namespace)}/{object_name(launch)}", object_name(launch)
+    cluster.merge(path, {"metadata": {"finalizers": ["marin.community/held"]}})
+    cluster.delete(JOBS, name)  # as a step does that then dies
+    threading.Timer(2, cluster.merge, (path, {"metadata": {"finalizers": None}})).start()
+    assert launcher.submit(launch, hardware("cpu"), JOB)["metadata"]["annotations"][ATTEMPT] == "2"
+    cluster.delete(JOBS, name)
 
 
 def test_a_crash_loop_is_told_after_three(cluster: Cluster, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from resources.failures import PREEMPTION
 from resources.manifests import ATTEMPT, Mount
 
 pytestmark = pytest.mark.cluster
-SAVED = (60, 120, 180)
+SAVED = (200, 400, 600)
+"""Far enough apart that a pod that is hit after one has not come to the next: 60 steps are a second here."""
 GRACE_SECONDS = 15.0
 """What GKE's spot nodes leave to a pod ."""
 
@@ -63,7 +64,7 @@ def test_a_run_in_pods_that_are_killed_ends_with_the_same_checkpoint(
     cache = os.environ["JAX_COMPILATION_CACHE_DIR"]
     mounts = (*launcher.settings.mounts, Mount(cache, host_path=cache))
     launcher = replace(launcher, settings=replace(launcher.settings, env=compiled, mounts=mounts))
-    name = "runs-pods-checkpoint-step-00000180"
+    name = "runs-pods-checkpoint-step-00000600"
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(build, store, last, launcher=launcher)
         until(lambda: exists(store, first), "the first checkpoint")
