@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-VERSION = "v1.33.0"
+VERSION = "v1.37.0"
 KINDS = (
     "namespace-v1", "serviceaccount-v1", "configmap-v1", "service-v1", "resourcequota-v1", "pod-v1", "job-batch-v1",
     "deployment-apps-v1", "networkpolicy-networking-v1", "role-rbac-v1", "rolebinding-rbac-v1",

@@ -21,7 +21,7 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def production(server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
-    """`deploy/dagster.yaml` as it is, but for the logs, whose package only the cluster's image has (`make cluster-test`)."""
+    """`deploy/dagster.yaml` as it is, but for the logs, whose package only the cluster's image has (`make image-test`)."""
     for name, value in {
         "HOST": server.host,
         "PORT": str(server.port),

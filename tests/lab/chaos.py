@@ -12,6 +12,7 @@ import argparse
 import logging
 import os
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -94,8 +95,9 @@ def person(world: World) -> None:
                 world.launches += 1
                 world.dagster.launch(TRAIN, {"launch": str(world.launches)})
         except Exception as error:  # the servers that it asks are being killed; the next look asks again
-            world.errors.append(repr(error))
-            log.warning("a launch failed: %s", getattr(error, "stderr", b"").decode()[-1000:] or error)
+            said = getattr(error, "stderr", b"").decode().strip()
+            world.unanswered[f"person: {unnumbered(said.rpartition('\n')[2] or repr(error))}"] += 1
+            log.warning("a launch failed: %s", said[-1000:] or error)
 
 
 def witness(world: World) -> None:
@@ -104,8 +106,13 @@ def witness(world: World) -> None:
         try:
             for jobset in world.lab.admin.find(JOBSETS):
                 world.jobsets[jobset["metadata"]["uid"]] = int(jobset["metadata"]["annotations"][ATTEMPT])
-        except Exception as error:
-            world.errors.append(repr(error))
+        except Exception as error:  # as above; the distinct ones are printed at the end, for somebody to judge
+            world.unanswered[f"witness: {unnumbered(repr(error))}"] += 1
+
+
+def unnumbered(text: str) -> str:
+    """Equal for looks that failed for one reason."""
+    return re.sub(r"0x[0-9a-f]+|[0-9a-f]{8,}|[0-9]+", "#", text)[:200]
 
 
 @contextmanager
@@ -152,7 +159,7 @@ def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[
             wanted=versions(line, plain), found=versions(line, world.store), jobsets=dict(world.jobsets),
             pods=list(world.lab.kubelet.history), logs=[pod.log_lines("", 0) or [] for pod in world.lab.kubelet.history],
             reported=reported(world),
-            launches=world.launches, unanswered=len(world.errors),
+            launches=world.launches, unanswered=dict(world.unanswered),
             undisturbed_seconds=undisturbed, seconds=seconds,
         )  # fmt: skip
     return hit, ended
@@ -218,6 +225,7 @@ def main() -> int:
         hit, ended = run_chaos(folder, count=given.strikes, seed=given.seed, steps=given.steps)
     console = Console(width=120)
     console.print(strikes_table(hit), ended.table())
+    console.print(*(f"not answered, {count} times: {text}" for text, count in ended.unanswered.items()), sep="\n")
     wrong = broken(ended)
     console.print(*(wrong or ["every promise kept"]), sep="\n")
     return 1 if wrong else 0

@@ -30,8 +30,8 @@ class Ended:
     logs: list[list[bytes]]
     reported: list[str]
     launches: int
-    unanswered: int
-    """Looks of this script's own that met a server which was dead."""
+    unanswered: dict[str, int]
+    """Looks of this script's own that failed, by what they said: servers that were dead, and nothing else."""
     undisturbed_seconds: float
     seconds: float
 
@@ -49,7 +49,7 @@ class Ended:
             "starts that resumed, lost saves": f"{len(resumes(self.logs))}, {len(lost_saves(self.logs))}",
             "launches of the asset by a person": str(self.launches),
             "checkpoints that the sensor reported": f"{len(self.reported)}, {len(set(self.reported))} different",
-            "our own looks that a dead server did not answer": str(self.unanswered),
+            "our own looks that a dead server did not answer": str(sum(self.unanswered.values())),
             "seconds, undisturbed": f"{self.seconds:.0f}, {self.undisturbed_seconds:.0f}",
         }
         for row in rows.items():
@@ -71,7 +71,11 @@ def broken(ended: Ended) -> list[str]:
 
 
 def at_once(pods: list[PodProcess]) -> Iterator[tuple[str, str]]:
-    """Pairs of pods of one rank that had a process at the same time."""
+    """Pairs of pods of one rank that had a process at the same time.
+
+    The stronger evidence that no job was there twice: two objects cannot have one name at one time anyway, so equal attempts
+    would tell of an account that was lost, and not of two jobs that trained.
+    """
     for one, other in itertools.combinations((pod for pod in pods if len(pod.lived) == 2), 2):
         same_rank = one.raw["metadata"]["annotations"][RANK] == other.raw["metadata"]["annotations"][RANK]
         if same_rank and max(one.lived[0], other.lived[0]) < min(one.lived[1], other.lived[1]):

@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -35,7 +36,8 @@ class World:
     launches: int = 0
     jobsets: dict[str, int] = field(default_factory=dict)
     """Attempt by uid, of every job that was ever seen."""
-    errors: list[str] = field(default_factory=list)
+    unanswered: Counter[str] = field(default_factory=Counter)
+    """Looks of the script's own that failed, by what they said."""
     done: threading.Event = field(default_factory=threading.Event)
 
     def pods(self) -> list[PodProcess]:

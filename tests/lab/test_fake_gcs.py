@@ -1,4 +1,4 @@
-"""Our test server and our store, judged by a server that is not ours (`make cluster-test`)."""
+"""Our test server and our store, judged by a server that is not ours (`make image-test`)."""
 
 import uuid
 from collections.abc import Iterator
