@@ -9,7 +9,7 @@ PEER is an environment of its own: `pip install 'lm-eval[api]==0.4.13' torch tra
 2. The log-likelihood of every continuation, lm-eval's over HTTP, its own back-end's, our runner's, against one plain
    transformers forward a row: the largest difference, at most 1e-3 nats.
 3. Items a CPU second and a second: our runner, lm-eval over HTTP (client and server together), lm-eval's own back-end. Each
-   side meets its sequences a second time when it is timed, so that nothing compiles; the server then has their blocks cached.
+   side is warmed, so that nothing compiles, with texts of the same lengths that begin otherwise, so that nothing is cached.
 
 `--parts` and `--keep FOLDER` run them one by one: only the last needs a machine to itself.
 """
@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ from trainer.scoring import load_scorer
 MOST_NATS = 1e-3
 PARTS = ("tasks", "nats", "rates")
 SIDES = ("ours", "http", "hf")
+WARM = "\n"
+"""Before every context of the warming call (`lm_eval_peer.py` has the same)."""
 PEER = Path(__file__).with_name("lm_eval_peer.py")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"}
 
@@ -95,7 +98,7 @@ def run_parts(options: argparse.Namespace, folder: Path) -> bool:
             reference = asked("reference", pairs).nats
             held &= compare_nats({side: asked(side, pairs).nats for side in SIDES}, reference)
         if "rates" in options.parts:
-            chosen = pairs[:: max(1, len(pairs) // options.timed)]
+            chosen = whole_items(pairs, options.timed)
             rounds = [{side: asked(side, chosen) for side in SIDES} for _ in range(options.rounds)]
             show_rates({side: [each[side] for each in rounds] for side in SIDES}, len(chosen))
     return held
@@ -172,22 +175,21 @@ def pairs_of(samples: Path) -> list[tuple[str, str]]:
     return pairs
 
 
+def whole_items(pairs: list[tuple[str, str]], number: int) -> list[tuple[str, str]]:
+    """About so many of them, spread over the tasks, with all choices of an item, which share its context."""
+    items = [list(group) for _, group in groupby(pairs, key=lambda pair: pair[0])]
+    return list(chain(*items[:: max(1, len(pairs) // number)]))
+
+
 def peer(python: str, part: str, folder: Path, pairs: list[tuple[str, str]], hf: Path, address: str, server: int) -> Side:
     """One part of `lm_eval_peer.py`. The server's CPU seconds are counted to the part that asks it."""
     (folder / "pairs.json").write_text(json.dumps(pairs))
-    before = cpu_seconds(server)
-    command = [python, str(PEER), part, str(folder / "pairs.json"), str(hf), address, str(folder / "found.json")]
+    command = [python, str(PEER), part, str(folder / "pairs.json"), str(hf), address, str(server), str(folder / "found.json")]
     done = subprocess.run(command, env={**os.environ, **OFFLINE}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-4000:]}")
     found = json.loads((folder / "found.json").read_text())
-    asked = cpu_seconds(server) - before if part == "http" else 0.0
-    return Side(np.array(found["nats"]), found["cpu"] + asked, found["wall"])
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return Side(np.array(found["nats"]), found["cpu"], found["wall"])
 
 
 def our_runner(checkpoint: Artifact, pairs: list[tuple[str, str]]) -> Side:
@@ -195,14 +197,16 @@ def our_runner(checkpoint: Artifact, pairs: list[tuple[str, str]]) -> Side:
     scorer = load_scorer(checkpoint)
     tokenizer = Tokenizer.from_file(str(checkpoint.files("tokenizer.json")[0]))
 
-    def score() -> np.ndarray:
-        heads = tokenizer.encode_batch_fast([context for context, _ in pairs], add_special_tokens=False)
-        wholes = tokenizer.encode_batch_fast([context + ending for context, ending in pairs], add_special_tokens=False)
+    def score(before: str = "") -> np.ndarray:
+        contexts = [before + context for context, _ in pairs]
+        heads = tokenizer.encode_batch_fast(contexts, add_special_tokens=False)
+        whole_texts = [context + ending for context, (_, ending) in zip(contexts, pairs, strict=True)]
+        wholes = tokenizer.encode_batch_fast(whole_texts, add_special_tokens=False)
         sequences = [np.asarray(whole.ids, np.int32) for whole in wholes]
         tails = [len(whole.ids) - len(head.ids) for whole, head in zip(wholes, heads, strict=True)]
         return np.array([nll.sum(dtype=np.float64) for nll in scorer.tail_nll(sequences, tails)])
 
-    score()
+    score(WARM)
     cpu, wall = time.process_time(), time.perf_counter()
     return Side(score(), time.process_time() - cpu, time.perf_counter() - wall)
 

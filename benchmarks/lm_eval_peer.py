@@ -1,12 +1,14 @@
 """lm-eval's half of `lm_eval_parity.py`; runs in an environment of its own, where nothing of ours is.
 
-    PEER/bin/python benchmarks/lm_eval_peer.py PART PAIRS.json HF_FOLDER SERVER OUT.json
+    PEER/bin/python benchmarks/lm_eval_peer.py PART PAIRS.json HF_FOLDER SERVER SERVER_PID OUT.json
 
 PART: `http` (lm-eval's local-completions against SERVER), `hf` (its own back-end), `reference` (transformers, one plain forward
-a pair, no padding, no cache). Writes the nats of every continuation, and what the requests alone took.
+a pair, no padding, no cache). Writes the nats of every continuation, and what the requests alone took (of `http` the server's
+CPU seconds too).
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -18,12 +20,14 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import get_model
 
 CONTEXT = 2048
+WARM = "\n"
+"""Before every context of the warming call: the same lengths but for a token, and no beginning that a server could keep."""
 
 
 def main() -> None:
-    part, pairs_file, folder, server, out = sys.argv[1:]
+    part, pairs_file, folder, server, pid, out = sys.argv[1:]
     pairs = [tuple(pair) for pair in json.loads(Path(pairs_file).read_text())]
-    nats, cpu, wall = reference(pairs, folder) if part == "reference" else timed(model_of(part, folder, server), pairs)
+    nats, cpu, wall = reference(pairs, folder) if part == "reference" else timed(part, folder, server, pid, pairs)
     Path(out).write_text(json.dumps({"nats": nats, "cpu": cpu, "wall": wall}))
 
 
@@ -34,13 +38,15 @@ def model_of(part: str, folder: str, server: str) -> LM:
     return get_model("local-completions").create_from_arg_string(f"{address},num_concurrent=8,max_length={CONTEXT}")
 
 
-def timed(model: LM, pairs: list[tuple[str, str]]) -> tuple[list[float], float, float]:
-    """Two calls: the first one warms (compilation, kernels' choices), the second is timed."""
+def timed(part: str, folder: str, server: str, pid: str, pairs: list[tuple[str, str]]) -> tuple[list[float], float, float]:
+    """Two calls: the first one warms (compilation, kernels' choices) with other texts as long, the second is timed."""
+    model = model_of(part, folder, server)
+    warm = [(WARM + context, continuation) for context, continuation in pairs]
+    model.loglikelihood([Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(warm)], disable_tqdm=True)
     asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
-    model.loglikelihood(asked, disable_tqdm=True)
-    cpu, wall = seconds(), time.perf_counter()
+    cpu, wall = seconds(part, pid), time.perf_counter()
     found = model.loglikelihood(asked, disable_tqdm=True)
-    return [-nats for nats, _ in found], seconds() - cpu, time.perf_counter() - wall
+    return [-nats for nats, _ in found], seconds(part, pid) - cpu, time.perf_counter() - wall
 
 
 def reference(pairs: list[tuple[str, str]], folder: str) -> tuple[list[float], float, float]:
@@ -48,7 +54,7 @@ def reference(pairs: list[tuple[str, str]], folder: str) -> tuple[list[float], f
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    cpu, wall, found = seconds(), time.perf_counter(), []
+    cpu, wall, found = seconds("reference", ""), time.perf_counter(), []
     for context, continuation in pairs:
         head = tokenizer(context, add_special_tokens=False)["input_ids"]
         whole = tokenizer(context + continuation, add_special_tokens=False)["input_ids"]
@@ -56,12 +62,15 @@ def reference(pairs: list[tuple[str, str]], folder: str) -> tuple[list[float], f
             log_probs = torch.log_softmax(model(torch.tensor([whole[:-1]])).logits[0].double(), -1)
         places = range(len(head), len(whole))
         found.append(-sum(float(log_probs[place - 1, whole[place]]) for place in places))
-    return found, seconds() - cpu, time.perf_counter() - wall
+    return found, seconds("reference", "") - cpu, time.perf_counter() - wall
 
 
-def seconds() -> float:
+def seconds(part: str, server: str) -> float:
+    """CPU seconds so far, of this process and, over HTTP, of the server."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    return spent.ru_utime + spent.ru_stime
+    fields = Path(f"/proc/{server}/stat").read_text().rsplit(")", 1)[1].split() if part == "http" else []
+    asked = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return spent.ru_utime + spent.ru_stime + asked
 
 
 if __name__ == "__main__":

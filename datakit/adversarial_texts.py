@@ -69,6 +69,21 @@ SCRIPTS = (
     "𐍈𐌰 𝒜𝔅 \U00020000",
     "\U0010ffff\ue000\ufdd0\uffff",
 )
+NEWER = tuple(
+    f'a{character}"b {character}1{character},\n'
+    for character in (
+        "\u0897",
+        "\u088f",
+        "\ua7cb",
+        "\ua7cf",
+        "\U00010d40",
+        "\U00011de0",
+        "\U0001e5d0",
+        "\U0002ebf0",
+        "\U000323b0",
+    )
+)
+"""Letters, digits and marks of Unicode 15.1, 16 and 17 between characters of other kinds: libraries know them or do not."""
 CODE = (
     "def f(x):\n    return x  # \ttrailing\n\n\n\tif a<=b: pass\n",
     "a=b+c;//x\r\n\r\n/* */{}[]()<>!@#$%^&*~`|\\'\"",
@@ -96,6 +111,7 @@ def adversarial_texts(added: Iterable[AddedToken]) -> tuple[str, ...]:
         *EMOJI,
         *RIGHT_TO_LEFT,
         *SCRIPTS,
+        *NEWER,
         *CODE,
         *RUNS,
         _every_latin_pair(),

@@ -3,7 +3,8 @@
 gigatoken is 30 to 50 times as fast (benchmarks/tokenization.py) and refuses split patterns that it does not know, but
 exactness is a property of a tokenizer and a text, not of a release. So a cache compares the two on documents of its own
 corpus and on adversarial texts before it starts; a refusal or one differing text means the reference, with the reason on the
-log and in the manifest. The choice cannot change a byte of the output, so it is no part of an identity.
+log and in the manifest. A text with a character that is newer than both engines' Unicode may be goes to the reference in any
+case (`datakit.unassigned`). The choice cannot change a byte of the output, so it is no part of an identity.
 
 Neither engine reads special tokens out of text. The reference has a switch for it; gigatoken has none, so it is given the
 tokenizer without its special tokens, which leaves their characters to the ordinary merges - what the switch does.
@@ -18,12 +19,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
+from unicodedata import unidata_version
 
 import gigatoken
 import numpy as np
 
 from datakit.adversarial_texts import adversarial_texts
 from datakit.tokenizer import load_tokenizer, pieces
+from datakit.unassigned import has_unassigned
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +89,24 @@ def reference_encoder(tokenizer: Path) -> Encoder:
 
 
 def fast_encoder(tokenizer: Path) -> Encoder:
-    """gigatoken. Raises: EngineError where it refuses the tokenizer."""
+    """gigatoken, and the reference for texts whose characters it may know better. Raises: EngineError where it refuses."""
     description = json.loads(tokenizer.read_text())
     description["added_tokens"] = [added for added in description["added_tokens"] if not added["special"]]
     try:
         loaded = gigatoken.Tokenizer.from_json(json.dumps(description))
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"gigatoken refuses the tokenizer: {str(error).splitlines()[0]}") from error
-    return Encoder("gigatoken", lambda texts: [loaded.encode(text) for text in texts])
+
+    def encode(texts: Sequence[str]) -> list[np.ndarray]:
+        newer = [index for index, text in enumerate(texts) if has_unassigned(text)]
+        by_reference = (
+            dict(zip(newer, encoder(tokenizer, "hf").encode_pieces([texts[index] for index in newer]), strict=True))
+            if newer
+            else {}
+        )
+        return [by_reference[index] if index in by_reference else loaded.encode(text) for index, text in enumerate(texts)]
+
+    return Encoder("gigatoken", encode)
 
 
 @lru_cache(maxsize=2)
@@ -128,7 +141,8 @@ def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str]) ->
     if different:
         shown = different[0][:SHOWN_CHARS]
         return _judged("hf", counts, f"gigatoken gives other ids for {len(different)} texts, the first begins {shown!r}")
-    return _judged("gigatoken", counts, f"ids equal to tokenizers' on {counts[0]} documents and {counts[1]} adversarial texts")
+    equal = f"ids equal to tokenizers' on {counts[0]} documents and {counts[1]} adversarial texts"
+    return _judged("gigatoken", counts, f"{equal}; texts with characters newer than Unicode {unidata_version} go to tokenizers")
 
 
 def _judged(engine: EngineName, counts: tuple[int, int, int], reason: str) -> EngineVerdict:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tokenizers import pre_tokenizers, trainers
 
 from datakit.token_engines import EngineError, choose_engine, differing, fast_encoder, reference_encoder
 from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, load_tokenizer, new_tokenizer
+from datakit.unassigned import has_unassigned
 
 SPECIALS = (END_OF_TEXT, "<|end|>")
 PARTS = st.one_of(
@@ -67,6 +69,26 @@ def with_single_word(description) -> None:
 
 def with_unknown_split(description) -> None:
     description["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = r"\w+|\s+|[^\w\s]+"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(categories=["Cn"]), min_size=1, max_size=3), st.sampled_from(['"', "b", "1", ",\n", " "]))
+@example("\ua7cf", '",\n')
+def test_characters_of_a_newer_unicode_are_the_reference_s(encoders, unassigned, behind):
+    text = f"  {unassigned}{behind}{unassigned}"
+    (wanted,), (found,) = (one.encode([text]) for one in encoders)
+    assert np.array_equal(wanted, found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+@example("\U0010ffff")
+@example("\U000e0fff")
+@example("\U00050000")
+def test_unassigned_is_what_this_python_s_unicode_says(text):
+    assert has_unassigned(text) == any(
+        unicodedata.category(character) == "Cn" for character in text if ord(character) < 0xF0000
+    )
 
 
 @settings(max_examples=200, deadline=None)
