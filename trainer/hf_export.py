@@ -76,7 +76,7 @@ def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokeniz
     out.record(bytes_out=sum(tensor.nbytes for tensor in tensors.values()))
 
 
-HF_MODEL = Stage("trainer.hf_model", "1", export_hf)
+HF_MODEL = Stage("trainer.hf_model", "1", job="trainer.export")
 
 
 def _model_config(checkpoint: Artifact) -> LlamaConfig:

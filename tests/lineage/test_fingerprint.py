@@ -113,10 +113,10 @@ def test_relative_imports_are_followed(digest_after) -> None:
 
 
 def stage_modules() -> list[str]:
-    """Modules that declare a stage, and the two that are started as jobs."""
+    """Modules that declare a stage, and those that are started as jobs."""
     paths = [path for package in ("lineage", "datakit", "evals") for path in sorted((ROOT / package).glob("*.py"))]
     declaring = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths if ' = Stage("' in path.read_text()]
-    return [*declaring, "trainer.__main__", "evals.__main__"]
+    return [*declaring, "trainer.__main__", "trainer.export.__main__", "evals.__main__"]
 
 
 def test_no_stage_takes_in_recipes_or_the_shell_and_every_package_is_found() -> None:

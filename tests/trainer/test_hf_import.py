@@ -14,8 +14,9 @@ from tokenizers import AddedToken, Tokenizer
 
 from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
 from evals.export_canary import special_tokens_wrong
+from lineage.child_processes import run_subprocess
 from lineage.history import imported_start, training_legs
-from lineage.jobs import Job
+from lineage.jobs import Job, Launch, Launched
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
@@ -198,6 +199,24 @@ def test_an_imported_model_is_exported_as_the_same_model_with_its_own_tokenizer(
     assert again.keys() == kept.keys() and all(np.array_equal(again[name], kept[name]) for name in kept)
     assert json.loads((folder / "tokenizer_config.json").read_text())["eos_token"] == TURN
     assert special_tokens_wrong(made(store, export), made(store, tokenizer)) == []
+
+
+def test_an_export_is_a_job_that_a_launcher_runs_where_it_likes(store: Store) -> None:
+    model, launched = imported(Fetched("gguf")), []
+    tokenizer = Node(("tokenizer", "gguf"), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": model})
+    inputs = {"checkpoint": model, "tokenizer": tokenizer}
+    export = Node(("hf", "launched"), None, HF_MODEL, HfExportConfig(dtype="bfloat16"), inputs, ("cpu",))
+    for parent in export.parents():
+        made(store, parent)
+
+    def launcher(launch: Launch) -> Launched:
+        launched.append(launch)
+        return run_subprocess(launch)
+
+    built = build(store, export, launcher=launcher)
+    assert [(launch.module, launch.hardware) for launch in launched] == [("trainer.export", ("cpu",))]
+    config = json.loads((built.artifact.folder() / "config.json").read_text())
+    assert config["torch_dtype"] == "bfloat16", "its config comes by way of the job file"
 
 
 def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> None:

@@ -1,0 +1,1 @@
+"""A checkpoint as other programs open it: `python -m trainer.export job.json`."""
