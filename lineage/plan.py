@@ -18,6 +18,7 @@ from lineage.fingerprint import stage_code
 from lineage.gate import Finding, GateError, admit, today, waived
 from lineage.incomplete import Incomplete, incomplete_inputs, read_incomplete
 from lineage.jobs import Inputs, Job, Launched, Launcher, Listener, run_job
+from lineage.regions import guard_reads
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.stage import Stage
 from lineage.stage_run import run_here
@@ -121,7 +122,8 @@ def build(
     The `listener` hears how far either is.
 
     Raises: MissingArtifactError naming the first input that does not exist; GateError, of a gated stage, naming every ancestor
-    that is not fit to build on, and of any stage, naming inputs made without some of their shards; IncompleteError.
+    that is not fit to build on, and of any stage, naming inputs made without some of their shards; IncompleteError;
+    ForeignReadError of inputs in another region's bucket, above the budget.
     """
     if node.stage.gate is not None:
         _refuse_unresolved(store, node)
@@ -140,6 +142,7 @@ def build(
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, tuple(waivers), tuple(code.packages))
     if node.stage.job is None:
+        guard_reads(store, spec.name, _flat(inputs))  # a job asks where it runs (`read_job`)
         made, launched = run_here(node.stage, node.config, job, found, fan_out, listener)
     else:
         ran = run_job(node.stage.job, job, launcher or run_subprocess, node.hardware, listener)

@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 HERE = "MARIN_REGION"
 BUDGET = "MARIN_FOREIGN_READ_GIB"
 DEFAULT_BUDGET_GIB = 10.0
+NOWHERE = "an unnamed place"
+"""Of a process that is not told its region: as dear as the internet, so that a forgotten setting does not open the guard."""
+INTERNET_DOLLARS_PER_GIB = 0.12
 SAME_CONTINENT_DOLLARS_PER_GIB = 0.02
 OTHER_CONTINENT_DOLLARS_PER_GIB = 0.08
 _CONTINENTS = {"northamerica": "us", "nam4": "us", "europe": "eu", "eur4": "eu", "eur5": "eu", "eur7": "eu", "eur8": "eu"}
@@ -27,37 +30,41 @@ class ForeignReadError(RuntimeError):
 
 
 def dollars_per_gib(bucket: str, here: str) -> float:
-    """Price of reading a bucket's location from a region; 0 within one region.
+    """Price of reading a bucket's location from a region, or from `NOWHERE`; 0 within one region.
 
     A multi-region (`US`) is another place than any region in it: reading from it is charged as within the continent.
     """
     if bucket.lower() == here.lower():
         return 0.0
+    if here == NOWHERE:
+        return INTERNET_DOLLARS_PER_GIB
     return SAME_CONTINENT_DOLLARS_PER_GIB if _continent(bucket) == _continent(here) else OTHER_CONTINENT_DOLLARS_PER_GIB
 
 
 def guard_reads(store: Store, name: str, inputs: Iterable[Artifact]) -> None:
-    """Refuse a job whose inputs lie in another region than the one it runs in, above the budget.
+    """Refuse a job, or a stage in this process, whose inputs lie in another region than the one it runs in, above the budget.
 
-    Does nothing for a local root; without `MARIN_REGION` it says so and lets the job through. Raises: ForeignReadError.
+    Does nothing for a local root. Without `MARIN_REGION` all is elsewhere; where the bucket's location may not be asked it says
+    so and lets the job through. Raises: ForeignReadError.
     """
     if store.storage.is_local:
         return
-    here = os.environ.get(HERE)
+    here = os.environ.get(HERE) or NOWHERE
     bucket = store.storage.files.location()
-    if not here or bucket is None:
-        log.warning("%s: no region guard, %s", name, f"{HERE} is not set" if not here else f"{store.root} tells no location")
+    if bucket is None:
+        log.warning("%s: no region guard, %s tells no location", name, store.root)
         return
     price = dollars_per_gib(bucket, here)
     if not price:
         return
     gib = sum(entry.bytes for each in _read(inputs) for entry in each.manifest.files) / 2**30
     budget = float(os.environ.get(BUDGET, DEFAULT_BUDGET_GIB))
-    told = f"{name} in {here} would read {gib:.2f} GiB of {store.root} in {bucket}, about ${gib * price:.2f}"
+    where = f"{here} ({HERE} is not set)" if here == NOWHERE else here
+    told = f"{name} in {where} would read {gib:.2f} GiB of {store.root} in {bucket}, about ${gib * price:.2f}"
     if gib > budget:
         raise ForeignReadError(
-            f"{told}; the budget is {budget:g} GiB. Run it in {bucket.lower()}, copy the inputs to a bucket here "
-            f"(`./marin storage mirror`), or set {BUDGET}"
+            f"{told}; the budget is {budget:g} GiB. Run it in {bucket.lower()} and say so ({HERE}), copy the inputs to a "
+            f"bucket here (`./marin storage mirror`), or set {BUDGET}"
         )
     log.warning("%s, within the budget of %g GiB", told, budget)
 

@@ -8,11 +8,13 @@ import pytest
 from gcs_server import GcsServer
 
 from lineage.gate import inspect
+from lineage.jobs import Job, read_job, write_job
 from lineage.lifecycle import apply, merged, ttl_rules
 from lineage.mirror import mirror, provenance
-from lineage.regions import ForeignReadError, dollars_per_gib, guard_reads
+from lineage.plan import Node, Stage, build, exists, resolve, spec_of
+from lineage.regions import NOWHERE, ForeignReadError, dollars_per_gib, guard_reads
 from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
+from lineage.store import Artifact, Store, Writer
 from lineage.verdicts import quarantine, verdicts
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -94,6 +96,7 @@ def test_damaged_files_are_not_copied_and_a_killed_copy_is_made_again(local: Sto
         ("EUROPE-WEST4", "us-central1", 0.08),
         ("EU", "europe-west4", 0.02),
         ("ASIA-NORTHEAST1", "europe-west4", 0.08),
+        ("EU", NOWHERE, 0.12),
     ],
 )
 def test_prices(bucket: str, here: str, dollars: float) -> None:
@@ -107,7 +110,11 @@ def test_a_job_is_refused_what_lies_elsewhere(
     gib = sum(entry.bytes for entry in model.manifest.files) / 2**30
     monkeypatch.delenv("MARIN_REGION", raising=False)
     guard_reads(bucket, "train", [model])
-    assert "MARIN_REGION is not set" in caplog.text
+    assert "train in an unnamed place (MARIN_REGION is not set) would read" in caplog.text
+    with monkeypatch.context() as little:
+        little.setenv("MARIN_FOREIGN_READ_GIB", str(gib / 2))
+        with pytest.raises(ForeignReadError, match=r"MARIN_REGION is not set.*Run it in europe-west4 and say so"):
+            guard_reads(bucket, "train", [model])
     monkeypatch.setenv("MARIN_REGION", "us-central1")
     guard_reads(bucket, "train", [model])
     assert "within the budget of 10 GiB" in caplog.text
@@ -117,6 +124,37 @@ def test_a_job_is_refused_what_lies_elsewhere(
     monkeypatch.setenv("MARIN_REGION", "europe-west4")
     guard_reads(bucket, "train", [model])
     guard_reads(local, "train", [])
+
+
+def test_jobs_runners_and_stages_in_the_step_stand_before_the_guard(
+    bucket: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Above the budget none of them opens a byte; in the bucket's region all do."""
+    raw = Node(("raw",), None, Stage("tests.raw", "1", write_thousand), "")
+    below = Node(("below",), None, Stage("tests.below", "1", copy_one), "", {"raw": raw})
+    monkeypatch.setenv("MARIN_REGION", "europe-west4")
+    build(bucket, raw)
+    job = Job(bucket, spec_of(bucket, below), {"raw": resolve(bucket, raw)}, "f", "")
+    write_job(job, tmp_path / "job.json")
+    monkeypatch.setenv("MARIN_REGION", "us-central1")
+    monkeypatch.setenv("MARIN_FOREIGN_READ_GIB", "0")
+    with pytest.raises(ForeignReadError, match="below in us-central1 would read"):
+        read_job(tmp_path / "job.json")
+    with pytest.raises(ForeignReadError, match="below in us-central1 would read"):
+        build(bucket, below)
+    assert not exists(bucket, below)
+    monkeypatch.setenv("MARIN_REGION", "europe-west4")
+    assert read_job(tmp_path / "job.json").inputs.keys() == {"raw"}
+    assert build(bucket, below).artifact.manifest.statistics["rows_out"] == 1
+
+
+def write_thousand(out: Writer, config: str) -> None:
+    (out.folder / "text").write_bytes(b"x" * 1000)
+
+
+def copy_one(out: Writer, config: str, raw: Artifact) -> None:
+    (out.folder / "text").write_bytes(raw.files("text")[0].read_bytes())
+    out.record(rows_out=1)
 
 
 def test_lifecycle_rules_keep_what_others_wrote(gcs: GcsServer) -> None:
