@@ -2,12 +2,15 @@
 
 import importlib.metadata
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 PYTHON = "python"
 RECORDED = ("polars", "pyarrow", "numpy", "tokenizers", "jax", "equinox", "optax", "marin-haliax", "dagster")
 """Recorded of every artifact, whatever its stage imports."""
+
+OURS, COMMIT = "marin-lab", "MARIN_GIT_SHA"
+"""Our own code among the versions: the commit, where the environment tells it, as the image does (deploy/Dockerfile)."""
 
 _DISTRIBUTIONS = {"haliax": "marin-haliax", "google": "google-cloud-storage", "yaml": "pyyaml"}
 """Import name -> distribution, where they differ. importlib.metadata.packages_distributions() would know, and takes 1.1 s; a
@@ -24,6 +27,12 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
     versions = {PYTHON: ".".join(map(str, sys.version_info[:3]))}
     found = {name: _version(name) for name in sorted(names)}
     return versions | {name: version for name, version in found.items() if version is not None}
+
+
+def commit_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The commit that a process runs, as one more version; nothing where nobody says it. It tells, and decides nothing."""
+    commit = environment.get(COMMIT, "")
+    return {OURS: commit} if commit else {}
 
 
 @cache

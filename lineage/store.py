@@ -10,6 +10,7 @@ A killed writer leaves only a working folder under `<root>/.work/`, which the ne
 """
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from lineage.digests import file_digest, identity_digest
 from lineage.failures import IncompleteError, ShardFailure, kind_of
 from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, from_json
 from lineage.measure import Meter, measuring
-from lineage.packages import RECORDED, installed_versions
+from lineage.packages import RECORDED, commit_of, installed_versions
 from lineage.shards import (
     DEFAULT_LIMITS,
     ShardFolder,
@@ -311,7 +312,7 @@ class Store:
         When another writer commits the same identity first, its artifact wins and ours is discarded. An artifact that
         was made without some of its shards is the only one that may be replaced (`replacing`).
         """
-        versions = installed_versions({*RECORDED, *packages})
+        versions = installed_versions({*RECORDED, *packages}) | commit_of(os.environ)
         code = code_id(code_fingerprint, {name: versions[name] for name in packages if name in versions})
         with working_folder(self, spec, code) as folder, measuring() as own_meter:
             out = Writer(self, spec, folder, shared=SharedShards(self.storage, spec.version, code))

@@ -210,3 +210,18 @@ def test_folders_of_a_dead_attempt_are_gone_too(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="went away"):
         build(store, node)
     assert [path.name for path in build(store, node).artifact.files()] == ["a.txt"]
+
+
+def test_a_manifest_names_the_commit_that_the_environment_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells who wrote it; identity and data version are those of a checkout that tells nothing."""
+    made = {}
+    for commit in ("", "c0ffee"):
+        monkeypatch.setenv("MARIN_GIT_SHA", commit)
+        store = Store(str(tmp_path / f"of{commit}"), 1)
+        with store.writing(ArtifactSpec(("a",), None, "stage", "1", {}, ())) as out:
+            (out.folder / "text").write_text("words")
+        assert out.committed is not None
+        made[commit] = out.committed
+    assert made["c0ffee"].manifest.packages["marin-lab"] == "c0ffee"
+    assert "marin-lab" not in made[""].manifest.packages
+    assert made["c0ffee"].data_version == made[""].data_version
