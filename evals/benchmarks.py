@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from evals.intervals import ratio_bootstrap
 from evals.items import Item
 from evals.prompts import UNCONDITIONAL, Asked, ask, choose_shots, policy_name
-from evals.records import EvalRecord, Score
+from evals.records import EvalRecord, Score, Verdict
 from evals.scorer import Scored, TokenScorer, score_continuations
 from evals.stage import TaskSpec
 from evals.statistics import share_score
@@ -93,12 +93,18 @@ def _free_pairs(task: TaskSpec, asked: Asked) -> list[tuple[str, str]]:
 def _record(task: TaskSpec, found: _Found, checkpoint: str) -> EvalRecord:
     policy = policy_name(task.style, task.num_shots, task.weights)
     digest = text_digest("\x1f".join(dict.fromkeys(found.asked.prompts)))
-    common = (task.name, found.item.item_id, policy, checkpoint, digest)
+    item = found.item
+
+    def record(outputs: dict[str, object], verdict: Verdict, correct: bool | None, bpb: float | None) -> EvalRecord:
+        told = json.dumps(_said(found) | outputs, ensure_ascii=False)
+        whose = (task.name, item.item_id, policy, checkpoint, digest)
+        return EvalRecord(*whose, told, verdict, correct, bpb, item.suite, item.source_digest)
+
     scored = [s for s in (*found.scored, *found.free) if s is not None]
     if len(scored) < len(found.scored) + len(found.free):
-        return EvalRecord(*common, json.dumps({"reason": "longer than the context"}), "failed", None, None)
+        return record({"reason": "longer than the context"}, "failed", None, None)
     choices, free = scored[: len(found.scored)], scored[len(found.scored) :]
-    outputs = {
+    outputs: dict[str, object] = {
         "nats": [round(s.nats, 4) for s in choices],
         "bytes": [s.num_bytes for s in choices],
         "truncated_tokens": max(s.truncated_tokens for s in choices),
@@ -108,7 +114,14 @@ def _record(task: TaskSpec, found: _Found, checkpoint: str) -> EvalRecord:
     if task.kind == "multiple_choice":
         outputs |= _choices(found.asked, choices, free)
         correct = outputs["choice_per_byte"] == found.asked.gold
-    return EvalRecord(*common, json.dumps(outputs), "graded", correct, gold.nats / math.log(2) / gold.num_bytes)
+    return record(outputs, "graded", correct, gold.nats / math.log(2) / gold.num_bytes)
+
+
+def _said(found: _Found) -> dict[str, object]:
+    """The texts whose nats the outputs hold, in their order, and which is right; the choices where these are in the prompts."""
+    endings = list(found.asked.continuations)
+    filled = {"choices": list(found.item.choices)} if len(endings) > len(set(endings)) else {}
+    return {"continuations": endings, **filled, "gold_index": found.asked.gold, "gold": found.item.answer}
 
 
 def _choices(asked: Asked, scored: Sequence[Scored], free: Sequence[Scored]) -> dict[str, object]:

@@ -31,7 +31,9 @@ def compare_results(first: Artifact, second: Artifact) -> list[TaskComparison]:
     """
     policies = [a.manifest.extra["policy"]["data_version"] for a in (first, second)]
     if policies[0] != policies[1]:
-        names = [a.manifest.extra["policy"]["name"] for a in (first, second)]
+        names = [
+            f"{a.manifest.extra['policy']['name']}@{version[:8]}" for a, version in zip((first, second), policies, strict=True)
+        ]
         raise ValueError(
             f"{first.name} and {second.name} are under different policies ({' and '.join(names)}): nothing to compare"
         )

@@ -79,7 +79,7 @@ def evaluate(job: Job) -> Artifact:
     assert isinstance(checkpoint, Artifact) and isinstance(tokenizer_artifact, Artifact) and isinstance(policy, Artifact)
     assert isinstance(suites, tuple) and isinstance(corpora, tuple) and isinstance(shots, tuple)
     assert isinstance(trajectories, tuple)
-    check_policy(policy, config.tasks, config.seed)
+    check_policy(policy, config.tasks, config.seed, suites, shots)
     bound = _bound(policy)
     with measuring() as cost, ExitStack() as opened:
         items = [item for suite in suites for item in read_items(suite)]
@@ -131,7 +131,9 @@ def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) 
     rounded = [score.rounded() for score in scores]
     (out.folder / "scores.json").write_text(json.dumps(rounded, indent=1) + "\n")
     lost: dict[str, int] = {}
+    graded: dict[str, list[bool]] = {}
     for record in records:
+        graded.setdefault(record.task, []).append(record.verdict == "graded")
         if record.verdict != "graded":
             reason = "not_scorable" if record.verdict == "failed" else record.verdict
             lost[reason] = lost.get(reason, 0) + 1
@@ -140,7 +142,7 @@ def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) 
         log.warning(
             "of %d records %s; the prompts of %d were cut on the left to fit", len(records), lost or "all graded", truncated
         )
-    incomplete = sorted({score.task for score in scores if is_incomplete(score.n, score.attempted)})
+    incomplete = sorted(task for task, each in graded.items() if is_incomplete(sum(each), len(each)))
     if incomplete:
         log.warning("incomplete, less than 90 %% graded: %s", ", ".join(incomplete))
     out.extra["scores"] = rounded

@@ -72,10 +72,11 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
-_REMOVED = (
-    *("\\left", "\\right", "\\!", "\\,", "\\ ", "\\$", "$", "\\%", "%", "^\\circ", "^{\\circ}", "units"),
-    *("dollars", "cents", "degrees", "inches", "square", "hours", "minutes", "miles", "feet", "cm", "mm"),
-)
+_UNITS = ("dollars", "cents", "degrees", "inches", "square", "hours", "minutes", "miles", "feet", "cm", "mm", "units")
+_UNIT = re.compile(rf"(?<![A-Za-z\\])(?:{'|'.join(_UNITS)})(?![A-Za-z])(?:\^(?:[23]|\{{[23]\}}))?")
+"""A unit that stands as a word, with its square or cube: `5cm^2` has one, `common` and `\\square` have none."""
+_DELIMITER = re.compile(r"\\(?:left|right)(?![A-Za-z])")
+_REMOVED = ("\\!", "\\,", "\\ ", "\\$", "$", "\\%", "%", "^\\circ", "^{\\circ}")
 
 
 def normalized_math(answer: str) -> str:
@@ -83,6 +84,7 @@ def normalized_math(answer: str) -> str:
     text = answer.split("=")[-1] if answer.count("=") == 1 and len(answer.split("=")[0].strip()) <= 2 else answer
     text = text.replace("tfrac", "frac").replace("dfrac", "frac")
     text = re.sub(r"\\(?:text|mathrm|textbf|mbox)\{(.*?)\}", r"\1", text)
+    text = _UNIT.sub("", _DELIMITER.sub("", text))
     for removed in _REMOVED:
         text = text.replace(removed, "")
     text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)

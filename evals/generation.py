@@ -28,7 +28,6 @@ STOPS = {
 """Where an answer of a task ends (OLMES's; HumanEval's are those of Chen et al. 2021)."""
 SANDBOXES = 2
 """Programs run side by side: their wall time is a limit, so more than there are cores would fail programs that are right."""
-SHOWN_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,8 @@ def evaluate_generation(
 ) -> tuple[list[Score], list[EvalRecord]]:
     """Generate greedily and judge: scores `exact_match` or `pass_at_1`, the share of unparsed texts and of texts cut off.
 
-    Raises: ValueError when nothing could be graded, NoSandboxError where programs cannot be held.
+    Where nothing could be graded there is no score of success, only the shares of unparsed texts and of texts cut off. A text
+    is kept whole: `max_new_tokens` bounds it. Raises: NoSandboxError where programs cannot be held.
     """
     asked = [ask(item, task.style, choose_shots(item, shots, task.num_shots)) for item in items]
     prompts = [each.prompts[0] for each in asked]
@@ -71,6 +71,8 @@ def evaluate_generation(
             verdict.verdict,
             verdict.correct,
             None,
+            item.suite,
+            item.source_digest,
         )
         for item, prompt, each, verdict in zip(items, prompts, made, judged, strict=True)
     ]
@@ -79,7 +81,7 @@ def evaluate_generation(
 
 def _outputs(made: Generated) -> dict[str, object]:
     return {
-        "text": made.text[:SHOWN_CHARACTERS],
+        "text": made.text,
         "finish": made.finish,
         "num_tokens": made.num_tokens,
         "truncated_tokens": made.truncated_tokens,

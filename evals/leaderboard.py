@@ -1,9 +1,11 @@
 """All results in one table: DuckDB views over the manifests and records of every `evals.result` of some stores.
 
-A board is one policy: results under different policies are on different boards, never side by side. A cell is one (model, step,
-task, metric); two artifacts that give the same cell under one policy are refused with both addresses, because one of them is
-not what the reader thinks. Models are ranked by the bound of the interval that speaks against them (the lower one of an
-accuracy, the upper one of bits), and what graded less than .9 of its items has no rank.
+A board is one policy by its data version, which holds what is asked and of which items: results under different policies are on
+different boards, never side by side, even where the policies have one name (the board is then named `NAME@VERSION`). A cell is
+one (model, day, checkpoint, task, metric); two artifacts that give the same cell under one policy are refused with both
+addresses, because one of them is not what the reader thinks. Models are ranked by the bound of the interval that speaks against
+them (the lower one of an accuracy, the upper one of bits); what graded less than .9 of its items has no rank, nor has a metric
+of which neither way is better (`evals/metrics.py`).
 """
 
 import json
@@ -14,18 +16,22 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from evals.metrics import better
 from evals.records import RECORD_SCHEMA
 from evals.stage import EVAL_RESULT
-from evals.statistics import is_incomplete
+from evals.statistics import graded_of, is_incomplete
 from lineage.store import Artifact, Store
+from trainer.stage import step_partition
 
 RESULT_SCHEMA = {
     "policy": pl.String,
     "model": pl.String,
+    "day": pl.String,
     "step": pl.Int64,
     "tokens_seen": pl.Int64,
     "task": pl.String,
     "metric": pl.String,
+    "better": pl.String,
     "value": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
@@ -39,7 +45,9 @@ RESULT_SCHEMA = {
     "created": pl.String,
     "address": pl.String,
 }
-CELL = ("policy_version", "checkpoint", "task", "metric")
+CELL = ("policy_version", "model", "day", "checkpoint", "task", "metric")
+VERSION_CHARACTERS = 8
+"""Of a data version, where it tells two of one name apart."""
 PRIMARY = (
     "exact_match",
     "pass_at_1",
@@ -51,13 +59,14 @@ PRIMARY = (
 )
 """One metric a task on the board: the first of these that the task has."""
 LEADERBOARD_SQL = """
-SELECT policy, task, metric,
-       CASE WHEN incomplete THEN NULL
-            ELSE rank() OVER (PARTITION BY policy, task, metric, incomplete
-                              ORDER BY CASE WHEN lower_is_better THEN high ELSE -low END) END AS rank,
-       model, step, value, low, high, n, attempted, coverage, incomplete, lower_is_better, code_drifted, address
-FROM (SELECT *, metric LIKE '%bits_per_byte' OR metric LIKE '%loss%' AS lower_is_better FROM results)
-ORDER BY policy, task, metric, rank NULLS LAST, model, step
+SELECT board, policy, policy_version, task, metric,
+       CASE WHEN incomplete OR better = 'neither' THEN NULL
+            ELSE rank() OVER (PARTITION BY policy_version, task, metric, incomplete
+                              ORDER BY CASE better WHEN 'lower' THEN high ELSE -low END) END AS rank,
+       model, day, step, checkpoint, value, low, high, n, attempted, coverage, incomplete, better, code_drifted,
+       created, address
+FROM results
+ORDER BY board, task, metric, rank NULLS LAST, model, day, step
 """
 
 
@@ -84,13 +93,20 @@ def open_board(stores: Sequence[Store]) -> Board:
 def board_of(artifacts: Sequence[Artifact]) -> Board:
     """The board of some results, each given once. Raises: DuplicateResultError naming two that give one cell."""
     rows = [row for artifact in artifacts for row in result_rows(artifact)]
-    results = pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
+    results = pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row").with_columns(board=_board_name())
     refuse_duplicates(results)
     connection = duckdb.connect(":memory:")
     connection.register("results", results.to_arrow())
     connection.execute(f"CREATE VIEW leaderboard AS {LEADERBOARD_SQL}")
     connection.register("items", _records(artifacts).to_arrow())
     return Board(connection)
+
+
+def _board_name() -> pl.Expr:
+    """The policy's name; where several versions have it, with the beginning of the version."""
+    several = pl.col("policy_version").n_unique().over("policy") > 1
+    version = pl.col("policy_version").str.slice(0, VERSION_CHARACTERS)
+    return pl.when(several).then(pl.format("{}@{}", "policy", version)).otherwise("policy")
 
 
 def eval_results(store: Store) -> list[Artifact]:
@@ -107,10 +123,11 @@ def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
     return [
         (
             policy["name"],
-            *_model_and_step(checkpoint),
+            *_model(checkpoint),
             int(facts.get("tokens_seen", 0)),
             score["task"],
             score["metric"],
+            better(score["metric"]),
             float(score["value"]),
             float(score["low"]),
             float(score["high"]),
@@ -128,10 +145,12 @@ def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
     ]
 
 
-def _model_and_step(checkpoint: Artifact) -> tuple[str, int]:
-    """An imported model has no step: 0."""
-    step = checkpoint.manifest.extra["checkpoint"].get("step", 0)
-    return "/".join(checkpoint.spec.key).removesuffix("/checkpoint"), int(step)
+def _model(checkpoint: Artifact) -> tuple[str, str, int]:
+    """Name, day and step. What is made daily has its day for a partition (else ""); an imported model has no step: 0."""
+    step = int(checkpoint.manifest.extra["checkpoint"].get("step", 0))
+    partition = checkpoint.spec.partition or ""
+    day = "" if partition == step_partition(step) else partition
+    return "/".join(checkpoint.spec.key).removesuffix("/checkpoint"), day, step
 
 
 def refuse_duplicates(results: pl.DataFrame) -> None:
@@ -146,51 +165,51 @@ def refuse_duplicates(results: pl.DataFrame) -> None:
 
 
 def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
-    about = {"policy_name": pl.String, "model": pl.String, "step": pl.Int64, "address": pl.String}
+    """Every record with whose it is; columns that came later are null in the records of older evaluators."""
+    about = {"policy_name": pl.String, "policy_version": pl.String, "model": pl.String, "day": pl.String}
+    about |= {"step": pl.Int64, "address": pl.String}
     columns = dict.fromkeys(RECORD_SCHEMA.names, pl.String) | {"correct": pl.Boolean, "bpb": pl.Float64}
     frames = [pl.DataFrame(schema=columns | about)]
     for artifact in artifacts:
-        model, step = _model_and_step(artifact.input("checkpoint"))
+        policy, model = artifact.manifest.extra["policy"], _model(artifact.input("checkpoint"))
+        values = (policy["name"], policy["data_version"], *model, artifact.spec.address)
+        told = {name: pl.lit(value, about[name]) for name, value in zip(about, values, strict=True)}
         records = pl.read_parquet(artifact.files("records.parquet")[0])
-        frames.append(
-            records.with_columns(
-                policy_name=pl.lit(artifact.manifest.extra["policy"]["name"]),
-                model=pl.lit(model),
-                step=pl.lit(step, pl.Int64),
-                address=pl.lit(artifact.spec.address),
-            ).select(*columns, *about)
-        )
+        later = {name: pl.lit(None, kind) for name, kind in columns.items() if name not in records.columns}
+        frames.append(records.with_columns(**told, **later).select(*columns, *about))
     return pl.concat(frames)
 
 
 def primary_scores(board: Board, policy: str | None = None) -> pl.DataFrame:
-    """The board's rows of one metric a task; of one policy where it is named, else of every one.
+    """The board's rows of one metric a task; of one board, or of every board of a policy's name, where it is named.
 
-    Raises: ValueError naming the policies there are.
+    Raises: ValueError naming the boards there are.
     """
     rows = board.query("SELECT * FROM leaderboard")
-    known = sorted(rows["policy"].unique())
-    if policy is not None and policy not in known:
+    known = sorted(rows["board"].unique())
+    named = (pl.lit(policy) == pl.col("policy")) | (pl.lit(policy) == pl.col("board")) | pl.lit(policy is None)
+    if policy is not None and not rows.filter(named).height:
         raise ValueError(f"no result is under the policy {policy!r}; there are: {', '.join(known) or 'none'}")
     order = {metric: place for place, metric in enumerate(PRIMARY)}
-    chosen = rows.filter(pl.col("metric").is_in(PRIMARY) & (pl.lit(policy).is_null() | (pl.col("policy") == pl.lit(policy))))
+    chosen = rows.filter(pl.col("metric").is_in(PRIMARY) & named)
     ranked = chosen.with_columns(place=pl.col("metric").replace_strict(order, return_dtype=pl.Int64))
-    first = ranked.filter(pl.col("place") == pl.col("place").min().over("policy", "task"))
-    return first.drop("place").sort("policy", "task", pl.col("rank").fill_null(1 << 30), "model", "step")
+    first = ranked.filter(pl.col("place") == pl.col("place").min().over("board", "task"))
+    return first.drop("place").sort("board", "task", pl.col("rank").fill_null(1 << 30), "model", "day", "step")
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
     """A row of the board as people read it, by column."""
-    n, attempted = row["n"], row["attempted"]
+    named = row["model"] + (f" of {row['day']}" if row["day"] else "")
     return {
         "task": row["task"],
         "metric": row["metric"],
-        "rank": "incomplete" if row["incomplete"] else str(row["rank"]),
-        "model": row["model"] + (" (code drifted)" if row["code_drifted"] else ""),
+        "rank": "incomplete" if row["incomplete"] else str(row["rank"] or ""),
+        "model": named + (" (code drifted)" if row["code_drifted"] else ""),
         "step": f"{row['step']:,}",
+        "checkpoint": row["checkpoint"][:VERSION_CHARACTERS],
         "value": f"{row['value']:.4f}",
         "95 % interval": f"{row['low']:.4f} to {row['high']:.4f}",
-        "items": f"{n:,}" if n == attempted else f"{n:,} of {attempted:,}",
+        "items": graded_of(row["n"], row["attempted"]),
     }
 
 

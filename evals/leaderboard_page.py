@@ -18,25 +18,31 @@ def write_page(rows: pl.DataFrame, path: Path) -> None:
     """Write the page for the rows of `primary_scores`."""
     newest = newest_steps(rows)
     sections = []
-    for policy in rows["policy"].unique().sort().to_list():
-        of_policy = newest.filter(policy=policy)
+    for board in rows["board"].unique().sort().to_list():
+        on_board = newest.filter(board=board)
         with tempfile.TemporaryDirectory() as scratch:
-            picture = Path(scratch) / f"{policy}.png"
-            board_png(of_policy, f"newest step of every model, policy {policy}", picture)
-            sections.append((f"Policy {policy}", image(picture) + _table(of_policy).html()))
-    told = "Ranks go by the bound of the interval that speaks against a model; incomplete: less than 90 % of the items graded."
+            picture = Path(scratch) / f"{board}.png"
+            board_png(on_board, f"newest day and step of every model, policy {board}", picture)
+            sections.append((f"Policy {board}", image(picture) + _table(on_board).html()))
+    told = (
+        "Ranks go by the bound of the interval that speaks against a model; incomplete: less than 90 % of the items graded. "
+        "NAME@VERSION: policies of one name that differ in what they ask or in the items."
+    )
     facts = {
         "scores": f"{rows.height:,}",
         "models": str(rows["model"].n_unique()),
         "tasks": str(rows["task"].n_unique()),
-        "policies": str(rows["policy"].n_unique()),
+        "policies": str(rows["board"].n_unique()),
     }
     path.write_text(page("Leaderboard", facts, [*sections, ("How to read it", f"<p>{told}</p>")]))
 
 
 def newest_steps(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of every model and task the last step that was evaluated."""
-    return rows.filter(pl.col("step") == pl.col("step").max().over("policy", "model", "task"))
+    """Of every model and task on a board the last day and step that was evaluated; of two results there the newer one."""
+    last = rows.sort("day", "step", "created").unique(("board", "model", "task"), keep="last", maintain_order=True)
+    return rows.join(
+        last.select("address", "board", "task"), on=["address", "board", "task"], how="semi", maintain_order="left"
+    )
 
 
 def board_png(rows: pl.DataFrame, title: str, path: Path) -> None:
@@ -48,7 +54,7 @@ def board_png(rows: pl.DataFrame, title: str, path: Path) -> None:
         raise ValueError(f"{title}: there is no score to draw")
     models = rows["model"].unique().sort().to_list()[:SHOWN_MODELS]
     shown = rows.filter(pl.col("model").is_in(models))
-    sides = [shown.filter(~pl.col("lower_is_better")), shown.filter(pl.col("lower_is_better"))]
+    sides = [shown.filter(better=way) for way in ("higher", "lower")]
     sides = [side for side in sides if side.height]
     tallest = max(side["task"].n_unique() for side in sides)
     height = 1.4 + tallest * max(0.28, 0.16 * len(models))
@@ -77,13 +83,13 @@ def _draw(axes, side: pl.DataFrame, models: Sequence[str]) -> None:
     axes.grid(axis="x", color="#e4e8ef", linewidth=0.6)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    lower = bool(side["lower_is_better"][0])
+    lower = side["better"][0] == "lower"
     axes.set_xlabel(
         "bits per byte, lower is better" if lower else "share of items, higher is better; hollow: incomplete", fontsize=8
     )
 
 
 def _table(rows: pl.DataFrame) -> Table:
-    columns = ("task", "metric", "model", "step", "value", "95 % interval", "items", "rank")
+    columns = ("task", "metric", "model", "step", "checkpoint", "value", "95 % interval", "items", "rank")
     shown = [tuple(cells(row)[column] for column in columns) for row in rows.iter_rows(named=True)]
     return Table(columns, shown, frozenset({"step", "value", "95 % interval", "items", "rank"}))

@@ -37,13 +37,14 @@ def write_leaderboard(out: Writer, config: LeaderboardConfig, results: tuple[Art
         "results": len(results),
         "scores": scores.height,
         "models": sorted(rows["model"].unique()),
-        "policies": sorted(rows["policy"].unique()),
+        "policies": sorted(rows["board"].unique()),
         "incomplete": int(rows["incomplete"].sum()),
     }
     out.record(rows_out=rows.height)
 
 
-LEADERBOARD = Stage("evals.leaderboard", "1", write_leaderboard)
+LEADERBOARD = Stage("evals.leaderboard", "2", write_leaderboard)
+"""2: a board is a policy by its data version, models have days, every metric has its own direction."""
 
 
 def build_leaderboard(store: Store, run_id: str = "") -> tuple[Artifact, bool]:

@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from evals.statistics import graded_of, is_incomplete
+
 HELDOUT, MEAN, GOLD = "#2b3a55", "#7286a8", "#b9772e"
 CHANCE = "#d1495b"
 BITS = {
@@ -27,7 +29,7 @@ def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
     """Bits per byte (held-out domains and gold answers) on the left, accuracies with their chance levels on the right.
 
     `scores` are those of `scores.json`; a side without a score is left out. Behind each task stands how many documents or
-    items it was measured on. Raises: ValueError when there is neither.
+    items it was measured on; what graded less than .9 of them is hatched. Raises: ValueError when there is neither.
     """
     bits = [s for s in scores if s["metric"] in BITS]
     accuracies = [s for s in scores if s["metric"] in SHARES]
@@ -67,13 +69,18 @@ def _accuracies(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping
 
 
 def _bars(axes: Axes, scores: Sequence[Mapping[str, Any]], colours: Sequence[str]) -> None:
-    """One bar a score, the first on top, with its interval and its `n`."""
+    """One bar a score, the first on top, with its interval and its items; hatched where too few were graded."""
     values = [float(s["value"]) for s in scores]
     below = [value - float(s["low"]) for value, s in zip(values, scores, strict=True)]
     above = [float(s["high"]) - value for value, s in zip(values, scores, strict=True)]
-    axes.barh(range(len(scores)), values, color=colours, height=0.62)
+    attempted = [int(s.get("attempted", s["n"])) for s in scores]  # older evaluators do not say
+    bars = axes.barh(range(len(scores)), values, color=colours, height=0.62)
+    for bar, s, asked in zip(bars, scores, attempted, strict=True):
+        if is_incomplete(int(s["n"]), asked):
+            bar.set(facecolor="white", edgecolor=bar.get_facecolor(), hatch="////")
     axes.errorbar(values, range(len(scores)), xerr=[below, above], fmt="none", ecolor=INTERVAL, elinewidth=1, capsize=2.5)
-    axes.set_yticks(range(len(scores)), [f"{s['task']} ({s['n']:,})" for s in scores], fontsize=8)
+    told = [f"{s['task']} ({graded_of(int(s['n']), asked)})" for s, asked in zip(scores, attempted, strict=True)]
+    axes.set_yticks(range(len(scores)), told, fontsize=8)
     axes.set_ylim(len(scores) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)

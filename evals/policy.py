@@ -1,13 +1,15 @@
-"""The stage `evals.policy`: a dated evaluation policy, `policy/1`, an artifact that every result binds.
+"""The stage `evals.policy`: a dated evaluation policy, `policy/2`, an artifact that every result binds.
 
 A policy says what is asked of a checkpoint and when: tasks with their styles, examples and limits, the seed, at which of the
-saved steps, in which order, and how often a task that fails for the machine's sake is tried again. Results under different
-policies never mix: the policy's digest is in their identity, and the leaderboard has a board for each. A policy that was used
-is not edited; the next one has another date.
+saved steps, in which order, and how often a task that fails for the machine's sake is tried again; and of which items: the data
+versions of the suites. Where a suite lies and which day made it are not in its bytes, so a policy of equal items is one policy
+on every day. Results under different policies never mix: the policy's digest is in their identity, and the leaderboard has a
+board for each. A policy that was used is not edited; the next one has another date.
 """
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from evals.items import read_items
@@ -74,40 +76,57 @@ class PolicyConfig:
 
 
 def write_policy(out: Writer, config: PolicyConfig, suites: tuple[Artifact, ...], shots: tuple[Artifact, ...] = ()) -> None:
-    """Write `policy.json`: the config, and how many items its tasks have in which suite.
+    """Write `policy.json`: the config, and the suites by data version with how many items they hold of each task.
 
     Raises: ValueError for a task without items, or with items in two suites, or with too few examples.
     """
-    counts: dict[str, dict[str, int]] = {}
-    for suite in (*suites, *shots):
-        for item in read_items(suite):
-            of_task = counts.setdefault(item.task, {})
-            of_task[suite.name] = of_task.get(suite.name, 0) + 1
-    scored, examples = {suite.name for suite in suites}, {suite.name for suite in shots}
+    scored, examples = [_bound(suite) for suite in suites], [_bound(suite) for suite in shots]
     for task in config.tasks:
         if task.kind in TEXT_KINDS:
             continue
-        holding = [name for name in counts.get(task.item_task, {}) if name in scored]
+        holding = [suite.name for suite in scored if task.item_task in suite.items]
         if len(holding) != 1:
             raise ValueError(
                 f"policy {config.name}: task {task.name} asks {task.item_task!r}, which {len(holding)} suites hold"
             )
-        held = sum(n for name, n in counts[task.item_task].items() if name in examples)
+        held = sum(suite.items.get(task.item_task, 0) for suite in examples)
         if held < task.num_shots:
             raise ValueError(f"policy {config.name}: task {task.name} wants {task.num_shots} examples, {held} are there")
-    record = {"format": "policy/1", **to_jsonable(config), "items": counts}
+    bound = {role: [asdict(suite) for suite in found] for role, found in (("suites", scored), ("shots", examples))}
+    record = {"format": "policy/2", **to_jsonable(config), **bound}
     (out.folder / POLICY_FILE).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     out.extra["policy"] = {"name": config.name, "code": code_fingerprint(EVAL_RESULT.module)}
     out.record(rows_out=len(config.rules))
 
 
-POLICY = Stage("evals.policy", "1", write_policy)
+POLICY = Stage("evals.policy", "2", write_policy)
+"""2: items are bound by their suites' data versions; were: counts by the suites' names, which hold a ferry's day."""
 
 
-def check_policy(policy: Artifact, tasks: tuple[TaskSpec, ...], seed: int) -> None:
-    """Refuse to evaluate what a policy does not say, or by code of another version.
+@dataclass(frozen=True)
+class _BoundSuite:
+    """What a policy says of a suite: the last part of its key, its bytes, and its number of items by task."""
 
-    Raises: ValueError naming the task, the seed or the version.
+    name: str
+    data_version: str
+    items: dict[str, int]
+
+
+def _bound(suite: Artifact) -> _BoundSuite:
+    counts = Counter(item.task for item in read_items(suite))
+    return _BoundSuite(suite.spec.key[-1], suite.data_version, dict(sorted(counts.items())))
+
+
+def check_policy(
+    policy: Artifact,
+    tasks: tuple[TaskSpec, ...],
+    seed: int,
+    suites: tuple[Artifact, ...],
+    shots: tuple[Artifact, ...],
+) -> None:
+    """Refuse to evaluate what a policy does not say, of items that it does not bind, or by code of another version.
+
+    Raises: ValueError naming the task, the seed, the suite or the version.
     """
     declared = json.loads(policy.files(POLICY_FILE)[0].read_text())
     evaluator = f"{EVAL_RESULT.name}@{EVAL_RESULT.version}"
@@ -122,3 +141,8 @@ def check_policy(policy: Artifact, tasks: tuple[TaskSpec, ...], seed: int) -> No
     for task in tasks:
         if known.get(task.name) != to_jsonable(task):
             raise ValueError(f"{policy.name} does not ask {asdict(task)}; it says {known.get(task.name)}")
+    for role, given in (("suites", suites), ("shots", shots)):
+        bound = {suite["data_version"]: suite["name"] for suite in declared[role]}
+        for suite in given:
+            if suite.data_version not in bound:
+                raise ValueError(f"{policy.name} binds the {role} {bound}, not {suite.name} of version {suite.data_version}")

@@ -21,6 +21,8 @@ RECORD_SCHEMA = pa.schema(
         ("verdict", pa.string()),
         ("correct", pa.bool_()),
         ("bpb", pa.float64()),
+        ("suite", pa.string()),
+        ("source_digest", pa.string()),
     ]
 )
 SIGNIFICANT_DIGITS = 6
@@ -29,7 +31,10 @@ SIGNIFICANT_DIGITS = 6
 
 @dataclass(frozen=True)
 class EvalRecord:
-    """One item (or held-out document): what was asked, what came out, how it was judged."""
+    """One item (or held-out document): what was asked, what came out, how it was judged.
+
+    `suite` and `source_digest` (xxh3_128 of the file that the item was read from) are empty for held-out text.
+    """
 
     task: str
     item_id: str
@@ -40,6 +45,8 @@ class EvalRecord:
     verdict: Verdict
     correct: bool | None
     bpb: float | None
+    suite: str = ""
+    source_digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,8 @@ def write_report(out: Writer, config: ReportConfig, artifacts: tuple[Artifact, .
     out.extra["verdict"] = audit.manifest.extra["audit"]["verdict"]
 
 
-REPORT = Stage("evals.report", "2", write_report)
-"""2: headline numbers, and the audit as tables."""
+REPORT = Stage("evals.report", "3", write_report)
+"""2: headline numbers, and the audit as tables; 3: scores over too few of their items are named and drawn as incomplete."""
 
 
 def _headlines(artifacts: Sequence[Artifact], by_stage: Mapping[str, Artifact]) -> dict[str, str]:
@@ -115,6 +115,7 @@ def _headlines(artifacts: Sequence[Artifact], by_stage: Mapping[str, Artifact]) 
         "held-out loss, nats a token": f"{heldout['loss_nats_per_token']:.3f}",
         "held-out, macro bits per byte": f"{heldout['macro_bits_per_byte']:.3f}",
         "tokens a second": f"{throughput['tokens_per_second']:,.0f}",
+        "incomplete tasks": ", ".join(by_stage["evals.result"].manifest.extra["incomplete"]) or "none",
         "audit": by_stage["evals.audit"].manifest.extra["audit"]["verdict"].replace("_", " "),
         "seconds of work": f"{sum(a.manifest.resources.wall_seconds for a in artifacts):,.0f}",
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evals.statistics import graded_of
+
 type Row = Sequence[str]
 
 
@@ -41,9 +43,16 @@ def page(title: str, facts: Mapping[str, str], sections: Sequence[tuple[str, str
 
 
 def scores_table(scores: Sequence[Mapping[str, Any]]) -> Table:
-    """Every score with its interval."""
-    rows = [(s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}") for s in scores]
-    return Table(("task", "metric", "value", "95 % interval", "n"), rows, frozenset({"value", "95 % interval", "n"}))
+    """Every score with its interval and over how many items it is."""
+    numbers = ("value", "95 % interval", "items")
+    return Table(("task", "metric", *numbers), [score_cells(score) for score in scores], frozenset(numbers))
+
+
+def score_cells(score: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """Task, metric, value, interval, items; results of older evaluators do not say how many they attempted."""
+    items = graded_of(score["n"], score.get("attempted", score["n"]))
+    interval = f"{score['low']:.4f} to {score['high']:.4f}"
+    return score["task"], score["metric"], f"{score['value']:.4f}", interval, items
 
 
 def image(path: Path) -> str:

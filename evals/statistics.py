@@ -5,7 +5,6 @@ could not be parsed) are neither right nor wrong, so the point is the share of t
 worst and the best that the others could be (Imbens and Manski 2004, with Wilson's bounds): with full coverage it is Wilson's.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +30,13 @@ def share_score(task: str, metric: str, right: int, graded: int, attempted: int)
 def is_incomplete(graded: int, attempted: int) -> bool:
     """Whether too little was graded for the score to stand beside others."""
     return graded < COVERAGE_FLOOR * attempted
+
+
+def graded_of(graded: int, attempted: int) -> str:
+    """How many items a score is over, as people read it: "50", or "48 of 50", or "40 of 50, incomplete"."""
+    if graded == attempted:
+        return f"{graded:,}"
+    return f"{graded:,} of {attempted:,}" + (", incomplete" if is_incomplete(graded, attempted) else "")
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,3 @@ def compare_paired(first: Sequence[float], second: Sequence[float], seed: int, *
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
     return Comparison(before.size, *mean_bootstrap(change, seed), wins, losses, min(1.0, p_value))
-
-
-def smallest_difference(num_items: int, disagreement: float) -> float:
-    """The paired difference in accuracy that 95 % intervals can tell from zero, when verdicts differ on this share of items.
-
-    >>> round(smallest_difference(1000, 0.2), 3)
-    0.028
-    """
-    return 1.96 * math.sqrt(disagreement / num_items)

@@ -8,6 +8,7 @@ import polars as pl
 from evals.leaderboard import cells
 from evals.leaderboard_page import newest_steps
 from evals.plots import BITS, SHARES, scores_png
+from evals.statistics import graded_of
 from lineage.store import Artifact
 from marin_assets.values import inline, picture, records_table
 
@@ -22,7 +23,9 @@ def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores
     }
     rows = [{"attempted": s["n"], **s} for s in scores]  # results of older evaluators do not say how many they attempted
-    return shown | {"scores": records_table(rows, ("task", "metric", "value", "low", "high", "n", "attempted"))}
+    told = [row | {"items": graded_of(row["n"], row["attempted"])} for row in rows]
+    shown["incomplete"] = dg.MetadataValue.text(", ".join(artifact.manifest.extra.get("incomplete", ())) or "none")
+    return shown | {"scores": records_table(told, ("task", "metric", "value", "low", "high", "items"))}
 
 
 def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:

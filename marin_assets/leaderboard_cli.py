@@ -40,8 +40,8 @@ def print_leaderboard(
     elif not rows.height:
         console.print("no result yet: `./marin materialize runs/tiny/training`, and `make ui` evaluates its checkpoints")
     else:
-        for name in rows["policy"].unique().sort():
-            console.print(_board(str(name), rows.filter(policy=name)))
+        for name in rows["board"].unique().sort():
+            console.print(_board(str(name), rows.filter(board=name)))
 
 
 def print_comparison(first: str, second: str, root: str | None, console: Console) -> None:
@@ -90,11 +90,13 @@ def _comparison(found: TaskComparison) -> tuple[str, ...]:
     return (found.task, found.measure, *numbers, verdict)
 
 
-def _board(policy: str, rows: pl.DataFrame) -> Table:
-    table = Table(title=f"policy {escape(policy)}", title_justify="left", header_style="bold", pad_edge=False)
+def _board(board: str, rows: pl.DataFrame) -> Table:
+    table = Table(title=f"policy {escape(board)}", title_justify="left", header_style="bold", pad_edge=False)
     shown = [cells(row) for row in rows.iter_rows(named=True)]
     for column in shown[0]:
-        table.add_column(column, justify="left" if column in ("task", "metric", "model") else "right", overflow="fold")
+        table.add_column(
+            column, justify="left" if column in ("task", "metric", "model", "checkpoint") else "right", overflow="fold"
+        )
     for row in shown:
         table.add_row(*map(escape, row.values()))
     return table

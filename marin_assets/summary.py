@@ -11,6 +11,7 @@ from rich.table import Table
 
 from datakit.roster import registry_reachable
 from evals.report import StageRow, stage_rows, unigram_entropy
+from evals.report_page import score_cells
 from lineage.plan import Node, ancestors_first, build, exists, resolve
 from lineage.store import Artifact, Store
 from marin_assets.definitions import declared_defs, declared_families
@@ -209,10 +210,10 @@ def scores_table(scores: list[dict]) -> Table:
     table = Table(title="scores", title_style="bold", header_style="bold", pad_edge=False)
     for name in ("task", "metric"):
         table.add_column(name)
-    for name in ("value", "95 % interval", "n"):
+    for name in ("value", "95 % interval", "items"):
         table.add_column(name, justify="right")
-    for s in scores:
-        table.add_row(s["task"], s["metric"], f"{s['value']:.4f}", f"{s['low']:.4f} to {s['high']:.4f}", f"{s['n']:,}")
+    for score in scores:
+        table.add_row(*score_cells(score))
     return table
 
 

@@ -12,11 +12,13 @@ from evals.stage import TaskKind, TaskSpec
 from recipes.lines import Line
 from recipes.suites import suite_config
 
-DATE = "2026-11-22-tags"
+DATE = "2026-11-22-records"
 EVAL_SEED = 5
 HELDOUT_TASK = "heldout"
 TURNS_TASK = "assistant_turns"
 LAST_ONLY = 0
+GSM8K_SHOTS, MATH_SHOTS = 8, 4
+"""All that the suite of examples holds."""
 CLOZE_FREE: dict[str, TaskKind] = {"gsm8k": "gold_bpb", "lambada": "gold_bpb", "math": "gold_bpb", "mbpp": "gold_bpb"}
 """Tasks without choices: the likelihood of the gold answer is what moves at our sizes."""
 
@@ -30,7 +32,7 @@ def policy_config(line: Line) -> PolicyConfig:
     every = (*_heldout(line), *raw, *averaged)
     more = [rule for name, kind in line.more_suites for rule in _by_likelihood(line, name, kind, LAST_ONLY)]
     named = {name for name, _ in line.more_suites}
-    generated = [*(_generated_answers() if "math_code" in named else ()), *(_programs() if "humaneval" in named else ())]
+    generated = [*(_generated_answers(line) if "math_code" in named else ()), *(_programs() if "humaneval" in named else ())]
     shots = _few_shot() if line.shots else ()
     own = {line.suite: not more, "ema": line.run.ema is not None, "turns": isinstance(line.format, Chat)}
     name = "-".join([DATE, *(word for word, differs in own.items() if differs)])  # other tasks, another policy, another board
@@ -65,14 +67,22 @@ def _few_shot() -> tuple[PolicyRule, ...]:
     )
 
 
-def _generated_answers() -> tuple[PolicyRule, ...]:
-    few = {"max_items": 50, "num_shots": 0}
+def _generated_answers(line: Line) -> tuple[PolicyRule, ...]:
+    """Worked solutions behind the published examples (OLMES's eight of GSM8K, Minerva's four of MATH), and last words.
+
+    The smallest runs read 256 tokens: there most of the examples are cut off on the left, and records say how much.
+    """
     return (
-        PolicyRule(TaskSpec("gsm8k_generate", "generation", items="gsm8k", **few), LAST_ONLY, -1, 2),
+        PolicyRule(_solved("gsm8k", GSM8K_SHOTS if line.shots else 0), LAST_ONLY, -1, 2),
+        PolicyRule(_solved("math", MATH_SHOTS if line.shots else 0), LAST_ONLY, -1, 2),
         PolicyRule(
             TaskSpec("lambada_generate", "generation", items="lambada", max_items=100, max_new_tokens=8), LAST_ONLY, -1, 2
         ),
     )
+
+
+def _solved(name: str, num_shots: int) -> TaskSpec:
+    return TaskSpec(f"{name}_generate", "generation", items=name, max_items=50, num_shots=num_shots)
 
 
 def _programs() -> tuple[PolicyRule, ...]:

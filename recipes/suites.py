@@ -7,8 +7,9 @@
 | canary | `vendored` |
 
 A suite is an input of the contamination policies that bind it: a task added to one, or a suite added to a line, remakes the
-marks and what is made from them (docs/recipes/add_an_eval_suite.md). Counts are those of the pinned files; licences are those
-of the datasets' own pages, from memory where `Unverified` would say so.
+marks and what is made from them (docs/recipes/add_an_eval_suite.md). Counts are those of the pinned files. Every licence here
+is **from memory** of the dataset's page, also where the text does not say so (it is in the items' bytes: to mark each would
+remake all marks): read the page before anything is redistributed.
 """
 
 from evals.formats import ItemFormat

@@ -1,16 +1,24 @@
 """Results of an evaluation as artifacts, written by the evaluator's own writers from declared verdicts."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
-from evals.policy import PolicyConfig, PolicyRule
 from evals.records import EvalRecord, Score, write_records
-from evals.stage import EVAL_RESULT, TaskSpec
+from evals.stage import EVAL_RESULT
 from evals.statistics import share_score
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage
 from lineage.store import Artifact, Writer
 
 ITEMS = 10
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy's name, and what it binds."""
+
+    name: str
+    suite: str
 
 
 @dataclass(frozen=True)
@@ -27,8 +35,8 @@ def _write_checkpoint(out: Writer, config: dict) -> None:
     out.extra["checkpoint"] = {"step": 10, "tokens_seen": 1000}
 
 
-def _write_policy(out: Writer, config: PolicyConfig) -> None:
-    (out.folder / "policy.json").write_text(config.name)
+def _write_policy(out: Writer, config: Policy) -> None:
+    (out.folder / "policy.json").write_text(json.dumps(asdict(config)))
 
 
 def _write_result(out: Writer, config: Verdicts, checkpoint: Artifact, policy: Artifact) -> None:
@@ -48,9 +56,11 @@ def _write_result(out: Writer, config: Verdicts, checkpoint: Artifact, policy: A
         share_score("quiz", "accuracy", config.right, config.graded, ITEMS),
         share_score("quiz", "accuracy_per_byte", config.right, config.graded, ITEMS),
         Score("quiz", "gold_bits_per_byte", bits, bits - 0.1, bits + 0.1, config.graded, ITEMS),
+        share_score("quiz", "unparsed", ITEMS - config.right, ITEMS, ITEMS),
+        Score("quiz", "chance", 0.25, 0.25, 0.25, config.graded, ITEMS),
     ]
     out.extra["scores"] = [score.rounded() for score in scores]
-    name = policy.files("policy.json")[0].read_text()
+    name = json.loads(policy.files("policy.json")[0].read_text())["name"]
     out.extra["policy"] = {"name": name, "data_version": policy.data_version, "code_drifted": False}
 
 
@@ -59,11 +69,15 @@ _POLICY = Stage("tests.policy", "1", _write_policy)
 _RESULT = Stage(EVAL_RESULT.name, "tests", _write_result)
 
 
-def result_node(model: str, policy: str, right: int, graded: int, wording: str = "Which?") -> Node:
-    """One result of a model at step 10."""
-    declared = PolicyConfig(policy, (PolicyRule(TaskSpec("quiz", "multiple_choice")),), 0)
+def result_node(
+    model: str, policy: str, right: int, graded: int, wording: str = "Which?", *, suite: str = "s", day: str | None = None
+) -> Node:
+    """One result of a model at step 10, or of the model that a day made."""
     inputs = {
-        "checkpoint": Node(("runs", model, "checkpoint"), "step-00000010", CHECKPOINT_STAGE, {"model": model}),
-        "policy": Node(("eval_policy", policy), None, _POLICY, declared),
+        "checkpoint": Node(
+            ("runs", model, "checkpoint"), day or "step-00000010", CHECKPOINT_STAGE, {"model": f"{model} {day or ''}"}
+        ),
+        "policy": Node(("eval_policy", policy), None, _POLICY, Policy(policy, suite)),
     }
-    return Node(("runs", model, "eval_result"), "step-00000010|quiz", _RESULT, Verdicts(right, graded, wording), inputs)
+    place = ("runs", model, "eval_result"), day or "step-00000010|quiz"
+    return Node(*place, _RESULT, Verdicts(right, graded, wording), inputs)

@@ -15,9 +15,11 @@ from evals.benchmarks import ACCURACIES
 from evals.evaluate import evaluate
 from evals.gap import measure_gap
 from evals.items import ITEMS_FILE, Item, write_items
+from evals.metrics import BETTER
 from evals.plots import scores_png
 from evals.policy import POLICY, PolicyConfig, PolicyRule
 from evals.prompts import ask
+from evals.report_page import scores_table
 from evals.stage import EVAL_RESULT, GAP, EvalConfig, GapConfig, TaskSpec
 from lineage.digests import text_digest
 from lineage.jobs import Job
@@ -152,6 +154,7 @@ def test_the_artifact_holds_records_and_scores_and_nothing_else(evaluated):
         *(("sums_said", metric) for metric in ("exact_match", "unparsed", "cut_off")),
     }
     assert all(s["low"] <= s["value"] <= s["high"] for s in scores)
+    assert {s["metric"] for s in scores} <= set(BETTER), "every metric says which way it is better"
     loss = next(s for s in scores if s["metric"] == "loss_nats_per_token")
     assert loss["value"] == pytest.approx(math.log(257), abs=0.05)  # an untrained model is uniform
 
@@ -303,6 +306,18 @@ def test_a_bad_task_names_its_field_and_what_is_allowed(fields, message):
 def test_a_config_needs_tasks_of_different_names(tasks):
     with pytest.raises(ValueError, match="at least one, each name once"):
         EvalConfig(tasks, seed=0)
+
+
+def test_what_graded_too_little_is_said_to_be_incomplete(evaluated, tmp_path):
+    extra = evaluated.manifest.extra
+    unparsed = records_of(evaluated).filter(task="sums_said", verdict="unparsed").height
+    assert ("sums_said" in extra["incomplete"]) == (unparsed > 0), "also a task of which nothing was graded"
+    asked = [s for s in extra["scores"] if s["metric"] == "accuracy"]
+    (whole,), (partial,) = ([{**asked[0], "n": n, "attempted": 10}] for n in (10, 8))
+    assert [scores_table([s]).rows[0][-1] for s in (whole, partial)] == ["10", "8 of 10, incomplete"]
+    for name, score in (("whole", whole), ("partial", partial)):
+        scores_png([{**score, "metric": "exact_match"}], "t", tmp_path / f"{name}.png")
+    assert (tmp_path / "whole.png").read_bytes() != (tmp_path / "partial.png").read_bytes()
 
 
 def test_scores_become_a_picture_and_other_numbers_do_not(evaluated, tmp_path):

@@ -54,6 +54,14 @@ def test_an_unparsed_answer_is_neither_right_nor_wrong():
     assert scores["unparsed"].value == 1 / 4
 
 
+def test_a_record_holds_the_whole_text_the_right_answer_and_where_the_item_is_from():
+    text = "so it goes on, " * 400 + "\n#### 18"
+    _, records = judged(TaskSpec("gsm8k", "generation"), items("gsm8k", "1,8"), text)
+    outputs = json.loads(records[0].outputs)
+    assert (outputs["text"], outputs["answer"], outputs["gold"]) == (text, "18", "18")
+    assert (records[0].suite, records[0].source_digest) == ("s", "d")
+
+
 def test_a_task_without_one_parsed_answer_has_no_score():
     scores, _ = judged(TaskSpec("gsm8k", "generation"), items("gsm8k", "18"), "no idea")
     assert set(scores) == {"unparsed", "cut_off"}
@@ -109,6 +117,24 @@ def test_boxes_are_matched_or_none(text):
 )
 def test_answers_that_mean_the_same_are_equal(one, other):
     assert normalized_math(one) == normalized_math(other)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ("\\text{common}", "common"),
+        ("\\text{comma}", "comma"),
+        ("\\leftarrow", "\\leftarrow"),
+        ("\\left(2, 3\\right]", "(2,3]"),
+        ("5cm", "5"),
+        ("12 \\text{ cm}^2", "12"),
+        ("7 \\text{ square units}", "7"),
+        ("\\$4.50 \\text{ dollars}", "4.50"),
+        ("x^2", "x^2"),
+    ],
+)
+def test_units_are_left_out_where_they_are_words(answer, kept):
+    assert normalized_math(answer) == kept
 
 
 def test_a_program_is_a_block_or_what_completes_the_prompt():

@@ -1,17 +1,17 @@
 """Boards and comparisons over real stores of small results."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import pytest
 from small_results import result_node
 
 from evals.compare import compare_results
-from evals.leaderboard import DuplicateResultError, open_board, primary_scores
-from evals.leaderboard_page import write_page
+from evals.leaderboard import DuplicateResultError, cells, open_board, primary_scores
+from evals.leaderboard_page import newest_steps, write_page
 from evals.leaderboard_stage import build_leaderboard
-from lineage.plan import Node, ancestors_first, build
-from lineage.store import Artifact, Store
+from lineage.plan import Node, Stage, ancestors_first, build
+from lineage.store import Artifact, Store, Writer
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,77 @@ def test_lower_bits_rank_higher(boards):
     assert rows["runs/b"] < rows["runs/a"]
 
 
+def test_every_metric_ranks_its_own_way_and_facts_about_the_items_not_at_all(boards):
+    sql = "SELECT metric, model, rank FROM leaderboard WHERE policy = '2026-11-22' AND NOT incomplete AND metric IN {}"
+    ranks = open_board([boards.store]).query(sql.format(("unparsed", "chance", "accuracy"))).rows()
+    assert sorted(ranks, key=str) == [
+        ("accuracy", "runs/a", 2),
+        ("accuracy", "runs/b", 1),
+        ("chance", "runs/a", None),
+        ("chance", "runs/b", None),
+        ("unparsed", "runs/a", 3),
+        ("unparsed", "runs/b", 1),
+        ("unparsed", "runs/c", 2),
+    ]
+
+
+def test_policies_of_one_name_and_other_items_have_boards_of_their_own(tmp_path):
+    store = Store(str(tmp_path))
+    policies = {}
+    for suite, model, right in (("full", "a", 4), ("extract", "b", 9), ("extract", "c", 2)):
+        made = made_in(store, result_node(model, "2026-11-22", right, 10, suite=suite))
+        policies[suite] = made.manifest.extra["policy"]["data_version"]
+    board = open_board([store])
+    names = {suite: f"2026-11-22@{version[:8]}" for suite, version in policies.items()}
+    rows = {name: primary_scores(board, name).select("model", "rank").rows() for name in names.values()}
+    assert rows == {names["full"]: [("runs/a", 1)], names["extract"]: [("runs/b", 1), ("runs/c", 2)]}
+    assert set(primary_scores(board, "2026-11-22")["board"]) == set(names.values()), "a name means all its boards"
+    write_page(primary_scores(board), tmp_path / "board.html")
+    assert all(f"<h2>Policy {name}</h2>" in (tmp_path / "board.html").read_text() for name in names.values())
+    with pytest.raises(ValueError, match=f"there are: {', '.join(sorted(names.values()))}"):
+        primary_scores(board, "2026-11-21")
+
+
+def test_days_of_one_model_are_told_apart(tmp_path):
+    store = Store(str(tmp_path))
+    for day, right in (("2026-11-21", 9), ("2026-11-22", 4)):
+        made_in(store, result_node("smoke", "2026-11-22", right, 10, day=day))
+    rows = primary_scores(open_board([store]))
+    assert rows.select("day", "step", "rank").rows() == [("2026-11-21", 10, 1), ("2026-11-22", 10, 2)]
+    assert [cells(row)["model"] for row in rows.iter_rows(named=True)] == [
+        "runs/smoke of 2026-11-21",
+        "runs/smoke of 2026-11-22",
+    ]
+    assert newest_steps(rows)["day"].to_list() == ["2026-11-22"]
+
+
+def test_equal_bytes_of_two_days_are_two_results_and_not_a_duplicate(tmp_path):
+    store = Store(str(tmp_path))
+    nodes = [result_node("smoke", "2026-11-22", 9, 10, day=day) for day in ("2026-11-21", "2026-11-22")]
+    same = nodes[0].inputs["checkpoint"].config
+    for node in nodes:
+        checkpoint = replace(node.inputs["checkpoint"], config=same)
+        made_in(store, replace(node, inputs={**node.inputs, "checkpoint": checkpoint}))
+    rows = primary_scores(open_board([store]))
+    assert (rows.height, rows["checkpoint"].n_unique()) == (2, 1)
+
+
+def test_records_of_older_evaluators_are_on_the_board(tmp_path):
+    def write(out: Writer, config: dict, checkpoint: Artifact, policy: Artifact) -> None:
+        del config
+        out.extra["scores"] = []
+        out.extra["policy"] = {"name": "2026-11-01", "data_version": policy.data_version, "code_drifted": False}
+        records = pl.read_parquet(newer.files("records.parquet")[0]).drop("suite", "source_digest")
+        records.write_parquet(out.folder / "records.parquet")
+
+    store = Store(str(tmp_path))
+    node = result_node("a", "2026-11-01", 4, 10)
+    newer = made_in(store, node)
+    made_in(store, replace(node, partition="step-00000010|old", stage=Stage(node.stage.name, "older", write), config={}))
+    found = open_board([store]).query("SELECT address, suite, count(*) AS n FROM items GROUP BY ALL ORDER BY suite").rows()
+    assert [(suite, n) for _, suite, n in found] == [("", 10), (None, 10)]
+
+
 def test_items_can_be_asked_in_sql(boards):
     counts = "SELECT model, count(*) AS n, sum(correct::int) AS hits FROM items"
     sql = f"{counts} WHERE policy_name = '2026-11-22' GROUP BY ALL ORDER BY 1"
@@ -85,7 +156,7 @@ def test_results_of_two_checkpoints_are_compared_item_by_item(boards):
 
 
 def test_results_under_different_policies_are_not_compared(boards):
-    with pytest.raises(ValueError, match=r"different policies \(2026-11-22 and 2026-12-01\)"):
+    with pytest.raises(ValueError, match=r"different policies \(2026-11-22@\w{8} and 2026-12-01@\w{8}\)"):
         compare_results(boards.results["weak"], boards.results["other policy"])
 
 

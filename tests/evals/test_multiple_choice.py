@@ -109,6 +109,23 @@ def test_records_say_what_was_asked_of_whom():
     assert json.loads(records[0].outputs)["bytes"] == [5, 5]
 
 
+def test_a_record_says_what_was_scored_what_is_right_and_where_the_item_is_from():
+    long = item(4, "aa", "b" * 80, gold=0)
+    _, records = evaluated([replace(ITEMS[3], suite="trivia", source_digest="abc"), long])
+    outputs = [json.loads(r.outputs) for r in records]
+    assert outputs[0]["continuations"] == [" bb", " aa", " cc", " dd"]
+    assert (outputs[0]["gold_index"], outputs[0]["gold"]) == (3, "dd")
+    assert (records[0].suite, records[0].source_digest) == ("trivia", "abc")
+    assert outputs[1]["reason"] and outputs[1]["continuations"] == [" aa", " " + "b" * 80], "also where nothing was scored"
+
+
+def test_a_record_of_a_blank_says_what_was_filled_in():
+    blank = Item("s", "winogrande", "0", "Ann paid Bo; _ was ill.", "Bo", "MIT", "d", choices=("Ann", "Bo"), answer_index=1)
+    outputs = json.loads(evaluated([blank])[1][0].outputs)
+    assert outputs["continuations"] == [" was ill."] * 2
+    assert (outputs["choices"], outputs["gold_index"]) == (["Ann", "Bo"], 1)
+
+
 def test_an_item_without_choices_is_named():
     with pytest.raises(ValueError, match="quiz is multiple choice, but item 9 has no choices"):
         evaluated([Item("s", "quiz", "9", "Which?", "this", "MIT", "d")])

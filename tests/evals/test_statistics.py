@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.intervals import wilson
-from evals.statistics import compare_paired, is_incomplete, share_score, smallest_difference
+from evals.statistics import compare_paired, graded_of, is_incomplete, share_score
 
 
 @given(
@@ -34,6 +34,8 @@ def test_counts_that_are_no_share_are_refused(counts):
 def test_less_than_nine_tenths_graded_is_incomplete():
     assert not is_incomplete(90, 100)
     assert is_incomplete(89, 100)
+    told = [graded_of(n, 1000) for n in (1000, 900, 899)]
+    assert told == ["1,000", "900 of 1,000", "899 of 1,000, incomplete"]
 
 
 def test_a_comparison_of_verdicts_is_mcnemars():
@@ -61,7 +63,3 @@ def test_intervals_of_equal_models_hold_zero_nineteen_times_in_twenty():
 def test_values_that_cannot_be_paired_are_refused(first, second):
     with pytest.raises(ValueError, match=r"cannot be paired|not finite"):
         compare_paired(first, second, 0, higher_is_better=True)
-
-
-def test_more_items_tell_smaller_differences():
-    assert smallest_difference(4000, 0.2) == pytest.approx(smallest_difference(1000, 0.2) / 2)
