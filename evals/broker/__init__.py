@@ -5,7 +5,8 @@
     python -m evals.broker.worker --broker URL --server URL              any other one with OpenAI's API (vLLM, SGLang)
     python -m evals.broker.client --url URL ASKS.jsonl RECORD.jsonl      many requests, each answered and recorded once
 
-Here: `queue.py` (the SQLite file: what waits, what is leased until when, what was answered), `app.py` (HTTP to clients and
-workers), `worker.py` (takes leases and asks its server), `client.py` (asks until everything is answered). Nothing here imports
-JAX: a broker runs where no model does. Read `queue.py` first; docs/recipes/many_workers.md shows it running.
+Here: `queue.py` (the SQLite file of `schema.py`: what waits, what is leased until when, what was answered), `app.py` (HTTP to
+clients and workers, whose forms are in `forms.py`), `upkeep.py` (what a broker does unasked), `worker.py` (takes leases and
+asks its server), `client.py` (asks until everything is answered). Nothing here imports JAX: a broker runs where no model does.
+Read `queue.py` first; docs/recipes/many_workers.md shows it running.
 """

@@ -6,11 +6,9 @@ says, else equal path and body where these decide the answer (temperature 0, a s
 """
 
 import asyncio
-import hashlib
-import json
 import logging
+import sqlite3
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,18 +18,21 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from evals.broker.queue import Answer, FullError, WorkQueue
-from evals.serve.refusals import Guard, RequestError, read_body, refuse
+from evals.broker.forms import MOST_ANSWER_BYTES, GiveBackForm, LeaseForm, RenewForm, digest_of, key_of, read_status
+from evals.broker.queue import Answer, FullError, OtherRequestError, OtherVersionError, Wanted, WorkQueue
+from evals.broker.upkeep import Upkeep
+from evals.serve.forms import parse, parse_object
+from evals.serve.refusals import Guard, RequestError, read_body, refuse, refuse_unrouted
 
 log = logging.getLogger("evals.broker")
 PASSED_ON = ("/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenizer_info", "/tokenize", "/detokenize")
-SWEEP_SECONDS, PRUNE_SECONDS = 0.2, 60.0
+UNSERVED_SECONDS, PRUNE_SECONDS = 1.0, 60.0
 LONGEST_POLL = 20.0
-MOST_LEASES = 256
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Broker:
     work: asyncio.Condition = field(default_factory=asyncio.Condition)
     workers: dict[str, float] = field(default_factory=dict)
     """When each was last heard of, by this process."""
+    refused: float = 0.0
+    pruned: float = 0.0
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def __post_init__(self) -> None:
@@ -61,18 +64,18 @@ class Broker:
     async def pass_on(self, request: Request) -> Response:
         """A client's request: written down, waited for, answered with what a worker's server said."""
         body = await read_body(request) if request.method == "POST" else b""
-        document = parse_body(body) if request.method == "POST" else {}
+        document = parse_object(body) if request.method == "POST" else {}
         if document.get("stream"):
             raise RequestError(
                 400, "stream is true; answers through a broker are recorded whole: only false is allowed", "stream"
             )
-        key = request.headers.get("idempotency-key") or key_of(request.method, request.url.path, document)
-        model = document.get("model") if isinstance(document.get("model"), str) else None
+        path, method, model = request.url.path, request.method, document.get("model")
+        key = key_of(method, path, document, request.headers.get("idempotency-key"))
+        wanted = Wanted(key, digest_of(path, document), method, path, body, model if isinstance(model, str) else None)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.waiting[key].append(answer)
         try:
-            put = (key, request.method, request.url.path, body, model, time.time())
-            recorded = await self.call(self.queue.put, *put)
+            recorded = await self.call(self.queue.put, wanted, time.time())
             if recorded is None:
                 async with self.work:
                     self.work.notify_all()
@@ -81,6 +84,9 @@ class Broker:
                 found = recorded
         except FullError as full:
             raise RequestError(429, f"{full}; try again later", code="queue_full") from full
+        except OtherRequestError as other:
+            message = f"Idempotency-Key: {other}; a request that says something else needs a key of its own"
+            raise RequestError(409, message, code="key_used") from other
         except TimeoutError as late:
             message = f"no answer in {self.answer_seconds:g} s; the request stays on record: send it again to wait for it"
             raise RequestError(504, message, code="still_waiting") from late
@@ -92,41 +98,46 @@ class Broker:
         return Response(found.body, found.status, told, media_type="application/json")
 
     async def lease(self, request: Request) -> Response:
-        """`{worker, models, count, wait}`: up to `count` requests, after at most `wait` seconds."""
-        asked = parse_body(await read_body(request))
-        worker, models, count = str(asked.get("worker", "")), list(asked.get("models", [])), int(asked.get("count", 1))
-        if not worker or not 1 <= count <= MOST_LEASES:
-            raise RequestError(
-                400, f"worker is {worker!r} and count {count}; a name and 1 to {MOST_LEASES} are allowed", "count"
-            )
-        end = time.monotonic() + min(float(asked.get("wait", 0.0)), LONGEST_POLL)
+        """Up to `count` requests, after at most `wait` seconds; 409 for a name that means other bytes elsewhere."""
+        asked = parse(LeaseForm, await read_body(request))
+        end, again = time.monotonic() + min(asked.wait, LONGEST_POLL), self.queue.limits.lease_seconds / 3
+        said = float("-inf")
         while True:
-            self.workers[worker] = time.time()
-            found = await self.call(self.queue.lease, worker, models, count, time.time())
+            if time.monotonic() - said >= again:
+                said = time.monotonic()
+                await self._serve(asked)
+            self.workers[asked.worker] = time.time()
+            found = await self.call(self.queue.lease, asked.worker, asked.models, asked.count, time.time())
             left = end - time.monotonic()
             if found or left <= 0:
                 break
             async with self.work:
                 try:
-                    await asyncio.wait_for(self.work.wait(), min(left, 1.0))
+                    await asyncio.wait_for(self.work.wait(), min(left, again, 1.0))
                 except TimeoutError:
                     continue
         sent = [{**vars(leased), "body": leased.body.decode()} for leased in found]
         return JSONResponse({"requests": sent, "lease_seconds": self.queue.limits.lease_seconds})
 
+    async def _serve(self, asked: LeaseForm) -> None:
+        try:
+            await self.call(self.queue.serve, asked.worker, asked.models, time.time())
+        except OtherVersionError as other:
+            raise RequestError(409, str(other), "models", "other_version") from other
+
     async def renew(self, request: Request) -> Response:
-        """`{leases}`: the names of those that are lost."""
-        leases = list(parse_body(await read_body(request)).get("leases", []))
-        return JSONResponse({"lost": await self.call(self.queue.renew, leases, time.time())})
+        """The names of the leases that are lost."""
+        asked = parse(RenewForm, await read_body(request))
+        return JSONResponse({"lost": await self.call(self.queue.renew, asked.leases, time.time())})
 
     async def finish(self, request: Request) -> Response:
-        """`?key=...&status=...` with the answer as the body; `counted` is false for one that came too late."""
-        key, status = request.query_params["key"], int(request.query_params["status"])
-        body = bytearray()
-        async for piece in request.stream():  # an answer with log-probabilities is longer than any request
-            body += piece
-        answer = Answer(status, bytes(body))
-        counted = await self.call(self.queue.finish, key, answer, time.time())
+        """`?key=...&status=...&version=...` with the answer as the body; `counted` is false for one that came too late."""
+        query = request.query_params
+        if "key" not in query:
+            raise RequestError(400, "key is missing; that of the leased request is allowed", "key")
+        key, status = query["key"], read_status(query.get("status", ""))
+        answer = Answer(status, await read_body(request, MOST_ANSWER_BYTES))
+        counted = await self.call(self.queue.finish, key, answer, query.get("version"), time.time())
         if counted:
             self.answered.labels(status).inc()
             self._tell(key, answer)
@@ -135,9 +146,9 @@ class Broker:
         return JSONResponse({"counted": counted})
 
     async def give_back(self, request: Request) -> Response:
-        """`{lease, used}`: a worker could not answer."""
-        asked = parse_body(await read_body(request))
-        await self.call(self.queue.give_back, str(asked["lease"]), used=bool(asked.get("used", True)))
+        """A worker could not answer."""
+        asked = parse(GiveBackForm, await read_body(request))
+        await self.call(self.queue.give_back, asked.lease, used=asked.used)
         async with self.work:
             self.work.notify_all()
         return JSONResponse({})
@@ -148,33 +159,27 @@ class Broker:
         ages = {worker: round(now - seen, 1) for worker, seen in sorted(self.workers.items())}
         return JSONResponse({"requests": await self.call(self.queue.counts), "workers_seconds_ago": ages})
 
-    async def health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
     async def show_metrics(self, request: Request) -> Response:
         for state, number in (await self.call(self.queue.counts)).items():
             self.open.labels(state).set(number)
         return Response(generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def sweep(self) -> None:
-        """Leases that ran out wait again, for as long as the broker runs; what was answered long ago goes."""
-        pruned = 0.0
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = time.time()
-            freed, ended = await self.call(self.queue.expire, now)
-            if freed:
-                self.lost.inc(freed)
-                log.warning("%d leases ran out; their requests wait again, %d gave up", freed, len(ended))
-                async with self.work:
-                    self.work.notify_all()
-            for key in ended:
-                answer = await self.call(self.queue.answer, key)
-                assert answer is not None
-                self._tell(key, answer)
-            if now - pruned > PRUNE_SECONDS:
-                pruned = now
-                await self.call(self.queue.prune, now - self.keep_seconds)
+    async def sweep(self, now: float) -> None:
+        """Leases that ran out wait again, what cannot be answered is refused; what was answered long ago goes."""
+        freed, ended = await self.call(self.queue.expire, now)
+        if freed:
+            self.lost.inc(freed)
+            log.warning("%d leases ran out; their requests wait again, %d gave up", freed, len(ended))
+            async with self.work:
+                self.work.notify_all()
+        if now - self.refused > UNSERVED_SECONDS:
+            self.refused = now
+            ended += await self.call(self.queue.refuse_unserved, now)
+        for key, answer in ended:
+            self._tell(key, answer)
+        if now - self.pruned > PRUNE_SECONDS:
+            self.pruned = now
+            await self.call(self.queue.prune, now - self.keep_seconds)
 
     def _tell(self, key: str, answer: Answer) -> None:
         for future in self.waiting.get(key, []):
@@ -182,18 +187,34 @@ class Broker:
                 future.set_result(answer)
 
 
-def build_broker(queue: WorkQueue, answer_seconds: float, keep_seconds: float, api_key: str | None = None) -> Starlette:
-    """The broker as an ASGI application; the queue is closed at its end."""
+def build_broker(
+    queue: WorkQueue,
+    answer_seconds: float,
+    keep_seconds: float,
+    api_key: str | None = None,
+    on_fault: Callable[[BaseException], None] = lambda fault: None,
+) -> Starlette:
+    """The broker as an ASGI application; the queue is closed at its end. `on_fault` is told when it can do its work no more."""
     broker = Broker(queue, answer_seconds, keep_seconds)
+    upkeep = Upkeep(broker.sweep, on_fault)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        sweeping = asyncio.create_task(broker.sweep())
+        sweeping = asyncio.create_task(upkeep.run())
         yield
         sweeping.cancel()
-        await asyncio.gather(sweeping, return_exceptions=True)
+        await asyncio.wait({sweeping})
         broker.thread.shutdown()
         queue.close()
+
+    async def health(request: Request) -> Response:
+        trouble = upkeep.trouble()
+        return JSONResponse(
+            {"status": "ok"} if trouble is None else {"status": "ill", "reason": trouble}, 503 if trouble else 200
+        )
+
+    async def refuse_storage(request: Request, error: Exception) -> Response:
+        return JSONResponse(RequestError(503, f"the broker's file cannot be used now: {error}", code="storage").body(), 503)
 
     routes = [
         *(Route(path, broker.pass_on, methods=["GET", "POST"]) for path in PASSED_ON),
@@ -203,29 +224,11 @@ def build_broker(queue: WorkQueue, answer_seconds: float, keep_seconds: float, a
         Route("/broker/give_back", broker.give_back, methods=["POST"]),
         Route("/broker/status", broker.status),
         Route("/metrics", broker.show_metrics),
-        Route("/health", broker.health),
+        Route("/health", health),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={RequestError: refuse})
+    unrouted = refuse_unrouted([route.path for route in routes])
+    handlers = {RequestError: refuse, HTTPException: unrouted, sqlite3.OperationalError: refuse_storage}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     if api_key is not None:
         app.add_middleware(Guard, key=api_key)
     return app
-
-
-def parse_body(body: bytes) -> dict[str, Any]:
-    """A JSON object. Raises: RequestError, 400."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(400, f"the body is no JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise RequestError(400, "the body is no JSON object")
-    return document
-
-
-def key_of(method: str, path: str, document: dict[str, Any]) -> str:
-    """Equal for requests that have equal answers; another one every time for a request that may be answered in several ways."""
-    sampled = path in ("/v1/completions", "/v1/chat/completions") and document.get("max_tokens") != 0
-    if method == "GET" or (sampled and document.get("temperature") != 0 and document.get("seed") is None):
-        return uuid.uuid4().hex
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(f"{path}\n{canonical}".encode(), digest_size=16).hexdigest()

@@ -3,7 +3,8 @@
     python -m evals.broker.client --url http://127.0.0.1:8100 ASKS.jsonl RECORD.jsonl
 
 A line of ASKS is `{"item": ..., "path": "/v1/completions", "body": {...}}`, a line of RECORD `{"item", "digest", "status",
-"answer"}`. What is in the record is not asked again, so a client that was killed goes on where it was.
+"answer"}`. What is in the record is not asked again, so a client that was killed goes on where it was. Servers that say which
+bytes they are (`system_fingerprint`: ours do) must all say the same: one record is of one version of each model.
 """
 
 import argparse
@@ -49,6 +50,13 @@ class Recorded:
     status: int
     answer: Any
 
+    @property
+    def model(self) -> tuple[str, str] | None:
+        """Name and version of the model that answered, where the answer says both."""
+        told = self.answer if isinstance(self.answer, dict) else {}
+        name, version = told.get("model"), told.get("system_fingerprint")
+        return None if name is None or version is None else (name, version)
+
 
 @dataclass
 class Record:
@@ -56,6 +64,8 @@ class Record:
 
     path: Path
     found: dict[str, Recorded] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of the models that answered."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -71,12 +81,24 @@ class Record:
             if row["item"] in self.found:
                 raise ValueError(f"{self.path} holds item {row['item']!r} twice; one answer an item is allowed")
             self.found[row["item"]] = Recorded(row["digest"], row["status"], row["answer"])
+            self._check_version(row["item"], self.found[row["item"]])
+
+    def _check_version(self, item: str, recorded: Recorded) -> None:
+        """Raises: ValueError for an answer of another version of its model than the others are of."""
+        if recorded.model is not None:
+            name, version = recorded.model
+            if self.versions.setdefault(name, version) != version:
+                raise ValueError(
+                    f"{self.path} holds answers of {name!r} in version {self.versions[name]}, and item {item!r} is answered by "
+                    f"version {version}; a record is of one: take a new file"
+                )
 
     def add(self, item: str, recorded: Recorded) -> None:
         line = json.dumps({"item": item, **vars(recorded)}, ensure_ascii=False) + "\n"
         with self.lock, self.path.open("a") as file:
             if item in self.found:
                 raise ValueError(f"item {item!r} was answered twice")
+            self._check_version(item, recorded)
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -88,7 +110,8 @@ def ask_all(
 ) -> dict[str, Recorded]:
     """Ask what the record does not hold; all answers, by item. A server that is away is asked again for `patience` seconds.
 
-    Raises: ValueError for items that occur twice, or whose request is not the recorded one; RuntimeError past the patience.
+    Raises: ValueError for items that occur twice, whose request is not the recorded one, or that another version of the model
+    answers; RuntimeError past the patience, for a key that is refused, and for a URL where nobody speaks OpenAI's API.
     """
     asked = list(asked)
     items = [one.item for one in asked]
@@ -127,14 +150,27 @@ def _insist(session: requests.Session, url: str, one: Asked, headers: dict[str, 
     while True:
         try:
             found = session.post(url + one.path, json=one.body, headers=headers, timeout=max(patience, 1.0))
-            if not says_nothing(found.status_code):
-                return Recorded(one.digest, found.status_code, found.json())
-            problem = f"{found.status_code}: {found.text[:200]}"
         except requests.RequestException as fault:
             problem = type(fault).__name__
+        else:
+            problem = f"{found.status_code}: {found.text[:200]}"
+            if not says_nothing(found.status_code):
+                answer = _answer_of(found)
+                if answer is None or found.status_code in (401, 403):  # every item would have this, and none be answered
+                    raise RuntimeError(f"{url}{one.path} is not to be asked, for item {one.item!r} or any; it says {problem}")
+                return Recorded(one.digest, found.status_code, answer)
         if time.monotonic() > end:
             raise RuntimeError(f"{url} gave no answer for item {one.item!r} in {patience:g} s; the last was {problem}")
         time.sleep(PAUSE_SECONDS)
+
+
+def _answer_of(found: requests.Response) -> dict[str, Any] | None:
+    """A JSON object; None where it is something else."""
+    try:
+        answer = found.json()
+    except requests.JSONDecodeError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def main() -> None:

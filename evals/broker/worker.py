@@ -3,7 +3,8 @@
     python -m evals.broker.worker --broker http://127.0.0.1:8100 --server http://127.0.0.1:8001
 
 It may be killed at any moment: its leases run out and others take them. Its server may die: it gives its requests back, says
-so, and takes new ones when the server answers again; what a dead server was not asked costs a request no try.
+so, and takes new ones when the server answers again; what a dead server was not asked costs a request no try. With an answer
+goes the version of the model that gave it, as the server's `/v1/models` says it (`data_version`) or whoever started the worker.
 """
 
 import argparse
@@ -21,7 +22,8 @@ from typing import Any
 import requests
 from urllib3.exceptions import NewConnectionError
 
-from evals.serve.refusals import read_key, says_nothing
+from evals.broker.forms import MOST_ANSWER_BYTES, MOST_LEASES
+from evals.serve.refusals import MODEL_VERSION_HEADER, RequestError, read_key, says_nothing
 
 log = logging.getLogger("evals.broker.worker")
 POLL_SECONDS = 5.0
@@ -38,51 +40,64 @@ class Worker:
     concurrency: int = 16
     broker_key: str | None = None
     server_key: str | None = None
+    model_version: str | None = None
+    """Of a server that does not say it itself."""
     request_seconds: float = 1800.0
     stopping: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
     held: set[str] = field(default_factory=set)
     lease_seconds: float = 1.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
-        """Work until `stopping` is set, then finish what is held."""
+        """Work until `stopping` is set, then finish what is held. Raises: RuntimeError when the broker refuses the worker."""
         renewing = threading.Thread(target=self._renew, daemon=True)
         renewing.start()
+        try:
+            with ThreadPoolExecutor(self.concurrency, "broker-worker") as pool:
+                self._take(pool)
+        finally:
+            self.ended.set()
+
+    def _take(self, pool: ThreadPoolExecutor) -> None:
         places = threading.Semaphore(self.concurrency)
-        with ThreadPoolExecutor(self.concurrency, "broker-worker") as pool:
-            while not self.stopping.is_set():
-                models = self._models()
-                places.acquire()  # one is free: as many as are free are asked for
-                free = 1 + sum(places.acquire(blocking=False) for _ in range(self.concurrency - 1))
-                leased = self._lease(models, free) if models is not None else []
-                for _ in range(free - len(leased)):
-                    places.release()
-                for request in leased:
-                    pool.submit(self._answer, request).add_done_callback(lambda done: self._release(places, done.exception()))
-                if models is None:
-                    self.stopping.wait(PAUSE_SECONDS)
+        while not self.stopping.is_set():
+            places.acquire()  # one is free: as many as are free are asked for
+            free = 1 + sum(places.acquire(blocking=False) for _ in range(self.concurrency - 1))
+            models = self._models()
+            leased = self._lease(models, free) if models is not None else []
+            for _ in range(free - len(leased)):
+                places.release()
+            for request in leased:
+                version = (models or {}).get(request["model"])
+                work = pool.submit(self._answer, request, version)
+                work.add_done_callback(lambda done: self._release(places, done.exception()))
+            if models is None:
+                self.stopping.wait(PAUSE_SECONDS)
 
     def _release(self, places: threading.Semaphore, fault: BaseException | None) -> None:
         places.release()
         if fault is not None:
             log.error("a request was left to its lease: %r", fault)
 
-    def _models(self) -> list[str] | None:
-        """What the server serves; None while it does not answer."""
+    def _models(self) -> dict[str, str | None] | None:
+        """What the server serves, with the version of each; None while it does not answer."""
         try:
             found = requests.get(f"{self.server}/v1/models", headers=_bearer(self.server_key), timeout=30)
             found.raise_for_status()
-            return [card["id"] for card in found.json()["data"]]
+            return {card["id"]: self.model_version or card.get("data_version") for card in found.json()["data"]}
         except (requests.RequestException, ValueError, KeyError) as fault:
-            log.warning("%s does not answer (%s); nothing is leased until it does", self.server, type(fault).__name__)
+            log.warning("%s does not answer (%s); nothing is leased until it does", self.server, _told(fault))
             return None
 
-    def _lease(self, models: list[str], count: int) -> list[dict[str, Any]]:
-        asked = {"worker": self.name, "models": models, "count": count, "wait": POLL_SECONDS}
+    def _lease(self, models: dict[str, str | None], count: int) -> list[dict[str, Any]]:
+        asked = {"worker": self.name, "models": models, "count": min(count, MOST_LEASES), "wait": POLL_SECONDS}
         try:
             answer = self._to_broker("lease", asked)
         except requests.RequestException as fault:
-            log.warning("the broker %s does not answer (%s); asking again", self.broker, type(fault).__name__)
+            if _is_final(fault):
+                raise RuntimeError(f"the broker {self.broker} refuses this worker: {_told(fault)}") from fault
+            log.warning("the broker %s gives nothing (%s); asking again", self.broker, _told(fault))
             self.stopping.wait(PAUSE_SECONDS)
             return []
         self.lease_seconds = answer["lease_seconds"]
@@ -90,39 +105,54 @@ class Worker:
             self.held |= {request["lease"] for request in answer["requests"]}
         return answer["requests"]
 
-    def _answer(self, request: dict[str, Any]) -> None:
+    def _answer(self, request: dict[str, Any], version: str | None) -> None:
         """Ask the server and tell the broker; the lease is held until the broker has it."""
         try:
-            headers = {"content-type": "application/json", **_bearer(self.server_key)}
-            where, body = self.server + request["path"], request["body"].encode()
-            try:
-                found = requests.request(request["method"], where, data=body, headers=headers, timeout=self.request_seconds)
-            except requests.RequestException as fault:
-                log.warning("%s failed on a request (%s); it is given back", self.server, type(fault).__name__)
-                self._insist("give_back", {"lease": request["lease"], "used": not _never_reached(fault)})
+            found = self._ask(request)
+            if found is None:
                 return
-            if says_nothing(found.status_code):
-                log.warning("%s answered %d; the request is given back", self.server, found.status_code)
-                self._insist("give_back", {"lease": request["lease"], "used": found.status_code not in (429, 503)})
-                self.stopping.wait(PAUSE_SECONDS)
+            said = found.headers.get(MODEL_VERSION_HEADER)
+            if said is not None and version is not None and self.model_version is None and said != version:
+                log.warning("%s serves another version than it said; the request is given back", self.server)
+                self._insist("give_back", {"lease": request["lease"], "used": False})
                 return
-            query = {"key": request["key"], "status": found.status_code}
-            told = self._insist("finish", found.content, query)
-            if not told.get("counted", False):
+            status, body = found.status_code, found.content
+            if len(body) > MOST_ANSWER_BYTES:
+                message = f"the answer has {len(body)} bytes; at most {MOST_ANSWER_BYTES} are recorded: ask for less at a time"
+                status, body = 413, json.dumps(RequestError(413, message, code="answer_too_long").body()).encode()
+            query = {"key": request["key"], "status": status} | ({} if version is None else {"version": version})
+            if not self._insist("finish", body, query).get("counted", False):
                 log.info("an answer came too late and was not counted")
         finally:
             with self.lock:
                 self.held.discard(request["lease"])
 
+    def _ask(self, request: dict[str, Any]) -> requests.Response | None:
+        """The server's answer; None where it said nothing about the request, which is given back then."""
+        headers = {"content-type": "application/json", **_bearer(self.server_key)}
+        where, body = self.server + request["path"], request["body"].encode()
+        try:
+            found = requests.request(request["method"], where, data=body, headers=headers, timeout=self.request_seconds)
+        except requests.RequestException as fault:
+            log.warning("%s failed on a request (%s); it is given back", self.server, type(fault).__name__)
+            self._insist("give_back", {"lease": request["lease"], "used": not _never_reached(fault)})
+            return None
+        if not says_nothing(found.status_code):
+            return found
+        log.warning("%s answered %d; the request is given back", self.server, found.status_code)
+        self._insist("give_back", {"lease": request["lease"], "used": found.status_code not in (429, 503)})
+        self.stopping.wait(PAUSE_SECONDS)
+        return None
+
     def _insist(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Tell the broker, however long it is away: an answer that was made is not thrown away."""
+        """Tell the broker, however long it is away: an answer that was made is not thrown away. Raises: what it refuses."""
         while True:
             try:
                 return self._to_broker(path, body, query)
             except requests.RequestException as fault:
-                if self.stopping.wait(PAUSE_SECONDS):
+                if _is_final(fault) or self.stopping.wait(PAUSE_SECONDS):
                     raise
-                log.warning("the broker %s does not answer (%s); telling it again", self.broker, type(fault).__name__)
+                log.warning("the broker %s does not answer (%s); telling it again", self.broker, _told(fault))
 
     def _to_broker(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -132,20 +162,32 @@ class Worker:
         return found.json()
 
     def _renew(self) -> None:
-        while not self.stopping.wait(self.lease_seconds / 3):
+        while not self.ended.wait(self.lease_seconds / 3):
             with self.lock:
                 held = sorted(self.held)
             if held:
                 try:
                     self._to_broker("renew", {"leases": held})
                 except requests.RequestException as fault:
-                    log.warning("leases were not renewed: %s", type(fault).__name__)
+                    log.warning("leases were not renewed: %s", _told(fault))
 
 
 def _never_reached(fault: requests.RequestException) -> bool:
     """Nobody listened, so the request cannot be what the server died of."""
     reason = getattr(fault.args[0], "reason", None) if fault.args else None
     return isinstance(reason, NewConnectionError)
+
+
+def _is_final(fault: Exception) -> bool:
+    """The broker was reached and refuses: it would again. A version that another worker still serves (409) passes."""
+    status = fault.response.status_code if isinstance(fault, requests.HTTPError) else 0
+    return 400 <= status < 500 and status != 409 and not says_nothing(status)
+
+
+def _told(fault: Exception) -> str:
+    """A fault in few words, with what was answered."""
+    answered = f" {fault.response.status_code}: {fault.response.text[:500]}" if isinstance(fault, requests.HTTPError) else ""
+    return type(fault).__name__ + answered
 
 
 def worker_name() -> str:
@@ -161,12 +203,17 @@ def main() -> None:
     parser.add_argument("--broker", required=True, help="URL of the broker")
     parser.add_argument("--server", required=True, help="URL of a server with OpenAI's API, without /v1")
     parser.add_argument("--concurrency", type=int, default=16, help="requests at the server at a time")
+    parser.add_argument(
+        "--model-version",
+        help="which bytes the server's model is (a revision, a digest), where its /v1/models has no data_version",
+    )
     parser.add_argument("--broker-key-file", type=Path, help="file with the broker's key")
     parser.add_argument("--server-key-file", type=Path, help="file with the server's key")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     keys = read_key(given.broker_key_file), read_key(given.server_key_file)
-    worker = Worker(given.broker.rstrip("/"), given.server.rstrip("/"), worker_name(), given.concurrency, *keys)
+    urls = given.broker.rstrip("/"), given.server.rstrip("/")
+    worker = Worker(*urls, worker_name(), given.concurrency, *keys, model_version=given.model_version)
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: worker.stopping.set())
     log.info("%s: from %s to %s", worker.name, worker.broker, worker.server)

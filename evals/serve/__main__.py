@@ -2,9 +2,11 @@
 
 import argparse
 import logging
+import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +17,15 @@ from evals.broker.worker import Worker, worker_name
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
 from evals.serve.refusals import LOOPBACK, check_host, read_key
+from evals.serve.scheduler import MOST_WAITING, StoppedError
 from evals.serve.served import Served, open_hf_folder, open_served
 from lineage.gate import inspect, today, waived
 from lineage.store import MANIFEST_NAME, Artifact, open_folder
 from trainer.hf_folder import is_hf_folder
 
 log = logging.getLogger("evals.serve")
+LAST_WORDS_SECONDS = 10.0
+"""For a worker in this process to tell its broker what it gives back: it may be in a poll of half as long."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,18 @@ class Listening:
         check_host(self.host, self.api_key)
 
 
-def serve(folder: Path, where: Listening, tokenizer: Path | None, name: str | None, settings: EngineSettings) -> None:
-    """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which."""
+def serve(
+    folder: Path,
+    where: Listening,
+    tokenizer: Path | None,
+    name: str | None,
+    settings: EngineSettings,
+    max_waiting: int = MOST_WAITING,
+) -> None:
+    """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which.
+
+    Raises: StoppedError when it can answer nothing any more; whoever started it may start it again.
+    """
     served = open_model(folder, tokenizer, name)
     with socket.create_server((where.host, where.port)) as listener:
         address = f"http://{where.host}:{listener.getsockname()[1]}"
@@ -47,10 +62,18 @@ def serve(folder: Path, where: Listening, tokenizer: Path | None, name: str | No
             "%s on %s: %s parameters, contexts of %d tokens, %d rows a lane; the first requests wait for compilation",
             served.name, address, f"{served.config.num_parameters:,}", served.config.max_seq_len, settings.rows,
         )  # fmt: skip
-        app = build_app(served, settings, api_key=where.api_key)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
-        with working(where, address):
-            uvicorn.Server(config).run(sockets=[listener])
+        faults: list[BaseException] = []
+
+        def end(fault: BaseException) -> None:
+            faults.append(fault)
+            server.should_exit = True  # what was asked is answered first
+
+        app = build_app(served, settings, max_waiting, where.api_key, end)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+        with working(where, address, end):
+            server.run(sockets=[listener])
+    if faults:
+        raise StoppedError(f"{served.name} is served no more: {faults[0]!r}") from faults[0]
 
 
 def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> Served:
@@ -66,18 +89,27 @@ def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> Served
 
 
 @contextmanager
-def working(where: Listening, address: str) -> Iterator[None]:
+def working(where: Listening, address: str, on_fault: Callable[[BaseException], None]) -> Iterator[None]:
     """Take requests from a broker meanwhile, where one is named, as many at a time as fill two steps' rows."""
     if where.broker is None:
         yield
         return
     worker = Worker(where.broker, address, worker_name(), broker_key=where.broker_key, server_key=where.api_key)
-    thread = threading.Thread(target=worker.run, name="broker-worker", daemon=True)
+
+    def work() -> None:
+        try:
+            worker.run()
+        except Exception as fault:
+            log.exception("the worker ended")
+            on_fault(fault)
+
+    thread = threading.Thread(target=work, name="broker-worker", daemon=True)
     thread.start()
     try:
         yield
     finally:
         worker.stopping.set()
+        thread.join(LAST_WORDS_SECONDS)
 
 
 def refuse_unfit(checkpoint: Artifact) -> None:
@@ -103,6 +135,7 @@ def main() -> None:
     parser.add_argument("--name", help="what the API calls the model; by default the artifact's name")
     parser.add_argument("--rows", type=int, default=defaults.rows, help="sequences decoded together, in each lane")
     parser.add_argument("--prefix-mib", type=int, default=defaults.prefix_bytes >> 20, help="memory for shared prompt blocks")
+    parser.add_argument("--max-waiting", type=int, default=MOST_WAITING, help="sequences that may wait for a row; then 429")
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on; beyond loopback only with a key")
     parser.add_argument("--api-key-file", type=Path, help="file with the key that clients must bring")
     parser.add_argument("--broker", help="URL of a broker to take requests from (docs/recipes/many_workers.md)")
@@ -113,7 +146,8 @@ def main() -> None:
     settings = EngineSettings(rows=given.rows, prefix_bytes=given.prefix_mib << 20)
     keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
     where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
-    serve(given.folder, where, given.tokenizer, given.name, settings)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands it on when it is done: the worker ends in order too
+    serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -19,17 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from evals.serve.answers import Choice, Kind, answer, usage
 from evals.serve.asks import chat_ask, completion_asks
 from evals.serve.engine import Engine, EngineSettings
+from evals.serve.forms import parse
 from evals.serve.metrics import Metrics
-from evals.serve.protocol import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    Sampled,
-    TokenizeRequest,
-    parse,
-)
-from evals.serve.refusals import Guard, RequestError, read_body, refuse
-from evals.serve.scheduler import Deliver, QueueFullError, Scheduler, StoppedError
+from evals.serve.protocol import ChatRequest, CompletionRequest, DetokenizeRequest, Sampled, TokenizeRequest
+from evals.serve.refusals import MODEL_VERSION_HEADER, Guard, RequestError, read_body, refuse, refuse_unrouted
+from evals.serve.scheduler import MOST_WAITING, Deliver, FaultError, QueueFullError, Scheduler, StoppedError
 from evals.serve.sequence import Ask, Delta, Sequence
 from evals.serve.served import Served
 from evals.serve.streams import events_of, gather, while_connected
@@ -47,9 +41,13 @@ class Server:
     metrics: Metrics
 
     async def models(self, request: Request) -> Response:
+        """What is served, and its data version; 503 once nothing is answered any more, so that nobody sends requests here."""
+        if not self.scheduler.alive:
+            raise RequestError(503, f"nothing is served any more: {self.scheduler.fault or 'the server is shutting down'}")
         created = int(datetime.datetime.fromisoformat(self.served.created).timestamp())
         card = {"id": self.served.name, "object": "model", "created": created, "owned_by": "marin-lab"}
-        return JSONResponse({"object": "list", "data": [{**card, "max_model_len": self.served.config.max_seq_len}]})
+        facts = {"max_model_len": self.served.config.max_seq_len, "data_version": self.served.version}
+        return JSONResponse({"object": "list", "data": [card | facts]})
 
     async def health(self, request: Request) -> Response:
         if self.scheduler.alive:
@@ -89,16 +87,18 @@ class Server:
         options = asked.stream_options
         if options is not None and not asked.stream:
             raise RequestError(400, "stream_options is given; it is allowed with stream: true only", "stream_options")
-        head = {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.served.name}
+        name = {"model": self.served.name, "system_fingerprint": self.served.version}
+        head = {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), **name}
+        version = {} if self.served.version is None else {MODEL_VERSION_HEADER: self.served.version}
         choices = [Choice(kind, i, ask, self.served.tokenizer) for i, ask in enumerate(asks)]
         deltas = self._deltas(asks)
         if asked.stream:
             events = events_of(kind, head, choices, deltas, options is not None and options.include_usage)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"} | version)
         if not await while_connected(request, gather(choices, deltas)):
             return Response(status_code=499)  # nginx's code for a client that went away; nobody reads it
         whole = answer(kind, head, [choice.whole() for choice in choices], stream=False)
-        return JSONResponse({**whole, "usage": usage(choices)})
+        return JSONResponse({**whole, "usage": usage(choices)}, headers=version)
 
     def _deltas(self, asks: list[Ask]) -> AsyncIterator[tuple[int, Delta]]:
         """Submit now (a full queue is an answer of its own), and hand out what comes."""
@@ -125,6 +125,8 @@ class Server:
         try:
             while unfinished:
                 index, delta = await queue.get()
+                if isinstance(delta, FaultError):
+                    raise RequestError(500, str(delta), code="scheduler_fault") from delta
                 if isinstance(delta, BaseException):
                     raise RequestError(503, str(delta)) from delta
                 unfinished -= delta.finish is not None
@@ -134,10 +136,20 @@ class Server:
                 self.scheduler.cancel(sequences)
 
 
-def build_app(served: Served, settings: EngineSettings, max_waiting: int = 1024, api_key: str | None = None) -> Starlette:
-    """The server as an ASGI application; its scheduler's thread lives as long as the application's lifespan."""
+def build_app(
+    served: Served,
+    settings: EngineSettings,
+    max_waiting: int = MOST_WAITING,
+    api_key: str | None = None,
+    on_fault: Callable[[BaseException], None] = lambda fault: None,
+) -> Starlette:
+    """The server as an ASGI application; its scheduler's thread lives as long as the application's lifespan.
+
+    `on_fault` is told, in that thread, when the scheduler has failed: nothing is answered from then on.
+    """
     metrics = Metrics()
-    scheduler = Scheduler(Engine(served.model, served.config, settings), served.tokenizer, metrics, max_waiting)
+    engine = Engine(served.model, served.config, settings)
+    scheduler = Scheduler(engine, served.tokenizer, metrics, max_waiting, on_fault)
     server = Server(served, scheduler, metrics)
     routes = [
         Route("/v1/models", server.models),
@@ -157,12 +169,8 @@ def build_app(served: Served, settings: EngineSettings, max_waiting: int = 1024,
         yield
         await run_in_threadpool(scheduler.stop)
 
-    async def refuse_http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        message = f"{request.method} {request.url.path} is {error.status_code}, {error.detail}; allowed: {', '.join(paths)}"
-        return JSONResponse(RequestError(error.status_code, message).body(), error.status_code, headers=error.headers)
-
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={RequestError: refuse, HTTPException: refuse_http})
+    handlers = {RequestError: refuse, HTTPException: refuse_unrouted(paths)}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     if api_key is not None:
         app.add_middleware(Guard, key=api_key)
     app.add_middleware(_Counting, metrics=metrics, paths=frozenset(paths))

@@ -20,6 +20,8 @@ from evals.serve.refusals import RequestError
 
 TEMPLATE_FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"
+TEMPLATE_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a template's own expressions raise on messages that it was not written for, as `1 + message.content`."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class ChatTemplate:
                 raise_exception=_raise,
                 strftime_now=lambda form: datetime.now().strftime(form),
             )
-        except TemplateError as error:
+        except TEMPLATE_FAULTS as error:
             raise RequestError(400, f"messages do not fit the chat template: {error}", "messages") from error
         return reading_specials(tokenizer).encode(text, add_special_tokens=False).ids
 

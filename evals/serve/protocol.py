@@ -1,20 +1,20 @@
 """What a request may hold: OpenAI's fields, vLLM's `add_special_tokens`, and nothing that would be ignored.
 
 A field that the server does not carry out is refused unless it has the value that asks for nothing (`n: 1`), so no client
-believes that it had an effect. Errors name the field, its value and what is allowed.
+believes that it had an effect. How it is read, and the errors: `forms.py`.
 """
 
-import json
-import reprlib
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, model_validator
 
 from evals.serve.engine import MOST_LOGPROBS
-from evals.serve.refusals import RequestError
+from evals.serve.forms import Strict
 
 MOST_STOPS = 16
 MOST_PROMPTS = 256
+NULLABLE = frozenset({"temperature", "top_p", "stream", "max_tokens", "echo", "logprobs", "top_logprobs"})
+"""Fields that OpenAI's clients may send as null, which means their default."""
 
 
 def _text(value: object) -> str:
@@ -68,12 +68,6 @@ def _only(*allowed: object) -> BeforeValidator:
 type Text = Annotated[str, BeforeValidator(_text)]
 
 
-class Strict(BaseModel):
-    """No conversions, no unknown fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
 class StreamOptions(Strict):
     include_usage: bool = False
 
@@ -81,6 +75,7 @@ class StreamOptions(Strict):
 class Sampled(Strict):
     """What both endpoints take."""
 
+    parts = {"stream_options": StreamOptions}  # noqa: RUF012 - a ClassVar of `Strict`
     model: str
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -94,6 +89,11 @@ class Sampled(Strict):
     presence_penalty: Annotated[None, _only(0, None)] = None
     frequency_penalty: Annotated[None, _only(0, None)] = None
     logit_bias: Annotated[None, _only({}, None)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_the_default(cls, document: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in document.items() if value is not None or name not in NULLABLE}
 
 
 class CompletionRequest(Sampled):
@@ -117,6 +117,7 @@ class Message(Strict):
 class ChatRequest(Sampled):
     """`POST /v1/chat/completions`."""
 
+    parts = {**Sampled.parts, "messages": Message}  # noqa: RUF012 - a ClassVar of `Strict`
     messages: list[Message] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1)
     """By default all that fits."""
@@ -138,34 +139,3 @@ class DetokenizeRequest(Strict):
 
     tokens: list[int]
     model: str | None = None
-
-
-def parse[R: Strict](kind: type[R], body: bytes) -> R:
-    """A request's body as its type. Raises: RequestError, 400."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(400, f"the body is no JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise RequestError(400, f"the body is {reprlib.repr(document)}; a JSON object is allowed")
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        raise _refusal(kind, error) from error
-
-
-def _refusal(kind: type[Strict], error: ValidationError) -> RequestError:
-    """The first thing that is wrong; a field that is not known before all, for it is often a misspelled one."""
-    problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
-    first = problems[0]
-    field = ".".join(map(str, first["loc"]))
-    value = reprlib.repr(first["input"])
-    if first["type"] == "extra_forbidden":
-        inside = {"stream_options": StreamOptions, "messages": Message}
-        holder = kind if len(first["loc"]) == 1 else inside[str(first["loc"][0])]
-        message = f"field {field!r} (value {value}) is not known; allowed: {', '.join(holder.model_fields)}"
-    elif first["type"] == "missing":
-        message = f"field {field!r} is missing"
-    else:
-        message = f"{field} is {value}; {first['msg'].removeprefix('Value error, ')}"
-    return RequestError(400, message, field)

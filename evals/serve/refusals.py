@@ -1,15 +1,19 @@
 """What our servers share before they look into a request: refusals, the size of a body, the key. No model is needed here."""
 
 import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST_BODY_BYTES = 4 << 20
 LOOPBACK = "127.0.0.1"
+MODEL_VERSION_HEADER = "x-model-version"
+"""Of an answer: the data version of the model that gave it, where the server knows one."""
 
 
 class RequestError(Exception):
@@ -31,13 +35,24 @@ async def refuse(request: Request, error: Exception) -> Response:
     return JSONResponse(error.body(), error.status)
 
 
-async def read_body(request: Request) -> bytes:
+def refuse_unrouted(paths: Sequence[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Starlette's handler of an `HTTPException` (no such path, another method), in the form of all refusals."""
+
+    async def refuse_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = f"{request.method} {request.url.path} is {error.status_code}, {error.detail}; allowed: {', '.join(paths)}"
+        return JSONResponse(RequestError(error.status_code, message).body(), error.status_code, headers=error.headers)
+
+    return refuse_http
+
+
+async def read_body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
     """The body, refused as soon as it is too long. Raises: RequestError, 413."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BODY_BYTES:
-            raise RequestError(413, f"the body has more than {MOST_BODY_BYTES} bytes; no more are allowed")
+        if len(body) > most:
+            raise RequestError(413, f"the body has more than {most} bytes; no more are allowed")
     return bytes(body)
 
 

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 type Deliver = Callable[[Delta | BaseException], None]
 
+MOST_WAITING = 1024
+
 
 class QueueFullError(RuntimeError):
     """More sequences wait than the server promises to hold."""
@@ -33,6 +35,10 @@ class StoppedError(RuntimeError):
     """The scheduler's thread has ended: at shutdown, or by a fault that its message names."""
 
 
+class FaultError(StoppedError):
+    """The scheduler failed on this sequence, or on a step that it was part of: asked again, it may do so again."""
+
+
 @dataclass
 class Scheduler:
     """Owns the engine and its thread. `submit` and `cancel` may be called from any thread."""
@@ -40,13 +46,21 @@ class Scheduler:
     engine: Engine
     tokenizer: Tokenizer
     metrics: Metrics
-    max_waiting: int = 1024
+    max_waiting: int = MOST_WAITING
+    on_fault: Callable[[BaseException], None] = lambda fault: None
+    """Told after every sequence was, in the scheduler's thread."""
     waiting: deque[Sequence] = field(default_factory=deque)
     active: list[Sequence] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     closing: bool = False
     fault: BaseException | None = None
+    suspects: list[Sequence] = field(default_factory=list)
+    """The sequences that the step is at: a fault is one of theirs."""
     thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_waiting < 1:
+            raise ValueError(f"max_waiting is {self.max_waiting}; it must be at least 1")
 
     def start(self) -> None:
         self.thread = threading.Thread(target=self._run, name="serve-scheduler", daemon=True)
@@ -92,11 +106,12 @@ class Scheduler:
         try:
             while self._wait_for_work():
                 self._step()
-            self._end_all(StoppedError("the server is shutting down"))
-        except BaseException as fault:  # reported, not swallowed: to every client, /health and the log
+            self._end_all("the server is shutting down", [])
+        except BaseException as fault:  # reported, not swallowed: to every client, /health, the log and whoever started it
             log.exception("the scheduler stopped")
             self.fault = fault
-            self._end_all(StoppedError(f"the scheduler failed: {fault!r}"))
+            self._end_all(f"the scheduler failed: {fault!r}", self.suspects or [*self.active, *self.waiting])
+            self.on_fault(fault)
 
     def _wait_for_work(self) -> bool:
         with self.changed:
@@ -104,14 +119,14 @@ class Scheduler:
             self._admit()
             return not self.closing
 
-    def _end_all(self, reason: StoppedError) -> None:
+    def _end_all(self, reason: str, suspects: list[Sequence]) -> None:
         with self.changed:
             self.closing = True
             left = [*self.active, *self.waiting]
             self.active.clear()
             self.waiting.clear()
         for sequence in left:
-            sequence.deliver(reason)
+            sequence.deliver(FaultError(reason) if sequence in suspects else StoppedError(reason))
 
     def _admit(self) -> None:
         """Free rows to the longest waiting of their lane; a full lane does not hold up the others."""
@@ -135,10 +150,12 @@ class Scheduler:
     def _step(self) -> None:
         for sequence in self.active:
             if sequence.in_prompt and not sequence.cancelled:
+                self.suspects = [sequence]
                 self._prefill(sequence)
         self._retire()
         for lane in sorted({sequence.lane for sequence in self.active if not sequence.in_prompt}):
             self._decode(lane)
+        self.suspects = []
         self._retire()
         self.metrics.prefix_bytes.set(self.engine.prefix.num_bytes)
 
@@ -181,11 +198,13 @@ class Scheduler:
         ready = [sequence for sequence in here if not sequence.in_prompt]
         for sequence in here:
             starts[sequence.row] = sequence.filled
+        self.suspects = ready
         for sequence in ready:
             tokens[sequence.row] = sequence.newest
         log_probs = self.engine.decode(lane, tokens, starts)
         self.metrics.decode_rows.observe(len(ready))
         for sequence in ready:
+            self.suspects = [sequence]
             sequence.filled += 1
             self._take_next(sequence, log_probs[sequence.row])
 

@@ -10,12 +10,15 @@ from tokenizers import Tokenizer
 
 from evals.serve.chat import ChatTemplate, find_chat_template
 from evals.tokenization import open_tokenizer
+from lineage.digests import file_digest, identity_digest
 from lineage.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
 from trainer.config import LlamaConfig
 from trainer.decoding import Layers
 from trainer.hf_folder import CONFIG_FILE, TOKENIZER_FILE, read_hf_folder
 from trainer.model import Llama
+
+HF_SUFFIXES = (".json", ".safetensors", ".jinja")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Served:
     start_token: int
     end_tokens: frozenset[int]
     chat_template: ChatTemplate | None
+    version: str | None = None
+    """Which bytes answer, told with every answer: the data versions of the model and of its tokenizer; None if nobody knows."""
 
 
 def tokenizer_of(checkpoint: Artifact) -> Artifact:
@@ -65,6 +70,9 @@ def open_hf_folder(folder: Path, name: str | None = None) -> Served:
         start_token=found.end_tokens[0],
         end_tokens=frozenset(found.end_tokens) | turn_end(template, tokenizer),
         chat_template=template,
+        version=identity_digest(
+            {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.suffix in HF_SUFFIXES}
+        ),
     )
 
 
@@ -91,4 +99,5 @@ def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: s
         start_token=start,
         end_tokens=turn_end(template, opened) | {start},
         chat_template=template,
+        version="+".join(dict.fromkeys((checkpoint.data_version, chosen.data_version))),  # an imported model brings its own
     )

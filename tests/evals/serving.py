@@ -5,9 +5,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import uvicorn
+from safetensors.numpy import save_file
 from unigram import START, byte_tokenizer
 
 from evals.serve.app import build_app
@@ -27,6 +28,7 @@ from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec
 from trainer.decoding import Layers
+from trainer.hf import hf_config
 from trainer.model import Llama
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
@@ -97,6 +99,28 @@ def untrained(name: str) -> Served:
     return Served(name, "2026-01-01T00:00:00+00:00", Layers.of(model), RUN.model, tokenizer, START, frozenset({START}), None)
 
 
+def write_hf_folder(folder: Path, seed: int = 0, max_seq_len: int = RUN.model.max_seq_len) -> Path:
+    """A model of random weights and a token a byte, in Hugging Face's form: what a server's process can be started on."""
+    model, rng = replace(RUN.model, max_seq_len=max_seq_len), np.random.default_rng(seed)
+    width, inner, kept = model.hidden_dim, model.intermediate_dim, model.num_kv_heads * model.head_dim
+    shapes = {"model.embed_tokens": (model.vocab_size, width), "lm_head": (model.vocab_size, width), "model.norm": (width,)}
+    for layer in range(model.num_layers):
+        own = {
+            "self_attn.q_proj": (width, width), "self_attn.k_proj": (kept, width), "self_attn.v_proj": (kept, width),
+            "self_attn.o_proj": (width, width), "mlp.gate_proj": (inner, width), "mlp.up_proj": (inner, width),
+            "mlp.down_proj": (width, inner), "input_layernorm": (width,), "post_attention_layernorm": (width,),
+        }  # fmt: skip
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in own.items()}
+    drawn = {f"{name}.weight": rng.normal(scale=0.2, size=shape).astype(np.float32) for name, shape in shapes.items()}
+    folder.mkdir()
+    save_file(drawn, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(hf_config(model, (START,), START)))
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int
@@ -146,10 +170,14 @@ class Client:
 
 @contextmanager
 def serving(
-    served: Served, settings: EngineSettings = SETTINGS, max_waiting: int = 1024, api_key: str | None = None
+    served: Served,
+    settings: EngineSettings = SETTINGS,
+    max_waiting: int = 1024,
+    api_key: str | None = None,
+    on_fault: Callable[[BaseException], None] = lambda fault: None,
 ) -> Iterator[Client]:
     """A real server on a free port, stopped at the end."""
-    app = build_app(served, settings, max_waiting, api_key)
+    app = build_app(served, settings, max_waiting, api_key, on_fault)
     server = uvicorn.Server(uvicorn.Config(app, host=LOOPBACK, port=0, log_level="warning", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run)
     thread.start()

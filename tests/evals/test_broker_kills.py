@@ -1,61 +1,40 @@
-"""Many items through a broker while workers, the broker and the client are killed: none lost, none twice, the same scores."""
+"""Many items through a broker while workers, the broker and the client are killed: none lost, none twice, the same scores.
+
+The workers are proxies before one server, so that they can be killed often; test_broker_servers.py kills servers.
+"""
 
 import json
 import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import requests
+from processes import ended, free_port, start, wait_for
 from serving import Client, serving, untrained
 
 from evals.broker.client import Asked, Record, Recorded, ask_all
+from evals.serve.served import Served
 
-ROOT = Path(__file__).resolve().parents[2]
 ITEMS = int(os.environ.get("BROKER_TEST_ITEMS", "200"))
 """1,000 for the bar of issue 5; a suite's run has fewer."""
 
 
-def start(module: str, *arguments: str) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-
-
-@contextmanager
-def ended(processes: list[subprocess.Popen]) -> Iterator[None]:
-    """Whatever is left of them at the end is killed, and all are waited for."""
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
-def wait_for(url: str) -> None:
-    while True:
-        try:
-            return requests.get(url, timeout=5).raise_for_status()
-        except requests.RequestException:
-            time.sleep(0.05)
+@pytest.fixture(scope="module")
+def served() -> Served:
+    return untrained("m")
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with serving(untrained("m")) as found:
+def client(served: Served) -> Iterator[Client]:
+    with serving(served) as found:
         yield found
 
 
@@ -129,6 +108,9 @@ def test_a_client_without_patience_says_what_it_met_and_what_was_answered_stays(
     other = [Asked("item 0", "/v1/completions", {"model": "m", "prompt": "another"})]
     with pytest.raises(ValueError, match="answers another request for 1 items, such as 'item 0'; take a new file"):
         ask_all(server, other, Record(record))
+    for path, status in (("/health", 405), ("/v1/nothing", 404)):  # JSON, so an answer; a page would be none
+        (answer,) = ask_all(server, [Asked(path, path, {})], Record(record)).values()
+        assert answer.status == status
     with pytest.raises(ValueError, match="1 items occur more than once"):
         ask_all(server, few[:1] * 2, Record(record))
 
@@ -139,7 +121,7 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
     port, key = free_port(), tmp_path / "key"
     key.write_text("secret\n")
     url, server = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{client.port}"
-    guarded = ["--api-key-file", str(key), "--port", str(port)]
+    guarded = ["--api-key-file", str(key), "--port", str(port), "--unserved-seconds", "1"]
     broker = start("evals.broker", "--store", str(tmp_path / "b.sqlite"), *guarded)
     worker = start("evals.broker.worker", "--broker", url, "--server", server, "--broker-key-file", str(key))
     with ended([broker, worker]):
@@ -151,6 +133,22 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
         streamed = session.post(f"{url}/v1/completions", json={"model": "m", "prompt": "a", "stream": True})
         assert streamed.status_code == 400 and "only false is allowed" in streamed.json()["error"]["message"]
         assert session.post(f"{url}/v1/completions", data=b"{").status_code == 400
+        assert session.post(f"{url}/v1/completions", data='{"model": "m"}'.encode("utf-16")).status_code == 400
+        for path, sent, message in [
+            ("lease", {"models": {}}, "field 'worker' is missing"),
+            ("lease", {"worker": "w", "models": ["m"]}, "models is ['m']; Input should be a valid dictionary"),
+            ("lease", {"worker": "w", "count": 257}, "count is 257; Input should be less than or equal to 256"),
+            ("lease", {"worker": "w", "wait": "1"}, "wait is '1'; Input should be a valid number"),
+            ("renew", {"lease": "l"}, "field 'lease' (value 'l') is not known; allowed: leases"),
+            ("give_back", {}, "field 'lease' is missing"),
+            ("finish", {}, "key is missing; that of the leased request is allowed"),
+            ("finish?key=k", {}, "status is ''; 100 to 599 are allowed"),
+            ("finish?key=k&status=20x", {}, "status is '20x'; 100 to 599 are allowed"),
+        ]:
+            wrong = session.post(f"{url}/broker/{path}", json=sent)
+            assert (wrong.status_code, wrong.json()["error"]["message"]) == (400, message)
+        nowhere = session.post(f"{url}/v1/embeddings", json={})
+        assert nowhere.status_code == 404 and "allowed: /v1/completions, " in nowhere.json()["error"]["message"]
         assert session.post(f"{url}/v1/completions", data=b" " * (5 << 20)).status_code == 413
         unknown = session.post(f"{url}/v1/completions", json={"model": "m", "prompt": "a", "promt": 1, "temperature": 0})
         assert unknown.status_code == 400 and "field 'promt' (value 1) is not known" in unknown.json()["error"]["message"]
@@ -161,4 +159,48 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
         assert first.content == second.content
         sampled = [session.post(f"{url}/v1/completions", json=body | {"temperature": 1}).json()["id"] for _ in range(2)]
         assert sampled[0] != sampled[1], "nobody asked for the same sample again"
+        named = {"Idempotency-Key": "mine"}
+        mine = [session.post(f"{url}/v1/completions", json=body | {"temperature": 1}, headers=named) for _ in range(2)]
+        assert mine[0].content == mine[1].content and mine[1].headers["x-broker-recorded"] == "true"
+        other = session.post(f"{url}/v1/completions", json=body | {"temperature": 2}, headers=named)
+        assert (other.status_code, other.json()["error"]["code"]) == (409, "key_used")
+        misspelt = session.post(f"{url}/v1/completions", json=body | {"model": "mm"})
+        assert misspelt.status_code == 503
+        assert misspelt.json()["error"]["message"] == "model is 'mm', which no worker has served so far; served now: 'm'"
         assert 'broker_requests{state="done"} ' in session.get(f"{url}/metrics").text
+
+
+def test_a_client_at_the_wrong_address_or_without_the_key_says_so_at_once(served: Served, tmp_path: Path) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_error(404, "no such page")
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    record = Record(tmp_path / "r.jsonl")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as pages, ThreadPoolExecutor(1) as one:
+        one.submit(pages.serve_forever)
+        try:
+            with pytest.raises(RuntimeError, match=r"is not to be asked, for item 'item 0' or any; it says 404: <"):
+                ask_all(f"http://127.0.0.1:{pages.server_port}", asks()[:1], record)
+        finally:
+            pages.shutdown()
+    refused = pytest.raises(RuntimeError, match=r"it says 401: .*invalid_api_key")
+    with serving(served, api_key="secret") as guarded, refused:
+        ask_all(guarded.url(""), asks()[:1], record, key="wrong")
+    assert not record.found
+
+
+def test_a_worker_that_the_broker_refuses_ends_and_says_why(client: Client, tmp_path: Path) -> None:
+    port, key, log = free_port(), tmp_path / "key", tmp_path / "log"
+    key.write_text("secret")
+    url = f"http://127.0.0.1:{port}"
+    broker = start("evals.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--api-key-file", str(key))
+    with ended([broker]):
+        wait_for(f"{url}/health")
+        worker = start("evals.broker.worker", "--broker", url, "--server", client.url(""), log=log)
+        with ended([worker]):
+            assert worker.wait(60) == 1
+    assert f"the broker {url} refuses this worker: HTTPError 401: " in log.read_text()

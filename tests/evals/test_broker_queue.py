@@ -1,5 +1,6 @@
 """The broker's file: whatever workers and kills do, every request ends with one answer, the first that was given."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,28 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from evals.broker.app import key_of
-from evals.broker.queue import Answer, FullError, Leased, QueueLimits, WorkQueue
+from evals.broker.forms import digest_of, key_of
+from evals.broker.queue import (
+    Answer,
+    FullError,
+    Leased,
+    OtherRequestError,
+    OtherVersionError,
+    QueueLimits,
+    Wanted,
+    WorkQueue,
+)
 
-LIMITS = QueueLimits(lease_seconds=10, max_attempts=3, max_open=6)
+LIMITS = QueueLimits(lease_seconds=10, max_attempts=3, max_open=6, unserved_seconds=20)
 KEYS = [f"request {i}" for i in range(8)]
 
 
+def wanted(key: str, model: str | None = "m", says: str = "") -> Wanted:
+    return Wanted(key, f"digest {key} {says}", "POST", "/v1/completions", f"{key}{says}".encode(), model)
+
+
 class Workers(RuleBasedStateMachine):
-    """Clients, workers, a clock and a broker that dies, against a dictionary of the first answers."""
+    """Clients, workers, a clock, a model that is trained anew and a broker that dies, against a dictionary of first answers."""
 
     @initialize(folder=st.uuids())
     def start(self, folder) -> None:
@@ -26,7 +40,11 @@ class Workers(RuleBasedStateMachine):
         self.queue, self.now = WorkQueue(self.path, LIMITS), 1000.0
         self.put_keys: set[str] = set()
         self.first: dict[str, Answer] = {}
-        self.held: list[tuple[Leased, float]] = []
+        self.held: list[tuple[Leased, float, str]] = []
+        self.versions: dict[str, str] = {}
+        """That gave the first answers."""
+        self.version = "version 1"
+        self.queue.serve("worker of version 1", {"m": "version 1"}, self.now)
 
     def teardown(self) -> None:
         self.queue.close()
@@ -37,35 +55,49 @@ class Workers(RuleBasedStateMachine):
         full = key not in self.put_keys and len(self.put_keys) - len(self.first) >= LIMITS.max_open
         if full:
             with pytest.raises(FullError, match="6 requests are open; at most 6 may be"):
-                self.queue.put(key, "POST", "/v1/completions", key.encode(), "m", self.now)
+                self.queue.put(wanted(key), self.now)
             return
         known = self.first.get(key)
-        answer = self.queue.put(key, "POST", "/v1/completions", key.encode(), "m", self.now)
+        answer = self.queue.put(wanted(key), self.now)
         self.put_keys.add(key)
-        if known is not None and known.status >= 500:
-            assert answer is None, "a failure of the broker's own is tried again"
+        if known is not None and (known.status >= 500 or self.versions[key] != self.version):
+            assert answer is None, "a failure of the broker's own is tried again, and so is what another model answered"
             del self.first[key]
         else:
             assert answer == known
 
     @rule(count=st.integers(1, 4))
     def lease(self, count: int) -> None:
-        given = self.queue.lease("worker", ["m"], count, self.now)
-        alive = {leased.key for leased, until in self.held if until >= self.now and leased.key not in self.first}
+        self.queue.serve(f"worker of {self.version}", {"m": self.version}, self.now)
+        given = self.queue.lease(f"worker of {self.version}", ["m"], count, self.now)
+        alive = {leased.key for leased, until, _ in self.held if until >= self.now and leased.key not in self.first}
         for leased in given:
             assert leased.key not in self.first and leased.body == leased.key.encode()
             assert leased.key not in alive, "a request is in two hands while its lease holds"
-        self.held += [(leased, self.now + LIMITS.lease_seconds) for leased in given]
+        self.held += [(leased, self.now + LIMITS.lease_seconds, self.version) for leased in given]
+
+    @rule()
+    def train_anew(self) -> None:
+        """The name means other bytes from when nobody is heard of who serves the old ones."""
+        number = int(self.version.removeprefix("version ")) + 1
+        new = f"version {number}"
+        with pytest.raises(OtherVersionError, match=f"worker of {new} serves 'm' as {new}, and worker of {self.version}, "):
+            self.queue.serve(f"worker of {self.version}", {"m": self.version}, self.now)
+            self.queue.serve(f"worker of {new}", {"m": new}, self.now)
+        self.wait(11.0)
+        self.queue.serve(f"worker of {new}", {"m": new}, self.now)
+        self.version = new
 
     @rule(data=st.data())
     def finish(self, data) -> None:
         """By any lease that was ever given, its time over or not."""
         if self.held:
-            leased, _ = data.draw(st.sampled_from(self.held))
+            leased, _, version = data.draw(st.sampled_from(self.held))
             answer = Answer(200, data.draw(st.binary(max_size=3)))
-            counted = self.queue.finish(leased.key, answer, self.now)
-            assert counted == (leased.key not in self.first)
-            self.first.setdefault(leased.key, answer)
+            counted = self.queue.finish(leased.key, answer, version, self.now)
+            assert counted == (leased.key not in self.first and version == self.version)
+            if counted:
+                self.first[leased.key], self.versions[leased.key] = answer, version
 
     @rule(data=st.data(), used=st.booleans())
     def give_back(self, data, used: bool) -> None:
@@ -77,16 +109,15 @@ class Workers(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
         _, ended = self.queue.expire(self.now)
-        for key in ended:
-            answer = self.queue.answer(key)
-            assert key not in self.first and answer is not None and answer.status == 502
+        for key, answer in ended:
+            assert key not in self.first and answer.status == 502
             assert b"none answered it, the last one worker" in answer.body
-            self.first[key] = answer
+            self.first[key], self.versions[key] = answer, "the broker"
 
     @rule()
     def renew(self) -> None:
-        lost = set(self.queue.renew([leased.lease for leased, _ in self.held], self.now))
-        self.held = [(one, until if one.lease in lost else self.now + 10) for one, until in self.held]
+        lost = set(self.queue.renew([leased.lease for leased, _, _ in self.held], self.now))
+        self.held = [(one, until if one.lease in lost else self.now + 10, by) for one, until, by in self.held]
 
     @rule()
     def die(self) -> None:
@@ -108,13 +139,50 @@ TestWorkers = Workers.TestCase
 def test_a_worker_gets_requests_of_its_models_and_of_none(tmp_path: Path) -> None:
     queue = WorkQueue(tmp_path / "q", LIMITS)
     for key, model in (("a", "one"), ("b", "two"), ("c", None)):
-        queue.put(key, "POST", "/v1/completions", b"", model, 0.0)
-    assert [leased.key for leased in queue.lease("w", ["two", "three"], 9, 0.0)] == ["b", "c"]
+        queue.put(wanted(key, model), 0.0)
+    queue.serve("w", {"two": "v", "three": None}, 0.0)
+    assert [(leased.key, leased.model) for leased in queue.lease("w", ["two", "three"], 9, 0.0)] == [("b", "two"), ("c", None)]
     assert queue.lease("w", [], 9, 0.0) == []
-    assert queue.prune(before=99.0) == 0
-    queue.finish("b", Answer(200, b""), 5.0)
+    assert queue.prune(before=0.0) == 0
+    assert not queue.finish("b", Answer(200, b""), "another", 5.0)
+    assert queue.finish("b", Answer(200, b""), "v", 5.0)
     assert queue.prune(before=99.0) == 1 and queue.counts() == {"waiting": 1, "leased": 1, "done": 0}
     queue.close()
+
+
+def test_a_request_for_a_model_that_nobody_serves_ends_while_others_are_served(tmp_path: Path) -> None:
+    queue = WorkQueue(tmp_path / "q", LIMITS)
+    for key, model in (("a", "m"), ("b", "mm"), ("c", None)):
+        queue.put(wanted(key, model), 0.0)
+    assert queue.refuse_unserved(100.0) == [], "no worker is there at all: they are yet to come"
+    queue.serve("w", {"m": None}, 100.0)
+    assert queue.refuse_unserved(20.0) == [], "not so soon"
+    ((key, answer),) = queue.refuse_unserved(100.0)
+    assert (key, answer.status) == ("b", 503)
+    assert b"model is 'mm', which no worker has served so far; served now: 'm'" in answer.body
+    assert queue.refuse_unserved(111.0) == []
+    assert queue.put(wanted("b", "mm"), 111.0) is None, "asked again it waits again"
+    queue.close()
+
+
+def test_a_name_is_of_one_request(tmp_path: Path) -> None:
+    queue = WorkQueue(tmp_path / "q", LIMITS)
+    assert queue.put(wanted("k"), 0.0) is None
+    with pytest.raises(OtherRequestError, match="'k' names another request"):
+        queue.put(wanted("k", says="something else"), 0.0)
+    queue.finish("k", Answer(200, b"yes"), None, 1.0)
+    with pytest.raises(OtherRequestError):
+        queue.put(wanted("k", says="something else"), 2.0)
+    assert queue.put(wanted("k"), 2.0) == Answer(200, b"yes")
+    queue.close()
+
+
+def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "q") as db:
+        db.execute("CREATE TABLE requests (number INTEGER PRIMARY KEY)")
+    db.close()
+    with pytest.raises(ValueError, match=r"q has form 0 of a broker's file; 2 is read: take a new file"):
+        WorkQueue(tmp_path / "q", LIMITS)
 
 
 def test_requests_are_the_same_where_their_answer_is() -> None:
@@ -127,11 +195,16 @@ def test_requests_are_the_same_where_their_answer_is() -> None:
     assert not same("/v1/completions", body, body | {"prompt": "b"})
     assert not same("/v1/completions", body | {"temperature": 1}, body | {"temperature": 1})
     assert same("/v1/completions", body | {"temperature": 1, "seed": 3}, body | {"temperature": 1, "seed": 3})
-    assert same("/tokenize", {"prompt": "a"}, {"prompt": "a"})
+    assert same("/tokenize", {"model": "m", "prompt": "a"}, {"model": "m", "prompt": "a"})
+    assert not same("/tokenize", {"prompt": "a"}, {"prompt": "a"}), "whoever answers next may serve another model"
+    assert key_of("POST", "/v1/completions", body, "mine") == key_of("POST", "/v1/completions", body | {"prompt": "b"}, "mine")
+    assert key_of("POST", "/v1/completions", body, digest_of("/v1/completions", body)) != key_of(
+        "POST", "/v1/completions", body
+    )
     assert key_of("POST", "/v1/completions", body) != key_of("POST", "/v1/chat/completions", body)
 
 
-@pytest.mark.parametrize("field", ["lease_seconds", "max_attempts", "max_open"])
+@pytest.mark.parametrize("field", ["lease_seconds", "max_attempts", "max_open", "unserved_seconds"])
 def test_limits_must_be_positive(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} is 0; it must be positive"):
         QueueLimits(**{field: 0})

@@ -17,7 +17,7 @@ from evals.serve.engine import Engine, EngineSettings
 from evals.serve.metrics import Metrics
 from evals.serve.prefix import Block, PrefixCache, block_keys
 from evals.serve.sampling import Sampling
-from evals.serve.scheduler import QueueFullError, Scheduler, StoppedError
+from evals.serve.scheduler import FaultError, QueueFullError, Scheduler, StoppedError
 from evals.serve.sequence import Ask, Delta
 from trainer.config import LlamaConfig
 from trainer.decoding import Layers
@@ -173,20 +173,30 @@ def test_more_than_may_wait_are_refused_together_and_a_stopped_scheduler_says_so
         assert len(answers(scheduler, [ask] * 2)) == 2
     with pytest.raises(StoppedError, match="the scheduler does not run: it was stopped"):
         scheduler.submit([ask], lambda _: print)
+    with pytest.raises(ValueError, match="max_waiting is 0; it must be at least 1"), scheduling(max_waiting=0):
+        pass
 
 
-def test_a_fault_of_a_step_reaches_everyone_and_ends_the_scheduler(caplog) -> None:
+def test_a_fault_of_a_step_reaches_everyone_and_is_told_as_that_of_the_sequence_it_was_at(caplog) -> None:
     with scheduling() as scheduler:
-        told: list = []
+        told: dict[int, Delta | BaseException] = {}
+        faults: list[BaseException] = []
         ended = threading.Event()
 
-        def take(delta: Delta | BaseException) -> None:
-            told.append(delta)
+        def taker(index: int):
+            return lambda delta: told.__setitem__(index, delta)
+
+        def end(fault: BaseException) -> None:
+            faults.append(fault)
             ended.set()
 
-        scheduler.submit([Ask((START + 1,), 1, GREEDY, seed=0, stops=None)], lambda _: take)  # type: ignore[arg-type]
+        scheduler.on_fault = end
+        fine = Ask(SHARED, 14, GREEDY, seed=0)
+        broken = Ask((START + 1,), 1, GREEDY, seed=0, stops=None)  # type: ignore[arg-type]
+        scheduler.submit([fine, broken, *[fine] * 4], taker)
         assert ended.wait(120)
-        assert isinstance(told[-1], StoppedError)
+        assert [type(told[i]) for i in range(6)] == [StoppedError, FaultError] + [StoppedError] * 4
+        assert "the scheduler failed: TypeError" in str(told[0]) and isinstance(faults[0], TypeError)
         scheduler.thread.join()
         assert not scheduler.alive
         assert "the scheduler stopped" in caplog.text

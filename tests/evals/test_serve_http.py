@@ -21,12 +21,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
-from serving import RUN, TEXT, Client, serving, tokenizer_node, trained
+from serving import RUN, TEXT, Client, serving, tokenizer_node, trained, write_hf_folder
 from unigram import START
 
 from evals.serve.__main__ import Listening, open_model
 from evals.serve.chat import ChatTemplate
-from evals.serve.served import Served, open_served
+from evals.serve.served import Served, open_served, tokenizer_of
 from lineage.plan import build
 from lineage.store import Artifact, Store, open_folder
 from trainer.hf import hf_config, to_hf
@@ -226,6 +226,34 @@ def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) ->
         assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
 
 
+def test_a_server_that_failed_says_so_to_everyone_and_offers_nothing(served) -> None:
+    """What it fails of: a context for which no memory can be had."""
+    told: list[BaseException] = []
+    endless = replace(served, config=replace(served.config, max_seq_len=1 << 40))
+    with serving(endless, on_fault=told.append) as client:
+        assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
+        body = {"model": client.model, "prompt": "a", "max_tokens": 1 << 38}
+        failed = client.post("/v1/completions", body)
+        assert (failed.status, failed.json["error"]["code"]) == (500, "scheduler_fault")
+        assert client.post("/v1/completions", body).status == 503, "it was not tried"
+        offered = client.get("/v1/models")
+        assert offered.status == 503 and "RESOURCE_EXHAUSTED" in offered.json["error"]["message"]
+        assert client.get("/health").status == 503
+    assert len(told) == 1 and "RESOURCE_EXHAUSTED" in str(told[0])
+
+
+def test_an_answer_says_which_bytes_gave_it(client, checkpoint, served, tmp_path) -> None:
+    assert served.version == f"{checkpoint.data_version}+{tokenizer_of(checkpoint).data_version}"
+    (card,) = client.get("/v1/models").json["data"]
+    answer = client.post("/v1/completions", {"model": client.model, "prompt": "a", "max_tokens": 1})
+    *events, _ = client.complete("a", max_tokens=2, stream=True)
+    told = [card["data_version"], answer.json["system_fingerprint"], answer.headers["x-model-version"]]
+    assert {*told, *(event["system_fingerprint"] for event in events)} == {served.version}
+    one, other = (open_model(write_hf_folder(tmp_path / str(seed), seed), None, "m").version for seed in range(2))
+    again = open_model(write_hf_folder(tmp_path / "again", 0), None, "another").version
+    assert one == again != other
+
+
 def test_the_server_says_what_it_serves_and_counts(client, served) -> None:
     (card,) = client.get("/v1/models").json["data"]
     assert (card["id"], card["max_model_len"]) == (served.name, served.config.max_seq_len)
@@ -274,6 +302,13 @@ def test_a_chat_goes_through_the_tokenizers_template(checkpoint, tmp_path) -> No
     with serving(broken) as client:
         refused = client.post("/v1/chat/completions", fields | {"messages": messages})
         assert refused.json["error"]["message"] == "messages do not fit the chat template: roles must alternate"
+    for source, reason in [
+        ("{{ 1 // (messages | length - 2) }}", "zero"),
+        ("{{ messages[0].content + 1 }}", "concatenate str"),
+    ]:
+        with serving(replace(served, chat_template=ChatTemplate(source))) as client:
+            refused = client.post("/v1/chat/completions", fields | {"messages": messages})
+            assert refused.status == 400 and reason in refused.json["error"]["message"]
 
 
 TRAINING_TEMPLATE = (

@@ -9,7 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from unigram import byte_tokenizer
 
-from evals.serve.protocol import ChatRequest, CompletionRequest, parse
+from evals.serve.forms import parse
+from evals.serve.protocol import ChatRequest, CompletionRequest
 from evals.serve.refusals import RequestError
 from evals.serve.sampling import Sampling, likeliest, next_token
 from evals.serve.text import StopScanner, TextStream, token_text
@@ -147,6 +148,7 @@ def test_a_bad_field_is_named_with_its_value_and_what_is_allowed(change: dict, m
         (b"{", "the body is no JSON document"),
         (b"\xff\xfe\xfa", "the body is no JSON document"),
         (b"[" * 200_000, "the body is no JSON document"),
+        ('{"model": "m", "prompt": "a"}'.encode("utf-16"), "the body is no JSON document"),
         (b"[1, 2]", r"the body is [1, 2]; a JSON object is allowed"),
         (b"{}", "field 'model' is missing"),
     ],
@@ -162,6 +164,15 @@ def test_prompts_of_every_form_become_a_tuple_and_neutral_fields_pass() -> None:
     neutral = {"n": 1, "best_of": None, "presence_penalty": 0.0, "logit_bias": {}, "suffix": "", "user": "u", "seed": None}
     for prompt, expected in [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2]], ((1,), (2,)))]:
         assert parse(CompletionRequest, json.dumps(GOOD | neutral | {"prompt": prompt}).encode()).prompt == expected
+
+
+@pytest.mark.parametrize("form", [CompletionRequest, ChatRequest])
+def test_a_null_where_openai_allows_one_is_the_default(form) -> None:
+    required = GOOD if form is CompletionRequest else {"model": "m", "messages": [{"role": "user", "content": "a"}]}
+    names = ["max_tokens", "temperature", "top_p", "stream", "n", "stop", "seed", "logprobs", "presence_penalty", "logit_bias"]
+    names += ["echo", "best_of", "suffix"] if form is CompletionRequest else ["top_logprobs", "max_completion_tokens"]
+    nulls = required | dict.fromkeys(names)
+    assert parse(form, json.dumps(nulls).encode()) == parse(form, json.dumps(required).encode())
 
 
 @pytest.mark.parametrize(

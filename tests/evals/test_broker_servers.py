@@ -1,0 +1,155 @@
+"""Real servers behind a real broker, all of them processes: killed, poisoned and retrained, and the scores of tasks."""
+
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+from processes import ROOT, ended, free_port, start, wait_for
+from serving import serving, write_hf_folder
+
+from evals.broker.client import Asked, Record, Recorded, ask_all
+from evals.serve.__main__ import open_model
+from evals.serve.engine import EngineSettings
+
+ITEMS = [json.loads(line) for line in (ROOT / "data/eval_items/hellaswag.jsonl").read_text().splitlines()[:50]]
+SCORED = {"model": "m", "max_tokens": 0, "echo": True, "logprobs": 1}
+
+
+def endings(item: dict) -> list[tuple[str, str]]:
+    return [(item["question"], f" {choice}") for choice in item["choices"]]
+
+
+def asks() -> list[Asked]:
+    """Every ending of every item, as a log-likelihood; a byte is a token."""
+    return [
+        Asked(f"{item['item_id']}/{number}", "/v1/completions", SCORED | {"prompt": beginning + ending})
+        for item in ITEMS
+        for number, (beginning, ending) in enumerate(endings(item))
+    ]
+
+
+def scores(answers: Mapping[str, Recorded]) -> dict[str, float]:
+    """The task's accuracies and the sum of all log-probabilities."""
+    found = {"acc": 0, "acc_norm": 0, "nats": 0.0}
+    for item in ITEMS:
+        sums, means = [], []
+        for number, (beginning, ending) in enumerate(endings(item)):
+            recorded = answers[f"{item['item_id']}/{number}"]
+            assert recorded.status == 200, recorded.answer
+            log_probs = recorded.answer["choices"][0]["logprobs"]["token_logprobs"][len(beginning.encode()) :]
+            assert len(log_probs) == len(ending.encode())
+            sums.append(sum(log_probs))
+            means.append(sums[-1] / len(ending.encode()))
+            found["nats"] -= sums[-1]
+        found["acc"] += sums.index(max(sums)) == item["answer_index"]
+        found["acc_norm"] += means.index(max(means)) == item["answer_index"]
+    return found
+
+
+def status(url: str) -> dict:
+    return requests.get(f"{url}/broker/status", timeout=10).json()
+
+
+def test_servers_that_are_killed_change_no_score_of_a_task(tmp_path: Path) -> None:
+    folder, rng, port = write_hf_folder(tmp_path / "model", max_seq_len=1024), random.Random(0), free_port()
+    url, store, record = f"http://127.0.0.1:{port}", tmp_path / "broker.sqlite", Record(tmp_path / "record.jsonl")
+
+    def server() -> subprocess.Popen:
+        return start("evals.serve", str(folder), "--name", "m", "--port", "0", "--broker", url)
+
+    limits = ["--lease-seconds", "2", "--max-attempts", "99"]
+    brokers = [start("evals.broker", "--store", str(store), "--port", str(port), *limits)]
+    servers = [server() for _ in range(2)]
+    with ended(brokers), ended(servers), ThreadPoolExecutor(1) as one:
+        asking = one.submit(ask_all, url, asks(), record)
+        for place in sorted(rng.sample(range(5, len(asks()) * 8 // 10), 3)):
+            while len(record.found) < place:
+                assert not asking.done() and brokers[0].poll() is None
+                time.sleep(0.005)
+            rng.choice([each for each in servers if each.poll() is None]).send_signal(signal.SIGKILL)
+            servers.append(server())
+        through = asking.result()
+        assert status(url)["requests"] == {"waiting": 0, "leased": 0, "done": len(asks())}
+    with sqlite3.connect(store) as db:
+        (tries,) = db.execute("SELECT sum(attempts) FROM requests").fetchone()
+    assert tries > len(asks()), "the kills hit nobody who held a request"
+    with serving(open_model(folder, None, "m"), EngineSettings()) as client:
+        undisturbed = ask_all(client.url(""), asks(), Record(tmp_path / "direct.jsonl"), concurrency=4)
+    assert scores(through) == scores(undisturbed)
+
+
+def test_a_request_that_ends_servers_ends_itself_and_costs_no_other_request_a_try(tmp_path: Path) -> None:
+    """What ends them: a context for which no memory can be had. Whoever runs the servers starts them again."""
+    folder, port, store = write_hf_folder(tmp_path / "model", max_seq_len=1 << 40), free_port(), tmp_path / "broker.sqlite"
+    url = f"http://127.0.0.1:{port}"
+    servers: list[subprocess.Popen] = []
+    stopping = threading.Event()
+
+    def keep_one_running() -> None:
+        while not stopping.wait(0.05):
+            if not servers or servers[-1].poll() is not None:
+                servers.append(start("evals.serve", str(folder), "--name", "m", "--port", "0", "--broker", url))
+
+    brokers = [start("evals.broker", "--store", str(store), "--port", str(port), "--max-attempts", "2")]
+    with ended(brokers), ended(servers), ThreadPoolExecutor(10) as many:
+        wait_for(f"{url}/health")
+        poison = {"model": "m", "prompt": "a", "max_tokens": 1 << 38, "temperature": 0}
+        ending = many.submit(requests.post, f"{url}/v1/completions", json=poison, timeout=600)
+        beside = [SCORED | {"prompt": f"prompt {i}"} for i in range(8)]
+        answering = [many.submit(requests.post, f"{url}/v1/completions", json=body, timeout=600) for body in beside]
+        while status(url)["requests"]["waiting"] < 9:
+            time.sleep(0.01)
+        keeper = threading.Thread(target=keep_one_running)
+        keeper.start()
+        try:
+            ended_with, answers = ending.result(), [each.result() for each in answering]
+        finally:
+            stopping.set()
+            keeper.join()
+        assert ended_with.status_code == 502
+        assert "2 workers took this request and none answered it" in ended_with.json()["error"]["message"]
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert [server.wait() for server in servers[:2]] == [1, 1], "a server that answers nothing any more ends"
+        with sqlite3.connect(store) as db:
+            tries = db.execute("SELECT max(attempts) FROM requests WHERE status = 200").fetchone()
+        assert tries == (1,), "the others were not tried when the server ended"
+
+
+def test_a_retrained_model_of_the_same_name_gives_its_own_answers(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "second.log"
+    url = f"http://127.0.0.1:{port}"
+    folders = [write_hf_folder(tmp_path / f"model-{seed}", seed=seed) for seed in range(2)]
+    arguments = ["--name", "m", "--port", "0", "--broker", url]
+    processes = [start("evals.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--lease-seconds", "2")]
+    with ended(processes):
+        processes.append(start("evals.serve", str(folders[0]), *arguments))
+        one, other = (Asked(text, "/v1/completions", SCORED | {"prompt": text}) for text in ("one", "other"))
+        record = Record(tmp_path / "record.jsonl")
+        wait_for(f"{url}/health")
+        first = ask_all(url, [one], record)["one"].answer
+        again = requests.post(url + one.path, json=one.body, timeout=600)
+        assert again.headers["x-broker-recorded"] == "true" and again.json() == first
+        processes.append(start("evals.serve", str(folders[1]), *arguments, log=log))
+        while "one name is one version at a time" not in (log.read_text() if log.exists() else ""):
+            assert processes[2].poll() is None
+            time.sleep(0.05)
+        assert len(status(url)["workers_seconds_ago"]) == 1
+        processes[1].kill()
+        while len(status(url)["workers_seconds_ago"]) == 1:
+            time.sleep(0.05)
+        second = requests.post(url + one.path, json=one.body, timeout=600)
+        assert second.headers["x-broker-recorded"] == "false"
+        assert second.json()["system_fingerprint"] != first["system_fingerprint"]
+        assert second.json()["choices"][0]["logprobs"] != first["choices"][0]["logprobs"]
+        with pytest.raises(ValueError, match=r"'other' is answered by version .*; a record is of one: take a new file"):
+            ask_all(url, [one, other], record)
+        assert ask_all(url, [one, other], Record(tmp_path / "new.jsonl"))["one"].answer == second.json()
