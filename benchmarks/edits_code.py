@@ -196,7 +196,7 @@ def fixes() -> tuple[Edit, ...]:
         Edit(
             "the same, stage version bumped",
             "bug fix",
-            (strip, swap("datakit/normalize.py", '"datakit.normalize", "3"', '"datakit.normalize", "4"')),
+            (strip, swap("datakit/normalize.py", '"datakit.normalize", "4"', '"datakit.normalize", "5"')),
             "rebuilt as declared; equal bytes stop it there",
             rebuilt=frozenset({NORMALIZE}),
         ),

@@ -95,7 +95,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     )
 
 
-NORMALIZE = Stage("datakit.normalize", "3", normalize)
+NORMALIZE = Stage("datakit.normalize", "4", normalize)
 
 
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """WARC and WET archives, as crawls publish them: pages become their main text.
 
 FastWARC reads the records (gzip, zstd or plain) and Resiliparse takes the main content, as DCLM did (arXiv:2406.11794). Every
-record that is no page is counted with its reason; datatrove's reader, which does the same job, passes over them in silence.
+record that is no page is counted with its reason (`warc_request`, `not_html`); datatrove's reader, which does the same job,
+passes over them in silence.
 """
 
 import io
@@ -18,6 +19,8 @@ from datakit.record_files import decompressed
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 PAGES = (WarcRecordType.response, WarcRecordType.conversion)
+OTHERS = frozenset({"warcinfo", "request", "metadata", "revisit", "resource", "continuation"})
+"""The other types that the standard has (ISO 28500): each is a reason of its own, what is none of them is `warc_unknown`."""
 
 
 class _Counted:
@@ -42,7 +45,7 @@ class _Counted:
 
 
 def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
-    """Main text of every page. Raises ValueError for an archive that is cut or damaged.
+    """Main text of every page; every other record by its type. Raises ValueError for an archive that is cut or damaged.
 
     FastWARC 2.0 ends quietly where an archive is cut, so lengths are checked here, and Arrow decompresses: it does not.
     """
@@ -55,9 +58,12 @@ def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
                 told = record.headers.get("Content-Length")
                 if told != str(len(block)):
                     raise OSError(f"record {number} has {len(block)} bytes and says {told}")
+                place = record.headers.get("WARC-Target-URI") or record.record_id or f"{name}:{number}"
                 if record.record_type in PAGES:
-                    place = record.headers.get("WARC-Target-URI") or record.record_id or f"{name}:{number}"
                     yield _page(place, record, block)
+                else:
+                    kind = (record.headers.get("WARC-Type") or "").lower()
+                    yield Unreadable(place, f"warc_{kind if kind in OTHERS else 'unknown'}")
         if not number:
             raise OSError("it holds no record")
     except OSError as error:

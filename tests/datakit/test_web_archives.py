@@ -43,14 +43,24 @@ RECORDS = (
     record("u:gone", response(page(), status="404 Not Found")),
     record("u:pdf", response(b"%PDF-1.7", "application/pdf")),
     record("u:request", b"GET / HTTP/1.1\r\n\r\n", "request"),
+    record("u:seen", b"HTTP/1.1 304 Not Modified\r\n\r\n", "revisit"),
+    record("u:about", b"fetchTimeMs: 12\r\n", "metadata"),
+    record("u:file", page(), "resource"),
+    record("u:other", b"of no type that the standard has", "brand-new"),
     record("u:wet", SENTENCE.encode(), "conversion"),
     record("u:broken", b"\xff\xfe broken", "conversion"),
 )
 TEXT = f"Title\n\n{SENTENCE}"
 EXPECTED = [
+    Unreadable("u:info", "warc_warcinfo"),
     *(Record(uri, TEXT) for uri in ("u:utf8", "u:latin1", "u:undeclared", "u:gzipped")),
     Unreadable("u:gone", "http_error"),
     Unreadable("u:pdf", "not_html"),
+    Unreadable("u:request", "warc_request"),
+    Unreadable("u:seen", "warc_revisit"),
+    Unreadable("u:about", "warc_metadata"),
+    Unreadable("u:file", "warc_resource"),
+    Unreadable("u:other", "warc_unknown"),
     Record("u:wet", SENTENCE),
     Unreadable("u:broken", "invalid_utf8"),
 ]
