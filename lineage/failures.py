@@ -112,7 +112,10 @@ def _is_disk_full(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+    """An error and what it came of, each once: one that was raised again while its cause was handled stands below itself."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 

@@ -1,13 +1,15 @@
 """A disk with no room, clocks that are wrong, a parent that is killed: nothing half-committed, nothing done twice."""
 
+import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from lineage.shards import PARTIAL_SUFFIX
 from lineage.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = 4096
 
 
 @contextmanager
@@ -57,6 +60,59 @@ def test_a_merge_or_commit_without_room_keeps_every_shard(tmp_path: Path) -> Non
     assert not list(tmp_path.rglob(MANIFEST_NAME))
     build(store, words_node(config)).artifact.verify()
     assert len(runs_of(store)) == 40
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A file system of its own in memory, of so many bytes. Skips where this user may not mount one."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small file system to fill")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(disk: Path, pages_left: int) -> Path:
+    """A file that leaves so many pages of a disk."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as stream, suppress(OSError):
+        while stream.write(bytes(PAGE)):
+            pass
+    os.truncate(filler, filler.stat().st_size - pages_left * PAGE)
+    return filler
+
+
+def test_wherever_a_real_disk_is_full_nothing_is_half_committed_and_no_finished_shard_is_done_again(tmp_path: Path) -> None:
+    """With room for one page more each time, until the stage fits."""
+    config, stopped = Words(("a" * 90, "b" * 90, "c" * 90)), 0
+    with small_disk(tmp_path / "disk", 64 * PAGE) as disk:
+        for pages in range(64):
+            store = Store(str(disk / str(pages)))
+            filler = fill(disk, pages)
+            try:
+                build(store, words_node(config))
+                break
+            except OSError as error:
+                assert kind_of(error) == "disk", f"with {pages} pages left: {error!r}"
+                stopped += 1
+            assert not list(disk.rglob(MANIFEST_NAME)), f"with {pages} pages left"
+            filler.unlink()
+            build(store, words_node(config)).artifact.verify()
+            runs = runs_of(store)
+            assert set(runs) == set(config.words)
+            assert len(runs) <= len(config.words) + 1, "the shard that had no room, and no other"
+            shutil.rmtree(store.root)
+    assert stopped > len(config.words)
+
+
+def test_an_error_that_stands_among_its_own_causes_is_told_like_any_other() -> None:
+    """A real full disk left such a ring: whoever asked for the kind of that failure waited for ever."""
+    refused, told = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("no room")
+    told.__cause__, refused.__context__ = refused, told
+    assert kind_of(told) == kind_of(refused) == "disk"
 
 
 def test_errors_of_libraries_that_keep_the_systems_words_are_full_disks_too() -> None:
