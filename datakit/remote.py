@@ -6,10 +6,14 @@ a shard of the artifact: a killed stage fetches only what is missing, and a larg
 
 import gzip
 import hashlib
+import logging
 import shutil
+import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urljoin
 
@@ -22,6 +26,9 @@ from datakit.sources import Commit, FolderFiles, HttpFile, HttpFiles, HttpListin
 from lineage.digests import READ_BYTES, identity_digest
 from lineage.store import Writer
 
+log = logging.getLogger(__name__)
+
+BUCKET = "gs://"
 CONTENT_MARKS = ("md5Hash", "ETag", "etag")
 """What listings of buckets tell of a file's content (gcsfs, s3fs), the best first: an MD5 is the same in every region."""
 type RemoteLoader = HubFiles | HttpFiles | HttpListing | FolderFiles
@@ -39,7 +46,7 @@ def fetch_remote(out: Writer, source: Source, loader: RemoteLoader, files: str) 
         function, tasks = _fetch_hub, {_shard(f.path): (f, partial / _shard(f.path), files) for f in listed}
     elif isinstance(loader, FolderFiles):
         found = _pinned_folder(loader, source, what)
-        function, tasks = _fetch_folder, {_shard(f.name): (loader.url, f.name, f.size, files) for f in found}
+        function, tasks = _fetch_folder, {_shard(f.name): (loader.url, f, files) for f in found}
     else:
         listing = isinstance(loader, HttpListing)
         http = _listed(loader, source, out.store.downloads) if listing else _pinned_files(loader, what)
@@ -93,7 +100,7 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
-        package = {"gs": "gcsfs", "gcs": "gcsfs", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}.get(url.partition("://")[0])
+        package = {"gcs": "gcsfs", "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}.get(url.partition("://")[0])
         mend = f": .venv/bin/python -m pip install {package}" if package else ""
         raise ValueError(f"{url} wants a package that is not installed ({error}){mend}") from error
 
@@ -103,10 +110,25 @@ def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[
 
     A bucket tells a file's MD5 or entity tag with its listing; where none is told (a local folder) the file is read.
     """
+    what = f"{what}, folder {loader.url}"
+    if loader.url.startswith(BUCKET):
+        told = _bucket_folder(loader.url).bucket_listing(loader.url)
+        chosen = choose(told, loader.globs, loader.exclude, trainable=trainable, what=what)
+        return tuple(FolderFile(name, *told[name]) for name in chosen)
     system, root = file_system(loader.url)
     entries = {path.removeprefix(root).lstrip("/"): entry for path, entry in system.find(root, detail=True).items()}
-    chosen = choose(entries, loader.globs, loader.exclude, trainable=trainable, what=f"{what}, folder {loader.url}")
+    chosen = choose(entries, loader.globs, loader.exclude, trainable=trainable, what=what)
     return tuple(FolderFile(name, int(entries[name]["size"]), _content(system, entries[name])) for name in chosen)
+
+
+def _bucket_folder(url: str) -> ModuleType:
+    """`datakit.bucket_folder`. Raises ValueError with the command where its package is missing."""
+    try:
+        from datakit import bucket_folder
+    except ImportError as error:
+        mend = ".venv/bin/python -m pip install google-cloud-storage"
+        raise ValueError(f"{url} wants a package that is not installed ({error}): {mend}") from error
+    return bucket_folder
 
 
 def _content(system: fsspec.AbstractFileSystem, entry: Mapping[str, object]) -> str:
@@ -131,12 +153,22 @@ def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpF
     sha256 = verified(loader.listing.sha256, what, f"sha256 of {loader.listing.url}")
     path = downloads / sha256 / Path(loader.listing.name).name
     download(loader.listing.url, path, sha256=sha256, what=f"{what}, its list of files")
-    content = path.read_bytes()
-    listed = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode().split()
-    lines = [line.removeprefix(loader.base_url) for line in listed]
+    lines = [line.removeprefix(loader.base_url) for line in list_lines(path.read_bytes(), f"{what}: {loader.listing.url}")]
     chosen = choose(lines, loader.globs, loader.exclude, trainable=source.trainable, what=what)
+    counts = Counter(lines)
+    if repeated := [name for name in chosen if counts[name] > 1]:  # the same address, so the same file: fetched once
+        log.warning("%s: its list names %d files more than once, %s among them", what, len(repeated), repeated[0])
     none = Unverified("", "the list of files gives no hashes")
     return tuple(HttpFile(urljoin(loader.base_url, name), name, none) for name in chosen)
+
+
+def list_lines(content: bytes, what: str) -> list[str]:
+    """Lines of a list of files, plain or gzip. Raises ValueError for one that is damaged."""
+    try:
+        text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{what} is no list of files, plain or gzip ({error})") from error
+    return [line for each in text.split("\n") if (line := each.strip())]
 
 
 def _fetch_hub(folder: Path, file: object, partial: Path, files: str) -> Mapping[str, int]:
@@ -153,14 +185,19 @@ def _fetch_http(folder: Path, file: HttpFile, partial: Path, files: str) -> Mapp
     return _keep(cached, folder / files / file.name)
 
 
-def _fetch_folder(folder: Path, url: str, name: str, size: int, files: str) -> Mapping[str, int]:
-    system, root = file_system(url)
-    target = folder / files / name
+def _fetch_folder(folder: Path, url: str, file: FolderFile, files: str) -> Mapping[str, int]:
+    target = folder / files / file.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    system.get_file(f"{root.rstrip('/')}/{name}", str(target))
-    if (found := target.stat().st_size) != size:
-        raise ValueError(f"{url}: file {name} has {found} bytes, its listing says {size}; it changed, or the copy was cut")
-    return {"bytes": size}
+    if url.startswith(BUCKET):
+        _bucket_folder(url).fetch_from_bucket(url, file.name, file.content, target)
+        return {"bytes": file.size}
+    system, root = file_system(url)
+    system.get_file(f"{root.rstrip('/')}/{file.name}", str(target))
+    if (found := target.stat().st_size) != file.size:
+        raise ValueError(
+            f"{url}: file {file.name} has {found} bytes, its listing says {file.size}; it changed, or the copy was cut"
+        )
+    return {"bytes": file.size}
 
 
 def _keep(cached: Path, target: Path) -> Mapping[str, int]:

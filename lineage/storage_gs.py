@@ -31,6 +31,7 @@ TRANSFERS = 8
 """Files on their way at once; the client's connection pool holds ten."""
 WRITER = "marin-writer"
 _LISTED = "items(name,size,generation),nextPageToken"
+_CHECKSUMS = "items(name,size,md5Hash,crc32c),nextPageToken"
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,15 @@ class BucketFiles:
             for blob in found
             if name is None or blob.name.rsplit("/", 1)[-1] == name
         }
+
+    def checksums(self) -> dict[str, tuple[int, str]]:
+        """Size and checksum of every object below the root, placeholders of folders left out.
+
+        The checksum is its MD5 or, of a composed object, its CRC32C, in base64: the same in every region.
+        """
+        found = self.bucket.client.list_blobs(self.bucket, prefix=self.prefix, fields=_CHECKSUMS, **self._sending)
+        skip = len(self.prefix)
+        return {b.name[skip:]: (b.size or 0, b.md5_hash or b.crc32c or "") for b in found if not b.name.endswith("/")}
 
     def location(self) -> str | None:
         """By one request (storage.buckets.get); None without that right."""

@@ -9,9 +9,11 @@ import fsspec
 import pytest
 import xxhash
 from http_site import Site, serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from datakit.raw import RAW
-from datakit.remote import FolderFile, folder_listing, listing_digest
+from datakit.remote import FolderFile, folder_listing, list_lines, listing_digest
 from datakit.sources import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
 from lineage.failures import IncompleteError
 from lineage.plan import Node, build
@@ -97,6 +99,35 @@ def test_a_pinned_list_names_the_files(compressed: bool, tmp_path: Path) -> None
         low = fetched(tmp_path / "low", HttpListing(listing, f"{base}/", ("*/quality=low/*",)))
     assert contents(high) == dict(list(files.items())[:2])
     assert contents(low) == dict(list(files.items())[2:])
+
+
+def test_lines_that_a_list_repeats_are_one_file_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By path and by address, which are the same file; a name with a blank is one name."""
+    files = {"a one.jsonl": b"1", "b.jsonl": b"2"}
+    site = Site({"/a%20one.jsonl": b"1", "/b.jsonl": b"2"}, etag='"same"')
+    with serving(site) as base:
+        site.files["/list"] = listed = f"a one.jsonl\r\nb.jsonl\n\n{base}/b.jsonl\n".encode()
+        loader = HttpListing(HttpFile(f"{base}/list", "list", sha256(listed)), f"{base}/", ("*.jsonl",))
+        assert contents(fetched(tmp_path, loader)) == files
+    assert "source s: its list names 1 files more than once, b.jsonl among them" in caplog.messages
+
+
+LIST = gzip.compress("".join(f"crawl/{number}/é.jsonl\n" for number in range(30)).encode(), mtime=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_damaged_list_of_files_is_named(data: st.DataObject) -> None:
+    """It is pinned, so only a list that was damaged when it was pinned comes this far: lines of it, or a ValueError."""
+    assert len(list_lines(LIST, "the list")) == 30
+    start = data.draw(st.integers(0, len(LIST) - 1))
+    edited = LIST[:start] + data.draw(st.binary(max_size=20)) + LIST[data.draw(st.integers(start, len(LIST))) :]
+    try:
+        lines = list_lines(edited, "the list")
+    except ValueError as error:
+        assert "the list is no list of files" in str(error)
+    else:
+        assert edited[:2] != LIST[:2] or len(lines) == 30, "what gzip's checksum lets pass is the list"
 
 
 def folder(root: Path) -> Path:

@@ -38,6 +38,8 @@ class Stored:
     content_type: str = "application/octet-stream"
     crc32c: str = ""
     size: int = 0
+    md5: str = ""
+    """Told where it is set: composed objects have none."""
 
     def __post_init__(self) -> None:
         self.size = self.size or len(self.data)
@@ -136,7 +138,7 @@ class Objects:
 
     def resource(self, bucket: str, name: str) -> dict[str, object]:
         stored = self.objects[bucket, name]
-        return {
+        return ({"md5Hash": stored.md5} if stored.md5 else {}) | {
             "kind": "storage#object",
             "id": f"{bucket}/{name}/{stored.generation}",
             "bucket": bucket,
