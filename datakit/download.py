@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import shutil
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import requests
+import urllib3
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -21,6 +23,10 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 18
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30
+"""Without a byte; then the connection is given up."""
+SLOWEST_BYTES_PER_SECOND = 1_000
+PACE_SECONDS = 60
+"""How long a server may be slower than that: one that drips would never be silent for `TIMEOUT_SECONDS`."""
 MAX_WAIT_SECONDS = 20.0
 type Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
@@ -53,7 +59,9 @@ def download(
     """Fetch `url` into `target`.
 
     A `.partial` file beside the target keeps what came so far, also across kills; a second process that wants the same file
-    waits for the first. Servers that answer 429 or 5xx are asked again, after their Retry-After, `ATTEMPTS` times in all.
+    waits for the first. Servers that answer 429 or 5xx are asked again, after their Retry-After, `ATTEMPTS` times in all; so
+    are those that cut the connection, say nothing for `TIMEOUT_SECONDS`, or send less than `SLOWEST_BYTES_PER_SECOND`.
+    `certificates`: a file or folder of them; None: those that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names, else the machine's.
     With `sha256` None only the length is checked, and a file is resumed only in this call, while its strong ETag is the same.
     Raises: ValueError for a wrong hash (the partial file is deleted) or a refusal such as 404; RegistryUnreachableError when
     the server does not answer.
@@ -61,8 +69,21 @@ def download(
     with _locked(target) as partial:
         if target.exists():  # another process finished it while this one waited
             return
-        _fetch_patiently(url, _Partial(partial, hashed=sha256 is not None), what, certificates, headers)
+        trusted = certificates or requests_certificates() or machine_certificates()
+        _fetch_patiently(url, _Partial(partial, hashed=sha256 is not None), what, trusted, headers)
         _accept(partial, target, sha256, what)
+
+
+def requests_certificates() -> str | None:
+    """What the environment tells requests to trust."""
+    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
+
+
+def machine_certificates() -> str | None:
+    """The file or folder that this Python's OpenSSL reads certificates from, if any; SSL_CERT_FILE and SSL_CERT_DIR move it."""
+    paths = ssl.get_default_verify_paths()
+    folder = paths.capath if paths.capath is not None and any(Path(paths.capath).iterdir()) else None
+    return paths.cafile or folder
 
 
 def _fetch_patiently(url: str, partial: _Partial, what: str, certificates: str | None, headers: Headers) -> None:
@@ -138,12 +159,30 @@ def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None
         partial.validator = etag if etag and not etag.startswith("W/") else None
         with partial.path.open("ab" if resumed else "wb") as stream, _bar() as bar:
             task = bar.add_task(what, total=total or None, completed=have if resumed else 0)
-            for chunk in response.iter_content(CHUNK_BYTES):
+            for chunk in _pieces(response):
                 stream.write(chunk)
                 bar.advance(task, len(chunk))
     size = partial.path.stat().st_size
     if total and size < total:
         raise requests.ConnectionError(f"the connection ended after {size} of {total} bytes")
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """The body as it comes. Raises requests.ConnectionError where it is cut or stalls, requests.Timeout where it only drips.
+
+    Not by `iter_content`, which waits until a piece is full, however long that takes.
+    """
+    since, came = time.monotonic(), 0
+    try:
+        while piece := response.raw.read1(CHUNK_BYTES, decode_content=True):
+            yield piece
+            came, seconds = came + len(piece), time.monotonic() - since
+            if seconds >= PACE_SECONDS:
+                if came < SLOWEST_BYTES_PER_SECOND * seconds:
+                    raise requests.Timeout(f"{came} bytes in {seconds:.0f} s; the least is {SLOWEST_BYTES_PER_SECOND} a second")
+                since, came = time.monotonic(), 0
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.ConnectionError(f"the connection was cut or stalled ({error})") from error
 
 
 def _bar() -> Progress:

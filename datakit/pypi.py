@@ -9,14 +9,20 @@ import json
 import logging
 import os
 import re
-import ssl
 import subprocess
 import sys
 import tempfile
 import urllib.parse
 from pathlib import Path
 
-from datakit.download import RegistryUnreachableError, copy_local, download, file_sha256
+from datakit.download import (
+    RegistryUnreachableError,
+    copy_local,
+    download,
+    file_sha256,
+    machine_certificates,
+    requests_certificates,
+)
 from datakit.sources import WheelPin
 
 log = logging.getLogger(__name__)
@@ -90,18 +96,11 @@ def resolve_url(pin: WheelPin) -> str:
 def pip_certificates() -> str | None:
     """What pip trusts: the bundle it is told to, else the machine's certificates (a file or a folder), as pip does from 24.2.
 
-    None leaves requests to its own (REQUESTS_CA_BUNDLE, then certifi), on machines that have no certificates.
+    None leaves requests to its own (certifi), on machines that have no certificates.
     """
     if os.environ.get("PIP_CERT"):
         return os.environ["PIP_CERT"]
     command = [sys.executable, "-m", "pip", "config", "get", "global.cert"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
     told = result.stdout.strip()  # empty, with status 1, when nothing is set
-    return told or os.environ.get("REQUESTS_CA_BUNDLE") or machine_certificates()
-
-
-def machine_certificates() -> str | None:
-    """The file or folder that this Python's OpenSSL reads certificates from, if any; SSL_CERT_FILE and SSL_CERT_DIR move it."""
-    paths = ssl.get_default_verify_paths()
-    folder = paths.capath if paths.capath is not None and any(Path(paths.capath).iterdir()) else None
-    return paths.cafile or folder
+    return told or requests_certificates() or machine_certificates()

@@ -1,5 +1,6 @@
-"""A web site on loopback that can be cut, slow, busy, moved, or wrong about ranges."""
+"""A web site on loopback that can be cut, slow, silent, busy, moved, or wrong about ranges."""
 
+import contextlib
 import http.server
 import threading
 import time
@@ -18,6 +19,14 @@ class Site:
     retry_after: str = "0"
     redirects: dict[str, str] = field(default_factory=dict)
     chunk_seconds: float = 0.0
+    stall_first_at: int | None = None
+    """After so many bytes the first answer sends nothing more, and holds the connection."""
+    drip_first_at: int | None = None
+    """After so many bytes the first answer goes on a byte at a time, as long as somebody listens."""
+    silent: int = 0
+    """How many requests get no answer at all."""
+    over: threading.Event = field(default_factory=threading.Event)
+    """Set when the site is: what holds a connection lets go of it."""
     wrong_ranges: int = 0
     """How many answers to a Range hold other bytes than were asked for, and say so."""
     etag: str | None = None
@@ -33,7 +42,10 @@ def serving(site: Site) -> Iterator[str]:
 
         def do_GET(self) -> None:
             site.visits += 1
-            if site.failures:
+            if site.silent:
+                site.silent, self.close_connection = site.silent - 1, True
+                site.over.wait()
+            elif site.failures:
                 self._empty(site.failures.pop(0), {"Retry-After": site.retry_after})
             elif self.path in site.redirects:
                 self._empty(302, {"Location": site.redirects[self.path]})
@@ -67,11 +79,21 @@ def serving(site: Site) -> Iterator[str]:
             else:
                 self.close_connection = True
             self.end_headers()
-            end, site.cut_first_at = site.cut_first_at or len(content), None
+            stops = [site.cut_first_at, site.stall_first_at, site.drip_first_at]
+            end, dripping = min(stop or len(content) for stop in stops), site.drip_first_at is not None
+            stalling = site.stall_first_at is not None
+            site.cut_first_at = site.stall_first_at = site.drip_first_at = None
             for at in range(start, end, 1 << 16):
                 self.wfile.write(content[at : min(at + (1 << 16), end)])
                 if site.chunk_seconds:
                     time.sleep(site.chunk_seconds)
+            if stalling:
+                self.wfile.flush()
+                site.over.wait()
+            with contextlib.suppress(ConnectionError):  # until the client has had enough
+                for at in range(end, len(content)) if dripping else ():
+                    self.wfile.write(content[at : at + 1])
+                    time.sleep(0.01)
             if end < len(content):
                 self.close_connection = True
 
@@ -83,6 +105,7 @@ def serving(site: Site) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
+        site.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -8,6 +8,7 @@ import hashlib
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "3f2a9c1d5e7b8046a1b2c3d4e5f60718293a4b5c"
 PAGE = 2
+PIECE = 1 << 16
 
 
 @dataclass
@@ -30,6 +32,12 @@ class Hub:
     """Statuses that the next file requests get, with Retry-After 0."""
 
     cut_first_at: int | None = None
+    stall_first_at: int | None = None
+    """After so many bytes the first file's answer sends nothing more, and holds the connection."""
+    chunk_seconds: float = 0.0
+    """Between pieces of 64 KiB."""
+    over: threading.Event = field(default_factory=threading.Event)
+    """Set when the hub is: what holds a connection lets go of it."""
     corrupt: frozenset[str] = frozenset()
     """Paths whose bytes are others than the tree says."""
 
@@ -74,6 +82,7 @@ def serving_hub(hub: Hub) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
+        hub.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -82,6 +91,7 @@ def serving_hub(hub: Hub) -> Iterator[str]:
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     served: Hub
+    stalling = False
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -145,6 +155,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         cut = None
         if self.command == "GET":
             cut, hub.cut_first_at = hub.cut_first_at, None
+        if self.command == "GET" and hub.stall_first_at is not None:
+            cut, hub.stall_first_at, self.stalling = hub.stall_first_at, None, True
         self._answer(206 if ranged else 200, content[start:], headers | {"Accept-Ranges": "bytes"}, cut)
 
     def _json(self, value: object, headers: dict[str, str] | None = None) -> None:
@@ -156,7 +168,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(content[:cut])
+            sent = content[:cut]
+            for at in range(0, len(sent), PIECE):
+                self.wfile.write(sent[at : at + PIECE])
+                time.sleep(self.served.chunk_seconds)
+            if self.stalling:
+                self.served.over.wait()
             if cut is not None:
                 self.close_connection = True
 

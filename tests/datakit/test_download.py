@@ -35,6 +35,37 @@ def test_a_cut_connection_is_resumed_at_the_missing_byte(tmp_path: Path) -> None
     assert 1_000_000 - CHUNK_BYTES < resumed_at <= 1_000_000
 
 
+def test_a_server_that_stalls_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the connection and sends nothing; before that it does not answer at all."""
+    monkeypatch.setattr(download_module, "TIMEOUT_SECONDS", 0.5)
+    site = Site({"/f": CONTENT}, stall_first_at=1_000_000, silent=1)
+    with serving(site) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    assert site.ranges == [None, "bytes=1000000-"]
+    assert site.visits == 3
+
+
+def test_a_server_that_drips_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is no silence: at a hundredth of a second each, the file would take six hours."""
+    monkeypatch.setattr(download_module, "PACE_SECONDS", 0.5)
+    monkeypatch.setattr(download_module, "SLOWEST_BYTES_PER_SECOND", 10_000)
+    site = Site({"/f": CONTENT}, drip_first_at=len(CONTENT) - 100_000)
+    with serving(site) as base:
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    first, second = site.ranges
+    assert first is None and second is not None
+    assert int(second.removeprefix("bytes=").removesuffix("-")) > len(CONTENT) - 100_000, "what dripped is kept"
+
+
+def test_a_server_that_never_sends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download_module, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(download_module, "ATTEMPTS", 2)
+    with serving(Site({"/f": CONTENT}, silent=2)) as base, pytest.raises(RegistryUnreachableError, match="after 2 attempts"):
+        download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
+
+
 def test_bytes_of_another_range_are_not_appended(tmp_path: Path) -> None:
     (tmp_path / "f.partial").write_bytes(CONTENT[:1000])
     site = Site({"/f": CONTENT}, wrong_ranges=1)
@@ -195,7 +226,7 @@ def test_a_file_of_unknown_length_and_hash_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_word_from_pip_the_machines_certificates_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bundle, else a folder that is not empty, else what requests brings."""
-    for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE"):
+    for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     bundle, folder = tmp_path / "bundle.pem", tmp_path / "certs"

@@ -119,6 +119,15 @@ def test_a_cut_connection_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ranges and 0 < int(ranges[-1].removeprefix("bytes=").split("-")[0]) <= 1_000_000
 
 
+def test_a_hub_that_is_slow_and_then_stalls_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 1.0)
+    hub = small_hub(stall_first_at=1_000_000, chunk_seconds=0.005)
+    with hub_on_loopback(hub, monkeypatch):
+        artifact = fetched(tmp_path, replace(LOADER, globs=("data/big.bin",)))
+    assert contents(artifact) == {"data/big.bin": LARGE}
+    assert "bytes=1000000-" in hub.gets("data/big.bin")
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_hub_is_asked_again(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_on_loopback(small_hub(failures=[status]), monkeypatch):
