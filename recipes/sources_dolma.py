@@ -44,8 +44,8 @@ DOLMINO_PARTS: tuple[tuple[str, str, Domain, float | None], ...] = (
 )
 """Name, glob, domain, billions of tokens (OLMo 2's report, from memory; None where it is not known here)."""
 
-SPLITS = ("*test*", "*validation*")
-"""GSM8K's `test.json` lies beside its training files; it contaminated Marin 32B's first cooldown."""
+SPLITS = ("*[!A-Za-z]test[!A-Za-z]*", "*[!A-Za-z]validation[!A-Za-z]*")
+"""GSM8K's `test.json` lies beside its training files; it contaminated Marin 32B's first cooldown. `latest` is no such word."""
 
 
 def dolma_sources() -> tuple[Source, ...]:

@@ -2,14 +2,18 @@
 
 import hashlib
 import io
+import random
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from http_site import Site, serving
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from datakit.debian import MIRROR_VARIABLE, mirrors
+from datakit.debian import MIRROR_VARIABLE, mirrors, unpack
 from datakit.raw import RAW
 from datakit.remote import file_system
 from datakit.sources import DebianFiles, Source
@@ -22,19 +26,20 @@ GLOBS = ("usr/share/doc/*.txt",)
 POOL = "pool/main/a/a-doc/a-doc_1.0-2_all.deb"
 
 
-def deb(files: dict[str, bytes], compression: str) -> bytes:
+def deb(files: Mapping[str, bytes] | Sequence[tuple[str, bytes]], compression: str) -> bytes:
     """An archive as dpkg-deb writes it: ar of debian-binary, control.tar, data.tar."""
+    files = list(files.items()) if isinstance(files, Mapping) else files
     tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w:xz" if compression == "xz" else "w") as archive:
-        for name, content in files.items():
+    with tarfile.open(fileobj=tar, mode=f"w:{compression.replace('zst', '')}") as archive:
+        for name, content in files:
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
         link = tarfile.TarInfo("./usr/share/doc/a/link.txt")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    data = tar.getvalue() if compression == "xz" else pa.compress(tar.getvalue(), codec="zstd", asbytes=True)
-    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", f"data.tar.{'xz' if compression == 'xz' else 'zst'}": data}
+    data = pa.compress(tar.getvalue(), codec="zstd", asbytes=True) if compression == "zst" else tar.getvalue()
+    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", f"data.tar.{compression}".rstrip("."): data}
     packed = b"!<arch>\n"
     for name, content in members.items():
         packed += (
@@ -83,6 +88,13 @@ def test_what_is_not_the_pinned_archive_is_refused(tmp_path: Path, monkeypatch: 
         (b"PK\x03\x04 no deb", GLOBS, "it is no ar archive"),
         (deb(FILES, "xz"), ("usr/share/man/*",), r"no file matches the glob 'usr/share/man/\*'"),
         (deb({"./usr/share/doc/../../../x.txt": b"!"}, "xz"), GLOBS, "would leave the artifact's folder"),
+        (
+            deb([*FILES.items(), ("./usr/share/doc/a/one.txt", b"!")], "xz"),
+            GLOBS,
+            r"more than once \(usr/share/doc/a/one\.txt\)",
+        ),
+        (deb([*FILES.items(), ("usr/share/doc/a/one.txt", b"!")], "zst"), GLOBS, "more than once"),
+        (deb({"./usr/share/doc/a/test.txt": b"!"}, "xz"), GLOBS, r"test or validation split \(usr/share/doc/a/test\.txt\)"),
     ],
 )
 def test_damaged_and_hostile_archives_are_named(
@@ -92,6 +104,63 @@ def test_damaged_and_hostile_archives_are_named(
         monkeypatch.setenv(MIRROR_VARIABLE, base)
         with pytest.raises(ValueError, match=said):
             fetched(tmp_path, pinned(content, globs))
+
+
+def unpacked(content: bytes, folder: Path) -> dict[str, bytes] | ValueError:
+    """What an archive becomes; anything but a ValueError that names it is raised."""
+    archive, target = folder / "a-doc.deb", folder / "files"
+    archive.write_bytes(content)
+    try:
+        unpack(archive, ("*",), target, trainable=False)
+    except ValueError as error:
+        assert "a-doc.deb" in str(error), f"it must name the archive: {error!r}"
+        return error
+    return {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("compression", ["xz", "zst", "gz", "bz2", ""])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_edit_of_an_archive_brings_it_down_or_leaves_the_folder(
+    compression: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The three layers that are taken apart here: ar, a compression, tar. Never fewer files in silence.
+
+    A tar that is not compressed has no checksum of what is in a file.
+    """
+    content, whole = deb(FILES, compression), {name[2:]: text for name, text in FILES.items()}
+    folder = tmp_path_factory.mktemp("deb")
+    assert unpacked(content, folder) == whole
+    start = data.draw(st.integers(0, len(content) - 1))
+    end = data.draw(st.integers(start, min(len(content), start + 50)))
+    damaged = folder / "damaged"
+    damaged.mkdir()
+    outcome = unpacked(content[:start] + data.draw(st.binary(max_size=60)) + content[end:], damaged)
+    if not isinstance(outcome, ValueError):
+        assert outcome.keys() == whole.keys()
+        assert outcome == whole or not compression
+    assert {path.name for path in damaged.iterdir()} <= {"a-doc.deb", "files"}
+
+
+@pytest.mark.parametrize("compression", ["xz", "zst", "gz"])
+def test_an_archive_that_is_cut_anywhere_is_never_taken_for_whole(compression: str, tmp_path: Path) -> None:
+    noise = random.Random(0).randbytes(3_000)  # so that the compressed files reach to the end
+    content = deb({**FILES, "./usr/share/doc/a/three.bin": noise}, compression)
+    for cut in range(0, len(content) - 1, 7):
+        assert isinstance(unpacked(content[:cut], tmp_path), ValueError), f"cut at {cut} of {len(content)}"
+
+
+def test_a_size_of_ten_digits_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    content = deb(FILES, "xz")
+    at = content.index(b"data.tar") + 48
+    outcome = unpacked(content[:at] + b"9999999999" + content[at + 10 :], tmp_path)
+    assert isinstance(outcome, ValueError) and "of 9999999999 bytes" in str(outcome)
+
+
+def test_a_machine_that_cannot_open_files_is_no_damage(tmp_path: Path) -> None:
+    """The file of an archive that is gone, or that this process may not open, is whole where it lies."""
+    with pytest.raises(FileNotFoundError):
+        unpack(tmp_path / "none.deb", ("*",), tmp_path / "files", trainable=False)
 
 
 def test_mirrors_are_those_of_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,11 @@ def test_names_come_sorted_once_and_without_the_excluded() -> None:
     assert chosen == ["a.jsonl", "b.jsonl", "math/gsm8k/train.jsonl"]
 
 
+def test_what_an_exclusion_takes_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    choose(NAMES, ("*.jsonl",), ("*/test*", "*.md"), trainable=True, what="s")
+    assert [record.getMessage() for record in caplog.records] == ["s: 1 of 4 files are excluded: math/gsm8k/test.jsonl"]
+
+
 def test_a_glob_without_a_file_is_an_error_that_shows_what_there_is() -> None:
     with pytest.raises(ValueError, match=r"s: no file matches the glob '\*\.csv'; it has README\.md, a\.jsonl"):
         choose(NAMES, ("*.jsonl", "*.csv"), (), trainable=False, what="s")

@@ -70,14 +70,43 @@ def test_only_the_named_members_are_unpacked(tmp_path: Path) -> None:
 def test_a_glob_that_matches_nothing_is_named(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     pin = wheel_on_this_machine(store)
-    with pytest.raises(ValueError, match=r"no member matches the glob 'tinyprose/text/\*'; it has tinyprose-1\.0"):
+    with pytest.raises(ValueError, match=r"no file matches the glob 'tinyprose/text/\*'; it has tinyprose-1\.0"):
         fetched(store, source(PypiFiles(pin, ("tinyprose/texts/*", "tinyprose/text/*"))))
+
+
+def test_a_test_file_of_a_wheel_is_refused_in_a_source_that_is_trained_on(tmp_path: Path) -> None:
+    """Unless it is named exactly, or the source is code, whose `tests` folders are code."""
+    store = Store(str(tmp_path))
+    pin = wheel_on_this_machine(store, {"tinyprose/texts/a.txt": "first", "tinyprose/texts/test.txt": "second"})
+    everything = PypiFiles(pin, ("tinyprose/*",))
+    with pytest.raises(ValueError, match=r"1 of its files look like a test or validation split \(tinyprose/texts/test\.txt\)"):
+        fetched(store, source(everything))
+    whole = ["files/tinyprose/texts/a.txt", "files/tinyprose/texts/test.txt"]
+    assert names(fetched(store, source(PypiFiles(pin, ("tinyprose/*", "tinyprose/texts/test.txt"))))) == whole
+    assert names(fetched(store, replace(source(everything), trainable=False))) == whole
+    assert names(fetched(store, source(everything, "docstrings"))) == whole
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_a_member_that_a_wheel_has_twice_is_refused_where_it_is_wanted(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    made = tmp_path / NAME
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in (("a.txt", "first"), ("b.txt", "once"), ("a.txt", "second")):
+            archive.writestr(name, content)
+    sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
+    (store.downloads / sha256).mkdir(parents=True)
+    made.replace(store.downloads / sha256 / NAME)
+    pin = WheelPin("tinyprose", "1.0", sha256)
+    with pytest.raises(ValueError, match=rf"wheel {NAME}: 1 of its members stand in it more than once \(a\.txt\)"):
+        fetched(store, source(PypiFiles(pin, ("*.txt",))))
+    assert names(fetched(store, source(PypiFiles(pin, ("b.txt",))))) == ["files/b.txt"]
 
 
 def test_a_member_may_not_leave_the_artifact(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     pin = wheel_on_this_machine(store, {"../../outside.txt": "x"})
-    with pytest.raises(ValueError, match=r"member '\.\./\.\./outside\.txt' would leave"):
+    with pytest.raises(ValueError, match=r"file '\.\./\.\./outside\.txt' would leave"):
         fetched(store, source(PypiFiles(pin, ("*",))))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from datakit.file_choice import choose
 from datakit.raw import RAW
 from datakit.sources import HttpFiles, HttpListing, HubFiles, PypiFiles, Records, Source, Unverified, WheelPin
 from lineage.config import to_jsonable
@@ -14,7 +15,7 @@ from lineage.store import Store
 from recipes.catalogue_table import markdown
 from recipes.lab import default_line, smoke_ferry
 from recipes.licences import PERMISSIVE, permissive_only, why_not_permissive
-from recipes.lines import permissive, source_config
+from recipes.lines import source_config
 from recipes.sources import catalogue, remote_sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +86,14 @@ def unverified_pins(source: Source) -> bool:
     return False
 
 
+def test_dolminos_test_files_are_left_out_and_what_only_sounds_so_is_not() -> None:
+    loader = source_config("dolmino_math_gsm8k").loader
+    assert isinstance(loader, HubFiles)
+    kept = ["data/math/gsm8k/train.jsonl.zst", "data/math/gsm8k/latest-contest.jsonl.zst"]
+    held_out = [f"data/math/gsm8k/{name}.jsonl.zst" for name in ("test", "test-00000", "a/test/0", "gsm8k_test", "validation")]
+    assert choose([*kept, *held_out], loader.globs, loader.exclude, trainable=True, what="s") == sorted(kept)
+
+
 def test_every_dataset_of_the_reference_documents_is_there() -> None:
     assert set(NAMED) <= set(catalogue())
 
@@ -129,7 +138,7 @@ def source(name: str, licence: str | Unverified) -> Source:
 
 def test_only_permissive_licences_pass_the_switch_and_the_rest_is_said(caplog: pytest.LogCaptureFixture) -> None:
     licences = {"a": "MIT", "b": "CC-BY-SA-4.0", "c": Unverified("MIT", "from memory"), "d": "various", "e": "CC0-1.0"}
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         choice = permissive_only(tuple(licences), {name: source(name, licence) for name, licence in licences.items()})
     assert choice.kept == ("a", "e")
     assert choice.left_out == {
@@ -148,13 +157,3 @@ def test_no_unverified_or_share_alike_source_counts_as_permissive() -> None:
     passed = [entry for entry in catalogue().values() if why_not_permissive(entry) is None]
     assert {entry.licence for entry in passed} <= PERMISSIVE
     assert not any("SA" in licence or licence.startswith("ODC") for licence in PERMISSIVE)
-
-
-def test_a_permissive_line_has_its_own_names_and_every_source_kept_or_left_out() -> None:
-    line = default_line()
-    chosen = permissive(line)
-    assert {"wiki", "package_docs"} <= {name for name, _ in chosen.left_out}
-    assert sorted([*chosen.sources, *(name for name, _ in chosen.left_out)]) == sorted(line.sources)
-    assert {chosen.scope, chosen.corpus, chosen.cache, chosen.mixture, chosen.tokenizer, chosen.run.name}.isdisjoint(
-        {line.scope, line.corpus, line.cache, line.mixture, line.tokenizer, line.run.name}
-    )
