@@ -20,7 +20,7 @@ type Step = Callable[[Record], Record | Unreadable]
 
 _KINDS = MappingProxyType({"filters": "BaseFilter", "formatters": "BaseFormatter", "extractors": "BaseExtractor"})
 _ENVIRONMENT_FAULTS = (ImportError, MemoryError, OSError)
-"""What says nothing about the document that an extractor was reading."""
+"""What says nothing about the document that a block was reading."""
 
 
 def prepared(steps: Sequence[DatatroveStep]) -> list[Step]:
@@ -97,7 +97,7 @@ def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
 
     def judge(record: Record) -> Record | Unreadable:
         document = document_class(text=record.text, id=record.source_id, metadata=dict(record.fields))
-        (verdict,) = _named(step, record, lambda: block.filter_batch([document]))
+        (verdict,) = naming_faults(step, record, lambda: block.filter_batch([document]))
         kept, reason = verdict if isinstance(verdict, tuple) else (verdict, None)
         if kept:
             return replace(record, text=document.text)  # C4's filters take lines out of what they keep
@@ -111,7 +111,7 @@ def _formatter(step: DatatroveStep, block_class: type[Any]) -> Step:
 
     def reformat(record: Record) -> Record:
         block = _construct(step, block_class)
-        return replace(record, text=_named(step, record, lambda: block.format(record.text)))
+        return replace(record, text=naming_faults(step, record, lambda: block.format(record.text)))
 
     return reformat
 
@@ -138,10 +138,14 @@ def _document_class() -> type[Any]:
     return importlib.import_module("datatrove.data").Document
 
 
-def _named[T](step: DatatroveStep, record: Record, call: Callable[[], T]) -> T:
+def naming_faults[T](step: DatatroveStep, record: Record, call: Callable[[], T]) -> T:
+    """What a block says of a record; its errors with the names of both. Raises ValueError, or a machine's fault as it is."""
     try:
         return call()
     except ImportError as error:  # some blocks ask for a package only when the first document comes
         raise ModuleNotFoundError(f"step {step.block}: {error}") from error
+    except _ENVIRONMENT_FAULTS as error:  # a list or a model that did not come: it may when the shard is tried again
+        error.add_note(f"in step {step.block}, on record {record.source_id}")
+        raise
     except Exception as error:
         raise ValueError(f"step {step.block} failed on record {record.source_id}: {type(error).__name__}: {error}") from error

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.conversations import conversation_record
-from datakit.record import Record, Unreadable
+from datakit.record import Record, Unreadable, is_damage
 from datakit.sources import EndsWith, OneOf, Records
 
 ROWS_PER_BATCH = 1024
@@ -161,6 +161,8 @@ def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator
             for number, row in enumerate(rows, start=first):
                 yield (place := f"{name}:{number}"), Unreadable(place, "invalid_utf8") if row is None else row
     except (pa.ArrowException, OSError, EOFError) as error:
+        if not is_damage(error):
+            raise
         raise ValueError(f"{name}: not a whole {format.container} file ({error}); fetch or restore it") from error
 
 

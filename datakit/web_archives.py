@@ -14,7 +14,7 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding
 
-from datakit.record import Record, Unreadable
+from datakit.record import Record, Unreadable, is_damage
 from datakit.record_files import decompressed
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -67,6 +67,8 @@ def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
         if not number:
             raise OSError("it holds no record")
     except OSError as error:
+        if not is_damage(error):
+            raise
         raise ValueError(f"{name}: not a whole WARC file, after {number} records ({error}); fetch or restore it") from error
 
 

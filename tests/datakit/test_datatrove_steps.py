@@ -11,12 +11,13 @@ import pytest
 from test_normalize import FILES, Files
 
 from datakit.datatrove_blocks import DatatroveStep
-from datakit.datatrove_steps import after, prepared, reason_prefix
+from datakit.datatrove_steps import after, naming_faults, prepared, reason_prefix
 from datakit.documents import read_documents
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.record import Record, Unreadable
 from datakit.sources import Records, RepositoryFiles, Source
 from lineage.config import from_jsonable, to_jsonable
+from lineage.failures import kind_of
 from lineage.plan import Node, build
 from lineage.store import Artifact, Store
 
@@ -218,3 +219,26 @@ def test_identities_without_steps_stay_and_steps_survive_a_job() -> None:
 )
 def test_prefixes_of_reasons(name: str, prefix: str) -> None:
     assert reason_prefix(step(f"{FILTERS}:{name}")) == prefix
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised", "kind"),
+    [
+        (ConnectionResetError("the list of words did not come"), ConnectionResetError, "transient"),
+        (TimeoutError("nor the model"), TimeoutError, "transient"),
+        (MemoryError(), MemoryError, "memory"),
+        (KeyError("lemma"), ValueError, "permanent"),
+    ],
+)
+def test_a_fault_of_the_machine_in_a_block_is_no_fault_of_its_record(
+    fault: Exception, raised: type[Exception], kind: str
+) -> None:
+    """Blocks read their words and models when the first document comes: the shard is tried again."""
+
+    def call() -> None:
+        raise fault
+
+    with pytest.raises(raised) as told:
+        naming_faults(step(f"{FILTERS}:GopherQualityFilter"), Record("r7", "text"), call)
+    assert kind_of(told.value) == kind
+    assert "r7" in "".join([str(told.value), *getattr(told.value, "__notes__", [])])

@@ -4,7 +4,10 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Callable, Mapping
+import os
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 from datakit.readers import READERS, read_file
 from datakit.record import Record, Unreadable
 from datakit.sources import Format, Records
+from lineage.failures import kind_of
 
 ROWS = [{"id": str(i), "text": f"document {i} " * 40} for i in range(300)]
 JSONL = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
@@ -98,6 +102,33 @@ def test_a_truncated_file_stops_with_its_name(name: str, share: float, path: Pat
     format, content = WHOLE[name]
     outcome = read(format, path, content[: int(len(content) * share)], f"the-file.{name}")
     assert isinstance(outcome, ValueError), f"{len(outcome)} records were read"
+
+
+@contextmanager
+def no_more_open_files() -> Iterator[None]:
+    """This process holds as many files as it may."""
+    before, held = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("name", ["jsonl", "jsonl.gz", "parquet", "arrow", "warc", "warc.gz"])
+def test_what_the_machine_cannot_do_now_is_no_damage(name: str, path: Path) -> None:
+    """A whole file that could not be opened for want of descriptors: it is read when the shard is tried again."""
+    format, content = WHOLE[name]
+    records = read(format, path, content)
+    with no_more_open_files(), pytest.raises(OSError, match="Too many open files") as raised:
+        list(read_file(format, "the-file", path))
+    assert kind_of(raised.value) == "transient"
+    assert list(read_file(format, "the-file", path)) == records
 
 
 @pytest.mark.parametrize(
