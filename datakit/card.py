@@ -14,6 +14,7 @@ import polars as pl
 from datakit.card_page import Block, Heading, Note, Picture, Table, markdown, page
 from datakit.card_pictures import deciles_png, fates_png, lengths_png
 from datakit.documents import as_frame, document_paths, iterate_part
+from datakit.token_cache import DROPPED
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
@@ -51,6 +52,9 @@ class Stages:
     scores: Artifact | None = None
     """Where its line has a scorer."""
 
+    tokens: Artifact | None = None
+    """The token cache of what is trained on, whose format may drop documents too; where its line has one."""
+
     @property
     def source(self) -> Mapping[str, Any]:
         return self.raw.manifest.extra["source"]
@@ -65,8 +69,7 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     fates_png(_fates(stages), out.folder / "fates.png")
     if stages.scores is not None:
         deciles_png(stages.scores.manifest.extra["scores"]["deciles"], out.folder / "scores.png")
-    dropped = pl.read_parquet(stages.corpus.files("dropped.parquet")[0]).sort("reason", "id")
-    dropped = dropped.filter(pl.int_range(pl.len()).over("reason") < config.samples)
+    dropped = _sampled(stages, config.samples)
     cluster = _top_cluster(stages)
     matches = _matches(stages)
     openings = _openings(stages.normalized, {*dropped["id"], *cluster["id"][:CLUSTER_SHOWN], *matches["id"][:MATCHES_SHOWN]})
@@ -84,22 +87,34 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     (out.folder / "card.md").write_text(markdown(blocks))
     (out.folder / "card.html").write_text(page(f"{stages.source['name']}: card", blocks, out.folder))
     rows = stages.normalized.manifest.statistics
-    out.extra["card"] = {"source": stages.source["name"], "rows_in": rows["rows_in"], "fates": _fates(stages)}
-    out.record(rows_in=rows["rows_in"], rows_out=stages.corpus.manifest.statistics["rows_out"], drops=_all_drops(stages))
+    fates = _fates(stages)
+    out.extra["card"] = {"source": stages.source["name"], "rows_in": rows["rows_in"], "fates": fates}
+    out.record(rows_in=rows["rows_in"], rows_out=fates["train"] + fates["held out"], drops=_all_drops(stages))
 
 
-CARD = Stage("datakit.card", "1", write_card)
+CARD = Stage("datakit.card", "2", write_card)
 
 
 def _all_drops(stages: Stages) -> dict[str, int]:
-    counted = [("normalize", stages.normalized), ("corpus", stages.corpus)]
-    return {f"{name}: {reason}": n for name, made in counted for reason, n in made.manifest.statistics["drops"].items()}
+    counted = [("normalize", stages.normalized), ("corpus", stages.corpus), ("tokens", stages.tokens)]
+    drops = {name: made.manifest.statistics.get("drops", {}) for name, made in counted if made is not None}
+    return {f"{name}: {reason}": n for name, found in drops.items() for reason, n in found.items()}
 
 
 def _fates(stages: Stages) -> dict[str, int]:
     """What became of every record."""
-    kept = stages.corpus.manifest.statistics
-    return {"train": kept["rows_train"], "held out": kept["rows_heldout"], **_all_drops(stages)}
+    kept, drops = stages.corpus.manifest.statistics, _all_drops(stages)
+    without_tokens = sum(n for name, n in drops.items() if name.startswith("tokens: "))
+    return {"train": kept["rows_train"] - without_tokens, "held out": kept["rows_heldout"], **drops}
+
+
+def _sampled(stages: Stages, samples: int) -> pl.DataFrame:
+    """stage, id, reason: the first documents of every reason that the corpus or the token cache dropped."""
+    tables = [("corpus", path) for path in stages.corpus.files("dropped.parquet")]
+    tables += [] if stages.tokens is None else [("tokens", path) for path in stages.tokens.files(under=f"{DROPPED}/")]
+    named = [pl.read_parquet(path).select(pl.lit(stage).alias("stage"), "id", "reason") for stage, path in tables]
+    every = pl.concat(named).sort("stage", "reason", "id")
+    return every.filter(pl.int_range(pl.len()).over("stage", "reason") < samples)
 
 
 def _head(config: CardConfig, stages: Stages) -> Iterator[Block]:
@@ -140,8 +155,14 @@ def _stages(stages: Stages) -> Iterator[Block]:
         s = made.manifest.statistics
         dropped = s["rows_in"] - s["rows_out"]
         rows.append((name, f"{s['rows_in']:,}", f"{s['rows_out']:,}", f"{dropped:,}", _megabytes(s["bytes_out"])))
+    if stages.tokens is not None:
+        s = stages.tokens.manifest.statistics
+        rows.append(("tokens", f"{s['rows_in']:,}", f"{s['rows_out']:,}", f"{s['rows_in'] - s['rows_out']:,}", ""))
     yield Heading("What became of it")
     yield Table(("stage", "rows in", "rows out", "dropped", "MB out"), tuple(rows))
+    if cut := stages.corpus.manifest.statistics.get("cut_paragraphs"):
+        size = _megabytes(stages.corpus.manifest.statistics["cut_bytes"])
+        yield Note(f"{cut:,} paragraphs ({size} MB) that stand in an earlier document were cut out of documents that stay.")
     yield Picture("fates.png", "records by what became of them")
 
 
@@ -163,7 +184,7 @@ def _drops(stages: Stages, dropped: pl.DataFrame, openings: Mapping[str, str], s
     first = first.filter(pl.int_range(pl.len()).over("reason") < samples)
     counts = _all_drops(stages)
     rows = [("normalize", reason, source_id, _short(sample)) for source_id, reason, sample in first.iter_rows()]
-    rows += [("corpus", reason, identity[:12], openings[identity]) for identity, reason in dropped.iter_rows()]
+    rows += [(stage, reason, identity[:12], openings[identity]) for stage, identity, reason in dropped.iter_rows()]
     if not rows:
         yield Note("Nothing was dropped.")
         return

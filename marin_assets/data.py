@@ -255,7 +255,15 @@ def corpus_families(line: Line) -> Iterator[Family]:
 def whole_line_families(line: Line) -> Iterator[Family]:
     """The assets that a canonical line has one of."""
     for stage in (*WHOLE_LINE, *([REPEATED_PARAGRAPHS] if line.corpus_filters.cut_paragraphs else [])):
-        yield _of_line(stage, line)
+        yield _of_line(_saying_what_is_left_out(stage, line), line)
+
+
+def _saying_what_is_left_out(stage: DataStage, line: Line) -> DataStage:
+    """The mixture of a line that a choice over its sources has narrowed says which are not in it, and why."""
+    if stage.node is not data.mixture or not line.left_out:
+        return stage
+    reasons = "; ".join(f"{source}: {reason}" for source, reason in line.left_out)
+    return replace(stage, description=f"{stage.description} Left out: {reasons}.")
 
 
 def evaluation_families(line: Line) -> Iterator[Family]:

@@ -29,10 +29,10 @@ from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.token_formats import Chat
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.suites import SUITE
-from lineage.mixture import MIXTURE, MixtureConfig, StepPhase, phases_by_step
+from lineage.mixture import MIXTURE, MixtureConfig, phases_by_step
 from lineage.plan import Node
 from recipes.contamination import named_policies
-from recipes.lines import Line, source_config
+from recipes.lines import Line, declared_weights, source_config
 from recipes.models import model_tokenizer
 from recipes.suites import suite_config, suite_raw_source
 
@@ -226,6 +226,7 @@ def card(line: Line, source: str) -> Node:
         "contamination": contamination(line, source),
         "duplicates": duplicates(line),
         "corpus": corpus(line, source),
+        "tokens": token_cache(line, source),
     }
     if line.scorer is not None:
         inputs["scores"] = scores(line, source)
@@ -276,8 +277,7 @@ def mixture(line: Line) -> Node:
     Unless the line declares phases there is one, weights in proportion to rough source sizes with small domains doubled
     (declared, not tuned: the ferry is a smoke test, and proportional mixing is the baseline that later searches must beat).
     """
-    weights = {source: source_config(source).mixture_weight for source in line.sources}
-    phases = phases_by_step(line.phases or (StepPhase(0, tuple(weights.items())),), line.run.batches, line.mixture_block)
+    phases = phases_by_step(line.phases or (declared_weights(line),), line.run.batches, line.mixture_block)
     config = MixtureConfig(
         line.mixture,
         phases,

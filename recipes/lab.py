@@ -10,7 +10,7 @@ from lineage.packing import Packing
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
 from recipes.gaps import Gap, at_step, published
-from recipes.lines import Line
+from recipes.lines import Line, permissive
 from recipes.models import smollm2, smollm2_config
 from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_averaged, tiny_cooldown, tiny_packed
 from recipes.scorers import reference_prose
@@ -128,9 +128,14 @@ def averaged_line() -> Line:
     return replace(default_line(), run=tiny_averaged())
 
 
+def permissive_line() -> Line:
+    """The default line over its permissively licensed sources alone, and the run `tiny_permissive`."""
+    return permissive(default_line())
+
+
 def other_lines() -> tuple[Line, ...]:
     """Every canonical line beside the default one."""
-    return (*warm_lines(), chat_line(), packed_line(), averaged_line())
+    return (*warm_lines(), chat_line(), packed_line(), averaged_line(), permissive_line())
 
 
 def gaps() -> tuple[Gap, ...]:

@@ -49,7 +49,7 @@ def permissive_only(names: tuple[str, ...], sources: Mapping[str, Source]) -> Ch
     left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     kept = tuple(name for name in names if name not in left_out)
     for name, reason in left_out.items():
-        log.warning("permissive licences only: source %s is left out, %s", name, reason)
+        log.info("permissive licences only: source %s is left out, %s", name, reason)
     if not kept:
         raise ValueError(f"permissive licences only: none of {', '.join(names)} is left; {left_out}")
     return Choice(kept, left_out)

@@ -108,6 +108,12 @@ class Line:
                 f"line of corpus {self.corpus}: best_scores is {self.best_scores}, corpus_filters.best_scores is "
                 f"{self.corpus_filters.best_scores}; set both or neither"
             )
+        named = {source: phase.start_step for phase in self.phases for source, _ in phase.weights}
+        if strange := sorted(named.keys() - set(self.sources)):
+            raise ValueError(
+                f"line of mixture {self.mixture}: its phase at step {named[strange[0]]} weighs {strange[0]!r}, which is "
+                f"none of the line's sources; they are {', '.join(self.sources)}"
+            )
         if "scores" in self.corpus_filters.reads and self.scorer is None:
             raise ValueError(f"line of corpus {self.corpus}: its filters read scores and it has no scorer")
         starts = [start for start in (self.after, self.start_model) if start is not None]
@@ -153,13 +159,17 @@ class Line:
 def permissive(line: Line) -> Line:
     """The line over its permissively licensed sources alone, under names of its own; the others are logged and in `left_out`.
 
-    Raises: ValueError when no source is left, or one is not in the catalogue.
+    So is the line whose run this one starts from. A published model that it starts from is taken as it is.
+
+    Raises: ValueError when no source is left or one is not in the catalogue, and for a phase that reads none of those left.
     """
     choice = permissive_only(line.sources, {name: source_config(name) for name in line.sources})
     return replace(
         line,
         sources=choice.kept,
         left_out=tuple(choice.left_out.items()),
+        after=None if line.after is None else (permissive(line.after[0]), line.after[1]),
+        phases=tuple(_of_sources(phase, choice.kept, line.mixture) for phase in line.phases),
         run=replace(line.run, name=f"{line.run.name}_permissive"),
         scope=f"{line.scope}-permissive",
         corpus=f"{line.corpus}-permissive",
@@ -167,6 +177,28 @@ def permissive(line: Line) -> Line:
         cache=f"{line.cache}-permissive",
         mixture=f"{line.mixture}-permissive",
     )
+
+
+def _of_sources(phase: StepPhase, kept: tuple[str, ...], mixture: str) -> StepPhase:
+    weights = tuple((source, weight) for source, weight in phase.weights if source in kept)
+    if not any(weight > 0 for _, weight in weights):
+        read = ", ".join(source for source, _ in phase.weights)
+        raise ValueError(
+            f"mixture {mixture}: its phase at step {phase.start_step} reads {read} alone, and none of them is permissively "
+            f"licensed; of the line's sources these are: {', '.join(kept)}. Declare another phase for the permissive line"
+        )
+    return replace(phase, weights=weights)
+
+
+def declared_weights(line: Line) -> StepPhase:
+    """The one phase of a line that declares none. Raises ValueError naming sources that would train nothing."""
+    weights = {source: source_config(source).mixture_weight for source in line.sources}
+    if weightless := [source for source, weight in weights.items() if not weight > 0]:
+        raise ValueError(
+            f"mixture {line.mixture}: the catalogue's mixture_weight of {', '.join(weightless)} is 0 (no token count is "
+            "known), so nothing of it would be trained on; declare the line's phases with their weights, or leave it out"
+        )
+    return StepPhase(0, tuple(weights.items()))
 
 
 def source_config(name: str) -> Source:

@@ -12,21 +12,27 @@ from test_scorer import scorer
 from datakit.card import CARD, CardConfig
 from datakit.card_page import Heading, Note, Table, markdown, page
 from datakit.corpus import CORPUS, CorpusConfig
-from datakit.documents import write_parquet
+from datakit.documents import TARGET_PART_BYTES, write_parquet
 from datakit.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.minhash import MINHASH, MinHashConfig
 from datakit.normalize import NORMALIZE, NormalizeConfig
+from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.quality import QUALITY, quality_config
 from datakit.quality_rules import QUALITY_RULES, quality_rules_config
 from datakit.raw import RAW
 from datakit.remote import folder_listing, listing_digest
+from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
 from datakit.scores import SCORES, ScoresConfig
 from datakit.sources import FolderFiles, Records, Source, Unverified
+from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.token_formats import Prebuilt
+from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage
 from lineage.store import Writer
 
 LEAK, COPY = random_texts(2, 60, seed=31)
+FILTERS = CorpusConfig()
 TEXTS = (*random_texts(30, 60, seed=30), LEAK, COPY, COPY.replace(".", "!"), "poor | `lead` <b>", "", LEAK)
 
 
@@ -42,31 +48,51 @@ MATCHED = Stage("tests.matches", "1", mark_and_match)
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    (folder / "a.jsonl").write_text("".join(json.dumps({"id": str(i), "text": t}) + "\n" for i, t in enumerate(TEXTS)))
+    return card_node(folder, [{"id": str(i), "text": text} for i, text in enumerate(TEXTS)])
+
+
+def marks_of(normalized):
+    return Node(("marks",), "leads", MATCHED, Marked((LEAK,)), {"normalized": normalized})
+
+
+def card_node(folder, records, *, keep=(), filters=FILTERS, part_bytes=TARGET_PART_BYTES, marks=marks_of):
+    """The card of a folder of records, and every stage above it; `marks` gives the contamination of its documents."""
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     loader = FolderFiles(str(folder), ("*.jsonl",), "")
     listing = listing_digest(folder_listing(loader, trainable=True, what="test"))
-    loader = FolderFiles(str(folder), ("*.jsonl",), listing)
-    source = Source("leads", loader, Records("jsonl"), "encyclopedia", Unverified("MIT", "its readme says so"), "cite us", 1.0)
+    loader, format = FolderFiles(str(folder), ("*.jsonl",), listing), Records("jsonl", keep=keep)
+    source = Source("leads", loader, format, "encyclopedia", Unverified("MIT", "its readme says so"), "cite us", 1.0)
     raw = Node(("datakit", "raw"), "leads", RAW, source)
-    config = NormalizeConfig("leads", source.format, source.domain)
+    config = NormalizeConfig("leads", source.format, source.domain, target_part_bytes=part_bytes)
     normalized = Node(("datakit", "normalized"), "leads", NORMALIZE, config, {"raw": raw})
     of = {"normalized": normalized}
     minhash = Node(("datakit", "minhash"), "leads", MINHASH, MinHashConfig(), of)
-    parts = {
-        "normalized": normalized,
+    every = {"normalized": (normalized,), "minhash": (minhash,)}
+    duplicates = Node(("duplicates", "s"), None, DUPLICATES, DuplicatesConfig(), every)
+    scores = Node(("scores",), "leads", SCORES, ScoresConfig(), of | {"scorer": scorer()})
+    optional = {
         "quality": Node(("datakit", "quality"), "leads", QUALITY, quality_config("encyclopedia"), of),
-        "contamination": Node(("marks",), "leads", MATCHED, Marked((LEAK,)), of),
-        "duplicates": Node(
-            ("duplicates", "s"), None, DUPLICATES, DuplicatesConfig(), {"normalized": (normalized,), "minhash": (minhash,)}
+        "rules": Node(("datakit", "rules"), "leads", QUALITY_RULES, quality_rules_config("encyclopedia"), of),
+        "scores": scores,
+        "cutoff": Node(("cutoff",), None, SCORE_CUTOFF, ScoreCutoffConfig(0.9, "source"), {"scores": (scores,)}),
+        "paragraphs": Node(
+            ("paragraphs", "s"), None, PARAGRAPHS, ParagraphsConfig(), {"normalized": (normalized,), "duplicates": duplicates}
         ),
     }
-    inputs = parts | {
-        "raw": raw,
-        "rules": Node(("datakit", "rules"), "leads", QUALITY_RULES, quality_rules_config("encyclopedia"), of),
-        "scores": Node(("scores",), "leads", SCORES, ScoresConfig(), of | {"scorer": scorer()}),
-        "corpus": Node(("corpus", "s"), "leads", CORPUS, CorpusConfig(), parts),
-    }
+    parts = of | {"contamination": marks(normalized), "duplicates": duplicates}
+    read = {name: node for name, node in optional.items() if name in filters.reads}
+    shown = {name: optional[name] for name in ("quality", "rules", "scores")}
+    inputs = parts | shown | {"raw": raw, "corpus": Node(("corpus", "s"), "leads", CORPUS, filters, parts | read)}
     return Node(("datakit", "card"), "leads", CARD, CardConfig(0.5, "hub.example/leads"), inputs)
+
+
+def with_tokens(card):
+    """The same with a cache of the ids that its records bring."""
+    corpus = card.inputs["corpus"]
+    tokenizer = Node(("tokenizer", "s"), None, TOKENIZER, TokenizerConfig(vocab_size=300), {"corpora": (corpus,)})
+    how = TokenCacheConfig(component="leads", format=Prebuilt())
+    cache = Node(("token_cache", "s"), "leads", TOKEN_CACHE, how, {"corpus": corpus, "tokenizer": tokenizer})
+    return replace(card, inputs=card.inputs | {"tokens": cache})
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +105,24 @@ def test_it_accounts_for_every_record(card):
     assert sum(fates.values()) == len(TEXTS)
     wanted = {"normalize: empty", "normalize: exact_duplicate", "corpus: duplicate", "corpus: contaminated"}
     assert wanted | {"corpus: low_quality:num_words_low"} == fates.keys() - {"train", "held out"}
+
+
+def test_what_the_token_cache_drops_and_the_corpus_cuts_is_on_it(tmp_path):
+    """Two of the texts share a paragraph, and some bring no token ids where the cache wants them from the records."""
+    shared, *others = random_texts(21, 60, seed=33)
+    texts = [LEAK, *others[2:], *(f"{shared}\n\n{other}" for other in others[:2])]
+    ids = [{} if i < 10 else {"input_ids": [5, 6, 0]} for i in range(len(texts))]
+    records = [{"id": str(i), "text": text} | given for i, (text, given) in enumerate(zip(texts, ids, strict=True))]
+    cutting = CorpusConfig(cut_paragraphs=True)
+    node = with_tokens(card_node(tmp_path, records, keep=("input_ids",), filters=cutting))
+    made_card = made(tmp_path / "store", node)
+    fates = made_card.manifest.extra["card"]["fates"]
+    assert sum(fates.values()) == len(texts)
+    assert fates["tokens: no_token_ids"] > 0
+    assert fates["train"] == made_card.input("tokens").manifest.statistics["rows_out"]
+    text = (made_card.folder() / "card.md").read_text()
+    assert "1 paragraphs (0.0 MB) that stand in an earlier document were cut out" in text
+    assert f"tokens: no_token_ids | {fates['tokens: no_token_ids']} | " in text
 
 
 def test_it_names_the_facts_and_shows_a_sample_of_every_drop(card):

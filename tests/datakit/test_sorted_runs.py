@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Texts, corpus, file_bytes, made, printed_after_a_kill, random_texts
+from test_card import LEAK, card_node, with_tokens
+from test_contamination_stage import ITEMS
 
 from benchmarks.shuffled_shards import shuffled
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_policy import ContaminationConfig
 from datakit.corpus import CorpusConfig
 from datakit.documents import document_paths, read_documents
 from datakit.invariants import check_documents, check_rows_conserved
@@ -24,6 +29,10 @@ from lineage.plan import Node, Stage
 from lineage.store import Artifact, Writer
 
 LINES = Records("jsonl")
+EVERY_STAGE = (
+    "raw", "normalize", "minhash", "duplicates", "paragraphs", "quality", "quality_rules", "scorer", "scores", "score_cutoff",
+    "contamination_index", "contamination", "corpus", "tokenizer", "token_cache", "card",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,33 @@ def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -
     assert parts > 3 and (root / "steps").read_text() == "pmm" + "m" * (parts - 1)
 
 
-def test_every_stage_writes_the_same_bytes_in_any_order_of_shards(tmp_path: Path) -> None:
+def real_marks(normalized: Node) -> Node:
+    """The contamination of documents by the recommended policy, against an item that one of them quotes."""
+    suite = Node(("suite",), None, ITEMS, [LEAK])
+    index = Node(("index",), None, CONTAMINATION_INDEX, ContaminationConfig(), {"suites": (suite,)})
+    inputs = {"normalized": normalized, "suites": (suite,), "index": index}
+    return Node(("contamination", "s"), "leads", CONTAMINATION, ContaminationConfig(), inputs)
+
+
+def test_every_stage_up_to_a_card_writes_the_same_bytes_in_any_order_of_shards(tmp_path: Path) -> None:
+    """With the filters that read rules, scores, their cutoff and paragraphs, over documents of several parts."""
+    shared, *others = random_texts(31, 60, seed=54)
+    texts = [LEAK, *others[5:], *(f"{shared}\n\n{other}" for other in others[:5])]
+    records = [{"id": str(i), "text": text, "input_ids": [5, 6, 0]} for i, text in enumerate(texts)]
+    filters = CorpusConfig(heldout_frac=0.2, rule_sets=("c4",), best_scores=True, cut_paragraphs=True)
+    (folder := tmp_path / "files").mkdir()
+    node = card_node(folder, records, keep=("input_ids",), filters=filters, part_bytes=3_000, marks=real_marks)
+    card = with_tokens(node)
+    one, other = made(tmp_path / "one", card), made(tmp_path / "other", shuffled(card, seed=2))
+    pairs = list(zip(one.store.walk_up(one), other.store.walk_up(other), strict=True))
+    stages = {a.spec.stage for a, _ in pairs}
+    assert {f"datakit.{name}" for name in EVERY_STAGE} <= stages
+    assert len(document_paths(one.input("normalized"))) > 3
+    for a, b in pairs:
+        assert (a.spec.version, a.data_version, file_bytes(a)) == (b.spec.version, b.data_version, file_bytes(b)), a.name
+
+
+def test_the_default_stages_write_the_same_bytes_in_any_order_of_shards(tmp_path: Path) -> None:
     source = Texts("here", (*random_texts(40, 60, seed=53), "short lead"), part_bytes=3_000)
     of = corpus(source, how=CorpusConfig(heldout_frac=0.3))
     tokens = Node(("tokenizer", "small"), None, TOKENIZER, TokenizerConfig(vocab_size=300), {"corpora": (of,)})
