@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.leak_forms import EDITED_12, FORMAT_CHANGES, MORE, TWELVE, Form, Item
+from benchmarks.peak_memory import peak_mib
 from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, index_items
 from datakit.contamination_methods import (
     Policy,
@@ -76,6 +77,7 @@ def main() -> None:
     by_task = plantable(items, index, options.seed)
     print_recall(by_task, fillers, markers, options.items)
     print_left_out(items, by_task, fillers, config)
+    print(f"\npeak memory of this process, all definitions and their indexes: {peak_mib():.0f} MiB")
 
 
 def read_data(root: str) -> tuple[pl.DataFrame, pl.DataFrame]:

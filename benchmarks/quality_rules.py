@@ -11,7 +11,6 @@ is the share of documents on which a rule decides alike when it is the only one,
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import polars as pl
 
+from benchmarks.peak_memory import peak_mib
 from datakit.documents import slices
 from datakit.quality_rules import SLICE_CHARS, judged
 from datakit.rule_sets import PUBLISHED, Rule, RuleSet, measured, verdict
@@ -62,7 +62,7 @@ def ours(sample: Path) -> dict:
     for piece in slices(documents, SLICE_CHARS):
         judged(piece, PUBLISHED)
     seconds = time.process_time() - started
-    return {"cpu_seconds": seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"cpu_seconds": seconds, "peak_mib": peak_mib()}
 
 
 def peer(python: Path, sample: Path, mode: str) -> dict:

@@ -7,8 +7,9 @@ One source, built once; then each per-source stage again over the same inputs wi
 time in a fresh process, and once each with eight workers and with the shards in another order. A worker is a core here: polars,
 Arrow and the tokenizers get one thread a process (`THREADS`), as they would share a machine's cores with other workers. The
 clock covers the stage, from its first read to its manifest, worker processes' start included; that start is measured beside
-it (a pool whose workers import the stage's module and return), because it does not grow with the source. Wall-clock ratios want
-an idle machine. The bar of issue 3: two workers at least 1.7 times as fast as one, start excluded; digests all equal.
+it (a pool whose workers import the stage's module and return), because it does not grow with the source. Peak memory is the
+resident bytes of all processes of a stage together, sampled. Wall-clock ratios want an idle machine. The bar of issue 3: two
+workers at least 1.7 times as fast as one, start excluded; digests all equal.
 """
 
 import argparse
@@ -93,15 +94,26 @@ def compare(arguments: argparse.Namespace) -> None:
     for stage in (name for name in nodes if name in needed):
         if not exists(Store(str(root)), nodes[stage]):
             measured([*own, stage, "--workers", "2"], THREADS)
-    print("\n| stage | 1 worker, s | 2 workers, s | of it start | speed-up | without start | MB/s of 1 | digests |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = (
+        "stage",
+        "1 worker, s",
+        "2 workers, s",
+        "of it start",
+        "speed-up",
+        "without start",
+        "MB/s of 1",
+        "peak MiB of 1 and 2",
+    )
+    print("\n| " + " | ".join((*columns, "digests")) + " |\n" + "|---" * (len(columns) + 1) + "|")
     for stage in arguments.stages:
         times: dict[tuple[int, int], list[float]] = {}
         starts, digests = [], set()
+        peaks: dict[int, int] = {}
         for workers, seed in runs(arguments.repeats):
             use: dict[str, Any] = measured([*own, stage, "--workers", str(workers), "--seed", str(seed)], THREADS)
             times.setdefault((workers, seed), []).append(use["wall"])
             digests.add(use["data_version"])
+            peaks[workers] = max(peaks.get(workers, 0), use["tree"])
             if workers == 2:
                 starts.append(use["start"])
         one, two = times[1, 0], times[2, 0]
@@ -110,7 +122,7 @@ def compare(arguments: argparse.Namespace) -> None:
         held = "" if bare >= BAR else " (bar missed)"
         print(
             f"| {stage} | {_spread(one)} | {_spread(two)} | {start:.2f} | {whole:.2f} | {bare:.2f}{held} | "
-            f"{arguments.mb / statistics.median(one):.1f} | {equal} |",
+            f"{arguments.mb / statistics.median(one):.1f} | {peaks[1] >> 20} and {peaks[2] >> 20} | {equal} |",
             flush=True,
         )
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import polars as pl
 
+from benchmarks.peak_memory import peak_mib
 from datakit.contamination_methods import Policy, build_index, policy_channels, scanner, text_batches
 from datakit.contamination_named import MarinPolicy
 from datakit.contamination_named_words import lm_eval_text
@@ -70,6 +71,7 @@ def main() -> None:
         print(f"| {name} | {middle:.2f} | {spread} | {size / middle:.1f} | {len(marked[name])} | {times} |")
     quicker = [b / a for a, b in zip(seconds["ours"], seconds["Marin, strings in a set"], strict=True)]
     print(f"\nours against strings in a set: {statistics.median(quicker):.2f} ({min(quicker):.2f} to {max(quicker):.2f})")
+    print(f"peak memory of this process, all scans and their indexes: {peak_mib():.0f} MiB")
     if options.datatrove_python:
         print_datatrove(documents, items, ours["ours"], options)
 

@@ -165,7 +165,7 @@ class HttpListing:
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """Files below a folder or any fsspec URL (gs://, s3://, file://), by glob from it."""
+    """Files below a local folder, a folder of a bucket (gs://) or any other fsspec URL (s3://, file://), by glob from it."""
 
     url: str
     globs: tuple[str, ...]
@@ -245,7 +245,8 @@ class Source:
     """For people who plan; None where nobody has said."""
 
     card: str = field(default="", metadata={"identity": False})
-    """Where the origin describes the dataset; ours is `docs/data/<name>.md` or the table in `docs/data/catalogue.md`."""
+    """Where the origin describes the dataset; ours is `docs/data/<name>.md` of a small source, and the table in
+    `docs/data/catalogue.md` of every one."""
 
     steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
     """Blocks of datatrove that filter or change its records before they get ids, in this order."""
