@@ -12,7 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from evals.generation import SANDBOXES
+from evals.generation import SANDBOXES, own_builtins
 from evals.items import Item, items_of, read_items
 from evals.sandbox import Limits, Run, run_program
 from lineage.plan import resolve
@@ -38,8 +38,8 @@ def report(task: str, items: list[Item]) -> bool:
     """Run both kinds of programs of a task, and say whether all gold ones passed and no empty one did."""
     start = time.perf_counter()
     with ThreadPoolExecutor(SANDBOXES) as pool:
-        gold = list(pool.map(lambda item: run_program(f"{solution(item)}\n\n{item.code}", Limits()), items))
-        empty = list(pool.map(lambda item: run_program(f"pass\n\n{item.code}", Limits()), items))
+        gold = list(pool.map(lambda item: run_program(solution(item), item.code, Limits(), own_builtins(item)), items))
+        empty = list(pool.map(lambda item: run_program("pass", item.code, Limits(), own_builtins(item)), items))
     passed, fooled = sum(run.passed for run in gold), sum(run.passed for run in empty)
     spent = (time.perf_counter() - start) / (2 * len(items))
     print(f"{task}: {passed} of {len(items)} gold solutions pass, {fooled} empty programs do; {spent:.2f} s a program")

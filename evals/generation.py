@@ -3,6 +3,8 @@
 Three outcomes that are not mixed: right or wrong, unparsed (the text holds no answer), failed (nothing could be asked or run).
 """
 
+import ast
+import builtins
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -103,11 +105,20 @@ def _judge_programs(items: Sequence[Item], made: Sequence[Generated], limits: Li
         program = extract_program(item.question if item.task == "humaneval" else "", text.text)
         if program is None:
             return Judged("unparsed", None, {"outcome": "no program"})
-        run: Run = run_program(f"{program}\n\n{item.code}", limits)
+        run: Run = run_program(program, item.code, limits, own_builtins(item))
         return Judged("graded", run.passed, {"outcome": run.outcome, "detail": run.detail[-400:]})
 
     with ThreadPoolExecutor(SANDBOXES) as pool:
         return list(pool.map(judge, zip(items, made, strict=True)))
+
+
+def own_builtins(item: Item) -> frozenset[str]:
+    """Names of Python's own that the gold solution defines anew: the tests mean the program's (MBPP's 126 asks for a `sum`)."""
+    if not item.solution:
+        return frozenset()
+    gold = item.question + item.solution if item.task == "humaneval" else item.solution
+    defined = {each.name for each in ast.parse(gold).body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    return frozenset(defined & set(dir(builtins)))
 
 
 def _scores(task: TaskSpec, records: Sequence[EvalRecord], made: Sequence[Generated]) -> list[Score]:

@@ -3,20 +3,22 @@
 What holds it: namespaces of its own (mounts, processes, network without even loopback, IPC), a root of its own that has the
 system's libraries and this Python read-only and a few megabytes of `/tmp`, a user that is nobody and has no capabilities, and
 limits on CPU, wall time, memory, processes, files and their size (`evals/sandbox_child.py` sets them up). When its first
-process ends, the kernel ends the others. It passes only by coming to the end of its text: the child then repeats a number
-that it was given on its standard input, so `os._exit(0)`, a printed "ok" or an exception in place of an answer is no pass.
+process ends, the kernel ends the others.
 
-What it is not: a program that looks through its own interpreter's memory can find that number. Answers of models that are
-trained to cheat need their tests in another process; the kernel's own faults are nobody's here. The tests were run as root
-and as a user without rights (benchmarks/notes/2026-11-22-evals.md).
+Who says that it passed: the tests, from an interpreter and a process of their own (`evals/sandbox_calls.py`). They call the
+program's functions over a socket and compare plain data, so the program sees neither the asserts nor what they expect, and
+has nothing in its memory or among its files that would read as a pass; frames, `gc`, `/proc` and ptrace lead nowhere. What a
+program can still do: answer rightly. Where tests call a helper of the program's own to judge an answer (HumanEval's 32, 38 and
+50 do), it judges itself; of an object that is no plain data the tests know identity and attributes alone, and a change to an
+argument in place is not seen by them. The kernel's own faults are nobody's here.
 
 Where namespaces are refused (some containers), `run_program` raises and runs nothing: there is no weaker mode.
 """
 
 import json
-import secrets
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,14 +70,17 @@ class Run:
         return self.outcome == "passed"
 
 
-def run_program(source: str, limits: Limits | None = None) -> Run:
-    """Run Python source to its end, or until a limit stops it.
+def run_program(program: str, tests: str, limits: Limits | None = None, names: Collection[str] = ()) -> Run:
+    """Run Python source and then its tests, which pass at their end alone, or until a limit stops either.
 
-    Raises: NoSandboxError where the walls cannot be built.
+    Names that the tests neither define nor find in Python are the program's; `names` are its own although Python has them.
+    Raises: ValueError for tests that hold nothing, NoSandboxError where the walls cannot be built.
     """
+    if not tests.strip():
+        raise ValueError("the tests are empty; nothing would be judged, give at least one assert")
     limits = limits or Limits()
-    proof = secrets.token_hex(16)
-    job = json.dumps({"source": source, "proof": proof, "limits": asdict(limits)})
+    head = json.dumps({"source": program, "names": sorted(names), "limits": asdict(limits)})
+    job = f"{len(head):8d}{head}{json.dumps(tests)}"
     command = [sys.executable, "-I", "-S", str(CHILD)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env={}
@@ -88,16 +93,13 @@ def run_program(source: str, limits: Limits | None = None) -> Run:
         return Run("timeout", f"no end within {limits.wall_seconds + SETUP_SECONDS:.0f} s, with the time to start it")
     if process.returncode == REFUSED:
         raise NoSandboxError(f"programs cannot be held here, so none was run: {errors.strip()[-SHOWN_CHARACTERS:]}")
-    return _judged(written, errors, proof)
+    return _told(written, errors)
 
 
-def _judged(written: str, errors: str, proof: str) -> Run:
+def _told(written: str, errors: str) -> Run:
     """The supervisor's last line is its report; without one it was killed with all it watched."""
     try:
         report = json.loads(written.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
         return Run("failed", f"the supervisor gave no report: {errors[-SHOWN_CHARACTERS:]}")
-    if report["outcome"] != "ended":
-        return Run(report["outcome"], report["detail"])
-    passed = report["proof"] == proof
-    return Run("passed" if passed else "failed", report["detail"] or ("" if passed else "it ended before its last line"))
+    return Run(report["outcome"], report["detail"])

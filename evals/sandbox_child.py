@@ -1,230 +1,228 @@
 """Builds the walls and runs one program behind them. A script, not a module: `evals/sandbox.py` starts it with `python -I -S`.
 
-Three processes: the outermost makes the namespaces and waits; inside, process 1 is the supervisor, which builds the root,
-watches time and memory and reports; its child gives up every right and runs the program. It imports the standard library
-alone, because inside its root there is nothing else.
+Four processes: the outermost makes the namespaces and waits; inside, process 1 is the supervisor, which builds the root,
+watches time and memory and reports; of its children, which give up every right, one runs the program, the other its tests.
+The verdict comes from the second, into which the first can neither look nor write: it is not dumpable, so nobody without
+capabilities traces it or opens its memory and its files. All import the standard library and two files beside this one, because
+inside the root there is nothing else.
 """
 
 import contextlib
-import ctypes
+import importlib.util
 import json
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
-import traceback
 from pathlib import Path
+from types import ModuleType
 
 REFUSED = 77
 POLL_SECONDS = 0.02
-NOBODY = 1_000_000
+LAST_WORDS_SECONDS = 1.0
+"""How long the tests may take to notice that the program has ended, and the kernel to say how."""
+MOST_FILES = 256
+"""The outermost process was started without files; what it has opened since lies below."""
+NOBODY, JUDGE = 1_000_000, 2_000_000_000
 """Users from here on exist on no machine; under root each program is one of its own, so its processes are counted apart."""
-JAIL = "/jail"
-"""The program's root lies below that of its namespace: the kernel gives no user namespace to who is behind a chroot."""
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 1, 38, 24
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
-MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
-MNT_DETACH = 2
-SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin")
-SHOWN_CHARACTERS = 2_000
-
-libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+def load_neighbour(name: str) -> ModuleType:
+    """A file beside this one, before the walls hide it; its folder never gets on the path, where it would hide Python's own."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    check(libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()), f"mount {target}")
+calls, walls = load_neighbour("sandbox_calls"), load_neighbour("sandbox_walls")
 
 
-def enter_namespaces() -> None:
-    """This process's next children live elsewhere. Root needs no user namespace and leaves its user instead."""
-    flags = os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
-    uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
-        os.unshare(flags)
-        return
-    os.unshare(flags | os.CLONE_NEWUSER)
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
-
-
-def build_root(disk_mib: int) -> None:
-    """A root in memory: the system's libraries and this Python read-only, a small `/tmp`, three devices, and no more."""
-    mount("none", "/", "", MS_REC | MS_PRIVATE)
-    top = "/tmp"  # any folder that is there: what it covers is gone with the pivot
-    root = top + JAIL
-    folders = [Path(folder) for folder in dict.fromkeys((*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix)))]
-    held = {str(folder): os.open(folder, os.O_PATH) for folder in folders if folder.is_dir() and not folder.is_symlink()}
-    links = {str(folder): folder.readlink() for folder in folders if folder.is_symlink()}
-    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in ("null", "zero", "urandom")}
-    mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
-    for folder, descriptor in held.items():
-        if any(folder.startswith(f"{other}/") for other in held):
-            continue  # it came with the other
-        Path(root + folder).mkdir(parents=True, exist_ok=True)
-        mount(f"/proc/self/fd/{descriptor}", root + folder, "", MS_BIND | MS_REC)
-        locked = locked_flags(root + folder)
-        mount("none", root + folder, "", MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | locked)
-    for folder, target in links.items():
-        Path(root + folder).symlink_to(target)
-    Path(root + "/dev").mkdir()
-    for name, descriptor in devices.items():
-        os.close(os.open(f"{root}/dev/{name}", os.O_CREAT))
-        mount(f"/proc/self/fd/{descriptor}", f"{root}/dev/{name}", "", MS_BIND)
-    for folder in ("proc", "tmp"):
-        Path(f"{root}/{folder}").mkdir()
-    mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
-    for descriptor in (*held.values(), *devices.values()):
-        os.close(descriptor)
-    os.chdir(top)
-    check(libc.pivot_root(b".", b"."), "pivot_root")
-    check(libc.umount2(b".", MNT_DETACH), "leaving the old root")
-    os.chdir("/")
-    mount("none", "/", "", MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
-
-
-def locked_flags(folder: str) -> int:
-    """Flags of the mount below, which a namespace of another user may not take off again."""
-    flags = os.statvfs(folder).f_flag
-    known = {os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, os.ST_RELATIME: 1 << 21}
-    return sum(mine for theirs, mine in known.items() if flags & theirs)
-
-
-def give_up_rights(limits: dict, is_root: bool, user: int) -> None:
-    """No capability can be had again, and every limit is as low as it will be."""
-    os.chroot(JAIL)
-    os.chdir("/tmp")
-    for capability in range(64):
-        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
-    if is_root:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    check(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
-    memory, disk = limits["memory_mib"] << 20, limits["disk_mib"] << 20
-    # The kernel looks at the hard limit first, with SIGKILL: a second above it the signal still says that it was time.
-    resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_seconds"], limits["cpu_seconds"] + 1))
-    for kind, value in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_NPROC, limits["processes"]),
-        (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_FSIZE, disk),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-    ):
-        resource.setrlimit(kind, (value, value))
-
-
-def run_source(job: dict, report: int) -> None:
-    """Execute the program; at its end, and only there, the proof goes to the supervisor."""
-    proof = job["proof"]
-    source = job["source"]
+def run_program(job: dict, connection: socket.socket) -> None:
+    """The program's process: its text, when the tests ask for it, and then their calls."""
     os.setsid()
+    stream = connection.makefile("rwb")
     try:
-        nothing = os.open(f"{JAIL}/dev/null", os.O_RDWR)
-        for stream in range(3):
-            os.dup2(nothing, stream)
-        os.close(nothing)
-        give_up_rights(job["limits"], job["is_root"], job["user"])
+        shut_all_but(connection.fileno())
+        walls.give_up_rights(job["limits"], job["is_root"], job["user"])
     except OSError as error:
-        os.write(report, json.dumps({"refused": f"{type(error).__name__}: {error}"}).encode())
+        calls.send(stream, {"refused": f"{type(error).__name__}: {error}"})
         os._exit(1)
-    job.clear()
-    try:
-        exec(compile(source, "program", "exec"), {"__name__": "__main__"})  # the whole point, behind walls
-    except MemoryError:
-        os.write(report, json.dumps({"raised": "MemoryError", "memory": True}).encode())
-    except BaseException:
-        os.write(report, json.dumps({"raised": traceback.format_exc()[-SHOWN_CHARACTERS:]}).encode())
-    else:
-        os.write(report, json.dumps({"proof": proof}).encode())
+    calls.send(stream, {"refused": None})
+    calls.serve(stream, job["source"])
     os._exit(0)
 
 
-def supervise(child: int, reports: int, limits: dict) -> dict:
-    """Wait for the program within its wall time and memory; when this returns, nothing of it runs."""
+def run_tests(job: dict, connection: socket.socket, report: int) -> None:
+    """The tests' process: the verdict goes to the supervisor, by a pipe that no other process has."""
+    walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0)  # until its rights go, the program's lack of them keeps it out
+    os.setsid()
+    stream, tests = connection.makefile("rwb"), ""
+    try:
+        tests = json.loads(read_whole(0))
+        shut_all_but(connection.fileno(), report)
+        walls.give_up_rights(job["limits"], job["is_root"], JUDGE + job["user"])
+        walls.check(walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0), "not dumpable")
+        said = calls.receive(stream)
+    except OSError as error:
+        said = {"refused": f"{type(error).__name__}: {error}"}
+    verdict = said if said["refused"] else calls.judge(stream, tests, frozenset(job["names"]))
+    os.write(report, json.dumps(verdict).encode())
+    os._exit(0)
+
+
+def read_whole(descriptor: int) -> bytes:
+    parts = []
+    while part := os.read(descriptor, 1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def shut_all_but(*kept: int) -> None:
+    """No file stays open but these, and the three streams on nothing."""
+    nothing = os.open(f"{walls.JAIL}/dev/null", os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    for descriptor in set(range(3, MOST_FILES)) - set(kept):
+        with contextlib.suppress(OSError):  # few are open
+            os.close(descriptor)
+
+
+def supervise(program: int, tests: int, reports: int, limits: dict) -> dict:
+    """Wait for the tests within their wall time and memory; when this returns, nothing of either runs."""
     deadline = time.monotonic() + limits["wall_seconds"]
     allowed = limits["memory_mib"] << 20
     outcome = detail = ""
+    ends: dict[int, int] = {}
     while not outcome:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            outcome = "timeout" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU else "ended"
-            detail = f"ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""
+        look_at(ends, program, tests)
+        if tests in ends:
+            outcome = "ended"
+        elif program in ends:  # what it forked may still hold the connection
+            deadline = min(deadline, time.monotonic() + LAST_WORDS_SECONDS)
+            outcome = "ended" if wait_until(deadline, ends, tests) else "gone"
         elif time.monotonic() > deadline:
             outcome, detail = "timeout", f"no end within {limits['wall_seconds']} s"
         elif resident_bytes() > allowed:
             outcome, detail = "memory", f"its processes held more than {limits['memory_mib']} MiB"
         else:
             select.select([], [], [], POLL_SECONDS)
+    said = read_report(reports)
+    if said.get("gone"):
+        wait_until(time.monotonic() + LAST_WORDS_SECONDS, ends, program)
     with contextlib.suppress(ProcessLookupError):  # nothing may be left
         os.kill(-1, signal.SIGKILL)  # everything in this namespace but this process
-    os.set_blocking(reports, False)
-    try:
-        said = json.loads(os.read(reports, 1 << 16) or b"{}")
-    except (BlockingIOError, ValueError):
-        said = {}
     if "refused" in said:
         return said
-    if outcome == "ended" and said.get("memory"):
-        outcome, detail = "memory", "MemoryError"
-    return {"outcome": outcome, "detail": said.get("raised", detail), "proof": said.get("proof")}
+    return told(outcome, detail, said, ends.get(program), ends.get(tests))
+
+
+def told(outcome: str, detail: str, said: dict, program: int | None, tests: int | None) -> dict:
+    """What goes out, of the wait statuses of both processes (None: it was killed here)."""
+    signals = [os.WTERMSIG(status) for status in (program, tests) if status is not None and os.WIFSIGNALED(status)]
+    if outcome in ("timeout", "memory"):
+        return {"outcome": outcome, "detail": detail}
+    if signal.SIGXCPU in signals:
+        return {"outcome": "timeout", "detail": "its CPU time was over"}
+    if said.get("memory"):
+        return {"outcome": "memory", "detail": "MemoryError"}
+    if said.get("passed") is True and outcome == "ended":
+        return {"outcome": "passed", "detail": ""}
+    raised = said.get("raised", "the program ended before its tests did")
+    return {"outcome": "failed", "detail": f"{raised}; ended by signal {signals[0]}" if signals else raised}
+
+
+def look_at(ends: dict[int, int], *children: int) -> None:
+    """Put down the wait statuses of those that have ended."""
+    for child in children:
+        if child not in ends:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                ends[child] = status
+
+
+def wait_until(deadline: float, ends: dict[int, int], child: int) -> bool:
+    while child not in ends and time.monotonic() < deadline:
+        select.select([], [], [], POLL_SECONDS)
+        look_at(ends, child)
+    return child in ends
+
+
+def read_report(reports: int) -> dict:
+    os.set_blocking(reports, False)
+    try:
+        return json.loads(os.read(reports, 1 << 16) or b"{}")
+    except BlockingIOError:
+        return {}
 
 
 def resident_bytes() -> int:
     """Memory of all processes of the namespace but this one, and what lies in `/tmp`."""
     page = resource.getpagesize()
     total = 0
-    for process in Path(f"{JAIL}/proc").iterdir():
+    for process in Path(f"{walls.JAIL}/proc").iterdir():
         if process.name.isdigit() and process.name != "1":
             try:
                 total += int((process / "statm").read_text().split()[1]) * page
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended while we looked
-    disk = os.statvfs(f"{JAIL}/tmp")
+    disk = os.statvfs(f"{walls.JAIL}/tmp")
     return total + (disk.f_blocks - disk.f_bfree) * disk.f_bsize
 
 
 def first_process(job: dict) -> None:
     """Process 1 of the namespace: when it ends, the kernel ends the rest."""
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    walls.libc.prctl(walls.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     try:
-        build_root(job["limits"]["disk_mib"])
+        walls.build_root(job["limits"]["disk_mib"])
         reports, report = os.pipe()
-        child = os.fork()
+        asking, answering = socket.socketpair()
+        tests = os.fork()
+        if tests == 0:
+            answering.close()
+            run_tests(job, asking, report)
+        program = os.fork()
+        if program == 0:
+            asking.close()
+            run_program(job, answering)
     except OSError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(REFUSED)
-    if child == 0:
-        os.close(reports)
-        run_source(job, report)
+    for mine in (asking, answering):
+        mine.close()
     os.close(report)
-    told = supervise(child, reports, job["limits"])
-    if "refused" in told:
-        os.write(2, told["refused"].encode())
+    verdict = supervise(program, tests, reports, job["limits"])
+    if "refused" in verdict:
+        os.write(2, verdict["refused"].encode())
         os._exit(REFUSED)
-    os.write(1, json.dumps(told).encode() + b"\n")
+    os.write(1, json.dumps(verdict).encode() + b"\n")
     os._exit(0)
 
 
+def read_job() -> dict:
+    """The job of standard input, behind its length; the tests that follow it are left for the process that runs them."""
+    length = int(read_exactly(8))
+    return json.loads(read_exactly(length))
+
+
+def read_exactly(count: int) -> bytes:
+    parts = []
+    while count and (part := os.read(0, count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
 def main() -> None:
-    job = json.loads(sys.stdin.read())
+    job = read_job()
     job |= {"is_root": os.getuid() == 0, "user": NOBODY + os.getpid()}
     try:
-        enter_namespaces()
+        walls.enter_namespaces()
         first = os.fork()
     except OSError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

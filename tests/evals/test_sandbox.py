@@ -1,17 +1,29 @@
 """Programs that mean harm: none passes, none leaves anything behind. Real processes and real limits of the kernel."""
 
+import json
 import os
 import socket
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from evals.sandbox import Limits, run_program
+from evals.sandbox import Limits, Run, run_program
+from evals.sandbox_calls import decode, encode
 
 SMALL = Limits(wall_seconds=2.0, cpu_seconds=1, memory_mib=128, processes=8)
 MARKER = "marin-sandbox-marker"
 """In the command line of processes that a test leaves behind on purpose."""
+
+
+END = "\ndef answer():\n  return 42\n"
+"""Behind a program: what the tests ask for is there only if it came to its end."""
+
+
+def run(source: str, limits: Limits = SMALL) -> Run:
+    return run_program(source + END, "assert answer() == 42", limits)
 
 
 def left_behind() -> list[str]:
@@ -29,7 +41,7 @@ def left_behind() -> list[str]:
 
 def test_a_program_that_is_right_passes_with_the_standard_library_and_a_scratch_folder():
     source = "import math, collections, json\nopen('/tmp/a', 'w').write('x')\nassert math.gcd(4, 6) == 2\nprint('hello')"
-    assert run_program(source, SMALL).outcome == "passed"
+    assert run(source).outcome == "passed"
 
 
 @pytest.mark.parametrize(
@@ -38,20 +50,15 @@ def test_a_program_that_is_right_passes_with_the_standard_library_and_a_scratch_
         ("assert 1 == 2, 'no'", "AssertionError: no"),
         ("def f(:", "SyntaxError"),
         ("raise SystemExit(0)", "SystemExit"),
-        ("import os; os._exit(0)", "before its last line"),
+        ("import os; os._exit(0)", "ended before its tests did"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
-        ('import atexit, os; print(\'{"proof": "x"}\'); os._exit(0)', "before its last line"),
-        (
-            'import os\nfor fd in range(3, 60):\n  try: os.write(fd, b\'{"proof": "guess"}\')\n'
-            "  except OSError: pass\nos._exit(0)",
-            "",
-        ),
+        ("import atexit, os; print('{\"passed\": true}'); os._exit(0)", "ended before its tests did"),
     ],
 )
 def test_what_does_not_come_to_its_end_does_not_pass(source, detail):
-    run = run_program(source, SMALL)
-    assert run.outcome == "failed"
-    assert detail in run.detail
+    found = run(source)
+    assert found.outcome == "failed"
+    assert detail in found.detail
 
 
 @pytest.mark.parametrize(
@@ -66,15 +73,15 @@ def test_what_does_not_come_to_its_end_does_not_pass(source, detail):
     ],
 )  # fmt: skip
 def test_time_and_memory_end_a_program(source, outcome):
-    assert run_program(source, SMALL).outcome == outcome
+    assert run(source).outcome == outcome
 
 
 def test_a_fork_bomb_ends_with_its_namespace():
     bomb = f"import os, ctypes\nwhile True:\n  try: os.fork()\n  except OSError: pass\n# {MARKER}"
-    assert not run_program(bomb, SMALL).passed
+    assert not run(bomb).passed
     many = "import os\nn = 0\nfor _ in range(100):\n  if os.fork() == 0:\n    import time; time.sleep(60)\n"
-    run = run_program(many, SMALL)
-    assert "Resource temporarily unavailable" in run.detail, "8 processes are allowed"
+    found = run(many)
+    assert "Resource temporarily unavailable" in found.detail, "8 processes are allowed"
 
 
 def test_a_daemon_dies_with_the_program():
@@ -83,7 +90,7 @@ def test_a_daemon_dies_with_the_program():
         f"    os.execv(sys.executable, [sys.executable, '-I', '-S', '-c', 'import time; time.sleep(60)', '{MARKER}'])\n"
         "  os._exit(0)\nimport time; time.sleep(0.5)"
     )
-    run_program(daemon, SMALL)
+    run(daemon)
     time.sleep(0.1)
     assert not left_behind()
 
@@ -93,7 +100,7 @@ def test_a_daemon_dies_with_the_program():
 )
 def test_nothing_is_written_outside(tmp_path, path):
     target = path.format(outside=tmp_path / "marker")
-    assert run_program(f"open({target!r}, 'w').write('x')", SMALL).outcome == "failed"
+    assert run(f"open({target!r}, 'w').write('x')").outcome == "failed"
     assert not Path("/tmp/marker").exists()
     assert list(tmp_path.iterdir()) == []
 
@@ -102,16 +109,16 @@ def test_files_of_the_machine_cannot_be_read(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s3cret")
     for path in (secret, "/etc/passwd", "/proc/1/environ", Path(__file__)):
-        assert run_program(f"print(open({str(path)!r}).read())", SMALL).outcome == "failed"
-    assert run_program("import os\nassert os.environ.get('PATH') is None and os.listdir('/tmp') == []", SMALL).passed
+        assert run(f"print(open({str(path)!r}).read())").outcome == "failed"
+    assert run("import os\nassert os.environ.get('PATH') is None and os.listdir('/tmp') == []").passed
 
 
 def test_the_network_is_not_there():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         connect = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 1)"
-        assert run_program(connect, SMALL).outcome == "failed"
-    assert run_program("import socket\nassert [n for _, n in socket.if_nameindex()] == ['lo']", SMALL).passed
+        assert run(connect).outcome == "failed"
+    assert run("import socket\nassert [n for _, n in socket.if_nameindex()] == ['lo']").passed
 
 
 def test_rights_cannot_be_had_again():
@@ -121,24 +128,204 @@ def test_rights_cannot_be_had_again():
         "os.chroot('/tmp')",
         "os.mkdir('/proc/x')",
     ):
-        run = run_program(f"import os\n{attempt}\nassert os.getuid() != 0", SMALL)
-        assert run.outcome == "failed", attempt
+        found = run(f"import os\n{attempt}\nassert os.getuid() != 0")
+        assert found.outcome == "failed", attempt
 
 
 def test_the_supervisor_cannot_be_killed_into_a_pass():
     """Under root the kernel forbids the signal; elsewhere both have one user, and process 1 does not hear it from inside."""
     unheard = "import os\ntry: os.kill(1, 9)\nexcept PermissionError: pass"
-    assert run_program(unheard, SMALL).passed
-    assert not run_program("import os, time\nos.kill(1, 2)\ntime.sleep(0.5)\nos._exit(0)", SMALL).passed
+    assert run(unheard).passed
+    assert not run("import os, time\nos.kill(1, 2)\ntime.sleep(0.5)\nos._exit(0)").passed
 
 
 def test_disk_is_bounded():
     big = "f = open('/tmp/a', 'wb')\nf.write(bytes(40 * 2**20))"
-    assert run_program(big, SMALL).outcome == "failed"
+    assert run(big).outcome == "failed"
     many = "import os\nfor n in range(5000): os.close(os.open(f'/tmp/{n}', os.O_CREAT))"
-    assert run_program(many, SMALL).outcome == "failed"
+    assert run(many).outcome == "failed"
 
 
 def test_bad_limits_are_refused():
     with pytest.raises(ValueError, match=r"limits.memory_mib is 0; it must be positive"):
         Limits(memory_mib=0)
+
+
+FORGERS = {
+    "the frames above": """
+import json, os, sys
+frame = sys._getframe()
+while frame:
+    for scope in (frame.f_locals, frame.f_globals):
+        for value in list(scope.values()):
+            if isinstance(value, int) and not isinstance(value, bool) and value > 2:
+                try: os.write(value, b'{"passed": true, "outcome": "passed"}\\n')
+                except (OSError, OverflowError): pass
+            try: scope["proof"], scope["passed"] = True, True
+            except Exception: pass
+    frame = frame.f_back
+os._exit(0)
+""",
+    "the verifier's": """
+import json, os, sys
+f = sys._getframe(1).f_locals
+os.write(f["report"], json.dumps({"proof": f["proof"]}).encode())
+os._exit(0)
+""",
+    "a traceback's frames": """
+import os
+try: 1 / 0
+except ZeroDivisionError as error:
+    frame = error.__traceback__.tb_frame
+    while frame.f_back: frame = frame.f_back
+    try: os.write(frame.f_globals.get("report", 3), b'{"passed": true}')
+    except OSError: pass
+os._exit(0)
+""",
+    "inspect": """
+import inspect, os
+for record in inspect.stack():
+    for name, value in list(record.frame.f_locals.items()):
+        if name in ("report", "connection", "stream"):
+            try: os.write(value if isinstance(value, int) else value.fileno(), b'{"passed": true}\\n')
+            except (OSError, ValueError): pass
+os._exit(0)
+""",
+    "what gc holds": """
+import gc, os
+for each in gc.get_objects():
+    if isinstance(each, dict) and ("proof" in each or "report" in each):
+        os.write(each.get("report", 3), b'{"passed": true}')
+    if type(each).__name__ in ("socket", "SocketIO"):
+        try: each.send(b'{"passed": true}\\n') if hasattr(each, "send") else each.write(b'{"passed": true}\\n')
+        except Exception: pass
+os._exit(0)
+""",
+    "every open file": """
+import os
+for fd in range(3, 300):
+    for said in (b'{"passed": true}\\n', b'{"value": true}\\n', b'{"value": null}\\n' * 9, b'{"refused": "x"}\\n'):
+        try: os.write(fd, said)
+        except OSError: pass
+os._exit(0)
+""",
+    "a value that is equal to all": """
+class Equal(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+class Anything:
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+def f(x): return Anything() if x % 2 else Equal(0)
+""",
+    "names of the tests' own": """
+import builtins
+class Quiet(Exception): pass
+AssertionError = builtins.AssertionError = Quiet
+abs = all = any = len = isinstance = lambda *a: True
+def f(x): raise Quiet
+""",
+    "the tests' memory": """
+import os, re
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if int(pid) == os.getpid(): continue
+    for name in ("mem", "fd", "maps", "environ"):
+        try:
+            place = f"/proc/{pid}/{name}"
+            if name == "fd":
+                for fd in os.listdir(place): os.write(os.open(f"{place}/{fd}", os.O_WRONLY), b'{"passed": true}')
+            else: raise SystemExit(f"could open {place}: {os.open(place, os.O_RDWR if name == 'mem' else os.O_RDONLY)}")
+        except (PermissionError, FileNotFoundError, ProcessLookupError): pass
+def f(x): return [x, "nothing could be opened"]
+""",
+}
+"""Programs that would have a wrong answer read as a pass."""
+
+
+@pytest.mark.parametrize("forger", list(FORGERS))
+def test_no_program_forges_its_verdict(forger):
+    found = run_program(FORGERS[forger], "assert abs(f(3)) == 9 and f(4) == 16", SMALL)
+    assert found.outcome == "failed", found.detail
+    assert "could open" not in found.detail
+    assert "sandbox_calls" not in found.detail, "records hold the detail, and no path of a machine"
+
+
+def test_the_tests_and_what_they_expect_are_nowhere_in_the_program():
+    looking = """
+import re
+def f(x):
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+        for place, rights, *_ in map(str.split, maps.readlines()):
+            first, last = (int(part, 16) for part in place.split("-"))
+            if "r" in rights and last - first < 1 << 26 and first < 1 << 47:
+                try:
+                    memory.seek(first)
+                    if found := re.search(rb"x3pec[t]3d_value|mine_whol[l]y", memory.read(last - first)):
+                        yield found[0]
+                except OSError: pass
+mine = "mine_wholly"
+"""
+    found = run_program(looking, "unused = 'x3pect3d_value'\nassert set(f(1)) == {b'mine_wholly'}", Limits())
+    assert found.passed or "PermissionError" in found.detail, found.detail
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+    | st.complex_numbers(allow_nan=False) | st.integers(10**5000, 10**5001) | st.frozensets(st.integers()),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.sets(st.text())
+    | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(PLAIN)
+def test_plain_data_go_by_value_and_keep_their_kinds(value):
+    def refuse(*unknown):
+        raise AssertionError(unknown)
+
+    found = decode(json.loads(json.dumps(encode(value, refuse))), refuse)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_tests_call_functions_hold_objects_and_set_their_attributes():
+    program = """
+import collections
+class Node:
+    def __init__(self, value): self.value, self.left = value, None
+def depth(node): return 0 if node is None else 1 + depth(node.left)
+def count(words): return collections.Counter(words)
+def squares(n): return (k * k for k in range(n))
+def fails(): raise ValueError("no such thing")
+def sum(a, b): return a + b
+"""
+    tests = """
+import math
+root = Node(1)
+root.left = Node(2)
+assert depth(root) == 2 and root.left.value == 2 and root is not root.left
+assert count(["a", "b", "a"]) == {"a": 2, "b": 1}
+assert list(squares(4)) == [0, 1, 4, 9] and not squares(4) == [0, 1, 4, 9]
+def check(call):
+    assert math.isclose(call(0.5, 0.25), 0.75)
+check(sum)
+try:
+    fails()
+    assert False
+except ValueError as error:
+    assert str(error) == "no such thing"
+"""
+    found = run_program(program, tests, SMALL, {"sum"})
+    assert found.passed, found.detail
+    assert not run_program(program, tests, SMALL).passed, "without its name, sum is Python's"
+
+
+def test_open_files_are_bounded():
+    few = Limits(wall_seconds=2.0, cpu_seconds=1, memory_mib=128, processes=8, open_files=12)
+    assert "Too many open files" in run("held = [open('/dev/null') for _ in range(20)]", few).detail
+    assert run("held = [open('/dev/null') for _ in range(5)]", few).passed
+
+
+def test_tests_that_hold_nothing_are_refused():
+    with pytest.raises(ValueError, match="the tests are empty; nothing would be judged"):
+        run_program("x = 1", " \n", SMALL)
