@@ -6,19 +6,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from tokenizers import Tokenizer
-
-from evals.benchmarks import evaluate_benchmark
-from evals.generation import evaluate_generation
 from evals.generator import TextGenerator, open_generator
-from evals.items import Item, items_of, read_items, select_items
-from evals.perplexity import evaluate_perplexity
+from evals.items import read_items
 from evals.policy import check_policy
 from evals.records import EvalRecord, Score, write_records
-from evals.stage import EVAL_RESULT, GENERATING_KINDS, TEXT_KINDS, EvalConfig, TaskSpec
+from evals.stage import EVAL_RESULT, EvalConfig
 from evals.statistics import is_incomplete
+from evals.tasks import TaskInputs, chosen_items, run_task
 from evals.tokenization import open_tokenizer
-from evals.trajectories import evaluate_trajectories, read_trajectories
 from lineage.config import from_jsonable
 from lineage.fingerprint import code_fingerprint
 from lineage.jobs import Job
@@ -32,39 +27,24 @@ log = logging.getLogger("evals")
 
 
 @dataclass
-class _Evaluation:
-    """One job's inputs, and its model opened as the tasks ask for it: to score, to generate, or both."""
+class LocalModel:
+    """A committed checkpoint, opened in this process: to score, to generate, or both."""
 
     checkpoint: Artifact
-    tokenizer_artifact: Artifact
-    corpora: tuple[Artifact, ...]
-    trajectories: tuple[Artifact, ...]
-    config: EvalConfig
-    chosen: dict[str, list[Item]]
-    shots: list[Item]
+    tokenizer: Artifact
     opened: ExitStack
-    scorers: dict[Weights, Scorer]
-    """The raw weights' is there from the start; others are opened when a task asks for them."""
-    tokenizer: Tokenizer
-    start_token: int
-    generator: TextGenerator | None = field(default=None)
+    scorers: dict[Weights, Scorer] = field(default_factory=dict)
+    generating: TextGenerator | None = None
 
-    def run(self, task: TaskSpec) -> tuple[list[Score], list[EvalRecord]]:
-        version, seed = self.checkpoint.data_version, self.config.seed
-        if task.weights not in self.scorers:
-            self.scorers[task.weights] = load_scorer(self.checkpoint, task.weights)
-        model = (self.scorers[task.weights], self.tokenizer, self.start_token)
-        if task.kind == "perplexity":
-            return evaluate_perplexity(*model, task, self.corpora, version, seed)
-        if task.kind == "trajectories":
-            held = read_trajectories(self.trajectories, self.tokenizer_artifact, task.max_items)
-            return evaluate_trajectories(*model, task, held, version, seed)
-        items = self.chosen[task.name]
-        if task.kind in GENERATING_KINDS:
-            if self.generator is None:
-                self.generator = self.opened.enter_context(open_generator(self.checkpoint, self.tokenizer_artifact))
-            return evaluate_generation(self.generator, task, items, version, self.shots)
-        return evaluate_benchmark(*model, task, items, version, seed, self.shots)
+    def scorer(self, weights: Weights) -> Scorer:
+        if weights not in self.scorers:
+            self.scorers[weights] = load_scorer(self.checkpoint, weights)
+        return self.scorers[weights]
+
+    def generator(self) -> TextGenerator:
+        if self.generating is None:
+            self.generating = self.opened.enter_context(open_generator(self.checkpoint, self.tokenizer))
+        return self.generating
 
 
 def evaluate(job: Job) -> Artifact:
@@ -82,32 +62,21 @@ def evaluate(job: Job) -> Artifact:
     check_policy(policy, config.tasks, config.seed, suites, shots)
     bound = _bound(policy)
     with measuring() as cost, ExitStack() as opened:
-        items = [item for suite in suites for item in read_items(suite)]
-        chosen = {
-            task.name: select_items(items_of(items, task.item_task), task.max_items, config.seed)
-            for task in config.tasks
-            if task.kind not in TEXT_KINDS
-        }
-        scorer = load_scorer(checkpoint)
-        tokenizer, start = open_tokenizer(tokenizer_artifact, scorer.vocab_size)
-        examples = [item for suite in shots for item in read_items(suite)]
-        evaluation = _Evaluation(
-            checkpoint,
+        model = LocalModel(checkpoint, tokenizer_artifact, opened)
+        inputs = TaskInputs(
             tokenizer_artifact,
+            *open_tokenizer(tokenizer_artifact, model.scorer("raw").vocab_size),
+            chosen_items(config.tasks, suites, config.seed),
+            [item for suite in shots for item in read_items(suite)],
             corpora,
             trajectories,
-            config,
-            chosen,
-            examples,
-            opened,
-            {"raw": scorer},
-            tokenizer,
-            start,
+            checkpoint.data_version,
+            config.seed,
         )
         scores: list[Score] = []
         records: list[EvalRecord] = []
         for task in track(config.tasks, job.spec.name, len(config.tasks)):
-            done = evaluation.run(task)
+            done = run_task(model, inputs, task)
             scores += done[0]
             records += done[1]
             log.info("%s: %s", task.name, ", ".join(f"{s.metric} {s.value:.4f}" for s in done[0]))

@@ -43,7 +43,8 @@ def score_continuations(
 ) -> list[Scored | None]:
     """Nats of each continuation after its prompt; equal pairs are scored once.
 
-    The prompt is preceded by `start_token` and cut on the left to fit; None where the continuation alone does not.
+    The prompt is preceded by `start_token` and cut on the left to fit; None where the continuation alone does not. Both are
+    encoded apart, unlike in lm-eval, whose accuracies may differ by it (docs/recipes/evaluate_over_a_url.md).
     """
     unique = list(dict.fromkeys(pairs))
     prompts = _encode(tokenizer, [prompt for prompt, _ in unique])

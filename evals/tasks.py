@@ -1,0 +1,70 @@
+"""One task asked of an opened model: the same for a model in this process and for one behind a URL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokenizers import Tokenizer
+
+from evals.benchmarks import evaluate_benchmark
+from evals.generation import evaluate_generation
+from evals.generator import TextGenerator
+from evals.items import Item, items_of, read_items, select_items
+from evals.perplexity import evaluate_perplexity
+from evals.records import EvalRecord, Score
+from evals.scorer import TokenScorer
+from evals.stage import GENERATING_KINDS, TEXT_KINDS, TaskSpec
+from evals.trajectories import evaluate_trajectories, read_trajectories
+from lineage.store import Artifact
+from trainer.stage import Weights
+
+
+class OpenModel(Protocol):
+    """A model under evaluation, opened as tasks ask for it."""
+
+    def scorer(self, weights: Weights) -> TokenScorer:
+        """What gives nats of tokens, of the raw weights or their average."""
+        ...
+
+    def generator(self) -> TextGenerator:
+        """What continues prompts, by the raw weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class TaskInputs:
+    """What tasks read besides the model. `chosen` holds the items of each task that has some; `version` is the model's name in
+    the records: a checkpoint's data version."""
+
+    tokenizer_artifact: Artifact
+    tokenizer: Tokenizer
+    start_token: int
+    chosen: dict[str, list[Item]]
+    shots: list[Item]
+    corpora: tuple[Artifact, ...]
+    trajectories: tuple[Artifact, ...]
+    version: str
+    seed: int
+
+
+def chosen_items(tasks: Sequence[TaskSpec], suites: Sequence[Artifact], seed: int) -> dict[str, list[Item]]:
+    """The items that each task with items asks, by its name."""
+    items = [item for suite in suites for item in read_items(suite)]
+    return {
+        task.name: select_items(items_of(items, task.item_task), task.max_items, seed)
+        for task in tasks
+        if task.kind not in TEXT_KINDS
+    }
+
+
+def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> tuple[list[Score], list[EvalRecord]]:
+    """Scores and records of a task. Raises: ValueError for what cannot be asked."""
+    if task.kind in GENERATING_KINDS:
+        return evaluate_generation(model.generator(), task, inputs.chosen[task.name], inputs.version, inputs.shots)
+    opened = (model.scorer(task.weights), inputs.tokenizer, inputs.start_token)
+    if task.kind == "perplexity":
+        return evaluate_perplexity(*opened, task, inputs.corpora, inputs.version, inputs.seed)
+    if task.kind == "trajectories":
+        held = read_trajectories(inputs.trajectories, inputs.tokenizer_artifact, task.max_items)
+        return evaluate_trajectories(*opened, task, held, inputs.version, inputs.seed)
+    return evaluate_benchmark(*opened, task, inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots)
