@@ -11,8 +11,7 @@ from evals.items import read_items
 from evals.policy import check_policy
 from evals.records import EvalRecord, Score, write_records
 from evals.stage import EVAL_RESULT, EvalConfig
-from evals.statistics import is_incomplete
-from evals.tasks import TaskInputs, chosen_items, run_task
+from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_task
 from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
 from lineage.fingerprint import code_fingerprint
@@ -100,9 +99,7 @@ def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) 
     rounded = [score.rounded() for score in scores]
     (out.folder / "scores.json").write_text(json.dumps(rounded, indent=1) + "\n")
     lost: dict[str, int] = {}
-    graded: dict[str, list[bool]] = {}
     for record in records:
-        graded.setdefault(record.task, []).append(record.verdict == "graded")
         if record.verdict != "graded":
             reason = "not_scorable" if record.verdict == "failed" else record.verdict
             lost[reason] = lost.get(reason, 0) + 1
@@ -111,7 +108,7 @@ def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) 
         log.warning(
             "of %d records %s; the prompts of %d were cut on the left to fit", len(records), lost or "all graded", truncated
         )
-    incomplete = sorted(task for task, each in graded.items() if is_incomplete(sum(each), len(each)))
+    incomplete = incomplete_tasks(records)
     if incomplete:
         log.warning("incomplete, less than 90 %% graded: %s", ", ".join(incomplete))
     out.extra["scores"] = rounded

@@ -22,8 +22,7 @@ from evals.records import EvalRecord, Score, write_records
 from evals.remote_model import Endpoint, RemoteGenerator, RemoteModel, RemoteScorer, check_tokenizer, model_card
 from evals.serve.refusals import read_key
 from evals.stage import TaskSpec
-from evals.statistics import is_incomplete
-from evals.tasks import TaskInputs, chosen_items, run_task
+from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_task
 from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
 from lineage.store import Artifact, open_folder
@@ -60,7 +59,8 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
     """
     declared = json.loads(run.policy.files(POLICY_FILE)[0].read_text())
     tasks, left_out = _tasks(run, declared)
-    check_policy(run.policy, tasks, declared["seed"])
+    suites, shots = (_inputs(run.policy, name) for name in ("suites", "shots"))
+    check_policy(run.policy, tasks, declared["seed"], suites, shots)
     card = model_card(run.url, run.model, run.key)
     context = run.context or card.get("max_model_len")
     if context is None:
@@ -70,7 +70,6 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
         log.warning("%s has no /tokenize: that its tokenizer is %s is taken on trust", run.url, run.tokenizer.name)
     endpoint = Endpoint(run.url, run.model, _record(run.out, card), run.key, run.concurrency, run.patience)
     model = RemoteModel(RemoteScorer(endpoint, context), RemoteGenerator(endpoint, context, tokenizer, start))
-    suites, shots = (_inputs(run.policy, name) for name in ("suites", "shots"))
     chosen, examples = chosen_items(tasks, suites, declared["seed"]), [item for suite in shots for item in read_items(suite)]
     held = (chosen, examples, run.corpora, run.trajectories)
     inputs = TaskInputs(run.tokenizer, tokenizer, start, *held, _version(run, card), declared["seed"])
@@ -89,7 +88,7 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
         "tokenizer": run.tokenizer.data_version,
         "context": context,
         "left_out": left_out,
-        "incomplete": sorted({score.task for score in scores if is_incomplete(score.n, score.attempted)}),
+        "incomplete": incomplete_tasks(records),
     }
     write_records(records, run.out / "records.parquet")
     _write_json(run.out / "scores.json", [score.rounded() for score in scores])
@@ -125,10 +124,10 @@ def _problem(run: RemoteRun, task: TaskSpec) -> str:
     return "it needs trajectories, give --trajectories" if task.kind == "trajectories" and not run.trajectories else ""
 
 
-def _inputs(policy: Artifact, name: str) -> list[Artifact]:
+def _inputs(policy: Artifact, name: str) -> tuple[Artifact, ...]:
     """What the policy was made of under a name: the very suites whose items it counted."""
     pairs = zip(policy.store.parents(policy), policy.spec.inputs, strict=True)
-    return [parent for parent, ref in pairs if ref.name.split(".")[0] == name]
+    return tuple(parent for parent, ref in pairs if ref.name.split(".")[0] == name)
 
 
 def _version(run: RemoteRun, card: dict[str, Any]) -> str:

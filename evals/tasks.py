@@ -14,6 +14,7 @@ from evals.perplexity import evaluate_perplexity
 from evals.records import EvalRecord, Score
 from evals.scorer import TokenScorer
 from evals.stage import GENERATING_KINDS, TEXT_KINDS, TaskSpec
+from evals.statistics import is_incomplete
 from evals.trajectories import evaluate_trajectories, read_trajectories
 from lineage.store import Artifact
 from trainer.stage import Weights
@@ -68,3 +69,11 @@ def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> tuple[list
         held = read_trajectories(inputs.trajectories, inputs.tokenizer_artifact, task.max_items)
         return evaluate_trajectories(*opened, task, held, inputs.version, inputs.seed)
     return evaluate_benchmark(*opened, task, inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots)
+
+
+def incomplete_tasks(records: Sequence[EvalRecord]) -> list[str]:
+    """Tasks of which too few items were graded."""
+    graded: dict[str, list[bool]] = {}
+    for record in records:
+        graded.setdefault(record.task, []).append(record.verdict == "graded")
+    return sorted(task for task, each in graded.items() if is_incomplete(sum(each), len(each)))
