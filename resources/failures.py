@@ -16,6 +16,9 @@ LOG_LINES = 400
 """Of a failed pod's log, from the end, that are searched."""
 KILLED_FROM_OUTSIDE = {134: "SIGABRT", 137: "SIGKILL", 143: "SIGTERM"}
 PREEMPTION = "preemption"
+NEVER_CAME = "peers never came"
+CAPACITY = frozenset({PREEMPTION, NEVER_CAME})
+"""Causes that spend no retries: machines were taken, or did not come."""
 UNKNOWN = "program error"
 
 
@@ -94,13 +97,14 @@ class Decision:
 def classify(evidence: Sequence[Evidence], *, gang: bool = True) -> Verdict:
     """The verdict over an attempt's pods: a preemption explains its peers' errors, a permanent failure its peers' aborts.
 
-    A host that was killed without a word explains what its peers say that nobody knows: they were cut off in a collective. Of
-    pods that are no gang a preempted one was replaced, and explains nothing.
+    A host that was killed without a word explains what its peers say that nobody knows: they were cut off in a collective. One
+    that waited for peers in vain explains nothing that one of them says. Of pods that are no gang a preempted one was replaced,
+    and explains nothing.
     """
     verdicts = [classify_pod(pod) for pod in evidence]
     if not verdicts:
         return Verdict("transient", "vanished", "the job failed and no pod of it is left to say why")
-    order = {PREEMPTION: 0 if gang else 3, "permanent": 1, "transient": 2}
+    order = {PREEMPTION: 0 if gang else 3, "permanent": 1, "transient": 2, NEVER_CAME: 4}
     if gang and any(verdict.cause == "killed" and "SIGKILL" in verdict.because for verdict in verdicts):
         order[UNKNOWN] = 3
     return min(verdicts, key=lambda v: order.get(v.cause, order[v.kind]))
@@ -125,13 +129,13 @@ def classify_pod(pod: Evidence) -> Verdict:
 
 
 def decide(history: Sequence[Failed], policy: RetryPolicy) -> Decision:
-    """What to do after the last failure of a history (oldest first). Preemptions are waited out and cost nothing."""
+    """What to do after the last failure of a history (oldest first). Missing machines are waited out and cost nothing."""
     last = history[-1].verdict
     if last.kind == "permanent":
         return Decision(None, f"{last}; permanent: trying again would end the same way")
-    if last.cause == PREEMPTION:
-        return Decision(policy.first_wait_seconds, f"{last}; preemptions spend no retries")
-    counted = _since_healthy([failed for failed in history if failed.verdict.cause != PREEMPTION], policy)
+    if last.cause in CAPACITY:
+        return Decision(policy.first_wait_seconds, f"{last}; machines that are missing spend no retries")
+    counted = _since_healthy([failed for failed in history if failed.verdict.cause not in CAPACITY], policy)
     identical = 0
     for failed in reversed(counted):
         if failed.verdict.signature != last.signature:
@@ -187,11 +191,18 @@ _LOG_LINES = (
         diverged=r"FloatingPointError|\bloss\b.{0,40}\b(nan|inf)\b",
         device_memory=r"RESOURCE_EXHAUSTED|compile permanent error|CUDA_ERROR_OUT_OF_MEMORY|Out of memory allocating",
         own_memory=r"^\s*MemoryError|Unable to allocate .* for an array",
-        missing_input=r"materialize it again|is refused|FileNotFoundError|NoSuchKey|No such object|404 Not Found",
+        missing_input=(
+            r"materialize it again|is refused, its ancestors are not fit"
+            r"|FileNotFoundError|NoSuchKey|No such object|404 Not Found"
+        ),
     ),
     *_rules(
         "transient",
-        preemption=r"Retrying after preemption|was preempted|TerminationByKubelet|asked to leave; checkpoint saved at step",
+        preemption=(
+            r"Retrying after preemption|was preempted|TerminationByKubelet|asked to leave; checkpoint saved at step"
+            r"|asked to leave before all had come"
+        ),
+        peers_never_came=r"peers never came within \d+ s",
         worker_environment=r"numpy\.dtype size changed|runtime_env.*Run cmd failed|pip', 'install'.*non-zero exit status",
         node_loss=r"its node has died|OwnerDiedError|owner has exited|missing too many heartbeats",
         slice_health=r"scaled to 0 actors|ActorDiedError|TPU is already in use|TPU initialization failed|different launch id",

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lineage.jobs import job_folder
 from lineage.store import Artifact
-from trainer.processes import INDEX, join
+from trainer.processes import INDEX, NotMetError, join
 from trainer.progress import shown
 from trainer.running import running_of
 from trainer.signals import LEFT, PreemptedError, Stop
@@ -29,17 +29,21 @@ def main(arguments: list[str]) -> None:
     # A thread in C: it ends the process, with the stack of every thread, whatever holds the interpreter or waits for a peer.
     watchdog = partial(faulthandler.dump_traceback_later, exit=True)
     console = Console(stderr=True)
-    with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
-        running = running_of(os.environ)
-        join(os.environ)
-        stop = Stop()
-        stop.listen()
-        try:
+    stop = Stop()
+    stop.listen()  # before processes meet, which may take many minutes
+    try:
+        with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
+            running = running_of(os.environ)
+            join(os.environ, stop)
             job = open_job(Path(arguments[0]))
             made = train(job, running, stop, watchdog, show)
-        except PreemptedError as told:
-            logging.getLogger("trainer").warning("%s", told)
-            raise SystemExit(LEFT) from told
+    except PreemptedError as told:
+        logging.getLogger("trainer").warning("%s", told)
+        raise SystemExit(LEFT) from told
+    except NotMetError as told:
+        logging.getLogger("trainer").error("%s", told)
+        logging.shutdown()
+        os._exit(told.code)  # not by way of JAX's farewell, which waits for the thread that waits for the peers
     if jax.process_index() == 0:
         tell(made, job_folder(job) / "loss.png", draw=console.is_terminal)
 

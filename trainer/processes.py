@@ -5,11 +5,17 @@ of its own, and finds its peers by itself on GKE TPUs alone (jax 0.10.2's source
 """
 
 import logging
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 from jax.experimental import multihost_utils
+
+from trainer.signals import LEFT, Stop
 
 log = logging.getLogger("trainer")
 
@@ -18,6 +24,20 @@ GKE_TPU = "gke-tpu"
 HEARTBEAT = "MARIN_HEARTBEAT_SECONDS"
 HEARTBEAT_SECONDS = 60
 """A host that is lost ends its peers within that time (SIGABRT, from C++); JAX's own 100 s is paid by every chip."""
+GATHER = "MARIN_GATHER_SECONDS"
+GATHER_SECONDS = 900
+"""How long the first waits for the last: the pull of an image on a new node, not a node that is not there."""
+JAX_LATER_SECONDS = 300
+"""JAX's own time ends the process from C++ with words of its own; it comes after ours."""
+LOOK_SECONDS = 0.2
+
+
+class NotMetError(RuntimeError):
+    """The processes of a job did not meet: one that was asked to leave meanwhile (`code` 143), or that waited too long."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -51,16 +71,48 @@ def gang_of(environment: Mapping[str, str]) -> Gang | None:
     return Gang(int(count), int(environment[INDEX]), environment[COORDINATOR])
 
 
-def join(environment: Mapping[str, str]) -> int:
-    """Meet the other processes, if there are any; their number. Called once, before the first use of a device."""
+def join(environment: Mapping[str, str], stop: Stop) -> int:
+    """Meet the other processes, if there are any; their number. Called once, before the first use of a device.
+
+    Raises: NotMetError, after which the process must end at once: a thread of it still waits, in C++.
+    """
     gang = gang_of(environment)
+    if gang is None and environment.get(PROCESSES) != GKE_TPU:
+        return jax.process_count()
+    patience = int(environment.get(GATHER, GATHER_SECONDS))
+    meet = partial(
+        jax.distributed.initialize,
+        heartbeat_timeout_seconds=int(environment.get(HEARTBEAT, HEARTBEAT_SECONDS)),
+        initialization_timeout=patience + JAX_LATER_SECONDS,
+    )
+    who = "this process"
     if gang is not None:
-        log.info("process %d of %d, meeting at %s", gang.index, gang.count, gang.coordinator)
-        seconds = int(environment.get(HEARTBEAT, HEARTBEAT_SECONDS))
-        jax.distributed.initialize(gang.coordinator, gang.count, gang.index, heartbeat_timeout_seconds=seconds)
-        # What collectives run over is set up by the first one, for which Gloo waits 30 s: here, where all have just met,
-        # and not after each has compiled for minutes (seen 2026-11-22: one had its program in the cache, the other had not).
-        multihost_utils.sync_global_devices("all processes are here")
-    elif environment.get(PROCESSES) == GKE_TPU:
-        jax.distributed.initialize()
+        who = f"process {gang.index} of {gang.count}, meeting at {gang.coordinator}"
+        meet = partial(meet, gang.coordinator, gang.count, gang.index)
+    log.info("%s", who)
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from `Stop`, and nobody asks it
+    _wait_for(meet, who, patience, stop)
+    # What collectives run over is set up by the first one, for which Gloo waits 30 s: here, where all have just met,
+    # and not after each has compiled for minutes (seen 2026-11-22: one had its program in the cache, the other had not).
+    multihost_utils.sync_global_devices("all processes are here")
     return jax.process_count()
+
+
+def _wait_for(meet: Callable[[], None], who: str, patience: int, stop: Stop) -> None:
+    """Meet in a thread: Python hands a signal to this one, which it could not while this one waits in C++."""
+    met: Future[None] = Future()
+    threading.Thread(target=_settle, args=(met, meet), daemon=True).start()
+    end = time.monotonic() + patience
+    while not wait([met], LOOK_SECONDS).done:
+        if stop.asked.is_set():
+            raise NotMetError(f"{who}: asked to leave before all had come", LEFT)
+        if time.monotonic() > end:
+            raise NotMetError(f"{who}: peers never came within {patience} s ({GATHER})", 1)
+    met.result()
+
+
+def _settle(met: Future[None], meet: Callable[[], None]) -> None:
+    try:
+        met.set_result(meet())
+    except BaseException as error:  # raised where it is waited for
+        met.set_exception(error)

@@ -3,7 +3,8 @@
 SIGTERM, or a clock, asks one process at some moment; the others may be a step ahead or behind. So what each process wishes
 rides along with its steps: a number a device, their maximum on the device, read by everybody together with the metrics of that
 step. Nothing waits for it, and all processes read the same wish at the same step. (JAX has a preemption service that does the
-first half; it must be polled every step, and a process that does not swallows the signal: research/cluster.md, 5.2.)
+first half; it must be polled every step, and a process that does not swallows the signal: research/cluster.md, 5.2. It is
+switched off where processes meet.)
 """
 
 import logging
@@ -37,7 +38,7 @@ class Stop:
     asked: threading.Event = field(default_factory=threading.Event)
 
     def listen(self) -> None:
-        """From now on SIGTERM asks. After `jax.distributed.initialize`, whose own handler would swallow it."""
+        """From now on SIGTERM asks."""
         signal.signal(signal.SIGTERM, self._handle)
 
     def _handle(self, *_: object) -> None:

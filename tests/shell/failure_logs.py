@@ -26,7 +26,13 @@ AGENT_GUIDELINES = {
 """Marin's agent guidelines, "Common Failure Signatures Seen in OLMoE Sweeps (v5p-16 multislice)": all transient."""
 
 TRANSIENT = {
-    "preemption": ("02:07:15 trainer: tiny: asked to leave; checkpoint saved at step 15, go on from there",),
+    "preemption": (
+        "02:07:15 trainer: tiny: asked to leave; checkpoint saved at step 15, go on from there",
+        "02:07:15 trainer: process 1 of 2, meeting at a-host-0-0.a:8476: asked to leave before all had come",
+    ),
+    "peers never came": (
+        "02:07:15 trainer: process 0 of 2, meeting at a-host-0-0.a:8476: peers never came within 900 s (MARIN_GATHER_SECONDS)",
+    ),
     "stalled": ("Timeout (0:20:00)!",),
     "peer loss": (
         "E1121 coordination_service.cc:1045] /job:jax_worker/replica:0/task:1: Heartbeat timeout from the task.",
@@ -42,8 +48,8 @@ TRANSIENT = {
     "network": ("ConnectionResetError: [Errno 104] Connection reset by peer",),
     "disk pressure": ("OSError: [Errno 28] No space left on device: '/scratch/fetched'",),
 }
-"""Worded by JAX's coordination service, by Google's clients and by Linux (from memory, in their form of 2026), and by Python's
-faulthandler."""
+"""Worded by our trainer, by JAX's coordination service, by Google's clients and by Linux (from memory, in their form of 2026),
+and by Python's faulthandler."""
 
 PERMANENT = {
     "diverged": (
@@ -58,11 +64,12 @@ PERMANENT = {
     "missing input": (
         "ValueError: runs/tiny/checkpoint[step-00000050]: input mixture/default/- (abc) is gone; materialize it again",
         "FileNotFoundError: [Errno 2] No such file or directory: '/etc/marin/job.json'",
+        "lineage.gate.GateError: runs/tiny/checkpoint is refused, its ancestors are not fit to build on:",
     ),
     "bad spec": (
         "ValueError: run smoke: model.vocab_size is 8192, the mixture's caches have 1024",
         "ModuleNotFoundError: No module named 'trainer'",
     ),
-    "program error": ("AssertionError",),
+    "program error": ("AssertionError", "RuntimeError: a token that is refused by a service that is not ours"),
 }
 """Of our own engines (the words are theirs today) and of XLA."""

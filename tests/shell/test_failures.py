@@ -5,7 +5,18 @@ from failure_logs import AGENT_GUIDELINES, PERMANENT, TRANSIENT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.failures import PREEMPTION, Evidence, Failed, RetryPolicy, Verdict, classify, classify_pod, decide
+from resources.failures import (
+    CAPACITY,
+    NEVER_CAME,
+    PREEMPTION,
+    Evidence,
+    Failed,
+    RetryPolicy,
+    Verdict,
+    classify,
+    classify_pod,
+    decide,
+)
 
 CHATTER = "\n12:00:01 trainer: step   100/480  loss 5.1234  lr 4.00e-03     5503 tokens/s    12 s left\n"
 POLICY = RetryPolicy(max_failures=5, max_identical=3, first_wait_seconds=10, max_wait_seconds=40, healthy_seconds=3600)
@@ -70,6 +81,9 @@ def test_of_a_gang_the_pod_that_explains_the_others_is_named() -> None:
     assert classify([diverged, killed]).cause == "diverged"
     assert classify([cut_off, Evidence(134)]).cause == "program error", "an abort is what the program error brought about"
     assert classify([]).kind == "transient"
+    waited = Evidence(1, log="trainer: process 0 of 2: peers never came within 900 s (MARIN_GATHER_SECONDS)")
+    assert classify([waited, waited]).cause == NEVER_CAME
+    assert classify([waited, Evidence(1, log="ConnectionResetError")]).cause == "network", "one came, and says why it went"
 
 
 def _failed(cause: str, seconds: float = 5.0, because: str = "line 1") -> Failed:
@@ -100,13 +114,13 @@ def test_a_healthy_attempt_clears_the_account_before_it() -> None:
     assert decide(history, POLICY).wait_seconds == 10
 
 
-@given(st.lists(st.sampled_from(["network", "node loss", PREEMPTION]), min_size=1, max_size=30))
-def test_preemptions_never_spend_retries(causes: list[str]) -> None:
-    """A history decides as it would without its preemptions, unless its last failure is one: that is tried again."""
+@given(st.lists(st.sampled_from(["network", "node loss", PREEMPTION, NEVER_CAME]), min_size=1, max_size=30))
+def test_machines_that_are_missing_never_spend_retries(causes: list[str]) -> None:
+    """A history decides as it would without them, unless its last failure is one of them: that is tried again."""
     history = [_failed(cause) for cause in causes]
-    own = [failed for failed in history if failed.verdict.cause != PREEMPTION]
+    own = [failed for failed in history if failed.verdict.cause not in CAPACITY]
     decision = decide(history, POLICY)
-    if history[-1].verdict.cause == PREEMPTION:
+    if history[-1].verdict.cause in CAPACITY:
         assert decision.wait_seconds == POLICY.first_wait_seconds
     else:
         assert decision == decide(own, POLICY)

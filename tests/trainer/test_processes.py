@@ -1,8 +1,17 @@
 """Several processes of one job: what the environment says (what they do together: test_two_hosts)."""
 
-import pytest
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
-from trainer.processes import COORDINATOR, INDEX, PROCESSES, Gang, gang_of
+import pytest
+from tiny_run import ROOT
+
+from trainer.processes import COORDINATOR, GATHER, INDEX, PROCESSES, Gang, gang_of
+from trainer.signals import LEFT
 
 
 def test_the_environment_of_a_launcher_is_read() -> None:
@@ -24,3 +33,30 @@ def test_the_environment_of_a_launcher_is_read() -> None:
 def test_an_odd_environment_names_the_variable(environment: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gang_of(environment)
+
+
+def alone(folder: Path, index: int, patience: int) -> subprocess.Popen[bytes]:
+    """One process of two, whose peer is never started; its output in `folder/log`."""
+    address = "127.0.0.1:1" if index else "127.0.0.1:0"  # nobody is there; any free port
+    told = {PROCESSES: "2", INDEX: str(index), COORDINATOR: address, GATHER: str(patience), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COORDINATOR_BIND_ADDRESS": address, **told}
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, "-m", "trainer", str(folder / "never-read.json")]
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_whose_peers_never_come_says_so_and_ends(index: int, tmp_path: Path) -> None:
+    assert alone(tmp_path, index, patience=1).wait(120) == 1
+    told = [line for line in (tmp_path / "log").read_text().splitlines() if "peers never came within 1 s" in line]
+    assert len(told) == 1 and f"process {index} of 2, meeting at 127.0.0.1" in told[0]
+
+
+def test_a_process_that_waits_for_its_peers_leaves_when_it_is_asked(tmp_path: Path) -> None:
+    waiting = alone(tmp_path, 0, patience=600)
+    end = time.monotonic() + 120
+    while "meeting at" not in (tmp_path / "log").read_text() and time.monotonic() < end:
+        time.sleep(0.1)
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(60) == LEFT
+    assert "asked to leave before all had come" in (tmp_path / "log").read_text()
