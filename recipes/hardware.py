@@ -15,6 +15,8 @@ from math import prod
 from typing import Literal
 
 GPUS_PER_NODE = 8
+_DISK = "ephemeral-storage"
+"""What a pod's downloads and working copies may take of its node's disk: declared here, so a node's disk must hold it."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def refuse_accelerators(names: tuple[str, ...], what: str, instead: str) -> None
 def base_shapes() -> Mapping[str, Hardware]:
     """Every shape that has a name of its own, in the order in which they are listed to people."""
     shapes = [
-        Hardware("cpu", "cpu", None, 0, 1, 1, "", {"cpu": "2", "memory": "8Gi"}),
+        Hardware("cpu", "cpu", None, 0, 1, 1, "", {"cpu": "2", "memory": "8Gi", _DISK: "20Gi"}),
         *(_tpu("v4", f"v4-{2 * prod(t)}", t) for t in _CUBES),
         *(_tpu("v5p", f"v5p-{2 * prod(t)}", t) for t in _CUBES),
         *(_tpu("v5e", f"v5e-{prod(t)}", t) for t in _SQUARES),
@@ -150,7 +152,7 @@ def _tpu(generation: str, name: str, topology: tuple[int, ...]) -> Hardware:
         hosts=chips // per_host,
         slices=1,
         topology=shape,
-        resources={"google.com/tpu": str(per_host)},
+        resources={"google.com/tpu": str(per_host), _DISK: "50Gi"},
         node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": shape},
         taints=("google.com/tpu",),
         machine=f"{machine}-{per_host}t",
@@ -167,7 +169,7 @@ def _h100() -> Hardware:
         hosts=1,
         slices=1,
         topology="nvlink",
-        resources={"nvidia.com/gpu": str(GPUS_PER_NODE), "rdma/ib": "1", "cpu": "110", "memory": "1800Gi"},
+        resources={"nvidia.com/gpu": str(GPUS_PER_NODE), "rdma/ib": "1", "cpu": "110", "memory": "1800Gi", _DISK: "500Gi"},
         node_selector={
             "node.kubernetes.io/instance-type": "gd-8xh100ib-i128",
             "backend.coreweave.cloud/flavor": "infiniband",

@@ -81,8 +81,9 @@ class Cluster:
         """Objects that a label selector picks."""
         return self._json("GET", self._path(collection), params={"labelSelector": selector})["items"]
 
-    def annotate(self, collection: str, name: str, annotations: Mapping[str, str]) -> None:
-        self.merge(f"{self._path(collection)}/{name}", {"metadata": {"annotations": dict(annotations)}})
+    def annotate(self, collection: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        """Annotate the object of this uid. Raises: ApiError where the name has another by now (no uid can be changed)."""
+        self.merge(f"{self._path(collection)}/{name}", {"metadata": {"uid": uid, "annotations": dict(annotations)}})
 
     def merge(self, path: str, patch: Object) -> Object:
         """JSON merge patch of an object by its whole path."""

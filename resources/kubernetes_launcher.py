@@ -4,20 +4,30 @@ State is kept on the job's object, in annotations, not in this process: the step
 next one goes on where it was, the account of failures included. What a job made is never asked here; it is in the store.
 """
 
-import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
 
-from lineage.jobs import Attempt, Launch, Launched
+from lineage.jobs import Launch, Launched
 from recipes.hardware import Hardware, alternatives
 from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, ApiError, Cluster, Object
 from resources.failures import Decision, Failed, RetryPolicy, Verdict, classify, decide
+from resources.job_account import (
+    KEPT_FAILURES,
+    LaunchRefusedError,
+    annotations,
+    attempts_before,
+    differences,
+    from_json,
+    refuse_other,
+    to_json,
+)
 from resources.manifests import (
     ATTEMPT,
     HISTORY,
+    JUDGED,
     VERDICT,
     ClusterSettings,
     Manifest,
@@ -26,18 +36,10 @@ from resources.manifests import (
     job_manifest,
     jobset_manifest,
     object_name,
-    wanted,
 )
 from resources.pod_watch import PodWatch
 
 log = logging.getLogger(__name__)
-
-KEPT_FAILURES = 20
-"""In the annotation, the newest ones; Kubernetes allows 256 KiB of annotations."""
-
-
-class LaunchRefusedError(RuntimeError):
-    """A job of the same name runs for something else."""
 
 
 class JobFailedError(RuntimeError):
@@ -93,9 +95,9 @@ class KubernetesLauncher:
 
     def submit(self, launch: Launch, shape: Hardware, kind: Kind) -> Object:
         """Create the job, or adopt the one that is there: the object. A finished one makes room for a new one."""
-        name, attempt = object_name(launch), 1
+        name, attempt, history = object_name(launch), 1, to_json(())
         while True:
-            body = kind.render(launch, shape, self.settings, attempt, _to_json(()))
+            body = kind.render(launch, shape, self.settings, attempt, history)
             try:
                 made = self.cluster.create(kind.collection, body)
                 log.info("%s: %s %s created on %s, attempt %d", launch.name, kind.name, name, shape.name, attempt)
@@ -105,19 +107,21 @@ class KubernetesLauncher:
                     raise
             found = self.cluster.get(kind.collection, name)
             if found is None or "deletionTimestamp" in found["metadata"]:
-                if found is not None:  # whoever deleted it may have died before it made the next
-                    attempt = int(_annotations(found)[ATTEMPT]) + 1
+                if found is not None:  # whoever deleted it may have died before it made the next: its account goes on
+                    attempt = int(annotations(found)[ATTEMPT]) + 1
+                    if JUDGED in annotations(found) and VERDICT not in annotations(found):
+                        history = annotations(found)[HISTORY]
                 time.sleep(min(self.poll_seconds, 0.5))
                 continue
             state = state_of(kind, found)
             if state == "active":
-                _refuse_other(launch, self.settings, kind, found)
-            if state == "active" or (state == "failed" and VERDICT not in _annotations(found)):
+                refuse_other(launch, self.settings, kind.name, found)
+            if state == "active" or (state == "failed" and VERDICT not in annotations(found)):
                 log.info("%s: %s %s is there (%s): adopted", launch.name, kind.name, name, state)
                 made = found
                 break
             log.info("%s: %s %s of an earlier launch is %s: replaced", launch.name, kind.name, name, state)
-            attempt = int(_annotations(found)[ATTEMPT]) + 1  # its pods may linger, and are told apart by this
+            attempt, history = int(annotations(found)[ATTEMPT]) + 1, to_json(())  # pods of the old one may linger
             self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
         self._give_job_file(launch, made)
         return made
@@ -125,18 +129,21 @@ class KubernetesLauncher:
     def _run(self, launch: Launch, shape: Hardware, kind: Kind) -> Launched:
         submitted = self.submit(launch, shape, kind)
         while True:
-            number = int(_annotations(submitted)[ATTEMPT])
-            history = _from_json(_annotations(submitted)[HISTORY])
-            watch = PodWatch(self.cluster, launch, number)
-            started = time.monotonic()
-            verdict = self._follow(launch, kind, submitted, watch)
-            if verdict is None:
-                attempts = (*_attempts(history, number), *watch.attempts())
-                return Launched(f"{kind.name} {self.cluster.namespace}/{object_name(launch)}", shape.name, attempts)
-            failed = Failed(verdict, max(watch.seconds(), time.monotonic() - started))
-            history = (*history, failed)[-KEPT_FAILURES:]
+            number = int(annotations(submitted)[ATTEMPT])
+            history = from_json(annotations(submitted)[HISTORY])
+            if JUDGED not in annotations(submitted):  # else the step that judged it died before it made the next
+                watch = PodWatch(self.cluster, launch, number)
+                started = time.monotonic()
+                verdict = self._follow(launch, kind, submitted, watch)
+                if verdict is None:
+                    attempts = (*attempts_before(history, number), *watch.attempts())
+                    return Launched(f"{kind.name} {self.cluster.namespace}/{object_name(launch)}", shape.name, attempts)
+                failed = Failed(verdict, max(watch.seconds(), time.monotonic() - started))
+                history = (*history, failed)[-KEPT_FAILURES:]
+                # Before the object goes: a step that dies then takes no failure with it.
+                self._note(launch, kind, submitted, {HISTORY: to_json(history), JUDGED: "yes"})
             decision = decide(history, self.policy)
-            log.warning("%s: attempt %d failed after %.0f s: %s", launch.name, number, failed.seconds, decision.why)
+            log.warning("%s: attempt %d failed after %.0f s: %s", launch.name, number, history[-1].seconds, decision.why)
             if decision.wait_seconds is None:
                 self._give_up(launch, kind, submitted, number, history, decision)
             time.sleep(decision.wait_seconds)
@@ -159,13 +166,23 @@ class KubernetesLauncher:
                 return classify(watch.evidence(stuck=stuck), gang=kind.gang)
             time.sleep(self.poll_seconds)
 
+    def _note(self, launch: Launch, kind: Kind, submitted: Object, told: Mapping[str, str]) -> None:
+        """Write on a failed attempt's object, unless another watcher has made the next one, which has the account."""
+        name, uid = object_name(launch), submitted["metadata"]["uid"]
+        try:
+            self.cluster.annotate(kind.collection, name, uid, told)
+        except ApiError:
+            found = self.cluster.get(kind.collection, name)
+            if found is not None and found["metadata"]["uid"] == uid:
+                raise
+
     def _again(
         self, launch: Launch, shape: Hardware, kind: Kind, old: Object, number: int, history: Sequence[Failed]
     ) -> Object:
         """The next attempt's object in place of the failed one; another watcher's, if that was quicker."""
         name = object_name(launch)
         self.cluster.delete(kind.collection, name, old["metadata"]["uid"], policy=kind.deletion)
-        body = kind.render(launch, shape, self.settings, number, _to_json(history))
+        body = kind.render(launch, shape, self.settings, number, to_json(history))
         while True:
             try:
                 made = self.cluster.create(kind.collection, body)
@@ -183,9 +200,10 @@ class KubernetesLauncher:
         return made
 
     def _give_job_file(self, launch: Launch, owner: Object) -> None:
-        """The job file of this object; one of an older object that still waits for its deletion is replaced."""
+        """The job file of this object, once that of an older one is gone with it. Raises: LaunchRefusedError when it stays."""
         body = job_file(launch, owner)
         name = body["metadata"]["name"]
+        end = time.monotonic() + self.stuck_seconds
         while True:
             try:
                 self.cluster.create(CONFIG_MAPS, body)
@@ -194,31 +212,37 @@ class KubernetesLauncher:
                 if error.status != 409:
                     raise
             found = self.cluster.get(CONFIG_MAPS, name)
-            if found is None:
-                continue
-            if any(ref["uid"] == owner["metadata"]["uid"] for ref in found["metadata"].get("ownerReferences", [])):
+            owners = [] if found is None else [ref["uid"] for ref in found["metadata"].get("ownerReferences", [])]
+            if owner["metadata"]["uid"] in owners:
                 return
-            self.cluster.delete(CONFIG_MAPS, name, found["metadata"]["uid"])
+            if time.monotonic() > end:
+                raise LaunchRefusedError(
+                    f"{launch.name}: the ConfigMap {name} is of another object ({', '.join(owners) or 'nobody'}) and was not "
+                    f"collected within {self.stuck_seconds:.0f} s; kubectl -n {self.cluster.namespace} delete configmap {name}"
+                )
+            time.sleep(min(self.poll_seconds, 0.5))
 
     def _give_up(
         self, launch: Launch, kind: Kind, submitted: Object, number: int, history: Sequence[Failed], decision: Decision
     ) -> NoReturn:
         """Say so on the object, which stays to be looked at; one whose pods still wait to start goes."""
         name = object_name(launch)
-        self.cluster.annotate(kind.collection, name, {VERDICT: decision.why[:2000], HISTORY: _to_json(history)})
+        self._note(launch, kind, submitted, {VERDICT: decision.why[:2000], HISTORY: to_json(history)})
         found = self.cluster.get(kind.collection, name)
         if found is not None and state_of(kind, found) == "active":
             self.cluster.delete(kind.collection, name, submitted["metadata"]["uid"], policy=kind.deletion)
-        tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in _attempts(history, number + 1))
+        tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in attempts_before(history, number + 1))
         raise JobFailedError(f"{launch.name}: {kind.name} {name} failed: {decision.why}\n{tried}\nIts log: {launch.log_path}")
 
     def _interrupted(self, launch: Launch, kind: Kind) -> None:
-        if self.is_cancelled():
-            log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, object_name(launch))
-            self.cluster.delete(kind.collection, object_name(launch), policy=kind.deletion)
-        else:
-            told = "%s: this step ends, %s %s goes on; the next launch adopts it"
-            log.warning(told, launch.name, kind.name, object_name(launch))
+        name = object_name(launch)
+        if not self.is_cancelled():
+            log.warning("%s: this step ends, %s %s goes on; the next launch adopts it", launch.name, kind.name, name)
+            return
+        found = self.cluster.get(kind.collection, name)
+        if found is not None and not differences(launch, self.settings, found):
+            log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, name)
+            self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
 
 
 def state_of(kind: Kind, found: Object) -> str:
@@ -226,38 +250,3 @@ def state_of(kind: Kind, found: Object) -> str:
     conditions = found.get("status", {}).get("conditions") or []
     true = {condition["type"] for condition in conditions if condition["status"] == "True"}
     return "done" if kind.done in true else "failed" if "Failed" in true else "active"
-
-
-def _refuse_other(launch: Launch, settings: ClusterSettings, kind: Kind, found: Object) -> None:
-    """Raises: LaunchRefusedError naming what differs between a running job and what is to be launched."""
-    has = _annotations(found)
-    differs = [
-        f"{name.rpartition('/')[2]} is {has.get(name, 'not given')}, this launch has {value}"
-        for name, value in wanted(launch, settings).items()
-        if has.get(name) != value
-    ]
-    if differs:
-        name, namespace = object_name(launch), found["metadata"]["namespace"]
-        raise LaunchRefusedError(
-            f"{launch.name}: {kind.name} {name} runs already, for something else: {'; '.join(differs)}. "
-            f"Wait for it, or stop it: kubectl -n {namespace} delete {kind.name.lower()} {name}"
-        )
-
-
-def _annotations(found: Object) -> dict[str, str]:
-    return found["metadata"].get("annotations") or {}
-
-
-def _attempts(history: Sequence[Failed], number: int) -> list[Attempt]:
-    """The failed attempts before the one of a number."""
-    first = number - len(history)
-    return [Attempt(first + i, "", round(failed.seconds, 1), str(failed.verdict)) for i, failed in enumerate(history)]
-
-
-def _to_json(history: Sequence[Failed]) -> str:
-    return json.dumps([{"seconds": round(failed.seconds, 1), **asdict(failed.verdict)} for failed in history])
-
-
-def _from_json(text: str) -> tuple[Failed, ...]:
-    records: list[dict[str, Any]] = json.loads(text)
-    return tuple(Failed(Verdict(r["kind"], r["cause"], r["because"]), r["seconds"]) for r in records)

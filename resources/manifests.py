@@ -18,9 +18,13 @@ from resources.failures import RetryPolicy
 
 CONTAINER = "job"
 JOB_FILE = "/etc/marin/job.json"
+SCRATCH, DISK = "/scratch", "ephemeral-storage"
+"""The folder of a pod's downloads and working copies (`MARIN_SCRATCH` of the image), and its size among a shape's resources."""
+USER = 10001
+"""Of the image (deploy/Dockerfile)."""
 LABEL = "marin.community"
-DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, VERDICT = (
-    f"{LABEL}/{word}" for word in ("digest", "artifact", "code", "image", "hardware", "attempt", "history", "verdict")
+DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, JUDGED, VERDICT = (
+    f"{LABEL}/{word}" for word in ("digest", "artifact", "code", "image", "hardware", "attempt", "history", "judged", "verdict")
 )
 """Annotations: what an object was made for, and what has become of it so far."""
 COORDINATOR_PORT = 8476
@@ -115,6 +119,11 @@ def object_name(launch: Launch) -> str:
     return f"{words[: NAME_LENGTH - DIGEST_LENGTH - 1].strip('-')}-{launch.digest[:DIGEST_LENGTH].lower()}"
 
 
+def job_file_name(launch: Launch, attempt: int) -> str:
+    """Of the ConfigMap of one attempt: that of the one before may still wait for its collection, and nobody deletes it."""
+    return f"{object_name(launch)}-{attempt}"
+
+
 def pod_labels(launch: Launch, attempt: int) -> dict[str, str]:
     """Labels that the pods of one attempt have; those of the attempt before may linger."""
     return {f"{LABEL}/job": object_name(launch), ATTEMPT: str(attempt)}
@@ -191,7 +200,8 @@ def job_file(launch: Launch, owner: Manifest) -> Manifest:
         raise ValueError(f"{launch.name}: its job file has {len(text.encode())} bytes; a ConfigMap holds at most 1,000,000")
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
     reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
-    metadata = {"name": object_name(launch), "labels": {f"{LABEL}/job": object_name(launch)}, "ownerReferences": [reference]}
+    name = job_file_name(launch, int(owner["metadata"]["annotations"][ATTEMPT]))
+    metadata = {"name": name, "labels": {f"{LABEL}/job": object_name(launch)}, "ownerReferences": [reference]}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"job.json": text}}
 
 
@@ -228,26 +238,29 @@ def _job_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
                 "labels": pod_labels(launch, attempt),
                 "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
             },
-            "spec": _pod_spec(launch, shape, settings),
+            "spec": _pod_spec(launch, shape, settings, attempt),
         },
     }
 
 
-def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Manifest:
+def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int) -> Manifest:
     mounts = [{"name": "job", "mountPath": JOB_FILE.rpartition("/")[0], "readOnly": True}]
     mounts += [{"name": f"mount-{index}", "mountPath": mount.path} for index, mount in enumerate(settings.mounts)]
-    volumes: list[Manifest] = [{"name": "job", "configMap": {"name": object_name(launch)}}]
+    volumes: list[Manifest] = [{"name": "job", "configMap": {"name": job_file_name(launch, attempt)}}]
     volumes += [{"name": f"mount-{index}", **mount.source()} for index, mount in enumerate(settings.mounts)]
     if shape.kind == "gpu":
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "100Gi"}})
+    if SCRATCH not in {mount.path for mount in settings.mounts}:  # else the container's root, which nobody limits
+        mounts.append({"name": "scratch", "mountPath": SCRATCH})
+        volumes.append({"name": "scratch", "emptyDir": {"sizeLimit": shape.resources[DISK]}})
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in shape.taints]
     selector = dict(shape.node_selector)
     if settings.spot and shape.kind == "tpu":
         selector["cloud.google.com/gke-spot"] = "true"
         tolerations.append({"key": "cloud.google.com/gke-spot", "operator": "Exists", "effect": "NoSchedule"})
-    # On CPU huge pages pay (lineage/jobs.py); accelerators' hosts tell their peers that they are about to be taken.
-    env = {**ASKED, **(HUGE_PAGES if shape.kind == "cpu" else {"JAX_ENABLE_PREEMPTION_SERVICE": "true"}), **settings.env}
+    # On CPU huge pages pay (lineage/child_processes.py).
+    env = {**ASKED, **(HUGE_PAGES if shape.kind == "cpu" else {}), **settings.env}
     container = {
         "name": CONTAINER,
         "image": settings.image,
@@ -255,6 +268,7 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Man
         "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
         "envFrom": [{"secretRef": {"name": name}} for name in settings.secrets],
         "resources": {"requests": dict(shape.resources), "limits": dict(shape.resources)},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
@@ -262,6 +276,12 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings) -> Man
         "restartPolicy": "Never",  # podFailurePolicy needs it, and a restart in place would hide an attempt
         "serviceAccountName": settings.service_account,
         "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "terminationGracePeriodSeconds": settings.grace_seconds,
         "nodeSelector": selector,
         "tolerations": tolerations,

@@ -79,7 +79,8 @@ class PodWatch:
             place = f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}"
             died = pod["status"].get("phase") == "Failed" and not (_was_stopped(pod) and len(self.pods) > 1)
             gone = _was_stopped(pod) or pod["metadata"]["uid"] not in self.present
-            ended = f"{classify_pod(self._evidence(pod))}; replaced" if died else "stopped with its gang" if gone else "done"
+            stopped = "stopped with its gang" if RESTART in pod["metadata"].get("labels", {}) else "deleted"
+            ended = f"{classify_pod(self._evidence(pod))}; replaced" if died else stopped if gone else "done"
             records.append(Attempt(self.attempt, place, _pod_seconds(pod), ended))
         return records
 

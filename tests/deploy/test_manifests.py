@@ -13,8 +13,9 @@ import yaml
 
 from deploy.queues import parse_pools, queues
 from lineage.config import from_jsonable
+from lineage.jobs import Launch
 from recipes.hardware import hardware
-from resources.manifests import ClusterSettings
+from resources.manifests import ClusterSettings, job_manifest
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WORDS = {
@@ -29,7 +30,7 @@ WORDS = {
     "API_SERVER_CIDR": "10.0.0.2/32",
     "DOMAIN": "example.org",
 }
-OF_OTHERS = {"external-secrets.io/v1/ExternalSecret"}
+OF_OTHERS = {"external-secrets.io/v1/ExternalSecret", "external-secrets.io/v1/ClusterSecretStore"}
 """Kinds of custom resources, whose schemas are not Kubernetes'."""
 type Manifest = dict[str, Any]
 
@@ -101,13 +102,35 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
             assert not {"secrets", "pods/exec", "serviceaccounts/token", "rolebindings"} & set(rule["resources"]), role
     bound = {s["name"]: b["roleRef"]["name"] for b in of_kind(manifests, "RoleBinding").values() for s in b["subjects"]}
     assert bound == {"marin-dagster": "start-runs", "marin-runs": "launch-jobs"}
+    launcher = {name: set(rule["verbs"]) for rule in roles["launch-jobs"]["rules"] for name in rule["resources"]}
+    job = {"create", "get", "patch", "delete"}
+    config_map, pods = {"create", "get"}, {"list"}
+    assert launcher == {"jobs": job, "jobsets": job, "configmaps": config_map, "pods": pods, "pods/log": {"get"}}
     accounts = of_kind(manifests, "ServiceAccount")
     assert {name for name, account in accounts.items() if account.get("automountServiceAccountToken", True)} == bound.keys()
+
+
+def test_jobs_run_as_the_images_user_with_no_rights_of_the_kernels(values: Manifest) -> None:
+    launch = Launch("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint", "0123456789abcdef")
+    settings = ClusterSettings("image@sha256:1", "marin")
+    pod = job_manifest(launch, hardware("v5p-8"), settings, 1, "[]")["spec"]["template"]["spec"]
+    assert pod["securityContext"] == values["dagsterWebserver"]["podSecurityContext"]
+    assert pod["containers"][0]["securityContext"] == values["dagsterWebserver"]["securityContext"]
+    assert f"USER {pod['securityContext']['runAsUser']}:" in (DEPLOY / "Dockerfile").read_text()
+    scratch = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}["scratch"]
+    assert f'MARIN_SCRATCH="{scratch}"' in (DEPLOY / "Dockerfile").read_text()
+    limit = pod["containers"][0]["resources"]["limits"]["ephemeral-storage"]
+    assert {"name": "scratch", "emptyDir": {"sizeLimit": limit}} in pod["volumes"]
 
 
 def test_no_secret_has_its_text_here(manifests: list[Manifest]) -> None:
     assert of_kind(manifests, "Secret") == {}
     wanted = {item["secretKey"] for each in of_kind(manifests, "ExternalSecret").values() for item in each["spec"]["data"]}
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    keys = {item["remoteRef"]["key"] for each in of_kind(manifests, "ExternalSecret").values() for item in each["spec"]["data"]}
+    assert {key for key in keys if f"gcloud secrets create {key} " not in page} == set(), "every one is made by a command"
+    stores = {each["spec"]["secretStoreRef"]["name"] for each in of_kind(manifests, "ExternalSecret").values()}
+    assert stores == of_kind(manifests, "ClusterSecretStore").keys()
     assert {"postgresql-password", "MARIN_PG_PASSWORD", "OAUTH2_PROXY_COOKIE_SECRET"} <= wanted
     environment = of_kind(manifests, "ConfigMap")["marin-environment"]["data"]
     assert not [name for name in environment if "PASSWORD" in name or "SECRET" in name or "TOKEN" in name]
@@ -162,9 +185,15 @@ def test_queues_are_those_of_the_hardware_table() -> None:
     flavors = of_kind(made, "ResourceFlavor")
     assert flavors["v4-512"]["spec"]["nodeLabels"] == dict(hardware("v4-512").node_selector)
     cluster = of_kind(made, "ClusterQueue")["marin-v4-512"]["spec"]["resourceGroups"][0]
-    assert cluster["flavors"][0]["resources"] == [{"name": "google.com/tpu", "nominalQuota": "256"}]
+    quota = {item["name"]: item["nominalQuota"] for item in cluster["flavors"][0]["resources"]}
+    assert quota == {"google.com/tpu": "256", "ephemeral-storage": "3200Gi"}
+    assert cluster["coveredResources"] == list(quota), "Kueue admits no workload that asks for more than is covered"
     cpu = of_kind(made, "ClusterQueue")["marin-cpu"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-    assert {item["name"]: item["nominalQuota"] for item in cpu} == {"cpu": "32", "memory": "128Gi"}
+    assert {item["name"]: item["nominalQuota"] for item in cpu} == {
+        "cpu": "32",
+        "memory": "128Gi",
+        "ephemeral-storage": "320Gi",
+    }
     assert {q["spec"]["clusterQueue"] for q in of_kind(made, "LocalQueue").values()} == of_kind(made, "ClusterQueue").keys()
 
 
@@ -176,6 +205,9 @@ def test_the_launchers_read_the_clusters_settings(manifests: list[Manifest], val
     made = list(queues(dict.fromkeys(settings.queues, 1)))
     assert set(settings.queues.values()) == of_kind(made, "LocalQueue").keys()
     assert set(settings.priorities.values()) == of_kind(made, "WorkloadPriorityClass").keys()
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    pools = [line for line in page.splitlines() if "node-pools create" in line and "--tpu-topology" in line]
+    assert pools and {"--spot" in line for line in pools} == {settings.spot}
     path = of_kind(manifests, "ConfigMap")["marin-environment"]["data"]["MARIN_CLUSTER"]
     (mount,) = values["runLauncher"]["config"]["k8sRunLauncher"]["volumeMounts"]
     assert path == f"{mount['mountPath']}/cluster.yaml"

@@ -2,8 +2,14 @@
 # Build kube-apiserver, kube-controller-manager and kube-scheduler (v1.20.2) from Debian 12's own source package, and unpack its etcd:
 #   bash tests/lab/build_kube.sh [OUT_DIR]        five minutes of two idle cores once, 3 GB of disk while it runs, 300 MB after
 # OUT_DIR is $MARIN_KUBE, or marin/kube-1.20.2 in the user's cache. Go is Debian 11's 1.15, for which that release was written:
-# with Debian 12's Go 1.19 the API server dies at the first custom resource. Nothing is installed on the system.
+# with Debian 12's Go 1.19 the API server dies at the first custom resource. Nothing is installed on the system, and nothing is
+# built where $KUBEBUILDER_ASSETS has all four binaries (of any release; only 1.20 has been run).
 set -euo pipefail
+assets=${KUBEBUILDER_ASSETS:-}
+if [ -n "$assets" ] && [ -x "$assets/etcd" ] && [ -x "$assets/kube-apiserver" ] && [ -x "$assets/kube-controller-manager" ] &&
+    [ -x "$assets/kube-scheduler" ]; then
+    exit 0
+fi
 out=${1:-${MARIN_KUBE:-${XDG_CACHE_HOME:-$HOME/.cache}/marin/kube-1.20.2}}
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 missing=

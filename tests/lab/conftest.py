@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from control_plane import ControlPlane, binaries
+from control_plane import ControlPlane, RunningPlane, control_plane
 from jobset_controller import JobSetController
 from kubelet import Kubelet
 from launches import IMAGE, ROOT
@@ -19,13 +19,21 @@ ACCOUNTS = "/api/v1/namespaces/{namespace}/serviceaccounts"
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
-    with ControlPlane(binaries()) as running:
+def plane() -> Iterator[ControlPlane | RunningPlane]:
+    with control_plane() as running:
         yield running
 
 
+@pytest.fixture
+def mortal_plane(plane: ControlPlane | RunningPlane) -> ControlPlane:
+    """A control plane whose API server may be killed: our own."""
+    if not isinstance(plane, ControlPlane):
+        pytest.skip("MARIN_KUBECONFIG names a control plane that is not ours to kill")
+    return plane
+
+
 @pytest.fixture(scope="session")
-def kubelet(plane: ControlPlane) -> Iterator[Kubelet]:
+def kubelet(plane: ControlPlane | RunningPlane) -> Iterator[Kubelet]:
     env = {
         "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'lab'}",
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -44,10 +52,11 @@ def jobsets(kubelet: Kubelet) -> Iterator[JobSetController]:
     """The controller of JobSets."""
     with JobSetController(kubelet.cluster) as running:
         yield running
+        assert not running.errors
 
 
 @pytest.fixture
-def cluster(plane: ControlPlane, kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def cluster(plane: ControlPlane | RunningPlane, kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The API server as a namespace of this test's own, with the account that jobs run under."""
     name = request.node.name.replace("_", "-").replace("[", "-").rstrip("]")[:50].strip("-")
     here = replace(plane.cluster("default"), namespace=name)

@@ -1,9 +1,11 @@
 """A real Kubernetes control plane on loopback: etcd, API server, controllers and scheduler, without a container runtime.
 
-    with ControlPlane(binaries()) as plane:
+    with control_plane() as plane:
         plane.cluster("default").find(PODS)
 
-Access is by a token in group system:masters, so RBAC stays on for everyone else. `tests/lab/build_kube.sh` builds the binaries.
+Taken is what is at hand first: one that runs (`MARIN_KUBECONFIG`, with rights to everything and no node of its own), binaries
+(`MARIN_KUBE`, `KUBEBUILDER_ASSETS`), else those that `tests/lab/build_kube.sh` has built. Of ours access is by a token in group
+system:masters, so RBAC stays on for everyone else.
 """
 
 import os
@@ -14,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import requests
@@ -22,6 +24,8 @@ import requests
 from resources.cluster import Cluster, from_kubeconfig
 
 READY_SECONDS = 180.0
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+TTL_GATE = "--feature-gates=TTLAfterFinished=true"
 KUBECONFIG = """apiVersion: v1
 kind: Config
 current-context: lab
@@ -31,22 +35,54 @@ contexts: [{{name: lab, context: {{cluster: lab, user: lab}}}}]
 """
 
 
-def binaries() -> Path:
-    """Where the binaries are cached. Raises: FileNotFoundError with the command that builds them."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(os.environ.get("MARIN_KUBE") or cache / "marin" / "kube-1.20.2")
-    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"):
-        if not (folder / name).exists():
-            raise FileNotFoundError(
-                f"{folder / name} is missing; `make cluster-test` builds it, or: bash tests/lab/build_kube.sh"
-            )
-    return folder
+def binaries(environment: Mapping[str, str] = os.environ) -> Path:
+    """The first folder that has all of them. Raises: FileNotFoundError naming what each lacks, and the command that builds.
+
+    The assets of envtest have an API server and etcd alone, which schedule nothing and run no job: they are passed over.
+    """
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    told = [Path(environment[name]) for name in ("MARIN_KUBE", "KUBEBUILDER_ASSETS") if environment.get(name)]
+    lacking = []
+    for folder in (*told, cache / "marin" / "kube-1.20.2"):
+        missing = [name for name in BINARIES if not (folder / name).exists()]
+        if not missing:
+            return folder
+        lacking.append(f"{folder} has no {', '.join(missing)}")
+    raise FileNotFoundError(f"{'; '.join(lacking)}; `make cluster-test` builds them, or: bash tests/lab/build_kube.sh")
+
+
+def control_plane(environment: Mapping[str, str] = os.environ) -> "ControlPlane | RunningPlane":
+    """What is at hand first. Raises: FileNotFoundError, as `binaries`."""
+    running = environment.get("MARIN_KUBECONFIG", "")
+    return RunningPlane(Path(running)) if running else ControlPlane(binaries(environment))
 
 
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+class RunningPlane:
+    """A control plane that somebody else runs, and that tests fill with nodes, namespaces and jobs: not one with work on it."""
+
+    def __init__(self, kubeconfig: Path):
+        self.kubeconfig = kubeconfig
+
+    def __enter__(self) -> "RunningPlane":
+        nodes = [node["metadata"]["name"] for node in self.cluster("default").find("/api/v1/nodes")]
+        if nodes:
+            raise ValueError(
+                f"MARIN_KUBECONFIG={self.kubeconfig} has nodes ({', '.join(nodes[:5])}); tests register their own and must not "
+                "meet others: name a control plane without nodes, or unset it"
+            )
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """It goes on."""
+
+    def cluster(self, namespace: str) -> Cluster:
+        return from_kubeconfig(self.kubeconfig, namespace)
 
 
 class ControlPlane:
@@ -61,6 +97,7 @@ class ControlPlane:
         self.etcd = f"http://127.0.0.1:{free_port()}"
         self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
+        self.minor = 0
         self.ca = self.folder / "certs" / "apiserver.crt"
         self.kubeconfig = self.folder / "kubeconfig"
 
@@ -92,7 +129,7 @@ class ControlPlane:
             "--service-account-signing-key-file", self.folder / "sa.key",
             "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/24",
             "--endpoint-reconciler-type=none",  # loopback may be no endpoint
-            "--kubelet-preferred-address-types=InternalIP", "--feature-gates=TTLAfterFinished=true", "--allow-privileged=true",
+            "--kubelet-preferred-address-types=InternalIP", "--allow-privileged=true", *self._before(21, TTL_GATE),
         )  # fmt: skip
         self._wait_for("kube-apiserver", lambda: self.ca.exists() and self._get("/readyz").text == "ok")
 
@@ -109,6 +146,8 @@ class ControlPlane:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self) -> None:
+        version = subprocess.run([self.binaries / "kube-apiserver", "--version"], check=True, capture_output=True, text=True)
+        self.minor = int(version.stdout.split(".")[1])  # "Kubernetes v1.20.2"
         peer = f"http://127.0.0.1:{free_port()}"
         self._spawn(
             "etcd", "--data-dir", self.folder / "etcd", "--listen-client-urls", self.etcd, "--advertise-client-urls", self.etcd,
@@ -121,17 +160,27 @@ class ControlPlane:
         subprocess.run(key, check=True, capture_output=True)
         self.start_api_server()
         self.kubeconfig.write_text(KUBECONFIG.format(url=self.url, ca=self.ca, token=self.token))
-        common = ("--kubeconfig", self.kubeconfig, "--bind-address=127.0.0.1", "--port=0", "--leader-elect=false")
+        common = (
+            "--kubeconfig",
+            self.kubeconfig,
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+            *self._before(24, "--port=0"),
+        )
         self._spawn(
             "kube-controller-manager", *common, f"--secure-port={free_port()}", "--cert-dir", self.folder / "manager-certs",
             "--service-account-private-key-file", self.folder / "sa.key", "--root-ca-file", self.ca,
-            "--feature-gates=TTLAfterFinished=true", "--pod-eviction-timeout=10s", "--node-monitor-grace-period=20s",
+            *self._before(21, TTL_GATE), *self._before(27, "--pod-eviction-timeout=10s"), "--node-monitor-grace-period=20s",
             "--concurrent-serviceaccount-token-syncs=2", "--controllers=*,-nodeipam,-route,-service,-cloud-node-lifecycle",
         )  # fmt: skip
         scheduler = ("--cert-dir", self.folder / "scheduler-certs", f"--secure-port={free_port()}")
         self._spawn("kube-scheduler", *common, *scheduler)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         self._wait_for("controllers", lambda: self._get(account).ok)
+
+    def _before(self, minor: int, flag: str) -> tuple[str, ...]:
+        """A flag that releases 1.MINOR and later do not need, or do not know."""
+        return (flag,) if self.minor < minor else ()
 
     def _spawn(self, name: str, *arguments: str | Path) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
+from rounds import is_of_the_world
 
 from resources.cluster import JOBS, PODS, ApiError, Cluster, Object
 
@@ -27,7 +28,7 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "content-enco
 
 
 class IndexedJobs:
-    """Runs while the context is open; `errors` says what a round died of, and the next round tries again."""
+    """Runs while the context is open; `errors` has what no round may die of (`rounds.py`)."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -59,7 +60,8 @@ class IndexedJobs:
                     if KEPT in (job["metadata"].get("annotations") or {}):
                         _sync(replace(self.cluster, namespace=job["metadata"]["namespace"]), job)
             except (ApiError, requests.RequestException) as error:
-                self.errors.append(str(error))
+                if not is_of_the_world(error):
+                    self.errors.append(str(error))
 
 
 def _sync(cluster: Cluster, job: Object) -> None:

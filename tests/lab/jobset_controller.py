@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import requests
+from rounds import is_of_the_world
 
 from resources.cluster import JOBS, JOBSETS, PODS, ApiError, Cluster, Object
 
@@ -43,7 +44,7 @@ CRD: Object = {
 
 
 class JobSetController:
-    """Runs while the context is open; `errors` says what a round died of, and the next round tries again."""
+    """Runs while the context is open; `errors` has what no round may die of (`rounds.py`)."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -77,7 +78,8 @@ class JobSetController:
                 for jobset in self.cluster.find(ALL):
                     Gang(replace(self.cluster, namespace=jobset["metadata"]["namespace"]), jobset).sync()
             except (ApiError, requests.RequestException) as error:
-                self.errors.append(str(error))
+                if not is_of_the_world(error):
+                    self.errors.append(str(error))
 
 
 class Gang:

@@ -78,7 +78,7 @@ class Kubelet:
         resources: Mapping[str, str] | None = None,
         taints: tuple[str, ...] = (),
     ) -> None:
-        capacity = {"cpu": "400", "memory": "2000Gi", "pods": "500", **(resources or {})}
+        capacity = {"cpu": "400", "memory": "2000Gi", "ephemeral-storage": "20000Gi", "pods": "500", **(resources or {})}
         metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
         keys = [{"key": key, "value": "present", "effect": "NoSchedule"} for key in taints]
         self.cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": keys}})

@@ -2,9 +2,12 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+from kubelet import NODES, Kubelet
 
 from lineage.jobs import Launch
 from resources.cluster import Cluster
@@ -15,6 +18,7 @@ from resources.manifests import ClusterSettings, Mount
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "marin:test"
 WAIT_SECONDS = 300.0
+"""Against hanging for ever on a loaded machine; nothing is measured by it."""
 QUICK = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
 
 
@@ -35,3 +39,21 @@ def until(true: Callable[[], object], what: str) -> None:
     while not true():
         assert time.monotonic() < end, f"not within {WAIT_SECONDS:.0f} s: {what}"
         time.sleep(0.05)
+
+
+@contextmanager
+def cordoned(kubelet: Kubelet) -> Iterator[None]:
+    """Pods go to nodes that are added inside, and to none that was there; what was added goes at the end.
+
+    A node that a test leaves behind takes pods of the next test: "one of two runners survived the reclaim" (2026-11-22).
+    """
+    before = list(kubelet.nodes)
+    for name in before:
+        kubelet.cluster.merge(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
+    try:
+        yield
+    finally:
+        for name in [name for name in kubelet.nodes if name not in before]:
+            kubelet.reclaim_node(name, grace_seconds=0)
+        for name in before:
+            kubelet.cluster.merge(f"{NODES}/{name}", {"spec": {"unschedulable": None}})

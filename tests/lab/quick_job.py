@@ -2,7 +2,8 @@
 
 The file: `{"steps": [{"print": "text"}, {"sleep": 0.5}, {"wait_for": "path"}, {"touch": "path"}, {"exit": 3}]}`, or a list of
 such lists under `attempts`, of which the n-th attempt does the n-th (counted by files beside `counter`). Environment variables
-in what is printed are filled in; an exit with a `rank` is that process's alone.
+in what is printed are filled in; an exit with a `rank` is that process's alone; `{"join": true}` meets the gang as training
+does.
 """
 
 import json
@@ -28,6 +29,8 @@ def main(job: Path) -> None:
 def do(step: dict) -> None:
     if "print" in step:
         print(os.path.expandvars(step["print"]), flush=True)
+    if "join" in step:
+        meet()
     if "sleep" in step:
         time.sleep(step["sleep"])
     if "touch" in step:
@@ -36,6 +39,19 @@ def do(step: dict) -> None:
         time.sleep(0.05)
     if "exit" in step and step.get("rank", "") in ("", os.environ.get("MARIN_PROCESS_INDEX")):
         sys.exit(step["exit"])
+
+
+def meet() -> None:
+    from trainer.processes import NotMetError, join
+    from trainer.signals import Stop
+
+    stop = Stop()
+    stop.listen()
+    try:
+        join(os.environ, stop)
+    except NotMetError as error:
+        print(error, flush=True)
+        os._exit(error.code)
 
 
 if __name__ == "__main__":

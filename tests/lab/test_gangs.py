@@ -64,6 +64,30 @@ def test_a_gang_starts_whole_and_a_host_that_is_taken_costs_nothing(
     assert jobset["metadata"]["annotations"][ATTEMPT] == "1", "the launcher tried once"
 
 
+def test_a_gang_of_which_one_host_has_no_node_waits_and_spends_no_retry(
+    cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """Where nothing admits gangs whole, the first host gives its node back, again and again; three are no crash loop."""
+    launch = gang_of(tmp_path, steps=[{"join": True}, RANK])
+    launcher = launcher_of(cluster, tmp_path)
+    env = {"MARIN_GATHER_SECONDS": "5", "JAX_PLATFORMS": "cpu"}
+    launcher = replace(launcher, settings=replace(launcher.settings, env=env))
+    missing = next(name for name in gang_kubelet.nodes if name.startswith("gpu-"))
+    gang_kubelet.reclaim_node(missing, grace_seconds=0)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launcher, launch)
+        until(lambda: _attempt(cluster, launch) > 3, "three attempts have waited in vain")
+        add_node(gang_kubelet, f"{missing}-again")
+        launched = running.result(WAIT_SECONDS)
+    ends = [attempt.ended.partition(" (")[0] for attempt in launched.attempts]
+    assert ends[-2:] == ["done", "done"] and set(ends[:-2]) == {"peers never came"} and len(ends) >= 5
+
+
+def _attempt(cluster: Cluster, launch: Launch) -> int:
+    found = cluster.get(JOBSETS, object_name(launch))
+    return 0 if found is None else int(found["metadata"]["annotations"][ATTEMPT])
+
+
 def test_a_killed_host_ends_the_attempt_and_the_launcher_starts_the_next(
     cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path
 ) -> None:

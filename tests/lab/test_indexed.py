@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from control_plane import ControlPlane
+from control_plane import ControlPlane, RunningPlane
 from gcs_server import GcsServer
 from indexed_jobs import KEPT, IndexedJobs
 from kubelet import Kubelet
-from launches import ROOT, WAIT_SECONDS, launcher_of, until
+from launches import ROOT, WAIT_SECONDS, cordoned, launcher_of, until
+from pod_process import PodProcess
 from sharded_stage import LENGTHS, Words
 
 from lineage.failures import IncompleteError
@@ -41,7 +42,7 @@ AFTER = Node(("tests", "after"), "p", Stage("tests.after", "1", count, gate={}),
 
 
 @pytest.fixture(scope="module")
-def indexed(plane: ControlPlane, kubelet: Kubelet) -> Iterator[IndexedJobs]:
+def indexed(plane: ControlPlane | RunningPlane, kubelet: Kubelet) -> Iterator[IndexedJobs]:
     with IndexedJobs(plane.cluster("default")) as running:
         yield running
         assert not running.errors
@@ -108,21 +109,17 @@ def test_a_killed_runner_is_tried_again_and_a_taken_one_costs_nothing(
     (store.scratch / "die-b").touch()
     for name in "cd":
         (store.scratch / f"wait-{name}").touch()
-    label = {"marin.test/pool": "spot"}
-    kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": True}})
-    kubelet.add_node("spot-runners", label)
-    try:
-        with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
+        with cordoned(kubelet):
+            kubelet.add_node("spot-runners")
             running = pool.submit(build, store, lengths(), fan_out=fan_out)
             until(lambda: (store.scratch / "log").exists() and ran(store) >= Counter(EIGHT), "every runner has begun")
-            until(lambda: len(kubelet.pods) and _waiting(kubelet) == 2, "two are left")
+            until(lambda: len(_waiting(kubelet)) == 2, "two are left")
+            assert {pod.node for pod in _waiting(kubelet)} == {"spot-runners"}
             kubelet.reclaim_node("spot-runners", grace_seconds=1)
             for name in "cd":
                 (store.scratch / f"wait-{name}").unlink()
-            kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
-            built = running.result(2 * WAIT_SECONDS)
-    finally:
-        kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
+        built = running.result(2 * WAIT_SECONDS)
     assert built.artifact.data_version == whole.data_version
     first_map = {name: times for name, times in ran(store).items() if name.islower()}
     assert first_map == dict.fromkeys(EIGHT, 1) | dict.fromkeys("bcd", 2), (
@@ -133,8 +130,8 @@ def test_a_killed_runner_is_tried_again_and_a_taken_one_costs_nothing(
     assert failed.startswith("killed (transient): exit code 137"), "two preempted runners spent nothing"
 
 
-def _waiting(kubelet: Kubelet) -> int:
-    return sum(pod.is_running() for pod in list(kubelet.pods.values()))
+def _waiting(kubelet: Kubelet) -> list[PodProcess]:
+    return [pod for pod in list(kubelet.pods.values()) if pod.is_running()]
 
 
 def _places(kubelet: Kubelet) -> list[tuple[str, str]]:

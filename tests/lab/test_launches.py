@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from control_plane import ControlPlane
+from control_plane import ControlPlane, RunningPlane
 from kubelet import Kubelet
-from launches import IMAGE, ROOT, WAIT_SECONDS, launch_of, launcher_of, until
+from launches import IMAGE, ROOT, WAIT_SECONDS, cordoned, launch_of, launcher_of, until
 
 from lineage.jobs import Launch
 from recipes.hardware import hardware
-from resources.cluster import JOBS, PODS, Cluster
-from resources.kubernetes_launcher import JOB, JobFailedError, LaunchRefusedError
-from resources.manifests import ATTEMPT, object_name
+from resources.cluster import JOBS, PODS, ApiError, Cluster
+from resources.kubernetes_launcher import JOB, JobFailedError, LaunchRefusedError, state_of
+from resources.manifests import ATTEMPT, HISTORY, JUDGED, object_name
 
 pytestmark = pytest.mark.cluster
 
@@ -28,16 +28,23 @@ ORCHESTRATE = """
 import sys
 from pathlib import Path
 from lineage.jobs import Launch
-from recipes.hardware import hardware
 from resources.cluster import connect
+from resources.failures import RetryPolicy
 from resources.kubernetes_launcher import KubernetesLauncher
 from resources.manifests import ClusterSettings, Mount
 
 kubeconfig, namespace, folder, image = sys.argv[1:]
 settings = ClusterSettings(image, namespace, mounts=(Mount(folder, host_path=folder),))
 launch = Launch("quick_job", Path(folder) / "job.json", Path(folder) / "log.txt", "runs/a/checkpoint[b]", "0123456789abcdef")
-KubernetesLauncher(connect(kubeconfig, namespace), settings, poll_seconds=0.1)(launch)
+policy = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
+KubernetesLauncher(connect(kubeconfig, namespace), settings, policy, poll_seconds=0.1)(launch)
 """
+
+
+def step_of(plane: ControlPlane | RunningPlane, cluster: Cluster, folder: Path) -> subprocess.Popen[bytes]:
+    """An orchestrating step as a process of its own, to be killed."""
+    command = [sys.executable, "-c", ORCHESTRATE, str(plane.kubeconfig), cluster.namespace, str(folder), IMAGE]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def test_a_job_runs_to_its_end_and_its_log_comes_back(cluster: Cluster, tmp_path: Path) -> None:
@@ -107,15 +114,40 @@ def test_a_permanent_failure_is_not_tried_again(cluster: Cluster, tmp_path: Path
     assert len(list((tmp_path / "n").iterdir())) == 2, "a person who launches again gets a new job"
 
 
-def test_the_account_of_attempts_goes_on_where_a_step_died_between_two(cluster: Cluster, tmp_path: Path) -> None:
-    launch, launcher = launch_of(tmp_path, steps=[{"sleep": 60}]), launcher_of(cluster, tmp_path)
-    launcher.submit(launch, hardware("cpu"), JOB)
-    path, name = f"{JOBS.format(namespace=cluster.namespace)}/{object_name(launch)}", object_name(launch)
-    cluster.merge(path, {"metadata": {"finalizers": ["marin.community/held"]}})
-    cluster.delete(JOBS, name)  # as a step does that then dies
+def test_a_step_that_dies_between_two_attempts_takes_no_failure_with_it(
+    plane: ControlPlane | RunningPlane, cluster: Cluster, tmp_path: Path
+) -> None:
+    """It is killed when the first attempt is judged and deleted, and the second not made: three failures are still three."""
+    reset = [[{"wait_for": str(tmp_path / "go")}, {"print": f"ConnectionResetError: {i}"}, {"exit": 1}] for i in range(9)]
+    launch = launch_of(tmp_path, attempts=reset, counter=str(tmp_path / "n"))
+    path = f"{JOBS.format(namespace=cluster.namespace)}/{object_name(launch)}"
+    step = step_of(plane, cluster, tmp_path)
+    until(lambda: (tmp_path / "n").exists(), "the first attempt runs")
+    cluster.merge(path, {"metadata": {"finalizers": ["marin.community/held"]}})  # so that it dies in between for sure
+    (tmp_path / "go").touch()
+    until(lambda: "deletionTimestamp" in (cluster.get(JOBS, object_name(launch)) or {})["metadata"], "the step deletes it")
+    step.kill()
+    step.wait()
     threading.Timer(2, cluster.merge, (path, {"metadata": {"finalizers": None}})).start()
-    assert launcher.submit(launch, hardware("cpu"), JOB)["metadata"]["annotations"][ATTEMPT] == "2"
-    cluster.delete(JOBS, name)
+    with pytest.raises(JobFailedError, match=r"(?s)crash loop: 3 failures in a row.*  1\. after .*  3\. after"):
+        launcher_of(cluster, tmp_path)(launch)
+    assert len(list((tmp_path / "n").iterdir())) == 3
+
+
+def test_a_step_that_dies_when_it_has_judged_leaves_a_failure_that_counts_once(cluster: Cluster, tmp_path: Path) -> None:
+    reset = [[{"print": f"ConnectionResetError: {i}"}, {"exit": 1}] for i in range(9)]
+    launch = launch_of(tmp_path, attempts=reset, counter=str(tmp_path / "n"))
+    launcher = launcher_of(cluster, tmp_path)
+    launcher.submit(launch, hardware("cpu"), JOB)
+    until(lambda: state_of(JOB, cluster.get(JOBS, object_name(launch)) or {}) == "failed", "the first attempt fails")
+    judged = {HISTORY: '[{"seconds": 1.0, "kind": "transient", "cause": "network", "because": "ConnectionResetError: 0"}]'}
+    uid = cluster.find(JOBS)[0]["metadata"]["uid"]
+    with pytest.raises(ApiError):
+        cluster.annotate(JOBS, object_name(launch), "of-another-job", {JUDGED: "yes"})
+    cluster.annotate(JOBS, object_name(launch), uid, {**judged, JUDGED: "yes"})
+    with pytest.raises(JobFailedError, match="crash loop: 3 failures in a row"):
+        launcher(launch)
+    assert len(list((tmp_path / "n").iterdir())) == 3
 
 
 def test_a_crash_loop_is_told_after_three(cluster: Cluster, tmp_path: Path) -> None:
@@ -135,23 +167,19 @@ def test_an_image_that_is_not_there_is_told(cluster: Cluster, tmp_path: Path) ->
 
 def test_preempted_nodes_spend_no_retries(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
     """As often as a crash loop would allow and more; each takes the node with it, and another comes."""
-    taken, label = 4, {"marin.test/pool": "spot"}
+    taken = 4
     shape = {"steps": [{"print": "up"}, {"wait_for": str(tmp_path / "go")}]}
     launch = launch_of(tmp_path, **shape)
     launcher = launcher_of(cluster, tmp_path)
-    kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": True}})
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(launcher, launch)
-            for number in range(taken):
-                kubelet.add_node(f"spot-{number}", label)
-                until(lambda n=number: _ups(launch) > n and kubelet.running(object_name(launch)), f"attempt {number} runs")
-                kubelet.reclaim_node(f"spot-{number}", grace_seconds=5)
-            (tmp_path / "go").touch()
-            kubelet.add_node("spot-last", label)
-            launched = running.result(WAIT_SECONDS)
-    finally:
-        kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
+    with ThreadPoolExecutor(1) as pool, cordoned(kubelet):
+        running = pool.submit(launcher, launch)
+        for number in range(taken):
+            kubelet.add_node(f"spot-{number}")
+            until(lambda n=number: _ups(launch) > n and kubelet.running(object_name(launch)), f"attempt {number} runs")
+            kubelet.reclaim_node(f"spot-{number}", grace_seconds=5)
+        (tmp_path / "go").touch()
+        kubelet.add_node("spot-last")
+        launched = running.result(WAIT_SECONDS)
     ends = [attempt.ended for attempt in launched.attempts]
     assert ends == ["preemption (transient): DisruptionTarget: TerminationByKubelet"] * taken + ["done"]
 
@@ -160,10 +188,11 @@ def _ups(launch: Launch) -> int:
     return launch.log_path.read_text().count("up") if launch.log_path.exists() else 0
 
 
-def test_the_step_may_die_and_the_next_one_adopts_its_job(plane: ControlPlane, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_step_may_die_and_the_next_one_adopts_its_job(
+    plane: ControlPlane | RunningPlane, cluster: Cluster, tmp_path: Path
+) -> None:
     launch = launch_of(tmp_path, attempts=[[{"wait_for": str(tmp_path / "go")}]], counter=str(tmp_path / "starts"))
-    command = [sys.executable, "-c", ORCHESTRATE, str(plane.kubeconfig), cluster.namespace, str(tmp_path), IMAGE]
-    step = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    step = step_of(plane, cluster, tmp_path)
     until((tmp_path / "starts").exists, "the pod starts")
     step.kill()
     step.wait()
@@ -202,15 +231,15 @@ def _interrupt_when(path: Path) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_api_server_may_die_while_a_job_runs(plane: ControlPlane, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_api_server_may_die_while_a_job_runs(mortal_plane: ControlPlane, cluster: Cluster, tmp_path: Path) -> None:
     launch = launch_of(tmp_path, attempts=[[{"print": "up"}, {"wait_for": str(tmp_path / "go")}]], counter=str(tmp_path / "n"))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(launcher_of(cluster, tmp_path), launch)
         until(lambda: _ups(launch), "the pod runs")
-        plane.kill_api_server()
+        mortal_plane.kill_api_server()
         (tmp_path / "go").touch()
         time.sleep(1.0)
-        plane.start_api_server()
+        mortal_plane.start_api_server()
         launched = running.result(WAIT_SECONDS)
     assert [attempt.ended for attempt in launched.attempts] == ["done"]
     assert len(list((tmp_path / "n").iterdir())) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kubelet import Kubelet
-from launches import WAIT_SECONDS, launcher_of, until
+from launches import WAIT_SECONDS, cordoned, launcher_of, until
 from small_lines import small_line
 
 from lineage.plan import Node, ancestors_first, build, exists
@@ -71,13 +71,10 @@ def test_a_run_in_pods_that_are_killed_ends_with_the_same_checkpoint(
         job = cluster.find(JOBS)[0]["metadata"]["name"]
         assert job.startswith(name)
         kubelet.running(job)[0].kill()
-        kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": True}})
-        kubelet.add_node("spot-training")
-        try:
+        with cordoned(kubelet):
+            kubelet.add_node("spot-training")
             until(lambda: exists(store, second), "the second checkpoint")
             kubelet.reclaim_node("spot-training", grace_seconds=GRACE_SECONDS)
-        finally:
-            kubelet.cluster.merge("/api/v1/nodes/cpu-0", {"spec": {"unschedulable": None}})
         built = running.result(2 * WAIT_SECONDS)
     assert built.launched is not None
     ends = [attempt.ended.partition(" ")[0] for attempt in built.launched.attempts]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from launches import launch_of, launcher_of
 
-from resources.cluster import JOBS, ApiError, Cluster
+from resources.cluster import CONFIG_MAPS, JOBS, ApiError, Cluster
 
 pytestmark = pytest.mark.cluster
 ACCOUNTS_FILE = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "accounts.yaml"
@@ -43,3 +43,12 @@ def test_it_can_read_nothing_else(runs: Cluster) -> None:
         with pytest.raises(ApiError, match="forbidden") as caught:
             runs.find(collection)
         assert caught.value.status == 403
+
+
+def test_it_can_touch_no_settings_of_the_deployment(runs: Cluster, cluster: Cluster) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "marin-cluster"}, "data": {"cluster.yaml": "x"}}
+    made = cluster.create(CONFIG_MAPS, settings)
+    with pytest.raises(ApiError, match="forbidden"):
+        runs.delete(CONFIG_MAPS, "marin-cluster")
+    with pytest.raises(ApiError, match="forbidden"):
+        runs.annotate(CONFIG_MAPS, "marin-cluster", made["metadata"]["uid"], {"a": "b"})

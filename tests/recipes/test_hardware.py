@@ -38,7 +38,7 @@ def test_every_topology_is_filled_by_its_hosts() -> None:
     for shape in base_shapes().values():
         if shape.kind == "tpu":
             assert prod(map(int, shape.topology.split("x"))) == shape.hosts * shape.chips_per_host
-            assert shape.resources == {"google.com/tpu": str(shape.chips_per_host)}
+            assert shape.resources["google.com/tpu"] == str(shape.chips_per_host)
             assert shape.node_selector["cloud.google.com/gke-tpu-topology"] == shape.topology
 
 
