@@ -30,16 +30,17 @@ NOBODY, JUDGE = 1_000_000, 2_000_000_000
 """Users from here on exist on no machine; under root each program is one of its own, so its processes are counted apart."""
 
 
-def load_neighbour(name: str) -> ModuleType:
+def load_neighbour(file_name: str) -> ModuleType:
     """A file beside this one, before the walls hide it; its folder never gets on the path, where it would hide Python's own."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    path = Path(__file__).with_name(file_name)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-calls, walls = load_neighbour("sandbox_calls"), load_neighbour("sandbox_walls")
+calls, walls = load_neighbour("sandbox_calls.py"), load_neighbour("sandbox_walls.py")
 
 
 def run_program(job: dict, connection: socket.socket) -> None:

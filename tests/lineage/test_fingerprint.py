@@ -137,7 +137,7 @@ def test_the_machinery_of_plans_and_gates_is_no_code_of_a_data_stage() -> None:
 
 def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages() -> None:
     """The fingerprint follows import_module("a.b"); a computed name it cannot. The shard runner is no stage's code;
-    datatrove's blocks are a package's, whose version is part of the step's identity."""
+    datatrove's blocks are a package's, whose version is part of the step's identity; the sandbox names its files in full."""
     computed = set()
     for path in sorted(
         path for package in ("lineage", "datakit", "trainer", "evals") for path in (ROOT / package).rglob("*.py")
@@ -149,5 +149,7 @@ def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages()
                 r"import_module$|__import__$|run_module$|spec_from_", ast.unparse(node.func)
             ):
                 computed |= set() if isinstance(node.args[0], ast.Constant) else {path.name}
-    assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py"}
+    assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py", "sandbox_child.py"}
+    sandbox = {f"evals.sandbox{part}" for part in ("", "_child", "_calls", "_walls")}
+    assert sandbox <= code_closure("evals.__main__").files.keys()
     assert not [module for module in stage_modules() if "lineage.shard_runner" in code_closure(module).files]
