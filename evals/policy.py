@@ -1,10 +1,10 @@
 """The stage `evals.policy`: a dated evaluation policy, `policy/2`, an artifact that every result binds.
 
 A policy says what is asked of a checkpoint and when: tasks with their styles, examples and limits, the seed, at which of the
-saved steps, in which order, and how often a task that fails for the machine's sake is tried again; and of which items: the data
-versions of the suites. Where a suite lies and which day made it are not in its bytes, so a policy of equal items is one policy
-on every day. Results under different policies never mix: the policy's digest is in their identity, and the leaderboard has a
-board for each. A policy that was used is not edited; the next one has another date.
+saved steps, in which order; and of which items: the data versions of the suites. Where a suite lies and which day made it are
+not in its bytes, so a policy of equal items is one policy on every day. Results under different policies never mix: the
+policy's digest is in their identity, and the leaderboard has a board for each. A policy that was used is not edited; the next
+one has another date.
 """
 
 import json
@@ -32,12 +32,10 @@ class PolicyRule:
     every_saves: int = 1
     priority: int = 0
     """Of the requests: higher ones run first."""
-    retries: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("every_saves", "retries"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"rule of {self.task.name}: {name} is {getattr(self, name)}; it must be at least 0")
+        if self.every_saves < 0:
+            raise ValueError(f"rule of {self.task.name}: every_saves is {self.every_saves}; it must be at least 0")
 
     def is_due(self, number: int, count: int) -> bool:
         """Whether it is asked at the `number`-th (from 0) of `count` saved steps."""

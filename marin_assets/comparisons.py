@@ -8,9 +8,11 @@ from evals.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
 from lineage.plan import Built
 from marin_assets.data import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
+from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import OWNER, Family, checked
 from recipes.gaps import Gap, gap_node
+from recipes.lines import Line
 from resources.lab import Lab
 
 GROUP = "comparisons"
@@ -34,8 +36,8 @@ def gap_families(gaps: Sequence[Gap]) -> Iterator[Family]:
         )
 
 
-def leaderboard_asset(results: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
-    """The board over every result of the canonical store, whichever of them there are."""
+def leaderboard_asset(results: Sequence[dg.AssetKey], lines: Sequence[Line]) -> dg.AssetsDefinition:
+    """The board over every result of the canonical store, whichever there are; a check says which are due and missing."""
     key = dg.AssetKey(list(KEY))
 
     @dg.asset(
@@ -47,7 +49,10 @@ def leaderboard_asset(results: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
         kinds={"duckdb", "parquet"},
         metadata={STAGE_METADATA: LEADERBOARD.name},
         code_version=f"{LEADERBOARD.name}@{LEADERBOARD.version}",
-        check_specs=[dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True)],
+        check_specs=[
+            dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True),
+            dg.AssetCheckSpec(RESULTS_PRESENT, asset=key, description=PROMISE),
+        ],
     )
     def leaderboard(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         artifact, reused = build_leaderboard(lab.store, context.run.run_id)
@@ -55,7 +60,7 @@ def leaderboard_asset(results: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(artifact.data_version),
             metadata=describe(Built(artifact, reused)),
             tags=identity_tags(artifact),
-            check_results=[checked(FILES, artifact, context.run.run_id)],
+            check_results=[checked(FILES, artifact, context.run.run_id), results_check(lab, lines)],
         )
 
     return leaderboard

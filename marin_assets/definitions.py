@@ -66,7 +66,7 @@ def build_defs(
         assets=[
             *(family_asset(family) for family in every),
             *(asset for each in lines for asset in run_assets(each)),
-            leaderboard_asset(results_of(every, lines)),
+            leaderboard_asset(results_of(every, lines), lines),
             canary_asset(cpu_band()),
             pass_rate_asset("ferry"),
             pass_rate_asset("canary_cpu"),

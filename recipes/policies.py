@@ -73,11 +73,9 @@ def _generated_answers(line: Line) -> tuple[PolicyRule, ...]:
     The smallest runs read 256 tokens: there most of the examples are cut off on the left, and records say how much.
     """
     return (
-        PolicyRule(_solved("gsm8k", GSM8K_SHOTS if line.shots else 0), LAST_ONLY, -1, 2),
-        PolicyRule(_solved("math", MATH_SHOTS if line.shots else 0), LAST_ONLY, -1, 2),
-        PolicyRule(
-            TaskSpec("lambada_generate", "generation", items="lambada", max_items=100, max_new_tokens=8), LAST_ONLY, -1, 2
-        ),
+        PolicyRule(_solved("gsm8k", GSM8K_SHOTS if line.shots else 0), LAST_ONLY, -1),
+        PolicyRule(_solved("math", MATH_SHOTS if line.shots else 0), LAST_ONLY, -1),
+        PolicyRule(TaskSpec("lambada_generate", "generation", items="lambada", max_items=100, max_new_tokens=8), LAST_ONLY, -1),
     )
 
 
@@ -88,6 +86,6 @@ def _solved(name: str, num_shots: int) -> TaskSpec:
 def _programs() -> tuple[PolicyRule, ...]:
     """Programs are run in a sandbox; where a machine cannot hold them the task fails, and its result is missing."""
     return (
-        PolicyRule(TaskSpec("humaneval_run", "program", items="humaneval", max_items=40), LAST_ONLY, -1, 2),
-        PolicyRule(TaskSpec("mbpp_run", "program", items="mbpp", style="lm_eval", max_items=40), LAST_ONLY, -1, 2),
+        PolicyRule(TaskSpec("humaneval_run", "program", items="humaneval", max_items=40), LAST_ONLY, -1),
+        PolicyRule(TaskSpec("mbpp_run", "program", items="mbpp", style="lm_eval", max_items=40), LAST_ONLY, -1),
     )

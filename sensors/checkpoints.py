@@ -9,18 +9,19 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from lineage.plan import MissingArtifactError, exists, resolve
+from lineage.plan import exists
 from lineage.store import Artifact
 from marin_assets.describe import materialization, provenance, recorded
+from marin_assets.due import committed, missing_rules
 from marin_assets.event_log import VERSION_TAG
-from marin_assets.runs import checkpoint_key, eval_node
+from marin_assets.runs import checkpoint_key
 from partitions.axes import steps
 from recipes.lines import Line
 from recipes.policies import policy_config
-from recipes.runs import audit, checkpoint, export_canary
+from recipes.runs import audit, export_canary
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
-from trainer.stage import parse_step_partition, step_partition
+from trainer.stage import parse_step_partition
 
 
 def checkpoint_sensor(
@@ -64,38 +65,25 @@ def _mark(line: Line, artifact: Artifact) -> str:
     return f"{artifact.data_version} {policy_config(line).name}"
 
 
-def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
-    """Step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
-    for step in line.run.saved_steps():
-        try:
-            yield step_partition(step), resolve(lab.store, checkpoint(line, step))
-        except MissingArtifactError:
-            continue
-
-
 def _requests(
     lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str, audit_job: str, export_job: str
 ) -> Iterator[dg.RunRequest]:
     """What the policy asks at a step, and its audit; of the last step the export with its canary too.
 
-    Where they do not exist: a cursor may be lost, an artifact stays.
+    Where they do not exist: a cursor may be lost, an artifact stays. Each is asked for once. What fails for the machine's sake
+    the launcher tries again (docs/design/launchers.md); after any other failure that is a person's choice, who finds it in the
+    leaderboard's check `due_results_present`.
     """
     number, saved = parse_step_partition(step), line.run.saved_steps()
     policy = policy_config(line)
-    due = [rule for rule in policy.rules if rule.is_due(saved.index(number), len(saved))]
-    for rule in sorted(due, key=lambda rule: -rule.priority):
+    for rule in missing_rules(lab, line, step):
         task = rule.task.name
-        if not exists(lab.store, eval_node(line, number, rule.task)):
-            yield dg.RunRequest(
-                run_key=f"{step}:{artifact.data_version}:{policy.name}:{task}",
-                job_name=eval_job,
-                partition_key=dg.MultiPartitionKey({"step": step, "task": task}),
-                tags={
-                    "marin/eval_policy": policy.name,
-                    "dagster/priority": str(rule.priority),
-                    "dagster/max_retries": str(rule.retries),
-                },
-            )
+        yield dg.RunRequest(
+            run_key=f"{step}:{artifact.data_version}:{policy.name}:{task}",
+            job_name=eval_job,
+            partition_key=dg.MultiPartitionKey({"step": step, "task": task}),
+            tags={"marin/eval_policy": policy.name, "dagster/priority": str(rule.priority)},
+        )
     if not exists(lab.store, audit(line, number)):
         yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)
     if number == saved[-1] and not exists(lab.store, export_canary(line, number)):

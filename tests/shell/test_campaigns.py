@@ -12,13 +12,18 @@ from lineage.plan import Node, Stage, ancestors_first, build, resolve
 from lineage.store import Store
 from marin_assets.canary import loss_check, throughput_check
 from marin_assets.consistency import check_consistency
+from marin_assets.due import due_rules, results_check
 from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
 from marin_assets.rebuild import rebuild_event_log
 from recipes.canary import CanaryBand
+from recipes.lab import default_line
+from recipes.lines import Line
+from recipes.policies import policy_config
 from recipes.runs import checkpoint, eval_tasks
 from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
 from sensors.evaluations import leaderboard_sensor
+from trainer.stage import step_partition
 
 BAND = CanaryBand(hardware="cpu", low_loss_nats=3.0, high_loss_nats=4.0, min_throughput_ratio=0.8)
 
@@ -80,11 +85,18 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
         step = int(event.metadata["step"].value)
         assert event.tags["dagster/data_version"] == resolve(sailed.lab.store, checkpoint(line, step)).data_version
     assert len(first.run_requests) == len(steps) * (len(eval_tasks(line)) + 1) + 1, "and the export of the last"
+    _requests_follow_the_policy(first, line)
+    missing = results_check(sailed.lab, [line])
+    assert (missing.passed, missing.metadata["missing"].value) == (False, len(steps) * len(eval_tasks(line)))
     with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor, resources={"lab": sailed.resource}) as context:
         again = sensor(context)
     assert not again.run_requests
     assert "no new checkpoint" in again.skip_reason.skip_message
     done = _evaluate_as_requested(sailed, first)
+    left = results_check(sailed.lab, [line])
+    assert left.metadata["missing"].value == missing.metadata["missing"].value - 1
+    asked = f"./marin materialize runs/tiny/eval_result --partition '{done[0].partition_key}'"
+    assert asked in missing.description and asked not in left.description
     _the_board_follows(sailed)
     with dg.DagsterInstance.ephemeral() as instance:
         _rebuild(sailed, instance, steps, done)
@@ -93,6 +105,31 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
     assert after.asset_events == [], "the rebuilt log has the checkpoints, the lost cursor or not"
     wanted = {request.run_key for request in first.run_requests} - {request.run_key for request in done}
     assert {request.run_key for request in after.run_requests} == wanted, "what was evaluated is not evaluated again"
+
+
+def _requests_follow_the_policy(tick: dg.SensorResult, line: Line) -> None:
+    """Of every step what is due there, the most urgent first; nothing tells Dagster to try again what failed."""
+    policy = policy_config(line)
+    for step in tick.dynamic_partitions_requests[0].partition_keys:
+        asked = [r for r in tick.run_requests if r.job_name == "evaluate_tiny" and r.partition_key.startswith(f"{step}|")]
+        tasks = [request.partition_key.split("|")[1] for request in asked]
+        assert tasks == [rule.task.name for rule in due_rules(line, step)]
+        urgency = [policy.rule(task).priority for task in tasks]
+        assert urgency == sorted(urgency, reverse=True) and len(set(urgency)) > 1
+        for request, priority in zip(asked, urgency, strict=True):
+            assert request.tags["dagster/priority"] == str(priority)
+            assert request.tags["marin/eval_policy"] == policy.name
+    assert not [tag for request in tick.run_requests for tag in request.tags if "retries" in tag]
+
+
+def test_what_is_due_at_the_last_step_alone_is_asked_there_alone() -> None:
+    """The default line saves many steps and asks its wider suites once."""
+    line = default_line()
+    saved, policy = line.run.saved_steps(), policy_config(line)
+    once = {rule.task.name for rule in policy.rules if rule.every_saves == 0}
+    first, last = ({rule.task.name for rule in due_rules(line, step_partition(step))} for step in (saved[0], saved[-1]))
+    assert last == {task.name for task in policy.tasks}
+    assert once and first == last - once
 
 
 def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> list[dg.RunRequest]:
