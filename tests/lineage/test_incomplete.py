@@ -158,7 +158,8 @@ def test_what_the_kernel_kills_for_memory_is_told_as_memory(tmp_path: Path, box:
     store = Store(str(tmp_path), workers=2, limits=ShardLimits(attempts=1))
     (failure,) = fail(store, {"b": str(box)}).failures
     assert (failure.name, failure.kind) == ("b", "memory")
-    assert "SIGKILL" in failure.error and "out of memory" in failure.error and failure.peak_rss_bytes > 90 << 20
+    assert "SIGKILL" in failure.error and "out of memory" in failure.error
+    assert failure.peak_rss_bytes > 64 << 20  # of the 96 MiB: memory is looked at every 100 ms, the last look may be early
     assert sorted(build(store, words_node()).artifact.manifest.shards) == [*NAMES, "join"]
 
 
