@@ -78,7 +78,7 @@ def evaluate(job: Job) -> Artifact:
             done = run_task(model, inputs, task)
             scores += done[0]
             records += done[1]
-            log.info("%s: %s", task.name, ", ".join(f"{s.metric} {s.value:.4f}" for s in done[0]))
+            log.info("%s", ", ".join(map(str, done[0])))
         with job.writing(job.spec, cost) as out:
             out.extra["policy"] = bound
             _write(out, scores, records)

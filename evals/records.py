@@ -67,6 +67,9 @@ class Score:
         if self.attempted < self.n:
             raise ValueError(f"score {self.task} {self.metric}: {self.n} graded of {self.attempted} attempted")
 
+    def __str__(self) -> str:
+        return f"{self.task} {self.metric} {self.value:.4f}"
+
     def rounded(self) -> dict[str, object]:
         return asdict(self) | {name: _rounded(getattr(self, name)) for name in ("value", "low", "high")}
 

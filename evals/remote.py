@@ -79,7 +79,7 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
         done = run_task(model, inputs, task)
         scores += done[0]
         records += done[1]
-        log.info("%s: %s", task.name, ", ".join(f"{s.metric} {s.value:.4f}" for s in done[0]))
+        log.info("%s", ", ".join(map(str, done[0])))
     facts = {
         "format": FORMAT,
         "url": run.url,
