@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from urllib3.exceptions import NewConnectionError
+from urllib3.exceptions import NewConnectionError, ReadTimeoutError
 
 from evals.broker.forms import MOST_ANSWER_BYTES, MOST_LEASES
 from evals.serve.refusals import MODEL_VERSION_HEADER, RequestError, read_key, says_nothing
@@ -42,6 +42,9 @@ class Worker:
     server_key: str | None = None
     model_version: str | None = None
     """Of a server that does not say it itself."""
+    own_server: bool = False
+    """The server runs in this process. It answers whatever it failed on, so a connection that breaks (it was closing, and had
+    accepted what it never read) says nothing about the request; and a death without an answer is this worker's too."""
     request_seconds: float = 1800.0
     stopping: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -135,7 +138,7 @@ class Worker:
             found = requests.request(request["method"], where, data=body, headers=headers, timeout=self.request_seconds)
         except requests.RequestException as fault:
             log.warning("%s failed on a request (%s); it is given back", self.server, type(fault).__name__)
-            self._insist("give_back", {"lease": request["lease"], "used": not _never_reached(fault)})
+            self._insist("give_back", {"lease": request["lease"], "used": not self._was_not_asked(fault)})
             return None
         if not says_nothing(found.status_code):
             return found
@@ -143,6 +146,13 @@ class Worker:
         self._insist("give_back", {"lease": request["lease"], "used": found.status_code not in (429, 503)})
         self.stopping.wait(PAUSE_SECONDS)
         return None
+
+    def _was_not_asked(self, fault: requests.RequestException) -> bool:
+        """Nobody listened, or our own server closed: the request cannot be what a server died of."""
+        reason = getattr(fault.args[0], "reason", fault.args[0]) if fault.args else None
+        if isinstance(reason, NewConnectionError):
+            return True
+        return self.own_server and isinstance(fault, requests.ConnectionError) and not isinstance(reason, ReadTimeoutError)
 
     def _insist(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
         """Tell the broker, however long it is away: an answer that was made is not thrown away. Raises: what it refuses."""
@@ -170,12 +180,6 @@ class Worker:
                     self._to_broker("renew", {"leases": held})
                 except requests.RequestException as fault:
                     log.warning("leases were not renewed: %s", _told(fault))
-
-
-def _never_reached(fault: requests.RequestException) -> bool:
-    """Nobody listened, so the request cannot be what the server died of."""
-    reason = getattr(fault.args[0], "reason", None) if fault.args else None
-    return isinstance(reason, NewConnectionError)
 
 
 def _is_final(fault: Exception) -> bool:

@@ -94,7 +94,8 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
     if where.broker is None:
         yield
         return
-    worker = Worker(where.broker, address, worker_name(), broker_key=where.broker_key, server_key=where.api_key)
+    keys = {"broker_key": where.broker_key, "server_key": where.api_key}
+    worker = Worker(where.broker, address, worker_name(), own_server=True, **keys)
 
     def work() -> None:
         try:
