@@ -147,5 +147,5 @@ def naming_faults[T](step: DatatroveStep, record: Record, call: Callable[[], T])
     except _ENVIRONMENT_FAULTS as error:  # a list or a model that did not come: it may when the shard is tried again
         error.add_note(f"in step {step.block}, on record {record.source_id}")
         raise
-    except Exception as error:
+    except Exception as error:  # a block may raise anything; whose it was and on which record is what helps
         raise ValueError(f"step {step.block} failed on record {record.source_id}: {type(error).__name__}: {error}") from error

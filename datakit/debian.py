@@ -22,13 +22,13 @@ from datakit.download import RegistryUnreachableError, download
 from datakit.file_choice import check_once, choose
 from datakit.record import is_damage
 from datakit.sources import DebianFiles
+from lineage.digests import READ_BYTES
 
 MIRROR_VARIABLE = "MARIN_DEBIAN_MIRROR"
 APT = Path("/etc/apt")
 URI = re.compile(r"https?://[^\s\]]+")
 AR_MAGIC = b"!<arch>\n"
 AR_HEADER_BYTES = 60
-READ_BYTES = 1 << 20
 
 
 def mirrors(apt: Path = APT) -> list[str]:

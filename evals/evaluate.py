@@ -11,13 +11,12 @@ from evals.items import read_items
 from evals.policy import check_policy
 from evals.records import EvalRecord, Score, write_records
 from evals.stage import EVAL_RESULT, EvalConfig
-from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_task
+from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_tasks
 from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
 from lineage.fingerprint import code_fingerprint
 from lineage.jobs import Job
 from lineage.measure import measuring
-from lineage.progress import track
 from lineage.store import Artifact, Writer
 from trainer.scoring import Scorer, load_scorer
 from trainer.stage import Weights
@@ -72,13 +71,7 @@ def evaluate(job: Job) -> Artifact:
             checkpoint.data_version,
             config.seed,
         )
-        scores: list[Score] = []
-        records: list[EvalRecord] = []
-        for task in track(config.tasks, job.spec.name, len(config.tasks)):
-            done = run_task(model, inputs, task)
-            scores += done[0]
-            records += done[1]
-            log.info("%s", ", ".join(map(str, done[0])))
+        scores, records = run_tasks(model, inputs, config.tasks, job.spec.name)
         with job.writing(job.spec, cost) as out:
             out.extra["policy"] = bound
             _write(out, scores, records)

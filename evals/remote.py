@@ -18,11 +18,11 @@ from typing import Any
 from evals.broker.client import Record
 from evals.items import read_items
 from evals.policy import POLICY_FILE, PolicyRule, check_policy
-from evals.records import EvalRecord, Score, write_records
+from evals.records import write_records
 from evals.remote_model import Endpoint, RemoteGenerator, RemoteModel, RemoteScorer, check_tokenizer, model_card
 from evals.serve.refusals import read_key
 from evals.stage import TaskSpec
-from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_task
+from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_tasks
 from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
 from lineage.store import Artifact, open_folder
@@ -73,13 +73,7 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
     chosen, examples = chosen_items(tasks, suites, declared["seed"]), [item for suite in shots for item in read_items(suite)]
     held = (chosen, examples, run.corpora, run.trajectories)
     inputs = TaskInputs(run.tokenizer, tokenizer, start, *held, _version(run, card), declared["seed"])
-    scores: list[Score] = []
-    records: list[EvalRecord] = []
-    for task in tasks:
-        done = run_task(model, inputs, task)
-        scores += done[0]
-        records += done[1]
-        log.info("%s", ", ".join(map(str, done[0])))
+    scores, records = run_tasks(model, inputs, tasks, run.model)
     facts = {
         "format": FORMAT,
         "url": run.url,
@@ -172,18 +166,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     run = RemoteRun(
-        given.url.rstrip("/"),
-        given.model,
-        open_folder(given.policy),
-        open_folder(given.tokenizer),
-        given.out,
-        tuple(map(open_folder, given.corpus)),
-        tuple(map(open_folder, given.trajectories)),
-        tuple(given.task),
-        given.context,
-        read_key(given.api_key_file),
-        given.concurrency,
-        given.patience,
+        url=given.url.rstrip("/"),
+        model=given.model,
+        policy=open_folder(given.policy),
+        tokenizer=open_folder(given.tokenizer),
+        out=given.out,
+        corpora=tuple(map(open_folder, given.corpus)),
+        trajectories=tuple(map(open_folder, given.trajectories)),
+        names=tuple(given.task),
+        context=given.context,
+        key=read_key(given.api_key_file),
+        concurrency=given.concurrency,
+        patience=given.patience,
     )
     evaluate_remote(run)
 

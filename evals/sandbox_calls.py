@@ -124,12 +124,12 @@ def serve(stream: BinaryIO, source: str) -> None:
                 return list(decode(target, find))
         raise ValueError(f"{str(message)[:80]} cannot be asked of a program")
 
-    with contextlib.suppress(GoneError):
+    with contextlib.suppress(GoneError):  # the tests have ended, and with them what this process is for
         while True:
             message = receive(stream)
             try:
                 reply = {"value": encode(carry_out(message), keep)}
-            except BaseException as error:
+            except BaseException as error:  # whatever a program raises, SystemExit too, is its answer
                 said = shown(error) if message == ["load"] else str(error)[-SHOWN_CHARACTERS:]
                 reply = {"raised": _builtin_name(error), "text": said}
             if os.getpid() != itself:
@@ -225,6 +225,6 @@ def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
         return {"raised": "the program ended before its tests did", "gone": True}
     except MemoryError:
         return {"raised": "MemoryError", "memory": True}
-    except BaseException as error:
+    except BaseException as error:  # an assert, or any other way not to come to the end
         return {"raised": shown(error) if loaded else "".join(map(str, error.args))}
     return {"passed": True}

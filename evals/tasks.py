@@ -1,5 +1,6 @@
 """One task asked of an opened model: the same for a model in this process and for one behind a URL."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,8 +17,12 @@ from evals.scorer import TokenScorer
 from evals.stage import GENERATING_KINDS, TEXT_KINDS, TaskSpec
 from evals.statistics import is_incomplete
 from evals.trajectories import evaluate_trajectories, read_trajectories
+from lineage.progress import track
 from lineage.store import Artifact
 from trainer.stage import Weights
+
+log = logging.getLogger("evals")
+type Found = tuple[list[Score], list[EvalRecord]]
 
 
 class OpenModel(Protocol):
@@ -58,7 +63,7 @@ def chosen_items(tasks: Sequence[TaskSpec], suites: Sequence[Artifact], seed: in
     }
 
 
-def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> tuple[list[Score], list[EvalRecord]]:
+def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> Found:
     """Scores and records of a task. Raises: ValueError for what cannot be asked."""
     if task.kind in GENERATING_KINDS:
         return evaluate_generation(model.generator(), task, inputs.chosen[task.name], inputs.version, inputs.shots)
@@ -69,6 +74,18 @@ def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> tuple[list
         held = read_trajectories(inputs.trajectories, inputs.tokenizer_artifact, task.max_items)
         return evaluate_trajectories(*opened, task, held, inputs.version, inputs.seed)
     return evaluate_benchmark(*opened, task, inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots)
+
+
+def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], title: str) -> Found:
+    """Every task, one after the other, each with a line in the log."""
+    scores: list[Score] = []
+    records: list[EvalRecord] = []
+    for task in track(tasks, title, len(tasks)):
+        done = run_task(model, inputs, task)
+        scores += done[0]
+        records += done[1]
+        log.info("%s", ", ".join(map(str, done[0])))
+    return scores, records
 
 
 def incomplete_tasks(records: Sequence[EvalRecord]) -> list[str]:

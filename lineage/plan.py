@@ -7,7 +7,7 @@ The Dagster shell builds one node an asset; the benchmarks and the tests build t
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lineage.child_processes import run_subprocess
@@ -25,8 +25,6 @@ from lineage.stage_run import run_here
 from lineage.store import Artifact, Store
 
 log = logging.getLogger(__name__)
-
-type _Memo = dict[tuple[tuple[str, ...], str | None], Artifact]
 
 
 type NodeInput = "Node | tuple[Node, ...]"
@@ -88,23 +86,45 @@ class MissingArtifactError(LookupError):
         self.node, self.incomplete = node, incomplete
 
 
+@dataclass
+class _Memo:
+    """What one walk has found already: of every node object (two of one place may differ), and at every address."""
+
+    nodes: dict[int, tuple[Node, Artifact]] = field(default_factory=dict)
+    """By `id`, with the node, so that no other gets its id."""
+    addresses: dict[str, Artifact | None] = field(default_factory=dict)
+
+    def find(self, store: Store, spec: ArtifactSpec) -> Artifact | None:
+        if spec.address not in self.addresses:
+            self.addresses[spec.address] = store.find(spec)
+        return self.addresses[spec.address]
+
+
 def spec_of(store: Store, node: Node) -> ArtifactSpec:
     """The identity a node has today. Raises MissingArtifactError naming the first input that does not exist."""
-    return _spec(node, _resolved_inputs(store, node, {}))
+    return _spec(node, _resolved_inputs(store, node, _Memo()))
 
 
 def resolve(store: Store, node: Node) -> Artifact:
     """The artifact a node means today. Raises MissingArtifactError when it, or any ancestor, does not exist."""
-    return _resolve(store, node, {})
+    return _resolve(store, node, _Memo())
 
 
 def exists(store: Store, node: Node) -> bool:
     """Whether the artifact that a node means today is there, and every ancestor."""
-    try:
-        _resolve(store, node, {})
-    except MissingArtifactError:
-        return False
-    return True
+    return find_all(store, [node])[0] is not None
+
+
+def find_all(store: Store, nodes: Iterable[Node]) -> list[Artifact | None]:
+    """What each node means today, None where it or an ancestor is missing. Ancestors that they share are looked up once."""
+    memo = _Memo()
+    found: list[Artifact | None] = []
+    for node in nodes:
+        try:
+            found.append(_resolve(store, node, memo))
+        except MissingArtifactError:
+            found.append(None)
+    return found
 
 
 def build(
@@ -127,7 +147,7 @@ def build(
     """
     if node.stage.gate is not None:
         _refuse_unresolved(store, node)
-    inputs = _resolved_inputs(store, node, {})
+    inputs = _resolved_inputs(store, node, _Memo())
     spec = _spec(node, inputs)
     code = stage_code(node.stage.module)
     found = store.find(spec)
@@ -180,7 +200,7 @@ def ancestors_first(nodes: Sequence[Node]) -> list[Node]:
 
 def _refuse_unresolved(store: Store, node: Node) -> None:
     """Raises: GateError naming every ancestor that is missing or stale; what lies behind one of them is not judged."""
-    memo: _Memo = {}
+    memo = _Memo()
     unresolved: set[tuple[tuple[str, ...], str | None]] = set()
     findings = []
     for ancestor in ancestors_first([node])[:-1]:
@@ -201,14 +221,13 @@ def _refuse_unresolved(store: Store, node: Node) -> None:
 
 
 def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
-    place = (node.key, node.partition)
-    if place not in memo:
+    if id(node) not in memo.nodes:
         spec = _spec(node, _resolved_inputs(store, node, memo))
-        found = store.find(spec)
+        found = memo.find(store, spec)
         if found is None:
             raise MissingArtifactError(node, store, read_incomplete(store, spec.address))
-        memo[place] = found
-    return memo[place]
+        memo.nodes[id(node)] = node, found
+    return memo.nodes[id(node)][1]
 
 
 def _resolved_inputs(store: Store, node: Node, memo: _Memo) -> Inputs:

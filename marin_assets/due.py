@@ -1,11 +1,11 @@
 """Which evaluations a run's policy asks of its checkpoints, and which of them are not there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
 
 from evals.policy import PolicyRule
-from lineage.plan import MissingArtifactError, exists, resolve
+from lineage.plan import find_all
 from lineage.store import Artifact
 from marin_assets.runs import eval_node
 from recipes.lines import Line
@@ -21,11 +21,9 @@ SHOWN = 20
 
 def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
     """Step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
-    for step in line.run.saved_steps():
-        try:
-            yield step_partition(step), resolve(lab.store, checkpoint(line, step))
-        except MissingArtifactError:
-            continue
+    steps = line.run.saved_steps()
+    found = find_all(lab.store, (checkpoint(line, step) for step in steps))
+    yield from ((step_partition(step), artifact) for step, artifact in zip(steps, found, strict=True) if artifact is not None)
 
 
 def due_rules(line: Line, step: str) -> list[PolicyRule]:
@@ -36,19 +34,18 @@ def due_rules(line: Line, step: str) -> list[PolicyRule]:
     return sorted(due, key=lambda rule: -rule.priority)
 
 
-def missing_rules(lab: Lab, line: Line, step: str) -> list[PolicyRule]:
-    """Those of them whose result is not there."""
-    number = parse_step_partition(step)
-    return [rule for rule in due_rules(line, step) if not exists(lab.store, eval_node(line, number, rule.task))]
+def missing_results(lab: Lab, asked: Iterable[tuple[Line, str]]) -> list[tuple[Line, str, PolicyRule]]:
+    """Of all that is due at some steps of some runs, what is not there."""
+    due = [(line, step, rule) for line, step in asked for rule in due_rules(line, step)]
+    found = find_all(lab.store, (eval_node(line, parse_step_partition(step), rule.task) for line, step, rule in due))
+    return [one for one, artifact in zip(due, found, strict=True) if artifact is None]
 
 
 def results_check(lab: Lab, lines: Sequence[Line]) -> dg.AssetCheckResult:
     """Names what is missing and the command that makes it: a request is made once, and nobody repeats one that failed."""
     missing = [
         f"./marin materialize runs/{line.run.name}/eval_result --partition '{step}|{rule.task.name}'"
-        for line in lines
-        for step, _ in committed(lab, line)
-        for rule in missing_rules(lab, line, step)
+        for line, step, rule in missing_results(lab, ((line, step) for line in lines for step, _ in committed(lab, line)))
     ]
     told = f"{len(missing)} results are missing; make them with:\n" + "\n".join(missing[:SHOWN])
     return dg.AssetCheckResult(

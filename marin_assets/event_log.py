@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 
 from lineage.spec import InputRef
+from lineage.store import Artifact
 from lineage.witnesses import Event, Parent, fold
 from resources.dagster_private import UNFOLDED_PARTITIONS, BaseAssetGraph, DataProvenance, parent_partitions, provenance_of
 
@@ -25,6 +26,14 @@ STAGE_METADATA = "marin/stage"
 LEFT_OUT = "left-out"
 """Data version of a partition that has no artifact on purpose."""
 PAGE = 500
+
+
+def reports(instance: dg.DagsterInstance, artifact: Artifact, *, newest: int) -> bool:
+    """Whether one of the newest events of an artifact's asset and partition reports this very artifact."""
+    key, partition = dg.AssetKey(list(artifact.spec.key)), artifact.spec.partition
+    place = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
+    found = [record.asset_materialization for record in instance.fetch_materializations(place, limit=newest).records]
+    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in found)
 
 
 @dataclass(frozen=True)

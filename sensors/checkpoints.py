@@ -12,9 +12,8 @@ import dagster as dg
 from lineage.plan import exists
 from lineage.store import Artifact
 from marin_assets.describe import materialization, provenance, recorded
-from marin_assets.due import committed, missing_rules
-from marin_assets.event_log import VERSION_TAG
-from marin_assets.runs import checkpoint_key
+from marin_assets.due import committed, missing_results
+from marin_assets.event_log import reports
 from partitions.axes import steps
 from recipes.lines import Line
 from recipes.policies import policy_config
@@ -43,7 +42,7 @@ def checkpoint_sensor(
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
         reported = json.loads(context.cursor or "{}")
         found = {step: artifact for step, artifact in committed(lab, line) if reported.get(step) != _mark(line, artifact)}
-        unreported = {step: artifact for step, artifact in found.items() if not _is_latest(context.instance, line, artifact)}
+        unreported = {step: artifact for step, artifact in found.items() if not reports(context.instance, artifact, newest=1)}
         if not found:
             return dg.SensorResult(skip_reason=f"no new checkpoint of {line.run.name}; {len(reported)} are reported")
         return dg.SensorResult(
@@ -76,7 +75,7 @@ def _requests(
     """
     number, saved = parse_step_partition(step), line.run.saved_steps()
     policy = policy_config(line)
-    for rule in missing_rules(lab, line, step):
+    for _, _, rule in missing_results(lab, [(line, step)]):
         task = rule.task.name
         yield dg.RunRequest(
             run_key=f"{step}:{artifact.data_version}:{policy.name}:{task}",
@@ -88,13 +87,6 @@ def _requests(
         yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)
     if number == saved[-1] and not exists(lab.store, export_canary(line, number)):
         yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:export", job_name=export_job, partition_key=step)
-
-
-def _is_latest(instance: dg.DagsterInstance, line: Line, artifact: Artifact) -> bool:
-    """Whether the log's newest event of the step reports this very artifact (a log that was rebuilt from manifests)."""
-    place = dg.AssetRecordsFilter(checkpoint_key(line), asset_partitions=[str(artifact.spec.partition)])
-    newest = [record.asset_materialization for record in instance.fetch_materializations(place, limit=1).records]
-    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in newest)
 
 
 def _materialization(artifact: Artifact) -> dg.AssetMaterialization:

@@ -15,11 +15,13 @@ from lineage.manifest import MANIFEST_NAME
 from lineage.shared_shards import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
 from lineage.store import Artifact, Store
 from marin_assets.describe import materialization, provenance, recorded
-from marin_assets.event_log import VERSION_TAG
+from marin_assets.event_log import reports
 from resources.lab import Lab
 
 GRACE_SECONDS = 300.0
 """A step reports what it made after its checks; only what nobody has reported for so long is an orphan."""
+NEWEST = 20
+"""Events of a place that are looked through: an artifact may have been made again under another identity since."""
 KNOWN_CHARS = 8
 """Of an identity, in the cursor: 10,000 artifacts are 90 KB there."""
 
@@ -42,7 +44,7 @@ def committed_sensor(keys: Collection[tuple[str, ...]], *, grace_seconds: float 
         waiting = {a: waiting.get(a, time.time()) for a in there if _short(a) not in known or a in waiting}
         due = [address for address, since in waiting.items() if time.time() - since >= grace_seconds]
         found = [artifact for address in due if (artifact := there[address].open(address)) is not None]
-        orphans = [artifact for artifact in found if not _is_reported(context.instance, artifact)]
+        orphans = [artifact for artifact in found if not reports(context.instance, artifact, newest=NEWEST)]
         shards = dict(_shards(lab.store)) | dict(_shards(lab.ferry_store))
         changed = [event for place, event in shards.items() if before.get("shards", {}).get(place) != event.description]
         cursor = {
@@ -68,13 +70,6 @@ def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]
 
 def _short(address: str) -> str:
     return address.rpartition("/")[2][:KNOWN_CHARS]
-
-
-def _is_reported(instance: dg.DagsterInstance, artifact: Artifact) -> bool:
-    key, partition = dg.AssetKey(list(artifact.spec.key)), artifact.spec.partition
-    place = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
-    newest = [record.asset_materialization for record in instance.fetch_materializations(place, limit=20).records]
-    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in newest)
 
 
 def _materialization(artifact: Artifact) -> dg.AssetMaterialization:

@@ -170,11 +170,6 @@ class Layout:
             yield
 
 
-def one_device() -> Layout:
-    """The first device alone."""
-    return Layout.of(MeshShape(), jax.devices()[:1])
-
-
 def batch_axes() -> tuple[str, ...]:
     """The axes over which rows are split where this is traced; none outside of `Layout.pinned`."""
     mesh = jax.sharding.get_abstract_mesh()

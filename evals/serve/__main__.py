@@ -100,7 +100,7 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
     def work() -> None:
         try:
             worker.run()
-        except Exception as fault:
+        except Exception as fault:  # of a thread: told to whoever started it, who ends the process
             log.exception("the worker ended")
             on_fault(fault)
 

@@ -110,7 +110,7 @@ def no_more_open_files() -> Iterator[None]:
     before, held = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
-        with suppress(OSError):
+        with suppress(OSError):  # no file more: that is what is wanted
             while True:
                 held.append(os.open(os.devnull, os.O_RDONLY))
         yield

@@ -289,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _cut(self) -> None:
         """Reset, not close: what the other side has not read yet is gone too."""
         self.close_connection = True
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the client has closed it first
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
 

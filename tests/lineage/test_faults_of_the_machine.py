@@ -78,7 +78,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
 def fill(disk: Path, pages_left: int) -> Path:
     """A file that leaves so many pages of a disk."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as stream, suppress(OSError):
+    with filler.open("wb", buffering=0) as stream, suppress(OSError):  # the disk is full: that is what is wanted
         while stream.write(bytes(PAGE)):
             pass
     os.truncate(filler, filler.stat().st_size - pages_left * PAGE)

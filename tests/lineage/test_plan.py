@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage.fingerprint import code_fingerprint
-from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, find_all, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 
 
@@ -137,6 +137,24 @@ def test_the_same_code_has_not_drifted(tmp_path: Path) -> None:
     again = build(store, node)
     assert not made.drifted and not again.drifted
     assert again.artifact.manifest.code_fingerprint == code_fingerprint(node.stage.module)
+
+
+def test_many_nodes_are_found_as_one_by_one_and_an_ancestor_that_they_share_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, shared = Store(str(tmp_path / "store")), chain("abc")
+    tops = [Node(("above", str(i)), None, JOINED, Text(), {"parts": (shared,), "head": shared}) for i in range(5)]
+    build_all(store, *tops[:3])
+    looked_up: list[str] = []
+    find = Store.find
+    monkeypatch.setattr(Store, "find", lambda self, spec: looked_up.append(spec.name) or find(self, spec))
+    found = find_all(store, [*tops, text_node("never made"), chain("abc")])  # built anew: other objects of the same meaning
+    monkeypatch.undo()
+    made = [resolve(store, top).manifest.spec for top in (*tops[:3], shared)]
+    assert [one and one.manifest.spec for one in found] == [*made[:3], None, None, None, made[3]]
+    assert sorted(looked_up) == sorted(
+        ["above/0", "above/1", "above/2", "above/3", "above/4", "length", "text[p]", "text[p]", "top"]
+    )
 
 
 def test_ancestors_come_first_and_each_once() -> None:

@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from gcs_server import GcsServer, gcs_server
+from gcs_server import GcsServer
 from tiny_run import RUN, at_step, checkpoint_node, ended, job_of, log_of, metrics_of, prepared, started
 
 from lineage.jobs import Job, job_folder, write_job
@@ -38,13 +37,6 @@ QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "10"}
 READ = r"arrays: (\d+) of (\d+) bytes read"
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture(scope="module")
-def gcs() -> Iterator[GcsServer]:
-    with gcs_server() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        yield server
 
 
 def job_in_bucket(root: Path, store: Store) -> Job:
