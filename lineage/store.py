@@ -119,14 +119,17 @@ class Artifact:
 
     def verify(self, only: Collection[str] | None = None) -> None:
         """Re-read every byte, or those of some files. Raises ValueError naming the first that is missing or has other bytes."""
-        folder = self.folder() if only is None else None
-        for entry in self.manifest.files:
-            if only is not None and entry.path not in only:
-                continue
-            path = self.file(entry.path) if folder is None else folder / entry.path
-            found = file_digest(path) if path.is_file() else "missing"
-            if found != entry.digest:
-                raise ValueError(f"{self.name}: file {entry.path} has digest {found}, its manifest says {entry.digest}")
+        try:
+            folder = self.folder() if only is None else None
+            for entry in self.manifest.files:
+                if only is not None and entry.path not in only:
+                    continue
+                path = self.file(entry.path) if folder is None else folder / entry.path
+                found = file_digest(path) if path.is_file() else "missing"
+                if found != entry.digest:
+                    raise ValueError(f"{self.name}: file {entry.path} has digest {found}, its manifest says {entry.digest}")
+        except FileNotFoundError as error:  # of a remote root, by its own words
+            raise ValueError(f"{self.name}: a file that its manifest names is missing: {error}") from error
 
 
 @dataclass

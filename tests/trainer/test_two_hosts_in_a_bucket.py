@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gcs_server import GcsServer
-from tiny_run import RUN, at_step, checkpoint_node, ended, job_of, log_of, metrics_of, prepared, started
+from tiny_run import RUN, at_step, ended, job_in_bucket, job_of, log_of, metrics_of, started
 
 from lineage.jobs import Job, job_folder, write_job
-from lineage.mirror import mirror
-from lineage.plan import resolve, spec_of
 from lineage.store import Artifact, Store
 from trainer.array_files import Files, open_arrays
 from trainer.optimizers.config import EmaConfig
@@ -39,18 +37,6 @@ READ = r"arrays: (\d+) of (\d+) bytes read"
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
-def job_in_bucket(root: Path, store: Store) -> Job:
-    """The run's job over data that was copied into a bucket, its file at `root/job.json`."""
-    node = checkpoint_node(SPEC, SPEC.num_steps)
-    local = prepared(root / "data", node)
-    (mixture,) = (resolve(local, parent) for parent in node.parents())
-    assert isinstance(mixture, Artifact)
-    list(mirror(mixture, store, "test"))
-    job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")
-    write_job(job, root / "job.json")
-    return job
-
-
 @pytest.fixture(scope="module")
 def warned(gcs: GcsServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job, list[int], list[Artifact], int]:
     """The run in two processes, the second of which gets SIGTERM before step 7; both go on then, and end.
@@ -58,7 +44,7 @@ def warned(gcs: GcsServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     Returns: folder, job, codes of the first attempt, what it had saved, bytes that the second one read from the bucket.
     """
     root = tmp_path_factory.mktemp("bucket")
-    job = job_in_bucket(root, Store(gcs.bucket("two-hosts"), scratch_folder=str(root / "scratch")))
+    job = job_in_bucket(root, SPEC, Store(gcs.bucket("two-hosts"), scratch_folder=str(root / "scratch")))
     codes = ended(started(root, QUICK | {"MARIN_FAULTS": "term@7/1"}, processes=2))
     saved = saved_before(job, SPEC.num_steps)
     gcs.settle()
@@ -129,22 +115,21 @@ def test_a_slice_comes_by_ranges_from_a_bucket(
     assert headers <= 2 * (8 << 10) and not list(tmp_path.rglob("*.safetensors"))
 
 
+@pytest.mark.parametrize(("damage", "told"), [("odd bytes", "has digest"), ("gone", "is missing")])
 def test_a_part_that_is_damaged_is_refused_by_every_host(
-    warned: tuple[Path, Job, list[int], list[Artifact], int], gcs: GcsServer
+    damage: str, told: str, warned: tuple[Path, Job, list[int], list[Artifact], int], gcs: GcsServer
 ) -> None:
     """Only the host that the part belongs to has read it; all go back to the checkpoint before, here to the start."""
     root, job, *_ = warned
     final = at_step(job, 30)
     assert final is not None
     name = f"{final.spec.address}/{final.manifest.data_folder}/model.00001-of-00002.safetensors"
-    data = final.store.storage.read_bytes(name)
-    assert data is not None
-    final.store.storage.replace(name, data[:-4] + b"odd!")
-    again = Job(replace(job.store, scratch_folder=str(root / "other")), job.spec, job.inputs, "f", "")
+    final.store.storage.replace(name, b"odd!") if damage == "odd bytes" else final.store.storage.delete(name)
+    again = Job(replace(job.store, scratch_folder=str(root / damage)), job.spec, job.inputs, "f", "")
     write_job(again, root / "job.json")
     ended(started(root, QUICK | {"MARIN_FAULTS": "kill@2"}, processes=2))
     for index in range(2):
-        told = log_of(root, index)
-        assert "the checkpoint before it is tried" in told and "resuming" not in told
-    assert "model.00001-of-00002.safetensors has digest" in log_of(root, 1)
+        said = log_of(root, index)
+        assert "the checkpoint before it is tried" in said and "resuming" not in said
+    assert "model.00001-of-00002.safetensors" in log_of(root, 1) and told in log_of(root, 1)
     assert "process 1 found it damaged" in log_of(root, 0)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from lineage.jobs import Job, write_job
+from lineage.mirror import mirror
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
@@ -74,6 +75,17 @@ def job_of(root: Path, run: RunSpec, step: int | None = None) -> Job:
     """A run's job (to its last step unless told), its inputs built, its file at `root/job.json`."""
     node = checkpoint_node(run, step or run.num_steps)
     store = prepared(root, node)
+    job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")
+    write_job(job, root / "job.json")
+    return job
+
+
+def job_in_bucket(root: Path, run: RunSpec, store: Store) -> Job:
+    """The run's job over data that was copied into a bucket, its file at `root/job.json`."""
+    node = checkpoint_node(run, run.num_steps)
+    local = prepared(root / "data", node)
+    (mixture,) = (resolve(local, parent) for parent in node.parents())
+    list(mirror(mixture, store, "test"))
     job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")
     write_job(job, root / "job.json")
     return job
