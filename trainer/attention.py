@@ -4,15 +4,17 @@ A query sees the keys at or before it, in its window where there is one, in its 
 Shapes: B batch, S sequence, K key/value heads, G queries a key/value head, H head size.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from trainer.attention_blocked import blocked_attention
 from trainer.compute import Compute
-from trainer.mesh import batch_axes
+from trainer.mesh import BATCH_AXES, batch_axes, is_spread
 
 MASKED = -1e9
 
@@ -31,8 +33,10 @@ def attention(
             return reference_attention(q, k, v, segment_ids, window)
         case "blocked":
             return _blocked(q, k, v, segment_ids, window, compute)
-        case "xla" | "cudnn" as implementation:
-            return _dot_product(q, k, v, segment_ids, window, implementation)
+        case "xla":
+            return _dot_product(q, k, v, segment_ids, window, "xla")
+        case "cudnn":
+            return on_each_device(lambda q, k, v, ids: _dot_product(q, k, v, ids, window, "cudnn"), q, k, v, segment_ids)
         case "splash":
             return splash_attention(q, k, v, segment_ids, window)
 
@@ -59,6 +63,21 @@ def reference_attention(
     mask = visible(q.shape[1], window, segment_ids)[:, None, None]
     weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
     return jnp.einsum("bkgst,btkh->bskgh", weights.astype(v.dtype), v)
+
+
+def on_each_device(
+    kernel: Callable[[Array, Array, Array, Array | None], Array], q: Array, k: Array, v: Array, segment_ids: Array | None
+) -> Array:
+    """A kernel that XLA cannot split, on each device of the mesh for its own rows and key/value heads: they need no others.
+
+    Splash's Mosaic call is refused by jax where devices are several. cuDNN's call has a rule of its own for being split, which
+    raises wherever XLA came to lay queries, keys and values differently (jax 0.11.2, `_check_qkv_bias_mask_spec`).
+    """
+    if not is_spread():
+        return kernel(q, k, v, segment_ids)
+    rows, heads = PartitionSpec(BATCH_AXES), PartitionSpec(BATCH_AXES, None, "tensor")
+    split = jax.shard_map(kernel, in_specs=(heads, heads, heads, rows), out_specs=heads, check_vma=False)
+    return split(q, k, v, segment_ids)
 
 
 def _blocked(q: Array, k: Array, v: Array, segment_ids: Array | None, window: int | None, compute: Compute) -> Array:
@@ -102,16 +121,19 @@ def splash_attention(
         mask = splash_attention_mask.CausalMask((length, length))
     else:
         mask = splash_attention_mask.LocalMask((length, length), (window - 1, 0), 0)
-    kernel = splash_attention_kernel.make_splash_mqa_single_device(
-        splash_attention_mask.MultiHeadMask([mask] * group), interpret=interpret
-    )
 
     def of_sequence(queries: Array, keys: Array, values: Array, segments: Array | None) -> Array:
+        kernel = splash_attention_kernel.make_splash_mqa_single_device(
+            splash_attention_mask.MultiHeadMask([mask] * group), interpret=interpret
+        )
         ids = None if segments is None else splash_attention_kernel.SegmentIds(segments, segments)
         read = jax.vmap(kernel, in_axes=(0, 0, 0, None))(queries, keys, values, ids)
         assert isinstance(read, jax.Array)  # residuals come along only where asked for
         return read
 
-    queries = (q * q.shape[-1] ** -0.5).transpose(0, 2, 3, 1, 4)
-    out = jax.vmap(of_sequence)(queries, k.swapaxes(1, 2), v.swapaxes(1, 2), segment_ids)
-    return out.transpose(0, 3, 1, 2, 4)
+    def of_rows(q: Array, k: Array, v: Array, segments: Array | None) -> Array:
+        queries = (q * q.shape[-1] ** -0.5).transpose(0, 2, 3, 1, 4)
+        out = jax.vmap(of_sequence)(queries, k.swapaxes(1, 2), v.swapaxes(1, 2), segments)
+        return out.transpose(0, 3, 1, 2, 4)
+
+    return on_each_device(of_rows, q, k, v, segment_ids)

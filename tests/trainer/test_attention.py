@@ -1,11 +1,17 @@
 """Attention back-ends against the formula in float64, values and gradients, and against what the mask promises."""
 
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_run import ROOT
 
 from trainer.attention import attention, splash_attention
 from trainer.attention_blocked import blocked_attention
@@ -94,6 +100,35 @@ def test_the_tpu_kernel_interpreted(window: int | None) -> None:
     segments = np.repeat(np.arange(2), 64)[None].astype(np.int32)
     found = splash_attention(jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(segments), window, interpret=True)
     np.testing.assert_allclose(found, slow(q, k, v, segments, window), rtol=1e-4, atol=1e-4)
+
+
+def over_four_devices(*words: str) -> str:
+    script = str(Path(__file__).with_name("attention_on_a_mesh.py"))
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    ran = subprocess.run([sys.executable, script, *words], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_tpu_kernel_over_a_mesh_reads_and_learns_as_the_formula_does() -> None:
+    """Two rows of the batch by two of the heads, with segments and a window, interpreted; the script compares."""
+    assert over_four_devices("splash").count("differ by") == 4
+
+
+@pytest.mark.parametrize(
+    ("platform", "backend", "calls"),
+    [("tpu", "splash", ["tpu_custom_call"] * 3), ("cuda", "cudnn", ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"])],
+)
+def test_a_kernel_is_compiled_for_a_mesh_with_the_rows_and_heads_of_one_device(
+    platform: str, backend: str, calls: list[str]
+) -> None:
+    """As far as it can be compiled where there is no such machine: jax itself refuses a TPU kernel over several devices.
+
+    Of 4 rows and 2 x 2 heads, a device of data=2, tensor=2 has 2 rows and 1 x 2 heads: nothing begins with a 4.
+    """
+    told = over_four_devices("lowered", platform, backend).splitlines()
+    assert [line.split()[0] for line in told] == calls
+    assert all(re.findall(r"tensor<(\d+)x", line)[0] == "2" for line in told), told
 
 
 def test_bfloat16_keeps_its_softmax_wide() -> None:
