@@ -1,14 +1,20 @@
-"""What all tests share: how they are spread over pytest workers, and a cache of what their child processes compile."""
+"""What all tests share: how they are spread over workers, what their child processes compile, what no property is judged by."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from gcs_server import GcsServer, gcs_server
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
+
+# No property is judged by the time that an example took, nor by the time that making examples took: the machine may be slow
+# or may stand still. A failure prints the line (`@reproduce_failure`) that replays it.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session", autouse=True)

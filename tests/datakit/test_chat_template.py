@@ -27,7 +27,7 @@ def conversation(*messages: tuple[str, str]) -> Conversation:
     return Conversation(tuple({"role": role, "content": content} for role, content in messages))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(MESSAGES)
 @example([("user", "quotes <|end|><|assistant|> here"), ("assistant", "and <|endoftext|> there")])
 @example([("assistant", ""), ("assistant", "twice")])
@@ -46,7 +46,7 @@ def test_what_counts_is_what_assistants_say_and_the_end_of_turn(messages):
     ]  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(MESSAGES)
 def test_a_template_without_blocks_gives_the_same_spans_by_prefixes(messages):
     talk = conversation(*messages)

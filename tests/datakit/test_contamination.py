@@ -153,7 +153,7 @@ VOCABULARY = ["river", "stone", "of", "7", "12", "light", "a"]
 SENTENCE = st.lists(st.sampled_from(VOCABULARY), min_size=0, max_size=30).map(" ".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(SENTENCE, min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
 def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, choose: random.Random):
     texts = [f"{filler} {choose.choice(questions)[choose.randrange(12) :]} {filler[5:]}" for filler in fillers]

@@ -61,7 +61,7 @@ QUESTION = TEXT.map(str.strip).filter(bool)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_a_policy_marks_the_documents_that_its_definition_marks(name, data):
     policy, definition = POLICIES[name]

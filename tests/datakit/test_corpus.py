@@ -85,7 +85,7 @@ def test_documents_pass_unchanged_and_sorted(tmp_path):
         assert after.equals(before.filter(pl.col("id").is_in(after["id"].to_list())))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.lists(st.sampled_from(range(len(POOL))), min_size=1, max_size=24, unique=True),
     st.sets(st.sampled_from(range(len(POOL)))),
@@ -122,7 +122,7 @@ def test_parts_and_passes_give_what_a_walk_over_all_documents_gives(tmp_path_fac
     assert check_rows_conserved(artifact) == check_corpus(artifact) == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from(["train", "heldout", ""]), max_size=9), min_size=1, max_size=5), st.integers(1, 60))
 def test_output_parts_are_of_equal_rows_whatever_the_input_parts(tmp_path_factory, splits, target):
     root = tmp_path_factory.mktemp("layout")
@@ -175,7 +175,7 @@ def test_the_heldout_share_is_about_the_declared_one():
     assert 320 < count < 480  # 400 expected, four sigma are 79
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=20), st.floats(0, 0.99), st.floats(0, 0.99))
 def test_a_larger_share_holds_out_what_a_smaller_one_does(key, a, b):
     small, large = sorted((a, b))

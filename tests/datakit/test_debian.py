@@ -119,7 +119,7 @@ def unpacked(content: bytes, folder: Path) -> dict[str, bytes] | ValueError:
 
 
 @pytest.mark.parametrize("compression", ["xz", "zst", "gz", "bz2", ""])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_no_edit_of_an_archive_brings_it_down_or_leaves_the_folder(
     compression: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

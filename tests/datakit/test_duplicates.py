@@ -70,7 +70,7 @@ def all_pairs(texts, threshold):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(small_corpora(), st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_matches_are_those_of_comparing_every_pair(texts, threshold):
     found = found_matches(texts, DuplicatesConfig(min_jaccard=threshold))
@@ -86,7 +86,7 @@ def test_in_dense_neighbourhoods_too(threshold):
     assert kept_for(found) == all_pairs(texts, threshold) != {}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(small_corpora(), st.randoms())
 def test_the_order_of_the_documents_does_not_matter(texts, random):
     shuffled = list(texts)
@@ -94,7 +94,7 @@ def test_the_order_of_the_documents_does_not_matter(texts, random):
     assert found_matches(shuffled) == found_matches(texts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(small_corpora())
 def test_what_is_kept_has_no_duplicates_left(texts):
     gone = found_matches(texts)
@@ -234,7 +234,7 @@ def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path
     assert rows(whole).height and file_bytes(whole) == file_bytes(by_two)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30), st.integers(1, 5))
 def test_components_do_not_depend_on_the_files_that_links_come_in(tmp_path_factory, links, files):
     folder = tmp_path_factory.mktemp("links")

@@ -50,14 +50,14 @@ def test_broken_markup_is_text_not_an_error() -> None:
         assert isinstance(html_to_text(page), str)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=1, max_size=6))
 def test_every_word_survives_in_order(paragraphs: list[list[str]]) -> None:
     page = "<body>" + "".join(f"<p>{html.escape(' '.join(words))}</p>\n" for words in paragraphs) + "</body>"
     assert html_to_text(page) == "\n\n".join(" ".join(words) for words in paragraphs)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\0\xa0"), max_size=80))
 def test_text_in_pre_comes_back(text: str) -> None:
     kept = "\n".join(line.rstrip() for line in text.split("\n"))

@@ -23,7 +23,7 @@ def test_cleaning_is_that_of_dupekits_own_tests(text, cleaned):
     assert clean_text(text) == cleaned
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TEXT, max_size=6))
 def test_texts_share_shingles_as_they_share_runs_of_five_characters(texts):
     shingles, bounds = char_shingle_sets(texts)

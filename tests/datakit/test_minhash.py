@@ -53,13 +53,13 @@ def slow_shingles(text: str, words: int) -> list[int]:
     return sorted(found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXT, st.integers(1, 6))
 def test_shingles_are_those_of_the_definition(text, words):
     assert shingle_hashes(text, words).tolist() == slow_shingles(text, words)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(TEXT, max_size=8), st.integers(1, 5))
 def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
     hashes, bounds = batch_shingles(texts, words)
@@ -98,7 +98,7 @@ def test_signatures_are_pinned():
     assert bands[0].tolist() == GOLDEN_BANDS
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.one_of(TEXT, st.sampled_from(random_texts(5, 40, seed=1))), min_size=1, max_size=6))
 def test_a_signature_does_not_depend_on_the_batch(texts):
     config = MinHashConfig(bands=3, rows=2, ngram_words=2)

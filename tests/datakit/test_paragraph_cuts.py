@@ -60,7 +60,7 @@ def test_spans_are_given_if_and_only_if_they_are_cut(tmp_path):
         made(tmp_path, corpus_node(CorpusConfig(), "paragraphs"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["one two", "three", "a\nb c", "é d"]), st.booleans()), max_size=6))
 def test_cutting_blocks_leaves_the_other_blocks(blocks):
     text, spans, place = "\n\n".join(block for block, _ in blocks), [], 0

@@ -60,14 +60,14 @@ def slow_spans(sources, min_words):
 TEXT = st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=5).map("\n\n".join)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from(list("ab \n\t\u2003é")), max_size=40), st.integers(1, 3))
 def test_paragraphs_are_the_blocks_between_blank_lines(text, min_words):
     blocks = [(a, b) for a, b in slow_blocks(text) if len(text[a:b].split()) >= min_words]
     assert list(paragraphs(text, min_words)) == blocks
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.lists(TEXT, min_size=1, max_size=6), st.lists(TEXT, min_size=1, max_size=6))
 def test_spans_are_those_of_walking_the_documents_with_a_set(tmp_path_factory, first, second):
     sources = (Texts("b", tuple(first), part_bytes=200), Texts("a", tuple(second), part_bytes=150))

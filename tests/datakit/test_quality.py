@@ -64,7 +64,7 @@ def slow_signals(text):
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.one_of(TEXT, WORD_TEXT.map(" ".join)))
 def test_signals_are_those_of_the_definitions(text):
     assert signals_of(text) == pytest.approx(slow_signals(text), abs=1e-12)

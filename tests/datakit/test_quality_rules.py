@@ -23,7 +23,7 @@ TEXT = st.lists(WORDS, max_size=60).map(" ".join) | st.text(st.sampled_from("ab 
 SENTENCE = "The years have been kind to house number {} by the river, and people of the town walk past it with their dogs."
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TEXT, min_size=1, max_size=6))
 def test_signals_are_those_of_the_definitions(texts):
     rows = measured_signals(pl.Series(texts)).rows(named=True)

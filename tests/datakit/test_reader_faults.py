@@ -214,14 +214,14 @@ def test_invalid_utf8_is_a_drop_of_one_record(path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(content=st.binary(max_size=300) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_no_bytes_bring_a_reader_down(format: Format | Records, content: bytes, path: Path) -> None:
     read(format, path, content)
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_edit_of_a_whole_file_brings_a_reader_down(name: str, data: st.DataObject, path: Path) -> None:
     """Nearer to the truth than arbitrary bytes: the magic numbers stand, and something behind them does not."""

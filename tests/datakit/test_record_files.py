@@ -67,7 +67,7 @@ def test_every_container_holds_the_same_records(kind: str, tmp_path: Path) -> No
     assert read(tmp_path / "f", records_of(kind)) == EXPECTED
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1), kind=st.sampled_from(KINDS))
 def test_no_text_is_lost_or_changed(texts: list[str], kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("records") / "f"
@@ -154,7 +154,7 @@ def test_documents_come_out_of_a_folder_with_every_drop_counted(tmp_path: Path) 
 LINE = st.one_of(st.just(b""), st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"\r")), st.just(b'{"text": "a"}'))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(LINE, min_size=1, max_size=12), st.booleans(), st.integers(1, 80))
 def test_pieces_of_a_file_of_lines_are_its_lines(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], is_ended: bool, target: int

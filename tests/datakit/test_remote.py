@@ -115,7 +115,7 @@ def test_lines_that_a_list_repeats_are_one_file_and_said(tmp_path: Path, caplog:
 LIST = gzip.compress("".join(f"crawl/{number}/é.jsonl\n" for number in range(30)).encode(), mtime=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_damaged_list_of_files_is_named(data: st.DataObject) -> None:
     """It is pinned, so only a list that was damaged when it was pinned comes this far: lines of it, or a ValueError."""

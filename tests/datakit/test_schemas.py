@@ -45,7 +45,7 @@ def test_part_names_sort_as_their_numbers() -> None:
     assert part_name(7, 106) == "part-00007-of-00106.parquet"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(TEXTS, st.integers(1, 60))
 def test_parts_hold_every_document_once_in_id_order(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int
@@ -95,7 +95,7 @@ def test_row_groups_end_where_texts_say_whatever_the_batches(tmp_path: Path) -> 
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 5000), st.integers(0, 5000))
 def test_a_slice_of_a_part_is_its_rows(tmp_path_factory: pytest.TempPathFactory, start: int, stop: int) -> None:
     path = tmp_path_factory.mktemp("part") / "f.parquet"

@@ -148,7 +148,7 @@ def test_configs_name_what_is_wrong():
     assert "min_score" not in to_jsonable(CorpusConfig())  # corpora from before scores keep their addresses
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=2, max_size=60))
 def test_auc_is_the_share_of_pairs_in_order(rows):
     scores, labels = np.array([r[0] for r in rows]), np.array([r[1] for r in rows])
@@ -170,7 +170,7 @@ def test_calibration_finds_the_slope_that_made_the_labels():
     assert error < 0.02 < expected_calibration_error(reliability(sigmoid(logits), labels))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(st.sampled_from("ab cé\n"), max_size=3_000))
 def test_windows_are_pieces_of_the_text_and_rows_have_length_one(text):
     pieces = windows(text, FeatureConfig(window_chars=100, max_windows=5))

@@ -96,7 +96,7 @@ CUTS = st.builds(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(FILES, CUTS, st.integers(60, 600))
 def test_documents_are_those_of_a_loop_over_all_records(
     tmp_path_factory: pytest.TempPathFactory, files: tuple[tuple[str | None, ...], ...], cut: Cut, part_bytes: int

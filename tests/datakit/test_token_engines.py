@@ -71,7 +71,7 @@ def with_unknown_split(description) -> None:
     description["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = r"\w+|\s+|[^\w\s]+"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(st.characters(categories=["Cn"]), min_size=1, max_size=3), st.sampled_from(['"', "b", "1", ",\n", " "]))
 @example("\ua7cf", '",\n')
 def test_characters_of_a_newer_unicode_are_the_reference_s(encoders, unassigned, behind):
@@ -80,7 +80,7 @@ def test_characters_of_a_newer_unicode_are_the_reference_s(encoders, unassigned,
     assert np.array_equal(wanted, found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 @example("\U0010ffff")
 @example("\U000e0fff")
@@ -91,7 +91,7 @@ def test_unassigned_is_what_this_python_s_unicode_says(text):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS)
 @example(f"{END_OF_TEXT}{END_OF_TEXT} a<|end|>")
 def test_both_engines_give_the_same_ids_which_decode_to_the_text(loaded, encoders, text):

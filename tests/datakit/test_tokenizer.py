@@ -34,7 +34,7 @@ def loaded(trained):
     return load_tokenizer(trained.files("tokenizer.json")[0])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(TEXT)
 @example(f"before {END_OF_TEXT} after")
 @example("tail \r\n\r\n  ")
@@ -44,7 +44,7 @@ def test_decoding_gives_the_text_back(loaded, text):
     assert loaded.decode(ids, skip_special_tokens=False) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TEXT)
 def test_no_text_makes_the_end_token(loaded, text):
     """A document that quotes `<|endoftext|>` would otherwise end in its middle."""
@@ -98,7 +98,7 @@ def test_threads_do_not_change_the_bytes(trained, tmp_path, threads):
     assert written.read_bytes() == file_bytes(trained)["tokenizer.json"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=5), st.integers(0, 3))
 def test_pieces_are_short_and_make_up_the_text(text, times):
     long = text + "字" * (times * MAX_PIECE_CHARS // 2) + text

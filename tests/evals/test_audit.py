@@ -247,7 +247,7 @@ def test_a_kept_match_contaminates_only_the_checkpoints_that_read_it(tmp_path: P
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=6), st.integers(1, 25), st.integers(0, 1000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths: list[int], step: int, seed: int) -> None:
     docs = tuple(Doc(100 + i, SEQ_LEN + n, matches=(("math/0", "near"),) if i % 2 else ()) for i, n in enumerate(lengths))
     source = Source("s", docs, component="s", statuses={"math/0": "matched"})
@@ -262,7 +262,7 @@ def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(1, 15), st.integers(1, 15), st.integers(0, 1000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_what_the_run_before_had_read_is_told_too(
     tmp_path_factory, lengths: list[int], before: int, step: int, seed: int
 ) -> None:

@@ -132,7 +132,7 @@ class Workers(RuleBasedStateMachine):
             assert all(self.queue.answer(key) == self.first.get(key) for key in self.put_keys)
 
 
-Workers.TestCase.settings = settings(deadline=None, max_examples=25, stateful_step_count=25)
+Workers.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 TestWorkers = Workers.TestCase
 
 

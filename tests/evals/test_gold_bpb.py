@@ -59,7 +59,7 @@ def test_a_long_prompt_loses_its_beginning_and_that_is_counted():
     assert scored.nats == pytest.approx(nats(" end"), rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(min_size=1, max_size=30)), max_size=6), st.integers(2, 40))
 def test_continuations_come_back_in_order_whatever_fits(pairs, max_seq_len):
     scorer = UnigramScorer(NATS, max_seq_len)

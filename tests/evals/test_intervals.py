@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from evals.intervals import Z95, macro_bootstrap, ratio_bootstrap, wilson
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 5_000), st.data())
 def test_wilson_holds_the_shares_that_a_score_test_does_not_reject(trials, data):
     successes = data.draw(st.integers(0, trials))

@@ -18,7 +18,7 @@ def item(task: str, number: int, **fields) -> Item:
 ITEMS = [item(task, number) for task in ("a", "b") for number in range(50)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 3), st.randoms())
 def test_a_smaller_subset_lies_in_a_larger_one_whatever_the_order_given(small, large, seed, shuffler: random.Random):
     small, large = sorted((small, large))

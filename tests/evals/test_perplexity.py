@@ -106,7 +106,7 @@ def test_no_unigram_model_scores_below_the_entropy_of_the_tokens(tmp_path):
     assert entropy_and_loss(uniform)[1] > entropy
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=20), min_size=1, max_size=5))
 def test_unigram_entropy_is_that_of_the_pooled_counts(documents):
     pooled = [token for document in documents for token in document]
@@ -128,7 +128,7 @@ def test_a_domain_takes_its_corpora_in_id_order_up_to_its_budget(tmp_path):
     assert [d.text for d in found if d.domain == "code"] == ["print()"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.text(st.sampled_from("aé€𝄞"), min_size=1, max_size=60), min_size=1, max_size=8),
     st.integers(4, 100),

@@ -24,7 +24,7 @@ BYTES = Reader(UnigramScorer(np.linspace(1.0, 2.0, 257)), byte_tokenizer(), STAR
 PAIRS = Reader(UnigramScorer(np.linspace(0.5, 3.0, 258)), pair_tokenizer(), 257)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text(alphabet="the ño\n", min_size=1, max_size=90), min_size=1, max_size=4))
 def test_bits_of_bytes_add_up_to_bits_of_tokens(texts):
     for reader in (BYTES, PAIRS):

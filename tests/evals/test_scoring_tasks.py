@@ -30,7 +30,7 @@ def model_of(probabilities: np.ndarray, max_seq_len: int = 64) -> UnigramScorer:
     return UnigramScorer(-np.log(probabilities / probabilities.sum()), max_seq_len)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(DOCUMENTS, st.integers(2, 20), st.integers(0, 1000))
 def test_documents_cost_the_sum_of_their_tokens_in_any_context(documents, max_seq_len, seed) -> None:
     scorer = model_of(np.random.default_rng(seed).uniform(0.01, 1, 257), max_seq_len)
@@ -41,7 +41,7 @@ def test_documents_cost_the_sum_of_their_tokens_in_any_context(documents, max_se
     assert scored.tolist() == [token for document in documents for token in document]  # each once, in order
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(DOCUMENTS.filter(any), st.integers(0, 1000))
 def test_no_unigram_model_beats_the_entropy_and_the_counts_reach_it(documents, seed) -> None:
     arrays = [np.array(document, np.int64) for document in documents]
@@ -69,7 +69,7 @@ def test_the_prompts_end_is_kept_and_equal_pairs_are_asked_once() -> None:
     assert (short.nats, short.num_bytes, short.truncated_tokens) == (2.0, 2, 0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_a_model_that_likes_one_letter_is_right_where_that_letter_is(golds: list[int]) -> None:
     probabilities = np.ones(257)
@@ -93,7 +93,7 @@ def test_a_uniform_model_needs_the_same_bits_for_every_answer() -> None:
     assert (gold.value, gold.low, gold.high) == pytest.approx([math.log2(257)] * 3, rel=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=5))
 def test_gsm8k_tags_and_final_line_are_no_part_of_the_gold_answer(sums: list[tuple[int, int]]) -> None:
     tagged = [f"Then {a}+{b} = <<{a}+{b}={a + b}>>{a + b}." for a, b in sums]

@@ -14,7 +14,7 @@ from lineage.order import DataOrder
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 12), st.integers(0, 12), st.integers(0, 99))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_reads_are_the_rows_that_hold_the_document(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], step: int, before: int, seed: int
 ) -> None:

@@ -95,13 +95,13 @@ def lonely() -> Iterator[Scheduler]:
         yield scheduler
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(mix=st.lists(asks(), min_size=1, max_size=8))
 def test_an_answer_is_the_same_to_the_last_bit_alone_and_in_any_company(busy, lonely, mix) -> None:
     assert answers(busy, mix) == [answers(lonely, [ask])[0] for ask in mix]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(mix=st.lists(asks(), min_size=1, max_size=4))
 def test_every_log_probability_is_that_of_the_whole_forward_pass(busy, mix) -> None:
     mix = [replace(ask, top=3, echo=True) for ask in mix]
@@ -221,7 +221,6 @@ def test_a_prefix_cache_drops_what_was_not_used_for_longest() -> None:
     assert cache.num_bytes == 200
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12), st.sampled_from([(8, 8), (8, 16)]))
 def test_block_keys_are_equal_where_all_up_to_their_end_is(one, other, lanes) -> None:
     first, second = block_keys(np.array(one), 3, lanes[0]), block_keys(np.array(other), 3, lanes[1])

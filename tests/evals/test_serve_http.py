@@ -65,7 +65,7 @@ def assert_equals_scorer(choice: dict, tokens: list[int], checkpoint: Artifact) 
         assert log_prob in top.values() and max(top.values()) >= log_prob
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.lists(st.integers(0, 256), min_size=1, max_size=RUN.model.max_seq_len), min_size=1, max_size=5))
 def test_echoed_log_probabilities_are_the_scorers(client, checkpoint, prompts) -> None:
     answer = client.complete(prompts, max_tokens=1, logprobs=1, echo=True, seed=1234)

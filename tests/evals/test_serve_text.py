@@ -18,7 +18,6 @@ from evals.serve.text import StopScanner, TextStream, token_text
 TOKENIZER = byte_tokenizer()
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text().map(str.encode), st.binary()))
 @example("é“".encode() + b"\xff\xe2\x80a\xf0\x9f")
 def test_the_pieces_of_a_text_join_to_the_text_of_all_its_tokens(raw: bytes) -> None:
@@ -41,7 +40,7 @@ def before_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
     return text, False
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(st.text("abc", max_size=4), max_size=8),
     st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
@@ -64,7 +63,6 @@ log_prob_lists = st.lists(st.integers(-8, 0), min_size=1, max_size=12).map(
 )
 
 
-@settings(deadline=None)
 @given(log_prob_lists, st.floats(0.05, 1), st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 2**62))
 def test_a_sampled_token_is_in_the_nucleus(log_probs, top_p, temperature, seed) -> None:
     weights = np.exp(log_probs.astype(float) / temperature)
@@ -93,7 +91,6 @@ def test_tokens_come_as_often_as_they_are_likely(sampling: Sampling, expected: l
     np.testing.assert_allclose(counts / number, expected, atol=4 * math.sqrt(0.25 / number))
 
 
-@settings(deadline=None)
 @given(log_prob_lists, st.integers(0, 15))
 def test_the_likeliest_are_the_first_of_all_sorted(log_probs, count) -> None:
     ordered = sorted(range(len(log_probs)), key=lambda token: (-log_probs[token], token))

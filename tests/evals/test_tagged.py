@@ -14,7 +14,7 @@ LEAVES = ("prose/kjv", "prose/sotu", "code/python/stdlib", "code/python/docs", "
 DOCUMENTS = st.builds(Measured, st.sampled_from(LEAVES), st.floats(0.5, 900), st.integers(1, 500))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(DOCUMENTS, min_size=1, max_size=12))
 def test_every_tag_has_the_ratio_of_its_sums_and_the_mean_of_its_leaves(documents):
     found = {(s.task, s.metric): s for s in tag_scores("t", documents, seed=0)}

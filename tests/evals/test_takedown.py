@@ -138,7 +138,7 @@ PHASES = st.sampled_from(
 
 
 @given(components("a"), components("b"), PHASES, st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_holders_and_steps_are_those_of_reading_everything(
     tmp_path_factory: pytest.TempPathFactory, a: Component, b: Component, phases: tuple[Phase, ...], data: st.DataObject
 ) -> None:
@@ -197,7 +197,7 @@ BOTH = (Phase(0, {"a": 1.0, "b": 1.0}),)
 
 
 @given(PHASES)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 def test_a_source_is_all_of_its_documents(tmp_path_factory: pytest.TempPathFactory, phases: tuple[Phase, ...]) -> None:
     """The component's steps by one pass over the order are those of asking for every document of it."""
     lab = world(tmp_path_factory.mktemp("lab"), (A, B), phases)

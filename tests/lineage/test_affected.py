@@ -13,7 +13,7 @@ from lineage.store import Store
 
 
 @given(dags(max_nodes=12), st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_affected_are_every_descendant_and_inputs_come_first(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:

@@ -36,7 +36,7 @@ def walked(weights: np.ndarray, turns: int) -> list[int]:
 
 
 @given(WEIGHTS, st.integers(1, 200))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_closed_form_is_the_walk_and_its_inverse(raw: list[float], turns: int) -> None:
     weights = normalized(raw)
     split, components = Split.of(weights), np.array(walked(weights, turns))
@@ -48,7 +48,7 @@ def test_the_closed_form_is_the_walk_and_its_inverse(raw: list[float], turns: in
 
 
 @given(WEIGHTS, st.lists(st.integers(0, (1 << 50) - 1), min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_far_away_turns_are_exact_too(raw: list[float], turns: list[int]) -> None:
     """Against Python's whole numbers, up to where they are allowed."""
     weights = normalized(raw)
@@ -72,7 +72,7 @@ def test_tiny_weights_are_sampled_and_those_of_nought_never() -> None:
 
 
 @given(st.lists(WEIGHTS, min_size=1, max_size=3), st.integers(1, 40), st.sampled_from(["carried", "split"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_shares_of_both_kinds_agree_with_their_own_inverse_over_phases(raws: list[list[float]], block: int, kind) -> None:
     size = max(len(raw) for raw in raws)
     phases = [

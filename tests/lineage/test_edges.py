@@ -42,7 +42,7 @@ def rows(tables: LineageTables) -> tuple[set[tuple], set[tuple]]:
 
 
 @given(dags(), st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=12), st.sampled_from(["local", "memory"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_tables_follow_commits_and_deletions(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, edits: list[tuple[bool, int]], kind: str
 ) -> None:
@@ -67,7 +67,7 @@ def test_tables_follow_commits_and_deletions(
 
 
 @given(dags(max_nodes=14), st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_walks_are_those_of_following_every_pair(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:
@@ -137,7 +137,7 @@ def test_files_of_two_writers_are_not_used_together(tmp_path: Path, caplog: pyte
 
 
 @given(dags().filter(any), st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_every_missing_and_every_forged_edge_is_named(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:

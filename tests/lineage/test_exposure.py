@@ -45,7 +45,7 @@ lengths = st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda fou
 
 
 @given(lengths, lengths, st.integers(1, 7), st.integers(1, 7), st.integers(0, 12))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_exposures_are_those_of_a_forward_scan(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], size: int, later: int, num_steps: int
 ) -> None:
@@ -57,7 +57,7 @@ def test_exposures_are_those_of_a_forward_scan(
 
 
 @given(st.integers(1, 10), st.sampled_from(["splitmix", "feistel_levanter", "none", BlockShuffle(2, 2)]), st.integers(0, 12))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_simulated_epochs_read_their_share_again_and_again_and_the_rest_never(
     tmp_path_factory: pytest.TempPathFactory, share: int, shuffle: Shuffle, num_steps: int
 ) -> None:

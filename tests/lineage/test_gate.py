@@ -288,7 +288,7 @@ def test_a_quarantine_is_lifted_and_told(tmp_path: Path) -> None:
 
 
 @given(dags(), st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_exactly_the_unfit_ancestors_are_found(parents: Parents, data: st.DataObject) -> None:
     """Against plain reachability over the drawn pairs."""
     start = data.draw(st.integers(0, len(parents) - 1))
@@ -314,7 +314,7 @@ def changed(value: object, data: st.DataObject) -> object:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_edit_of_a_manifest_is_found(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (made,) = write_dag(Store(folder), [[]])

@@ -67,7 +67,7 @@ def test_long_run_weights_are_exact_and_tiny_ones_are_sampled() -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any), st.integers(1, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_apportioning_never_strays_by_more_than_one(raw: list[int], block: int) -> None:
     weights = np.array(raw) / sum(raw)
     debt, total = np.zeros(len(raw)), np.zeros(len(raw), np.int64)
@@ -172,7 +172,7 @@ def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: Shuffle,
     st.sampled_from(EVERY_SHUFFLE),
     st.sampled_from(APPORTIONINGS),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_reads_of_many_sequences_are_those_of_a_forward_scan(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: Shuffle, apportioning: Apportioning
 ) -> None:

@@ -44,7 +44,7 @@ def scanned(order: DataOrder, batch_size: int, num_steps: int) -> list[tuple]:
 
 
 @given(lengths, lengths, st.integers(1, 5), st.integers(0, 6), st.sampled_from(["splitmix", "linear", BlockShuffle(2, 2)]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_exposures_of_a_packed_run_are_what_lies_in_its_batches(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], size: int, num_steps: int, shuffle
 ) -> None:
@@ -83,7 +83,7 @@ def test_rows_are_whole_documents_one_segment_each(tmp_path: Path) -> None:
 
 
 @given(lengths.filter(lambda found: sum(found) >= SEQ_LEN), st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_within_documents_the_first_token_of_each_counts_for_nothing(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], is_packed: bool
 ) -> None:

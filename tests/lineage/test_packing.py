@@ -30,7 +30,7 @@ def slow_best_fit(sizes: list[int], capacity: int, limit: int) -> list[int]:
 
 
 @given(st.integers(1, 24), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_best_fit_is_that_of_one_piece_at_a_time(capacity: int, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, capacity), max_size=50))
     limit = data.draw(st.none() | st.integers(1, 6))
@@ -50,7 +50,7 @@ def plan_of(root: Path, lengths: np.ndarray, packing: Packing) -> tuple[Packed, 
     st.integers(1, 70),
     st.none() | st.integers(1, 4),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_token_is_packed_once_or_counted(
     tmp_path_factory: pytest.TempPathFactory,
     lengths: np.ndarray,
@@ -80,7 +80,7 @@ def test_every_token_is_packed_once_or_counted(
 
 
 @given(lengths_of, st.integers(2, 20), st.sampled_from(["cut", "truncate", "drop"]), st.integers(1, 70), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_the_way_back_is_that_of_a_forward_scan(
     tmp_path_factory: pytest.TempPathFactory,
     lengths: np.ndarray,

@@ -13,7 +13,7 @@ BLOCKS = st.builds(BlockShuffle, st.integers(1, 40), st.integers(1, 9))
 
 
 @given(st.sampled_from(SHUFFLES) | BLOCKS, st.integers(1, 3000), st.integers(0, 2**64 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_kind_is_a_bijection_with_an_inverse(kind: Shuffle, size: int, key: int) -> None:
     permutation = Permutation(kind, size, key)
     image = permutation.forward(np.arange(size))
@@ -22,7 +22,7 @@ def test_every_kind_is_a_bijection_with_an_inverse(kind: Shuffle, size: int, key
 
 
 @given(st.sampled_from(SHUFFLES) | BLOCKS, st.integers(2**31, 2**40), st.integers(0, 2**64 - 1), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sizes_beyond_32_bits_invert_too(kind: Shuffle, size: int, key: int, data: st.DataObject) -> None:
     indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
     permutation = Permutation(kind, size, key)
@@ -73,7 +73,7 @@ def linear(x: int, size: int, seed: int) -> int:
 
 
 @given(st.integers(2, 5000), st.integers(0, 2**30 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_old_kinds_are_bit_compatible(size: int, seed: int) -> None:
     indices = np.unique(np.linspace(0, size - 1, 50).astype(np.int64))
     for kind, reference in (("feistel_levanter", five_round_feistel), ("linear", linear)):
@@ -133,7 +133,7 @@ def slow_block_shuffle(shuffle: BlockShuffle, size: int, key: int) -> list[int]:
 
 
 @given(BLOCKS, st.integers(1, 2000), st.integers(0, 2**64 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_window_of_a_block_shuffle_reads_whole_blocks(shuffle: BlockShuffle, size: int, key: int) -> None:
     assert len(slow_block_shuffle(shuffle, size, key)) == size
 

@@ -22,7 +22,7 @@ from lineage.token_cache import TokenCache
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 300), st.integers(1, 9), st.integers(1, 4), st.lists(st.tuples(st.integers(0, 320), st.integers(0, 320))))
 def test_slices_are_those_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, size: int, items: int, kept: int, spans: list[tuple[int, int]]

@@ -46,7 +46,7 @@ def chain(root: Path, drift_at: int | None = None) -> Artifact:
 
 
 @given(dags())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_any_graph_comes_out_bit_equal(tmp_path_factory: pytest.TempPathFactory, parents: Parents) -> None:
     root = tmp_path_factory.mktemp("lab")
     nodes: list[Node] = []

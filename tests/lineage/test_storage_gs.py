@@ -76,7 +76,7 @@ faults = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(faults)
 def test_whatever_the_server_does_an_artifact_is_whole(server: GcsServer, tmp_path: Path, faults: list[Fault]) -> None:
     store = fresh_store(server, tmp_path)

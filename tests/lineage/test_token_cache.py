@@ -57,7 +57,7 @@ def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 @given(shards)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_goes_in_comes_out(tmp_path_factory: pytest.TempPathFactory, config: Shards) -> None:
     cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), config))
     everything = [tokens for shard in config.shards for tokens in shard]
@@ -70,7 +70,7 @@ def test_what_goes_in_comes_out(tmp_path_factory: pytest.TempPathFactory, config
 
 
 @given(shards, st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
     tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
 
 
 @given(shards, st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_rows_read_together_are_rows_read_alone(
     tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
 ) -> None:
@@ -171,7 +171,7 @@ def test_an_artifact_without_tokens_is_no_cache(tmp_path: Path) -> None:
 WEIGHED = st.lists(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=5), min_size=1, max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(WEIGHED, st.sampled_from(["uint8", "float32"]), st.data())
 def test_weights_stand_beside_their_tokens(tmp_path_factory, shards, kind, data):
     """Several shards of documents of (token, weight): spans of the two arrays stay aligned."""

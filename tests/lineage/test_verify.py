@@ -87,7 +87,7 @@ def test_equal_bytes_on_sampled_shards_clear_the_drift_and_leave_the_manifest_al
 
 
 @given(changed=st.sets(st.sampled_from(NAMES)), num_shards=st.integers(1, 6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_change_is_found_exactly_when_a_sampled_shard_has_it(
     tmp_path_factory: pytest.TempPathFactory, changed: set[str], num_shards: int
 ) -> None:

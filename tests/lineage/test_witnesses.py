@@ -49,7 +49,7 @@ def lies(event: Event) -> dict[str, Event]:
 
 
 @given(dags(max_nodes=6), st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_an_honest_log_agrees_and_one_lie_is_one_disagreement(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:

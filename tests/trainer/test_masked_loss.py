@@ -25,7 +25,7 @@ from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 MASK = (np.arange(64).reshape(GOOD.shape) % 3 == 1).astype(np.float32)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from([3, TILE_ROWS + 5]), st.integers(0, 99), st.sampled_from([0.0, 0.2]))
 def test_the_weighted_objective_is_that_of_full_logits(num_rows: int, seed: int, z_loss_weight: float) -> None:
     x, head, targets = inputs(num_rows, seed)

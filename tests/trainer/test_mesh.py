@@ -71,7 +71,7 @@ def test_parameters_lie_by_their_axes_and_what_has_none_lies_everywhere() -> Non
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """An array cut into a grid by two processes, and any slice of it."""
     folder = tmp_path_factory.mktemp("parts")
@@ -96,7 +96,7 @@ def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_box_is_read_by_runs_whatever_lies_between_them(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -45,9 +45,9 @@ def test_kills_at_random_steps_and_inside_a_save_cost_nothing_but_time(tmp_path:
     job = job_of(tmp_path, RUN)
     faults = [f"kill@{steps.randint(1, 12)}", f"kill@{steps.randint(16, 24)}", "kill-in-save@40"]
     for fault in faults:
-        assert ended(started(tmp_path, OFTEN | {"MARIN_FAULTS": fault})) == [-signal.SIGKILL], fault
-        assert at_step(job, RUN.num_steps) is None, fault
-    assert ended(started(tmp_path, OFTEN)) == [0]
+        assert ended(started(tmp_path, OFTEN | {"MARIN_FAULTS": fault})) == [-signal.SIGKILL], (fault, faults)
+        assert at_step(job, RUN.num_steps) is None, (fault, faults)
+    assert ended(started(tmp_path, OFTEN)) == [0], faults
     final = at_step(job, RUN.num_steps)
     assert "resuming tiny at step" in log_of(tmp_path)
     assert final is not None and final.data_version == undisturbed.data_version, faults

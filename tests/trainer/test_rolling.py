@@ -25,7 +25,7 @@ def slow_threshold(seen: list[float], window: int, num_std: float) -> float:
 
 
 @given(st.lists(values, max_size=25), st.sampled_from([2, 3, 8]), st.floats(0.5, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_thresholds_are_those_of_the_last_finite_values(seen: list[float], window: int, num_std: float) -> None:
     ring = empty_ring(window)
     for index, value in enumerate(seen):
@@ -39,7 +39,7 @@ def test_thresholds_are_those_of_the_last_finite_values(seen: list[float], windo
 
 
 @given(st.lists(values, max_size=25), st.sampled_from([2, 5]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_not_finite_leaves_no_trace(seen: list[float], window: int) -> None:
     whole, finite = empty_ring(window), empty_ring(window)
     for value in seen:
@@ -51,7 +51,7 @@ def test_what_is_not_finite_leaves_no_trace(seen: list[float], window: int) -> N
 
 
 @given(st.lists(st.tuples(values, values), max_size=25), st.sampled_from([2, 6]), st.floats(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_step_is_skipped_when_either_signal_is_an_outlier(seen: list, window: int, num_std: float) -> None:
     config = SkipBadStepsConfig(window=window, num_std=num_std, std_floor=FLOOR)
     decide = jax.jit(lambda state, loss, norm: judge(config, state, loss, norm))
@@ -70,7 +70,7 @@ def test_a_step_is_skipped_when_either_signal_is_an_outlier(seen: list, window: 
 
 
 @given(st.lists(st.floats(0.125, 100, width=32), min_size=1, max_size=20), st.sampled_from([2, 6]), st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_large_update_is_scaled_to_its_threshold(norms: list[float], window: int, seed: int) -> None:
     rule = clip_update_norm(ClipUpdateNormConfig(window=window, num_std=1.5, std_floor=FLOOR))
     unit = np.random.default_rng(seed).normal(size=7)

@@ -88,7 +88,7 @@ def test_todays_optimizer_state_has_the_names_it_had() -> None:
 
 
 @given(optimizers, schedules, guards)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_spec_survives_json(optimizer, schedule, guards: dict) -> None:
     spec = replace(smoke(), optimizer=optimizer, schedule=schedule, **guards)
     text = json.dumps(to_jsonable(spec))

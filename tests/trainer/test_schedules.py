@@ -70,7 +70,7 @@ def schedules(draw) -> tuple[CycleSchedule, int]:
 
 
 @given(schedules())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_step_has_the_rate_of_its_place_in_its_cycle(drawn: tuple[CycleSchedule, int]) -> None:
     schedule, num_steps = drawn
     schedule.check_length(num_steps)
@@ -78,7 +78,7 @@ def test_every_step_has_the_rate_of_its_place_in_its_cycle(drawn: tuple[CycleSch
 
 
 @given(schedules(), st.integers(10, 100))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], more: int) -> None:
     """To the bit, or the steps before the extension would not be the steps that were trained."""
     schedule, num_steps = drawn
@@ -90,7 +90,7 @@ def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], mo
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20), st.floats(0, 1), st.floats(1e-5, 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_wsd_is_one_cycle_with_a_plateau(warmup: int, plateau: int, decay: int, floor: float, peak: float) -> None:
     total = warmup + plateau + decay
     wsd = WarmupStableDecay(peak, warmup, decay / total, floor)

@@ -53,7 +53,7 @@ def families(draw: st.DrawFn) -> tuple[list[np.ndarray], list[int]]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(family=families())
 def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None:
     sequences, tails = family
@@ -70,7 +70,6 @@ def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None
             assert behind.max(initial=0.0) < 1e-4
 
 
-@settings(deadline=None)
 @given(families())
 def test_a_row_holds_every_ancestor_and_a_shared_beginning_once(family) -> None:
     sequences, tails = family

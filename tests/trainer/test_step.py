@@ -200,7 +200,7 @@ def test_microbatches_give_the_step_of_the_whole_batch(size: int) -> None:
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=6), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_ragged_microbatches_give_the_masked_mean_of_the_whole_batch(masks: list[list[bool]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     mask = np.array(masks)

@@ -208,7 +208,7 @@ def ring_after(history: list[float], window: int) -> tuple[np.ndarray, int]:
 
 
 @given(st.lists(st.floats(0, 100) | st.just(float("nan")), max_size=9), st.integers(2, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_ring_from_a_history_judges_as_one_that_was_there(history: list[float], window: int) -> None:
     pushed, number = ring_after(history, window)
     made = refilled(empty_ring(window), np.array(history, np.float64))
