@@ -16,9 +16,10 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.documents import document_paths
-from datakit.duplicates import DUPLICATES, DUPLICATES_FILE, DuplicatesConfig, find_duplicates
+from datakit.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
 from datakit.marin_duplicates import marin_removals
 from datakit.minhash import MINHASH, preset, sign_documents
+from datakit.schemas import DUPLICATES_FILE
 from lineage.digests import text_digest
 from lineage.plan import Node, resolve, spec_of
 from lineage.stage import Stage

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 BINS = 10
 NEWTON_STEPS = 50
@@ -48,7 +47,13 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float:
     positive, negative = int(labels.sum()), int((~labels).sum())
     if not positive or not negative:
         raise ValueError(f"AUC needs both labels; there are {positive} positive and {negative} negative")
-    return float((rankdata(scores)[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
+    return float((_mean_ranks(scores)[labels].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def _mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 on, of equal values their mean. `scipy.stats` has it and takes half a second to import, in every worker."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def reliability(probabilities: np.ndarray, labels: np.ndarray) -> list[dict[str, float]]:

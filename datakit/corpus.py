@@ -21,6 +21,7 @@ import pyarrow as pa
 import xxhash
 
 from datakit.corpus_filters import Attributes, CorpusConfig, reasons
+from datakit.cutoff import Cutoff, read_cutoff
 from datakit.documents import (
     as_frame,
     document_paths,
@@ -31,9 +32,7 @@ from datakit.documents import (
     writing_part,
 )
 from datakit.paragraph_cuts import Span, cut_table, emptied, read_spans
-from datakit.paragraphs import FOLDER as SPANS_FOLDER
-from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA
-from datakit.score_cutoff import Cutoff, read_cutoff
+from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, SPANS_FOLDER
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.working_folder import SCRATCH_FOLDER

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import polars as pl
 
+from datakit.cutoff import Cutoff
 from datakit.documents import TARGET_PART_BYTES
-from datakit.duplicates import DUPLICATES_FILE
-from datakit.score_cutoff import Cutoff
+from datakit.schemas import DUPLICATES_FILE
 from lineage.store import Artifact
 
 

@@ -31,13 +31,13 @@ from datakit.band_join import (
 from datakit.documents import document_paths, iterate_part
 from datakit.duplicates_table import cluster_rows, counts_by_source, write_clusters
 from datakit.near_duplicates import DOCUMENT_BYTES, MATCHES, TASK_BYTES, spill_shingles, walk_task
+from datakit.schemas import DUPLICATES_FILE
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.working_folder import SCRATCH_FOLDER
 
 log = logging.getLogger(__name__)
 
-DUPLICATES_FILE = "duplicates.parquet"
 SMALL_SCOPE_ROWS = 50_000
 """Below this many documents a pool of workers costs more than it saves (a second of imports for each of five steps)."""
 

@@ -25,12 +25,12 @@ import xxhash
 from datakit.arrays import load, save
 from datakit.band_join import hash_range, range_count
 from datakit.documents import document_paths, iterate_part, writing_part
-from datakit.duplicates import DUPLICATES_FILE, SMALL_SCOPE_ROWS, document_source
+from datakit.duplicates import SMALL_SCOPE_ROWS, document_source
+from datakit.schemas import DUPLICATES_FILE, SPANS_FOLDER
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.working_folder import SCRATCH_FOLDER
 
-FOLDER = "spans"
 SCHEMA = pa.schema([("id", pa.string()), ("starts", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])
 """A row a document, in the documents' order: `[start, end)` in characters of the text, ascending, disjoint."""
 
@@ -142,7 +142,7 @@ def write_spans(folder: Path, part: DocumentPart, repeats: Sequence[Path]) -> di
     offsets = pa.array(bounds, pa.int32())
     ids = pq.read_table(part.path, columns=["id"])["id"].combine_chunks()
     lists = [pa.ListArray.from_arrays(offsets, pa.array(spans[:, column])) for column in (1, 2)]
-    with writing_part(folder / FOLDER / part.source / part.path.name, SCHEMA) as out:
+    with writing_part(folder / SPANS_FOLDER / part.source / part.path.name, SCHEMA) as out:
         out.write(pa.Table.from_arrays([ids, *lists], schema=SCHEMA))
     characters = int((spans[:, 2] - spans[:, 1]).sum())
     return {"documents": int(np.unique(spans[:, 0]).size), "spans": len(spans), "characters": characters}

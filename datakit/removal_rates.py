@@ -11,7 +11,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.documents import document_paths
-from datakit.duplicates import DUPLICATES_FILE, DuplicatesConfig, document_source
+from datakit.duplicates import DuplicatesConfig, document_source
+from datakit.schemas import DUPLICATES_FILE
 from lineage.config import from_jsonable
 from lineage.store import Artifact
 

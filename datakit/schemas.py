@@ -1,6 +1,7 @@
-"""Column names and schemas of documents and attributes: the one place that fixes them.
+"""Column names and schemas of documents and attributes, and names of files that another stage reads: the one place for them.
 
-Readers and writers take them from here, so a column can have one name only (DESIGN, section 4).
+Readers and writers take them from here, so a column can have one name only (DESIGN, section 4), and who reads a table does not
+import what made it: every worker of a corpus would load scipy for the name of a file.
 """
 
 import pyarrow as pa
@@ -9,6 +10,10 @@ ID = "id"
 TEXT = "text"
 SOURCE = "source"
 METADATA = "metadata"
+
+DUPLICATES_FILE = "duplicates.parquet"
+SPANS_FOLDER = "spans"
+"""Of `datakit.paragraphs`: what is to be cut out of each document."""
 
 DOCUMENT_SCHEMA = pa.schema([(ID, pa.string()), (TEXT, pa.large_string()), (SOURCE, pa.string()), (METADATA, pa.string())])
 """`id` = xxh3_128 of the UTF-8 text in hex; `metadata` is a JSON object that holds at least `source_id`."""

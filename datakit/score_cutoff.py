@@ -1,18 +1,16 @@
 """The stage `datakit.score_cutoff`: which scores a corpus keeps when it keeps a fraction, of each source or of all together."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
+from datakit.cutoff import CUTOFF_FILE
 from datakit.scores import FOLDER
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
-
-CUTOFF_FILE = "cutoff.json"
 
 
 @dataclass(frozen=True)
@@ -27,18 +25,6 @@ class ScoreCutoffConfig:
             raise ValueError(f"score cutoff: keep_frac is {self.keep_frac}; it must be above 0 and below 1")
         if self.over not in ("source", "corpus"):
             raise ValueError(f"score cutoff: over is {self.over!r}; allowed: 'source', 'corpus'")
-
-
-@dataclass(frozen=True)
-class Cutoff:
-    """The last document that stays: what scores lower goes, and of the same score what has a larger id."""
-
-    score: float
-    id: str
-
-    def drops(self) -> pl.Expr:
-        """Of the columns `score` and `id`."""
-        return (pl.col("score") < self.score) | ((pl.col("score") == self.score) & (pl.col("id") > self.id))
 
 
 def find_cutoffs(out: Writer, config: ScoreCutoffConfig, scores: tuple[Artifact, ...]) -> None:
@@ -56,14 +42,6 @@ def find_cutoffs(out: Writer, config: ScoreCutoffConfig, scores: tuple[Artifact,
 
 
 SCORE_CUTOFF = Stage("datakit.score_cutoff", "1", find_cutoffs)
-
-
-def read_cutoff(artifact: Artifact, source: str) -> Cutoff:
-    """The cutoff of a source. Raises ValueError naming the sources that it knows."""
-    cutoffs: Mapping[str, Any] = json.loads(artifact.files(CUTOFF_FILE)[0].read_text())
-    if source not in cutoffs:
-        raise ValueError(f"{artifact.name} has no cutoff for source {source}; it has: {', '.join(sorted(cutoffs))}")
-    return Cutoff(**cutoffs[source])
 
 
 def _cutoff(group: list[Artifact], keep_frac: float) -> tuple[dict[str, Any], int, int]:
