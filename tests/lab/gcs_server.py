@@ -16,17 +16,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal
+from typing import BinaryIO, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gcs_objects import ApiError, Objects, Upload
 
-_BUCKET = re.compile(r"/storage/v1/b(?:/([^/]+))?")
-_OBJECT = re.compile(r"(?:/download)?/storage/v1/b/([^/]+)/o/(.+?)(?:/(rewriteTo|copyTo|compose)(?:/b/([^/]+)/o/(.+))?)?")
+BUCKET_PATH = re.compile(r"/storage/v1/b(?:/([^/]+))?")
+OBJECT_PATH = re.compile(r"(?:/download)?/storage/v1/b/([^/]+)/o/(.+?)(?:/(rewriteTo|copyTo|compose)(?:/b/([^/]+)/o/(.+))?)?")
 _LIST = re.compile(r"/storage/v1/b/([^/]+)/o")
-_UPLOAD = re.compile(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o")
-_XML = re.compile(r"/(?!storage/|upload/|resumable/|download/)([^/]+)/(.+)")
+UPLOAD_PATH = re.compile(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o")
+XML_PATH = re.compile(r"/(?!storage/|upload/|resumable/|download/)([^/]+)/(.+)")
 KEPT_OF_A_TORN_CHUNK = 256 << 10
 """A resumable upload keeps whole multiples of 256 KiB of what arrived before its connection broke."""
 
@@ -109,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if kind == "torn" and self.command in ("POST", "PUT"):
                 self._tear_request()
-            self.body = self._read_body()
+            self.body = read_body(self.rfile, self.headers)
             if self.fault and kind == "call":
                 self.fault.action()
             if self.fault and kind == "hang":
@@ -130,26 +131,26 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = handle_any  # noqa: N815 (http.server's names)
 
     def _operation(self) -> str:
-        if _UPLOAD.fullmatch(self.route):
+        if UPLOAD_PATH.fullmatch(self.route):
             return "chunk" if "upload_id" in self.query else "upload"
         if _LIST.fullmatch(self.route):
             return "list"
-        if _BUCKET.fullmatch(self.route):
+        if BUCKET_PATH.fullmatch(self.route):
             return "bucket"
         if self.command in ("GET", "HEAD"):
             return "read" if self.query.get("alt") == "media" or self.route.startswith("/download") else "stat"
         return {"DELETE": "delete", "PATCH": "patch"}.get(self.command, "upload")
 
     def _serve(self) -> None:
-        if match := _UPLOAD.fullmatch(self.route):
+        if match := UPLOAD_PATH.fullmatch(self.route):
             self._upload(match[1])
         elif match := _LIST.fullmatch(self.route):
             self._json(self.gcs.objects.page(match[1], self.query))
-        elif match := _OBJECT.fullmatch(self.route):
+        elif match := OBJECT_PATH.fullmatch(self.route):
             self._object(match[1], unquote(match[2]), match[3], match[4], match[5])
-        elif match := _BUCKET.fullmatch(self.route):
+        elif match := BUCKET_PATH.fullmatch(self.route):
             self._bucket(match[1])
-        elif match := _XML.fullmatch(self.route):
+        elif match := XML_PATH.fullmatch(self.route):
             self._xml(match[1], unquote(match[2]))
         else:
             raise ApiError(404, f"no such route: {self.route}")
@@ -161,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "media":
             self._json(self.gcs.objects.put(bucket, self.query["name"], self.body, self.query))
         elif kind == "multipart":
-            told, data = _two_parts(self.headers["Content-Type"], self.body)
+            told, data = two_parts(self.headers["Content-Type"], self.body)
             resource = json.loads(told)
             name = self.query.get("name") or resource["name"]
             self._json(self.gcs.objects.put(bucket, name, data, self.query, resource))
@@ -177,6 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
             upload = self.gcs.objects.uploads.get(session)
             if upload is None:
                 raise ApiError(404, "no such upload")
+            if self.command == "DELETE":
+                del self.gcs.objects.uploads[session]
+                raise ApiError(499, "the upload is given up")
             if upload.made is not None:  # asked again, because the answer was lost
                 self._json(upload.made)
                 return
@@ -217,8 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _media(self, bucket: str, name: str) -> None:
         stored = self.gcs.objects.get(bucket, name, self.query)
         data, status, extra = stored.data, 200, {}
-        if span := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
-            first, last = int(span[1]), min(int(span[2] or len(data) - 1), len(data) - 1)
+        if span := re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")):
+            last = min(int(span[2] or len(data) - 1), len(data) - 1) if span[1] else len(data) - 1
+            first = int(span[1]) if span[1] else max(0, len(data) - int(span[2]))  # `-N` are the last N bytes
             if first >= len(data):
                 raise ApiError(416, "requestedRangeNotSatisfiable")
             data, status, extra = data[first : last + 1], 206, {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
@@ -230,6 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
         buckets = self.gcs.objects.buckets
         if self.command == "POST":
             bucket = json.loads(self.body)["name"]
+            if bucket in buckets:
+                raise ApiError(409, "conflict")
             self.gcs.bucket(bucket)
         elif bucket not in buckets:
             raise ApiError(404, "notFound")
@@ -249,16 +256,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b"", ETag=f'"g{made["generation"]}"')
         else:
             self._media(bucket, name)
-
-    def _read_body(self) -> bytes:
-        if "chunked" not in (self.headers.get("Transfer-Encoding") or ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
 
     def _tear_request(self) -> None:
         """Half of the body arrives; of a resumable chunk, whole multiples of 256 KiB of that half are kept."""
@@ -294,7 +291,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
 
 
-def _two_parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
+def read_body(stream: BinaryIO, headers: Message) -> bytes:
+    """The body of a request, also one that comes in chunks."""
+    if "chunked" not in (headers.get("Transfer-Encoding") or ""):
+        return stream.read(int(headers.get("Content-Length") or 0))
+    body = b""
+    while size := int(stream.readline().split(b";")[0], 16):
+        body += stream.read(size)
+        stream.readline()
+    stream.readline()
+    return body
+
+
+def two_parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
     """Contents of a multipart body's two parts, byte for byte."""
     boundary = re.search(r'boundary="?([^";]+)', content_type)
     if boundary is None:
