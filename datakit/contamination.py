@@ -47,8 +47,8 @@ MATCH_SCHEMA = pa.schema(
         ("channel", pa.string()),
         ("tier", pa.string()),
         ("score", pa.float64()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
+        ("start_byte", pa.int64()),
+        ("end_byte", pa.int64()),
         ("longest_run", pa.int64()),
     ]
 )
@@ -60,8 +60,8 @@ _FOUND_SCHEMA = {
     "channel_index": pl.Int64,
     "tier": pl.String,
     "score": pl.Float64,
-    "start": pl.Int64,
-    "end": pl.Int64,
+    "start_byte": pl.Int64,
+    "end_byte": pl.Int64,
     "longest_run": pl.Int64,
 }
 
@@ -98,8 +98,9 @@ def mark_contamination(
     out.extra["canaries"] = run_canaries(items, channels, clean_texts, item_index, config, scan)
 
 
-CONTAMINATION = Stage("datakit.contamination", "3", mark_contamination)
-"""3: named policies; canaries are planted as rendered records, and false positives counted on scrambled text too."""
+CONTAMINATION = Stage("datakit.contamination", "4", mark_contamination)
+"""4: spans count bytes of UTF-8, as `start_byte` and `end_byte`. 3: named policies; canaries are planted as rendered records,
+and false positives counted on scrambled text too."""
 
 
 def _slices(part: Path) -> Iterator[tuple[int, int]]:
@@ -133,7 +134,10 @@ def _match_slice(
     for documents in _read_groups(part, low, high):
         ids = documents["id"]
         for first, texts in text_batches(documents["text"].to_list()):
-            rows += [(ids[first + m.document], m.channel, m.tier, m.score, m.start, m.end, m.longest_run) for m in scan(texts)]
+            rows += [
+                (ids[first + m.document], m.channel, m.tier, m.score, m.start_byte, m.end_byte, m.longest_run)
+                for m in scan(texts)
+            ]
         num_documents += len(documents)
     path = folder / SCRATCH_FOLDER / "found" / f"{part.stem}-{low:05d}.parquet"
     path.parent.mkdir(parents=True)

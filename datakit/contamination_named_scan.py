@@ -9,10 +9,10 @@ from itertools import groupby
 
 import numpy as np
 
+from datakit.byte_spans import Span, byte_spans
 from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, NamedPolicy, TuluPolicy
 from datakit.contamination_named_index import Cut, NamedIndex, cut, grams_of
 from datakit.contamination_named_words import (
-    Span,
     datatrove_spans,
     gpt_spans,
     has_letter,
@@ -65,15 +65,16 @@ def scan_named(texts: Sequence[str], index: NamedIndex, policy: NamedPolicy, ign
         hits = hits.of(np.flatnonzero(~np.isin(hits.hashes, ignored)))
     shared = _flagged(texts, pieces, hits, index, policy)
     found = []
-    spans: tuple[int, list[Span]] = (-1, [])
     first_words = pieces.first_words
-    for (document, channel), rows in _by_pair(shared):
-        if spans[0] != document:
-            spans = document, list(_spans(texts[document], policy))
-        low, high = _longest_stretch(shared.places[rows] - first_words[document], shared.lengths[rows])
-        start, end = spans[1][low][0], spans[1][high - 1][1]
-        score = round(float(shared.scores[rows[0]]), 4)
-        found.append(ChannelMatch(document, channel, "near", score, start, end, high - low))
+    for document, pairs in groupby(_by_pair(shared), key=lambda pair: pair[0][0]):
+        words = list(_spans(texts[document], policy))
+        verdicts, spans = [], []
+        for (_, channel), rows in pairs:
+            low, high = _longest_stretch(shared.places[rows] - first_words[document], shared.lengths[rows])
+            spans.append((words[low][0], words[high - 1][1]))
+            verdicts.append((channel, round(float(shared.scores[rows[0]]), 4), high - low))
+        for (channel, score, run), span in zip(verdicts, byte_spans(texts[document], spans), strict=True):
+            found.append(ChannelMatch(document, channel, "near", score, *span, run))
     return found
 
 

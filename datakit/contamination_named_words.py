@@ -12,8 +12,9 @@ from typing import Any
 
 import xxhash
 
+from datakit.byte_spans import Span
+
 type Item = Mapping[str, Any]
-type Span = tuple[int, int]
 
 _TOKEN = re.compile(r"\S+")
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")

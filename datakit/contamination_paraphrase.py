@@ -17,6 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.byte_spans import byte_spans
+
 
 class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -45,13 +47,13 @@ class ParaphraseConfig:
 
 @dataclass(frozen=True)
 class ParaphraseMatch:
-    """The window of a document nearest to a question; `start` and `end` are characters of the document."""
+    """The window of a document nearest to a question; the span is bytes of the document in UTF-8."""
 
     document: int
     question: int
     score: float
-    start: int
-    end: int
+    start_byte: int
+    end_byte: int
 
 
 def paraphrase_matches(
@@ -74,9 +76,10 @@ def paraphrase_matches(
         cosines = encoder.encode([text[slice(*spans[row])] for row in rows]) @ wanted.T
         cosines = np.where(near[rows], cosines, -1)
         best = cosines.argmax(axis=0)
-        for question in np.flatnonzero(cosines.max(axis=0) >= config.threshold).tolist():
-            row = int(best[question])
-            found.append(ParaphraseMatch(document, question, round(float(cosines[row, question]), 4), *spans[rows[row]]))
+        matched = np.flatnonzero(cosines.max(axis=0) >= config.threshold).tolist()
+        places = byte_spans(text, [spans[rows[best[question]]] for question in matched])
+        for question, place in zip(matched, places, strict=True):
+            found.append(ParaphraseMatch(document, question, round(float(cosines[best[question], question]), 4), *place))
     return found
 
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
+from datakit.byte_spans import Span, byte_spans
 from datakit.canonical_text import WordPlaces, canonical_batch
 from datakit.contamination_alignment import aligned_windows
 from datakit.contamination_channels import ChannelGrams, ItemIndex
@@ -14,14 +17,14 @@ from datakit.ngram_index import Ints, UInt64s, Words, gram_hashes, hash_buffer, 
 
 @dataclass(frozen=True)
 class ChannelMatch:
-    """A channel found in a document; `start` and `end` are characters of the document's own text."""
+    """A channel found in a document; the span is bytes of the document's own text in UTF-8."""
 
     document: int
     channel: int
     tier: Tier
     score: float
-    start: int
-    end: int
+    start_byte: int
+    end_byte: int
     longest_run: int
 
 
@@ -30,17 +33,23 @@ def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) ->
     words = hash_buffer(*canonical_batch(texts))
     windows = _all_windows(words, index, config)
     found: list[ChannelMatch] = []
-    document, places = -1, WordPlaces("")
-    for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
-        verdict = _verdict(pair, windows, index, config)
-        if verdict is None:
-            continue
-        if pair[0] != document:
-            document, places = pair[0], WordPlaces(texts[pair[0]])
-        tier, window = verdict
-        (start, _), (_, end) = places.span(window.start), places.span(window.end - 1)
-        found.append(ChannelMatch(*pair, tier, round(window.coverage, 4), start, end, window.longest_run))
+    pairs = sorted({*windows.exact, *windows.masked, *windows.aligned})
+    for document, group in groupby(pairs, key=itemgetter(0)):
+        verdicts = [(pair, verdict) for pair in group if (verdict := _verdict(pair, windows, index, config)) is not None]
+        spans = _spans(texts[document], [window for _, (_, window) in verdicts])
+        found += [
+            ChannelMatch(*pair, tier, round(window.coverage, 4), *span, window.longest_run)
+            for (pair, (tier, window)), span in zip(verdicts, spans, strict=True)
+        ]
     return found
+
+
+def _spans(text: str, windows: Sequence[Window]) -> list[Span]:
+    """Bytes from the first to the last word of each window."""
+    if not windows:
+        return []
+    places = WordPlaces(text)
+    return byte_spans(text, [(places.span(window.start)[0], places.span(window.end - 1)[1]) for window in windows])
 
 
 type _Windows = dict[tuple[int, int], Window]

@@ -1,6 +1,6 @@
 """What an audit says: the verdict, counts by task and source, the strongest matches, and how good the scan itself is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -8,6 +8,7 @@ import polars as pl
 
 from evals.audit_evidence import ITEM_KEY, STANDING_TIERS, TIERS
 from evals.items import ITEMS_FILE
+from lineage.digests import text_digest
 from lineage.store import Artifact
 
 EXCERPT_CHARS = 240
@@ -106,19 +107,31 @@ def worst_matches(
     items = _item_texts(suites, chosen)
     found = []
     for row in chosen.iter_rows(named=True):
+        item = items[tuple(row[name] for name in ITEM_KEY)]
+        piece = quoted(texts[row["id"]], row, item)
         of_document = [pl.col(name) == row[name] for name in ("leg", "component", "id")]
         steps = exposed.filter(*of_document)["step"].unique().sort()
         found.append(
             {
                 **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "leg", "component", "id", "longest_run")},
                 "score": round(row["score"], 4),
-                "text": texts[row["id"]][row["start"] : row["end"]][:EXCERPT_CHARS],
-                "item_text": around(items[tuple(row[name] for name in ITEM_KEY)], texts[row["id"]][row["start"] : row["end"]]),
+                "text": piece[:EXCERPT_CHARS],
+                "item_text": around(item, piece),
                 "steps": steps.head(LISTED_STEPS).to_list(),
                 "num_steps": steps.len(),
             }
         )
     return found
+
+
+def quoted(text: str, match: Mapping[str, Any], item: str) -> str:
+    """What a document holds of an item: the match's span, which counts bytes of the text as it was normalized.
+
+    Paragraphs may have been cut out of it since (its id is that of the whole text): then what is left that is most like it.
+    """
+    if text_digest(text) != match["id"]:
+        return around(text, item)
+    return text.encode()[match["start_byte"] : match["end_byte"]].decode()
 
 
 def around(text: str, piece: str) -> str:

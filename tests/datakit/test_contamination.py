@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datakit.byte_spans import cut_bytes
 from datakit.canonical_text import canonical_bytes
 from datakit.contamination_channels import CHANNELS, ItemIndex, channel_table, index_items
 from datakit.contamination_policy import ContaminationConfig
@@ -216,7 +217,7 @@ def test_spans_point_at_the_match_in_the_original_text():
     text = f"¡Prólogo! {PROSE}\n{question.upper()}\n{PROSE}"
     config = ContaminationConfig()
     (match,) = scan([text], index_items(channel_table(item_table({"question": question})), config), config)
-    assert text[match.start : match.end] == question.upper()
+    assert cut_bytes(text, match.start_byte, match.end_byte) == question.upper()
 
 
 def test_changed_numbers_are_a_template_match():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_contamination import PROSE
 
+from datakit.byte_spans import cut_bytes
 from datakit.contamination_channels import CHANNELS, ITEM_KEY
 from datakit.contamination_methods import (
     Policy,
@@ -77,7 +78,7 @@ def test_a_policy_marks_the_documents_that_its_definition_marks(name, data):
     found: dict[int, float] = {}
     for match in matches(items, texts, policy):
         found[match.document] = max(match.score, found.get(match.document, 0.0))
-        assert 0 <= match.start < match.end <= len(texts[match.document]) and match.longest_run > 0
+        assert 0 <= match.start_byte < match.end_byte <= len(texts[match.document].encode()) and match.longest_run > 0
     assert found == pytest.approx(definition(rows, texts), abs=1e-4)
 
 
@@ -110,7 +111,7 @@ def test_a_match_names_its_item_and_spans_the_leak(policy, expected):
     (match,) = matches(items, ["nothing", text], policy)
     channels = policy_channels(items, policy)
     assert (match.document, channels["item"][match.channel], match.tier) == (1, 1, "near")
-    assert text[match.start : match.end] == expected
+    assert cut_bytes(text, match.start_byte, match.end_byte) == expected
 
 
 def test_gpt3_ignores_a_gram_that_more_than_ten_documents_hold():

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from datakit.byte_spans import cut_bytes
 from datakit.contamination_paraphrase import ParaphraseConfig, paraphrase_matches, windows
 from datakit.sentence_encoder import PACKAGE, SentenceEncoder
 
@@ -34,7 +35,7 @@ def test_the_window_that_says_the_same_is_found_and_its_span_given():
         ["Salt was cheap.", text], ["Was salt cheap in the spring of that winter?", QUESTION], WordCounts(), config
     )
     assert (match.document, match.question) == (1, 1)
-    assert text[match.start : match.end] == restated
+    assert cut_bytes(text, match.start_byte, match.end_byte) == restated
     assert match.score == pytest.approx(
         float(np.prod(WordCounts().encode([restated]) @ WordCounts().encode([QUESTION]).T)), abs=1e-4
     )

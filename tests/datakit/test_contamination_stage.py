@@ -83,7 +83,7 @@ def test_the_stage_marks_the_planted_document_only(tmp_path):
     assert len(marks) == 31 and set(marks.filter(~pl.col("contaminated"))["tier"]) == {""}
     (match,) = pl.read_parquet(artifact.folder() / "matches.parquet").iter_rows(named=True)
     assert (match["task"], match["item_id"], match["channel"]) == ("gsm8k", item["item_id"], "question")
-    assert leaked[match["start"] : match["end"]] == item["question"].lower()
+    assert leaked[match["start_byte"] : match["end_byte"]] == item["question"].lower()
     statuses = pl.read_parquet(artifact.folder() / "items.parquet")
     assert statuses.filter(pl.col("status") == "matched")["item_id"].to_list() == [item["item_id"]]
     assert len(statuses) == 360

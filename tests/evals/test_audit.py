@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals.audit import AUDIT, AuditConfig, witness
-from evals.audit_summary import around
+from evals.audit_summary import around, quoted
 from lineage.batches import BatchSchedule
 from lineage.digests import text_digest
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
@@ -25,8 +25,8 @@ from lineage.token_cache import tokens_extra, write_token_shard
 SEQ_LEN, BATCH_SIZE = 8, 4
 ITEM_SCHEMA = {"suite": pl.String, "task": pl.String, "item_id": pl.String}
 MATCH_SCHEMA = {
-    "id": pl.String, **ITEM_SCHEMA, "channel": pl.String, "tier": pl.String, "score": pl.Float64, "start": pl.Int64,
-    "end": pl.Int64, "longest_run": pl.Int64,
+    "id": pl.String, **ITEM_SCHEMA, "channel": pl.String, "tier": pl.String, "score": pl.Float64, "start_byte": pl.Int64,
+    "end_byte": pl.Int64, "longest_run": pl.Int64,
 }  # fmt: skip
 
 
@@ -371,6 +371,14 @@ def test_a_long_item_is_quoted_where_it_is_like_the_document() -> None:
     assert "We hold these truths to be self-evident, that all men" in quoted
     assert len(quoted) < 260 and quoted.startswith("...") and quoted.endswith("...")
     assert around("short", "another") == "short"
+
+
+def test_a_match_is_quoted_by_its_bytes_and_a_text_that_was_cut_by_likeness() -> None:
+    text = "élan – one, 漢字 – two and some more words"
+    start = len("élan – one, ".encode())
+    match = {"id": text_digest(text), "start_byte": start, "end_byte": start + len("漢字 – two".encode())}
+    assert quoted(text, match, "漢字 two") == "漢字 – two"
+    assert quoted("é" * 5, match, "漢字 two") == "é" * 5
 
 
 def test_the_pages_say_what_the_numbers_say(tmp_path: Path) -> None:

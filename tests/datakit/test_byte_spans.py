@@ -1,0 +1,61 @@
+"""Spans of bytes against the slow, obvious count: on any text, and of a match among characters of one to four bytes."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_contamination import item_table
+
+from datakit.byte_spans import byte_spans, cut_bytes
+from datakit.contamination_channels import channel_table, index_items
+from datakit.contamination_methods import Policy, build_index, policy_channels, scanner
+from datakit.contamination_named import DatatrovePolicy, GptPolicy, MarinPolicy, TuluPolicy
+from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_scan import ChannelMatch, scan
+
+QUESTION = "How many ducks’ eggs – 1,200 or more – does Élodie’s old farm 🦆 sell in one ordinary week of winter?"
+ALPHABET = "aé漢🦆 ﬁ½́\n\t 0,'’<>="
+"""One to four bytes, forms that NFKC makes longer, a combining mark, white space of every kind."""
+
+
+@given(st.text(alphabet=ALPHABET), st.data())
+def test_bytes_are_those_before_each_place(text, data):
+    place = st.integers(0, len(text))
+    spans = data.draw(st.lists(st.tuples(place, place).map(lambda span: (min(span), max(span))), max_size=5))
+    found = byte_spans(text, spans)
+    assert found == [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans]
+    assert [cut_bytes(text, *span) for span in found] == [text[start:end] for start, end in spans]
+
+
+def test_a_place_outside_the_text_is_refused():
+    with pytest.raises(ValueError, match="spans from 0 to 4 of a text of 3 characters"):
+        byte_spans("abc", [(0, 4)])
+
+
+CONFIG = ContaminationConfig()
+INDEX = index_items(channel_table(item_table({"question": QUESTION})), CONFIG)
+FILLER = st.text(alphabet=ALPHABET, max_size=40)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(FILLER, FILLER), min_size=1, max_size=4))
+def test_the_span_of_a_match_is_where_the_item_was_put(pairs):
+    texts = [f"{before}\n{QUESTION}\n{after}" for before, after in pairs]
+    spans = [(match.document, match.start_byte, match.end_byte) for match in scan(texts, INDEX, CONFIG)]
+    starts = [len(before.encode()) + 1 for before, _ in pairs]
+    assert spans == [(at, start, start + len(QUESTION.encode())) for at, start in enumerate(starts)]
+
+
+def found(text: str, policy: Policy) -> Sequence[ChannelMatch]:
+    items = item_table({"question": QUESTION, "answer": "Twelve hundred of them, and in the spring some more than that."})
+    return scanner(build_index(items, policy_channels(items, policy), policy), policy)([text])
+
+
+@pytest.mark.parametrize("policy", [MarinPolicy(), TuluPolicy(), GptPolicy(), DatatrovePolicy()], ids=lambda p: p.policy)
+def test_characters_before_a_match_move_its_span_by_their_bytes(policy):
+    record = f"Question: {QUESTION}\nAnswer: Twelve hundred of them, and in the spring some more than that."
+    (plain,), (moved,) = found(f"x\n\n{record}", policy), found(f"漢🦆\n\n{record}", policy)
+    shift = len("漢🦆".encode()) - 1
+    assert (moved.start_byte, moved.end_byte) == (plain.start_byte + shift, plain.end_byte + shift)
+    assert cut_bytes(record, plain.start_byte - 3, plain.end_byte - 3) in record
