@@ -86,7 +86,7 @@ def build_defs(
         sensors=[
             *(checkpoint_sensor(each, *asked[each.run.name]) for each in lines),
             canary_after_ferry(canary),
-            committed_sensor({family.example.key for family in every}),
+            committed_sensor(every),
             leaderboard_sensor(board),
             *pass_rate_sensors(rates),
         ],

@@ -7,15 +7,17 @@ Dagster knows nothing until somebody materializes it again. Here that is found f
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import dagster as dg
 
 from lineage.manifest import MANIFEST_NAME
+from lineage.plan import find_all
 from lineage.shared_shards import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
 from lineage.store import Artifact, Store
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports
+from marin_assets.factory import Family, LeftOut
 from resources.lab import Lab
 
 GRACE_SECONDS = 300.0
@@ -26,25 +28,29 @@ KNOWN_CHARS = 8
 """Of an identity, in the cursor: 10,000 artifacts are 90 KB there."""
 
 
-def committed_sensor(keys: Collection[tuple[str, ...]], *, grace_seconds: float = GRACE_SECONDS) -> dg.SensorDefinition:
-    """Sensor over both stores for assets of some keys. What was there at its first tick counts as known: an event log that was
+def committed_sensor(
+    families: Iterable[Family], *, grace_seconds: float = GRACE_SECONDS, interval_seconds: int = 60
+) -> dg.SensorDefinition:
+    """Sensor over both stores for some assets. What was there at its first tick counts as known: an event log that was
     lost is made again by `marin rebuild-event-log`."""
+    by_key = {family.example.key: family for family in families}
 
     @dg.sensor(
         name="committed_artifacts",
-        minimum_interval_seconds=60,
+        minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports artifacts whose job outlived the step that watched it, and how far runners of shards are.",
     )
     def committed(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
         before = json.loads(context.cursor or "{}")
-        there = {address: store for store in (lab.store, lab.ferry_store) for address in _addresses(store, keys)}
+        there = {address: store for store in (lab.store, lab.ferry_store) for address in _addresses(store, by_key)}
         known = set(before["known"].split()) if before else {_short(address) for address in there}
         waiting: dict[str, float] = before.get("waiting", {})
         waiting = {a: waiting.get(a, time.time()) for a in there if _short(a) not in known or a in waiting}
         due = [address for address, since in waiting.items() if time.time() - since >= grace_seconds]
         found = [artifact for address in due if (artifact := there[address].open(address)) is not None]
-        orphans = [artifact for artifact in found if not reports(context.instance, artifact, newest=NEWEST)]
+        unreported = [artifact for artifact in found if not reports(context.instance, artifact, newest=NEWEST)]
+        orphans = [artifact for artifact in unreported if _is_meant(by_key[artifact.spec.key], lab, artifact)]
         shards = dict(_shards(lab.store)) | dict(_shards(lab.ferry_store))
         changed = [event for place, event in shards.items() if before.get("shards", {}).get(place) != event.description]
         cursor = {
@@ -54,7 +60,9 @@ def committed_sensor(keys: Collection[tuple[str, ...]], *, grace_seconds: float 
         }
         events = [*(_materialization(artifact) for artifact in orphans), *changed]
         if not events:
-            return dg.SensorResult(skip_reason=f"{len(there)} artifacts, all of them reported", cursor=json.dumps(cursor))
+            return dg.SensorResult(
+                skip_reason=f"{len(there)} artifacts, none that its asset means and nobody reported", cursor=json.dumps(cursor)
+            )
         return dg.SensorResult(asset_events=events, cursor=json.dumps(cursor))
 
     return committed
@@ -66,6 +74,16 @@ def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]
         address = path.rpartition("/")[0]
         if tuple(address.split("/")[:-2]) in keys:
             yield address
+
+
+def _is_meant(family: Family, lab: Lab, artifact: Artifact) -> bool:
+    """Whether the asset means this artifact today: a place may hold others too, as a ferry's day has every step that its run
+    saved on the way, or what a job of an older declaration committed."""
+    node = family.node_at(lab, artifact.spec.partition)
+    if isinstance(node, LeftOut):
+        return False
+    meant = find_all(family.store_of(lab), [node])[0]
+    return meant is not None and meant.spec.version == artifact.spec.version
 
 
 def _short(address: str) -> str:

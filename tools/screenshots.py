@@ -43,7 +43,7 @@ def main(target: Path) -> None:
     lab = resource.lab()
     line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, run.day)
     report, audit = (resolve(lab.ferry_store, node(line)) for node in (recipe.report, recipe.final_audit))
-    with webserver() as base, sync_playwright() as playwright:
+    with webserver(REPOSITORY / "workspace.yaml") as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
         page = browser.new_page(viewport={"width": 1800, "height": 1000})
         shoot(page, f"{base}/asset-groups", target / "lineage_groups.png", 8)
@@ -64,9 +64,9 @@ def shoot(page: Page, url: str, path: Path, settle_seconds: float) -> None:
 
 
 @contextmanager
-def webserver() -> Iterator[str]:
+def webserver(workspace: Path) -> Iterator[str]:
     """The Dagster UI without its daemon, on loopback, for as long as the block lasts."""
-    command = [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(PORT)]
+    command = [sys.executable, "-m", "dagster_webserver", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(PORT)]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     base = f"http://127.0.0.1:{PORT}"
     try:

@@ -1,0 +1,19 @@
+"""The code location of `committed_world.py`: the small ferry's assets as the lab declares them, and the sensor, at once."""
+
+import dagster as dg
+from small_lines import small_ferry
+
+from marin_assets.factory import family_asset
+from marin_assets.ferry import ferry_families
+from resources.lab import lab_from_environment
+from sensors.committed import committed_sensor
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    families = list(ferry_families(small_ferry()))
+    return dg.Definitions(
+        assets=[family_asset(family) for family in families],
+        sensors=[committed_sensor(families, grace_seconds=0, interval_seconds=1)],
+        resources={"lab": lab_from_environment()},
+    )
