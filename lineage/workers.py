@@ -21,6 +21,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from lineage.measure import rss_bytes
+from lineage.oom_kills import oom_kills, oom_record
+
 SAMPLE_SECONDS = 0.1
 BOOT = "import sys; from lineage.workers import serve; serve(*map(int, sys.argv[1:]))"
 type Call = tuple[Callable[..., object], tuple[object, ...]]
@@ -41,6 +44,13 @@ class Death:
         return f"its worker was {how} at a peak of {self.peak_rss_bytes / 2**20:.0f} MiB; {why}"
 
 
+@dataclass(frozen=True)
+class _Began:
+    """What a worker says before each call, a floor of its peak: it may die before anybody looks, and the dead have no memory."""
+
+    rss_bytes: int
+
+
 @dataclass
 class _Worker:
     """One process and the parent's ends of its two pipes."""
@@ -48,7 +58,8 @@ class _Worker:
     memory_bytes: int | None
     call: str | None = None
     peak_rss_bytes: int = 0
-    ooms_before: int = 0
+    ooms: tuple[Path, int] = field(init=False)
+    """The kernel's record that counts this worker's group, and its count when the call began."""
     lifeline: Connection = field(init=False)
     pipe: Connection = field(init=False)
     process: subprocess.Popen[bytes] = field(init=False)
@@ -67,7 +78,9 @@ class _Worker:
             end.close()
 
     def start(self, name: str, call: Call) -> None:
-        self.call, self.peak_rss_bytes, self.ooms_before = name, 0, kernel_ooms()
+        record = oom_record(self.process.pid)
+        self.call, self.ooms = name, (record, oom_kills(record))
+        self.peak_rss_bytes = 0
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died while it waited: `answer` tells
             self.pipe.send(call)
 
@@ -75,13 +88,17 @@ class _Worker:
         self.peak_rss_bytes = max(self.peak_rss_bytes, peak_rss_bytes(self.process.pid))
 
     def answer(self) -> object:
-        """What the call returned, or the Death of the worker. Called when there is an answer or an end."""
+        """What the call returned, the Death of the worker, or that the call began. Asked when there is something or an end."""
         try:
-            return self.pipe.recv()
-        except (EOFError, ConnectionResetError):
+            told = self.pipe.recv()
+            if isinstance(told, _Began):
+                self.peak_rss_bytes = max(self.peak_rss_bytes, told.rss_bytes)
+            return told
+        except (EOFError, OSError):  # an end in the middle of an answer is a plain OSError
             code = self.process.wait()
             at_limit = self.memory_bytes is not None and self.peak_rss_bytes > self.memory_bytes // 2
-            by_memory = (code == -signal.SIGKILL and kernel_ooms() > self.ooms_before) or (at_limit and code < 0)
+            record, before = self.ooms
+            by_memory = (code == -signal.SIGKILL and oom_kills(record) > before) or (at_limit and code < 0)
             return Death(code, self.peak_rss_bytes, by_memory)
 
     def end(self) -> None:
@@ -109,6 +126,8 @@ def run_calls(calls: Mapping[str, Call], workers: int, memory_bytes: int | None)
                     worker.start(name, calls[name])
             for worker in _ready(crew):
                 name, answer = worker.call, worker.answer()
+                if isinstance(answer, _Began):
+                    continue
                 worker.call = None
                 if isinstance(answer, Death):
                     crew.remove(worker)
@@ -142,6 +161,7 @@ def serve(pipe_handle: int, lifeline_handle: int, memory_bytes: int) -> None:
         except EOFError:
             return
         _forget_peak()
+        pipe.send(_Began(rss_bytes(os.getpid())))
         pipe.send(function(*arguments))
 
 
@@ -165,9 +185,3 @@ def peak_rss_bytes(pid: int | None) -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) << 10
     return 0
-
-
-def kernel_ooms() -> int:
-    """Processes that the kernel has killed for memory so far, in whichever control group."""
-    lines = Path("/proc/vmstat").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -29,7 +29,7 @@ from lineage.waivers import Waiver
 
 
 def poisoned(node: Node, shards: Mapping[str, str]) -> Node:
-    """The same node, same identity, whose named shards fail by `value`, `connection`, `memory`, `hog`, `kill` or `/a/group`."""
+    """The same node, same identity, whose named shards fail by `value`, `connection`, `memory`, `hog`, `crowd` or `kill`."""
     run = node.stage.run
     assert run is not None
 
@@ -57,15 +57,11 @@ def fail(folder: Path, how: str, function: ShardFunction, *arguments: object) ->
             raise ConnectionResetError("the peer went away")
         case "memory":
             raise MemoryError
-        case "hog":  # touches what it takes: 4 GiB in steps
+        case "hog" | "crowd":  # touches what it takes: 4 GiB in steps, until its own limit or that of its control group
             held = [np.ones(1 << 25, np.uint8) for _ in range(128)]
             return {"held": len(held)}
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        case group if group.startswith("/"):  # takes what its control group has not: the kernel kills it
-            Path(group, "cgroup.procs").write_text(str(os.getpid()))
-            held = [np.ones(1 << 22, np.uint8) for _ in range(1 << 10)]
-            return {"held": len(held)}
     raise AssertionError(f"no shard fails by {how!r}")
 
 

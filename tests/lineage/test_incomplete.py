@@ -1,8 +1,7 @@
 """A stage with failing shards: the rest finish, nothing is committed, the record names them; waivers; completing."""
 
 import datetime
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,31 +135,6 @@ def test_memory_and_kills_are_told_apart_and_the_others_go_on(tmp_path: Path) ->
     assert killed.peak_rss_bytes and "SIGKILL" in killed.error and "no out-of-memory kill" in killed.error
     assert sorted(build(store, words_node()).artifact.manifest.shards) == [*NAMES, "join"]
     assert sorted(runs_of(store)) == sorted([*NAMES, "a", "c"])
-
-
-@pytest.fixture
-def box() -> Iterator[Path]:
-    """A control group of 96 MiB. Only root makes one, and only where the memory controller is mounted for writing."""
-    parent = Path("/sys/fs/cgroup/memory" if Path("/sys/fs/cgroup/memory").is_dir() else "/sys/fs/cgroup")
-    group = parent / f"marin-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        limit = group / ("memory.limit_in_bytes" if parent.name == "memory" else "memory.max")
-        limit.write_text(str(96 << 20))
-    except OSError as error:
-        pytest.skip(f"no control group with a limit can be made here ({error}), and only the kernel kills for memory")
-    yield group
-    group.rmdir()
-
-
-def test_what_the_kernel_kills_for_memory_is_told_as_memory(tmp_path: Path, box: Path) -> None:
-    """No limit of ours: the worker is killed with SIGKILL, and the kernel's own count says why."""
-    store = Store(str(tmp_path), workers=2, limits=ShardLimits(attempts=1))
-    (failure,) = fail(store, {"b": str(box)}).failures
-    assert (failure.name, failure.kind) == ("b", "memory")
-    assert "SIGKILL" in failure.error and "out of memory" in failure.error
-    assert failure.peak_rss_bytes > 64 << 20  # of the 96 MiB: memory is looked at every 100 ms, the last look may be early
-    assert sorted(build(store, words_node()).artifact.manifest.shards) == [*NAMES, "join"]
 
 
 def test_a_shard_out_of_memory_is_tried_again_alone(store: Store) -> None:
