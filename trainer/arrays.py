@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -57,13 +57,16 @@ def _piece(name: str, index: Index) -> str:
     return f"{name}@{','.join(str(axis.start or 0) for axis in index)}"
 
 
-def filled(like: PyTree, files: ArrayFiles, kept: Callable[[str], bool] = lambda name: False) -> PyTree:
+def filled(
+    like: PyTree, files: ArrayFiles, kept: Callable[[str], bool] = lambda name: False, unread: Set[str] = frozenset()
+) -> PyTree:
     """`like` with its arrays (or their shapes) replaced by name, each read only where its sharding has it here.
 
-    An array that the files lack and that is `kept` stays. Raises: ValueError naming the first other that differs.
+    An array that the files lack and that is `kept` stays, and so does one that is `unread`, whatever the files have of it.
+    Raises: ValueError naming the first other that differs.
     """
     wanted = shapes_of(like)
-    staying = {name for name in wanted.keys() - files.shapes.keys() if kept(name)}
+    staying = {name for name in wanted.keys() - files.shapes.keys() if kept(name)} | unread
     odd = sorted(n for n in (wanted.keys() | files.shapes.keys()) - staying if wanted.get(n) != files.shapes.get(n))
     if odd:
         there, here = files.shapes.get(odd[0]), wanted.get(odd[0])

@@ -36,6 +36,7 @@ METRICS_SCHEMA = {
     "skipped": pl.Boolean,
     "tokens_seen": pl.Int64,
     "update_norm": pl.Float64,
+    "direction_norm": pl.Float64,
 }
 RECENT_STEPS = 20
 PART = re.compile(r"\.(\d{5})-of-\d{5}\.safetensors$")
@@ -172,8 +173,9 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     model = filled(fresh.model, open_arrays(start, "model", source), stays)
     optimizer, skip = fresh.optimizer, fresh.skip
     if config.optimizer == "carried":
-        rings = ring_names(optimizer) if config.guards == "rebuilt" else set()
-        optimizer = filled(optimizer, open_arrays(start, "optimizer", source), lambda name: name in rings or stays(name))
+        moments = open_arrays(start, "optimizer", source)
+        rings = ring_names(moments.shapes.keys() | shapes_of(optimizer).keys())  # the guards', who have a choice of their own
+        optimizer = filled(optimizer, moments, stays, rings)
     if config.guards == "rebuilt":
         optimizer, skip = remembering(optimizer, skip, history_of(start))
     unknown = new - {word for name in shapes_of(fresh.model) for word in words_of(name)}

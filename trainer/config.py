@@ -107,7 +107,7 @@ class WarmStart:
     """Fields of the model that differ on purpose and that no array shows, such as `rope_theta` for a longer context."""
     guards: Literal["fresh", "rebuilt"] = field(default="fresh", metadata={"added_later": True})
     """`rebuilt` gives `clip_update_norm` and `skip_bad_steps` the history of the run before (`trainer.necromancy`), so that
-    they protect the first step already."""
+    they protect the first step already; `fresh` lets them begin with none, whatever becomes of the moments."""
 
     def __post_init__(self) -> None:
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]

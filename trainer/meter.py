@@ -26,7 +26,7 @@ def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
 
     Raises: FloatingPointError on a bad loss, with `skip_bad_steps` only after too many bad steps in a row.
     """
-    loss, rate, norm, skipped, in_a_row = (float(value) for value in read[:5])
+    loss, rate, norm, skipped, in_a_row, direction = (float(value) for value in read[:6])
     if spec.skip_bad_steps is None:
         if not np.isfinite(loss):
             raise FloatingPointError(
@@ -42,7 +42,7 @@ def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
     elif skipped:
         log.warning("%s: skipped step %d (loss %.4f, gradient norm %.4f)", spec.name, step, loss, norm)
     update = float(np.sqrt(np.square(np.asarray(read.norms[2], np.float64)).sum()))
-    return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1), update
+    return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1), update, direction
 
 
 NORMS = ("grad", "params", "updates")
@@ -50,7 +50,7 @@ NORMS = ("grad", "params", "updates")
 
 def values_of(row: tuple, read: StepMetrics, meter: "Throughput", names: Sequence[str] | None) -> dict[str, float]:
     """What trackers are told of a step; of every weight its norms, too, where `names` are given."""
-    _, loss, rate, _, skipped, tokens, _ = row
+    _, loss, rate, _, skipped, tokens, _, direction = row
     norms = np.asarray(read.norms, np.float64)
     speed = meter.tokens_per_second(1)
     values = {
@@ -58,6 +58,7 @@ def values_of(row: tuple, read: StepMetrics, meter: "Throughput", names: Sequenc
         "train/tokens": float(tokens),
         "optim/learning_rate": rate,
         "optim/skipped_step": float(skipped),
+        "optim/direction_norm": direction,
         **{f"{kind}/norm/total": float(np.sqrt(np.square(row).sum())) for kind, row in zip(NORMS, norms, strict=True)},
         "throughput/tokens_per_second": speed,
         "throughput/step_seconds": meter.seconds[-1] if meter.seconds else meter.first_seconds or 0.0,

@@ -16,8 +16,8 @@ from trainer.config import RunSpec
 from trainer.mesh import BATCH_AXES, Layout
 from trainer.model import Llama, loss_fn
 from trainer.norms import norms
-from trainer.optimizers.build import averaged, build_optimizer, keep_if
-from trainer.optimizers.rolling import SkipState, empty_skip_state, judge
+from trainer.optimizers.build import averaged, build_optimizer, clip_ring, keep_if
+from trainer.optimizers.rolling import SkipState, empty_skip_state, judge, newest
 from trainer.schedules import learning_rate
 
 
@@ -40,6 +40,8 @@ class StepMetrics(NamedTuple):
     """Global norm before the clip."""
     skipped: Bool[Array, ""]
     skipped_in_a_row: Array
+    direction_norm: Array
+    """Global norm of the direction (decay in it, the rate not) before `clip_update_norm`: what enters that rule's ring."""
     norms: Float[Array, "3 weights"]
     """Of gradients, parameters before the step, and the update, a weight in a layer each (`trainer.norms.norm_names`)."""
 
@@ -109,6 +111,9 @@ def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None, com
         rate = learning_rate(spec.schedule, spec.num_steps, step)
         norm = optax.tree.norm(gradients)
         directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
+        watched = jnp.stack([norms(gradients), norms(state.parameters), rate * norms(directions)])
+        ring = clip_ring(spec, optimizer_state)
+        length = jnp.linalg.norm(norms(directions)) if ring is None else newest(ring)
         moved = eqx.apply_updates(state.parameters, jax.tree.map(lambda direction: -rate * direction, directions))
         good, skip = jnp.isfinite(loss) & jnp.isfinite(norm), None
         if spec.skip_bad_steps is not None and state.skip is not None:
@@ -119,8 +124,7 @@ def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None, com
             ema = keep_if(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
         new = StepState(parameters, keep_if(good, optimizer_state, state.optimizer), skip, ema)
-        watched = jnp.stack([norms(gradients), norms(state.parameters), rate * norms(directions)])
-        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, watched)
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched)
 
     if spread is None:
         return jax.jit(step_fn, donate_argnums=0)

@@ -77,7 +77,7 @@ class Seed:
 
 def write_model(out: Writer, config: Seed) -> None:
     spec = replace(RUN, seed=config.seed)
-    metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192, 0.1)], schema=METRICS_SCHEMA, orient="row")
+    metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192, 0.1, 1.0)], schema=METRICS_SCHEMA, orient="row")
     state, average = initial_state(spec), initial_state(replace(spec, seed=config.seed + 1)).ema
     write_checkpoint(out, spec, snapshot(replace(state, ema=average)), metrics, {})
 

@@ -1,5 +1,7 @@
 """From a spec to one transformation, and the two things a step does around it: select, and average."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -20,7 +22,7 @@ from trainer.optimizers.config import (
 )
 from trainer.optimizers.groups import decay_mask, groups
 from trainer.optimizers.muon import muon
-from trainer.optimizers.rolling import clip_update_norm
+from trainer.optimizers.rolling import Ring, clip_update_norm
 from trainer.optimizers.sign import cautious, lion
 
 
@@ -36,6 +38,11 @@ def build_optimizer(spec: RunSpec, model: PyTree) -> optax.GradientTransformatio
     if spec.clip_update_norm is not None:
         parts.append(clip_update_norm(spec.clip_update_norm))
     return optax.with_extra_args_support(optax.chain(*parts))
+
+
+def clip_ring(spec: RunSpec, state: Any) -> Ring | None:
+    """What `clip_update_norm` remembers in a state of `build_optimizer`; None where the spec does not ask for it."""
+    return None if spec.clip_update_norm is None else state[-1]
 
 
 def _rule(config: OptimizerConfig, model: PyTree, peak_rate: float) -> list[optax.GradientTransformation]:

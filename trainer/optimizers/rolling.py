@@ -36,6 +36,11 @@ def push(ring: Ring, value: Float[Array, ""]) -> Ring:
     return Ring(ring.values.at[slot].set(kept), ring.count + fits.astype(jnp.int32))
 
 
+def newest(ring: Ring) -> Float[Array, ""]:
+    """The value that was pushed last; 0 of an empty ring."""
+    return ring.values[(ring.count - 1) % ring.values.size]
+
+
 def threshold(ring: Ring, num_std: float, std_floor: float) -> Float[Array, ""]:
     """mean + num_std max(std, std_floor) of what the ring holds; infinity while it holds too little.
 
