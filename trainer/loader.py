@@ -73,14 +73,9 @@ def batches_of(order: DataOrder, spec: RunSpec, step: int, count: int) -> list[B
     more in calls than in copies (benchmarks/loader.py)."""
     starts = [spec.batches.first(each) for each in range(step, step + count + 1)]
     found = order.rows(starts[0], starts[-1] - starts[0], within_documents=not spec.cross_document_attention)
-    counts = None if found.weights is None else found.weights[:, 1:].any(axis=1)
     batches = []
-    for number, (first, end) in enumerate(itertools.pairwise(starts)):
+    for first, end in itertools.pairwise(starts):
         mine = slice(first - starts[0], end - starts[0])
-        if counts is not None and not counts[mine].any():
-            log.warning(
-                "%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step + number
-            )
         weights, segment_ids = (None if each is None else each[mine] for each in (found.weights, found.segment_ids))
         batches.append(Batch(found.tokens[mine], weights, segment_ids))
     return batches

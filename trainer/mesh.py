@@ -46,7 +46,7 @@ class MeshShape:
 
     @staticmethod
     def parse(text: str) -> "MeshShape":
-        """`data=4,tensor=2`; nothing: all devices along `data`. Raises: ValueError naming what is odd.
+        """What `MARIN_MESH` says, `data=4,tensor=2`; nothing: all devices along `data`. Raises: ValueError naming what is odd.
 
         >>> MeshShape.parse("slice=2, tensor=4"), MeshShape.parse("")
         (MeshShape(slice=2, data=None, expert=1, tensor=4), MeshShape(slice=1, data=None, expert=1, tensor=1))
@@ -57,10 +57,13 @@ class MeshShape:
             name, _, size = (word.strip() for word in part.partition("="))
             if name not in known or name in sizes or not size.isdecimal():
                 raise ValueError(
-                    f"mesh is {text!r}; it must be like 'data=4,tensor=2', each of {', '.join(known)} at most once"
+                    f"MARIN_MESH is {text!r}; it must be like 'data=4,tensor=2', each of {', '.join(known)} at most once"
                 )
             sizes[name] = int(size)
-        return MeshShape(**sizes)
+        try:
+            return MeshShape(**sizes)
+        except ValueError as error:
+            raise ValueError(f"MARIN_MESH: {error}") from error
 
     def sizes(self, devices: int) -> tuple[int, int, int, int]:
         """(slice, data, expert, tensor) over a number of devices. Raises: ValueError where they do not come out even."""
@@ -69,7 +72,7 @@ class MeshShape:
         if data * others != devices:
             raise ValueError(
                 f"mesh slice={self.slice}, data={self.data or 'rest'}, expert={self.expert}, tensor={self.tensor} "
-                f"does not cover {devices} devices; choose sizes whose product is {devices}"
+                f"does not cover {devices} devices; choose sizes (MARIN_MESH) whose product is {devices}"
             )
         return self.slice, data, self.expert, self.tensor
 

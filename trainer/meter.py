@@ -24,14 +24,15 @@ log = logging.getLogger("trainer")
 def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
     """One row of metrics; reading the loss waits for the step if it still runs.
 
-    Raises: FloatingPointError on a bad loss, with `skip_bad_steps` only after too many bad steps in a row.
+    Raises: FloatingPointError on a loss or a gradient norm that is not finite, with `skip_bad_steps` only after too many bad
+    steps in a row.
     """
     loss, rate, norm, skipped, in_a_row, direction = (float(value) for value in read[:6])
     if spec.skip_bad_steps is None:
-        if not np.isfinite(loss):
+        if skipped:
             raise FloatingPointError(
-                f"run {spec.name}: the loss of step {step} is {loss}; its update was left out, the last checkpoint stands. "
-                "Lower schedule.peak_learning_rate or optimizer.max_grad_norm, or set skip_bad_steps"
+                f"run {spec.name}: step {step} has loss {loss} and gradient norm {norm}; its update was left out, the last "
+                "checkpoint stands. Lower schedule.peak_learning_rate or optimizer.max_grad_norm, or set skip_bad_steps"
             )
     elif in_a_row > spec.skip_bad_steps.max_in_a_row:
         raise FloatingPointError(
@@ -41,6 +42,8 @@ def row_of(spec: RunSpec, step: int, read: StepMetrics) -> tuple:
         )
     elif skipped:
         log.warning("%s: skipped step %d (loss %.4f, gradient norm %.4f)", spec.name, step, loss, norm)
+    if loss == 0 and norm == 0:
+        log.warning("%s: no token of step %d counts in the loss; it moves nothing but weight decay", spec.name, step)
     update = float(np.sqrt(np.square(np.asarray(read.norms[2], np.float64)).sum()))
     return step + 1, loss, rate, norm, bool(skipped), spec.tokens_before(step + 1), update, direction
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -67,8 +68,9 @@ def read_evaluation(told: str, vocab_size: int) -> Evaluation | None:
     path, at, steps = told.rpartition("@")
     require(bool(at) and steps.isdecimal() and int(steps) > 0, "MARIN_EVAL", told, "FILE@STEPS, like heldout.jsonl@500")
     texts = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
-        where, record = f"{path}, line {number}", json.loads(line)
+    for number, line in enumerate(_lines(path, told), start=1):
+        where = f"{path}, line {number}"
+        record = _record(line, where)
         require(set(record) == {"tags", "tokens", "bytes"}, where, sorted(record), "the fields bytes, tags, tokens")
         tokens = np.asarray(record["tokens"])
         known = tokens.dtype.kind in "iu" and tokens.size > 1 and 0 <= tokens.min() <= tokens.max() < vocab_size
@@ -110,6 +112,24 @@ def _path(tag: str) -> list[str]:
     """
     words = tag.split("/")
     return ["/".join(words[: end + 1]) for end in range(len(words))]
+
+
+def _lines(path: str, told: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"MARIN_EVAL is {told!r}; it must be a file that can be read, where the job runs, @STEPS: {error}"
+        ) from error
+
+
+def _record(line: str, where: str) -> Mapping[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"MARIN_EVAL: {where} is {_short(line)!r}; it must be a JSON object: {error}") from error
+    require(isinstance(record, dict), f"MARIN_EVAL: {where}", record, "a JSON object with the fields bytes, tags, tokens")
+    return record
 
 
 def _short(value: object) -> str:

@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,25 +119,42 @@ class Trackers:
 
     def finish(self) -> None:
         for tracker in self.members:
-            tracker.finish()
+            try:
+                tracker.finish()
+            except Exception as error:  # nor to fail a run that is done
+                log.error("%s could not finish: %s; what it holds may lack the last steps", type(tracker).__name__, error)
 
 
 def open_trackers(
     names: Sequence[str], folder: Path, run: str, group: str, attempt: str, config: Mapping[str, Any]
 ) -> Trackers:
-    """The trackers of an attempt below a job's folder. Raises: ImportError naming the group of packages that is missing."""
+    """The trackers of an attempt below a job's folder. A service that refuses is said and left (`metrics.jsonl` has it all).
+
+    Raises: ImportError naming the group of packages that is missing.
+    """
     members: list[Tracker] = [JsonLines(folder / "metrics.jsonl", attempt, {"run": run, "group": group, **config})]
     try:
         if "tensorboard" in names:
             members.append(TensorBoard(folder / "tensorboard" / attempt))
         if "wandb" in names:
-            members.append(WandB(folder / "wandb", run, group, attempt, config))
+            members += _connected(lambda: WandB(folder / "wandb", run, group, attempt, config))
     except ImportError as error:
         raise ImportError(
             f"MARIN_TRACKERS names {', '.join(names)}, and {error.name} is not installed: pip install 'marin-lab[trackers]'"
         ) from error
     log.info("metrics: %s%s", folder / "metrics.jsonl", "".join(f", {name}" for name in names))
     return Trackers(members)
+
+
+def _connected(connect: Callable[[], Tracker]) -> list[Tracker]:
+    """A tracker that asks a service first: none where that is away, or knows no such key."""
+    try:
+        return [connect()]
+    except ImportError:
+        raise
+    except Exception as error:  # a metrics service is no reason not to train
+        log.error("wandb could not begin and is left: %s; WANDB_MODE=offline needs no service", error)
+        return []
 
 
 def attempts_of(path: Path) -> Iterable[Mapping[str, Any]]:

@@ -6,9 +6,10 @@ device a few steps later, so the host never waits for the step it has just start
 
 import logging
 import os
+import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -49,7 +50,7 @@ READ_BEHIND = 8
 STALL_AT_START = 4
 """Times what a step may take: arrays are read and the step is compiled first."""
 READ_SECONDS = 2.0
-"""And at most about so long: what was started must end before a run that is asked to leave can save."""
+"""And no more than take so long together: what was started must end before a run that is asked to leave can save."""
 
 
 def train(
@@ -94,8 +95,10 @@ def train(
         try:
             loop.run(state, order, config.step)
         finally:
-            trackers.finish()
-            saver.close()
+            try:
+                saver.close()  # first: what a tracker does at the end must not hide a save that failed
+            finally:
+                trackers.finish()
     final = job.store.find(job.spec)
     if final is None:
         raise RuntimeError(f"{job.spec.name} was not committed")
@@ -158,6 +161,16 @@ def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: L
     return state, pl.DataFrame(schema=METRICS_SCHEMA)
 
 
+def steps_ahead(seconds: Sequence[float]) -> int:
+    """How many steps may be on their way when the next one is started, by the times of those that were read.
+
+    None before two are known, nor where one alone takes too long: SIGTERM is obeyed at the end of the step that runs then.
+    """
+    if len(seconds) < 2:
+        return 0
+    return min(READ_BEHIND, int(READ_SECONDS / max(statistics.fmean(seconds[-100:]), 1e-9)))
+
+
 def _trackers(job: Job, spec: RunSpec, running: Running, attempt: str, how: Mapping[str, Mapping]) -> Trackers:
     """Of this attempt; only the first process tells anybody."""
     if jax.process_index() > 0:
@@ -185,7 +198,7 @@ class _Loop:
     """Names of the norms."""
     waiting: deque[tuple[int, StepMetrics, Wish | jax.Array]] = field(default_factory=deque)
     rows: list[tuple] = field(default_factory=list)
-    wish: Wish = field(default_factory=Wish)
+    wish: Wish = field(default_factory=lambda: Wish(hurry=READ_BEHIND))
 
     def run(self, state: TrainState, order: DataOrder, last: int) -> None:
         """From a state to the last step, saving on the way. Raises: PreemptedError."""
@@ -194,31 +207,37 @@ class _Loop:
         step_fn = compiled_step(self.spec, state.model, self.layout, self.compute)
         agreement = Agreement(self.layout)
         kept = {*self.spec.saved_steps(last)}
-        window = ProfilerWindow(self.running.profile, self.saver.job)
         loader = self._loader(order)
         self.meter.begin()
-        for step, batch in loader.batches(state.step, last):
-            self.meter.stalled = loader.stalled
-            strike(self.running.faults, "step", step)
-            window.at(step, current)
-            with self.layout.pinned():
-                current, read = step_fn(current, batch.tokens, step, batch.weights, batch.segment_ids)
-            self.waiting.append((step, read, agreement.of(self._wish())))
-            self.saver.check()
-            done = step + 1
-            if self.evaluation is not None and self.evaluation.is_due(done, last):
-                self._evaluate(self.evaluation, current, static, done)
-            self._read_down_to(0 if done in kept else READ_BEHIND - self.wish.hurry)
-            if done in kept or self.wish.save or self.wish.leave:
-                self._read_down_to(0)
-                reached = TrainState(
-                    eqx.combine(current.parameters, static), current.optimizer, done, current.skip, current.ema
-                )
-                self._save(reached, rolling=done not in kept)
-                if self.wish.leave and done != last:
-                    self.saver.wait()
-                    raise PreemptedError(f"{self.spec.name}: asked to leave; checkpoint saved at step {done}, go on from there")
-                self.wish = Wish(hurry=self.wish.hurry)
+        with ProfilerWindow(self.running.profile, self.saver.job, state.step, last) as window:
+            for step, batch in loader.batches(state.step, last):
+                self.meter.stalled = loader.stalled
+                strike(self.running.faults, "step", step)
+                window.at(step, current)
+                with self.layout.pinned():
+                    current, read = step_fn(current, batch.tokens, step, batch.weights, batch.segment_ids)
+                self.waiting.append((step, read, agreement.of(self._wish())))
+                self.saver.check()
+                done = step + 1
+                if self.evaluation is not None and self.evaluation.is_due(done, last):
+                    self._evaluate(self.evaluation, current, static, done)
+                self._read_down_to(0 if done in kept else READ_BEHIND - self.wish.hurry)
+                if done in kept or self.wish.save or self._leaves():
+                    self._read_down_to(0)
+                    reached = TrainState(
+                        eqx.combine(current.parameters, static), current.optimizer, done, current.skip, current.ema
+                    )
+                    self._save(reached, rolling=done not in kept)
+                    if self._leaves() and done != last:
+                        self.saver.wait()
+                        raise PreemptedError(
+                            f"{self.spec.name}: asked to leave; checkpoint saved at step {done}, go on from there"
+                        )
+                    self.wish = Wish(hurry=self.wish.hurry)
+
+    def _leaves(self) -> bool:
+        """Whether all leave now. A lone process need not wait until its wish has come back with a step."""
+        return bool(self.wish.leave) or (jax.process_count() == 1 and self.stop.asked.is_set())
 
     def _loader(self, order: DataOrder) -> Loader:
         """Of several steps at once for one device; over several, each process reads its own rows of a step."""
@@ -228,8 +247,8 @@ class _Loop:
 
     def _wish(self) -> Wish:
         """What this process asks for at this step."""
-        slow = READ_BEHIND - max(1, min(READ_BEHIND, int(READ_SECONDS / max(self.meter.step_seconds(), 1e-9))))
-        return Wish(int(self.stop.asked.is_set()), int(self.saver.rolling_is_due()), slow)
+        hurry = READ_BEHIND - steps_ahead(self.meter.seconds)
+        return Wish(int(self.stop.asked.is_set()), int(self.saver.rolling_is_due()), hurry)
 
     def _read_down_to(self, count: int) -> None:
         """Read the metrics of all but the newest steps."""

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -95,6 +96,19 @@ def test_an_odd_text_is_named(line: dict, said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError) as error:
         read_evaluation(f"{path}@10", 50)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("line", ['{"tags": ["a"], "tokens": [1,', "7"])
+def test_a_line_that_is_no_record_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(line_of(TEXTS[0]) + line + "\n")
+    with pytest.raises(ValueError, match=rf"^MARIN_EVAL: {re.escape(str(path))}, line 2 is .*; it must be a JSON object"):
+        read_evaluation(f"{path}@10", 50)
+
+
+def test_a_file_that_is_not_there_is_named_with_the_variable(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^MARIN_EVAL is '.*no.jsonl@10'; it must be a file that can be read, .*No such file"):
+        read_evaluation(f"{tmp_path / 'no.jsonl'}@10", 50)
 
 
 @pytest.mark.parametrize("told", ["texts.jsonl", "texts.jsonl@", "texts.jsonl@0", "@5x"])

@@ -37,7 +37,7 @@ def test_data_takes_the_devices_that_the_other_axes_leave(shape: str, devices: i
 
 @pytest.mark.parametrize(("shape", "devices"), [("data=3", 4), ("tensor=3", 4), ("slice=8", 4)])
 def test_a_shape_that_does_not_cover_the_devices_is_refused(shape: str, devices: int) -> None:
-    with pytest.raises(ValueError, match=f"does not cover {devices} devices; choose sizes whose product is {devices}"):
+    with pytest.raises(ValueError, match=f"does not cover {devices} devices; choose sizes .MARIN_MESH. whose"):
         MeshShape.parse(shape).sizes(devices)
 
 

@@ -64,6 +64,13 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
     assert final.manifest.extra["checkpoint"]["step"] == RUN.num_steps
 
 
+def test_sigterm_in_the_first_steps_is_heard_at_the_next_one(tmp_path: Path) -> None:
+    """Before it is known how long a step takes, none is started ahead of what has been read."""
+    job = job_of(tmp_path, replace(RUN, num_steps=5))
+    assert ended(started(tmp_path, {"MARIN_FAULTS": "term@1"})) == [LEFT]
+    assert rolling_steps(job) == [2]
+
+
 def test_who_is_asked_before_the_first_step_saves_that_and_leaves(tmp_path: Path) -> None:
     job, stop = job_of(tmp_path, RUN), Stop()
     stop.asked.set()

@@ -2,17 +2,20 @@
 
 import json
 import re
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_run import RUN, job_of, metrics_of
 
-from lineage.jobs import job_folder
+from lineage.jobs import Job, job_folder
+from lineage.shards import DiskFullError
+from trainer.faults import parse_faults
 from trainer.mesh import MeshShape
 from trainer.running import Running, running_of
-from trainer.trackers import JsonLines, Trackers, attempts_of, open_trackers
+from trainer.trackers import JsonLines, Trackers, Values, attempts_of, open_trackers
 from trainer.train import train
 
 SHORT = replace(RUN, num_steps=6, save_every_steps=4)
@@ -68,6 +71,63 @@ def test_a_tracker_that_fails_is_named_once_and_left(tmp_path: Path, caplog: pyt
     assert [json.loads(line).get("step") for line in (tmp_path / "b").read_text().splitlines()] == [None, 1, 2]
 
 
+@dataclass
+class Broken:
+    """Fails when it is to finish; what had been committed by then."""
+
+    job: Job
+    seen: list[bool] = field(default_factory=list)
+
+    def log(self, step: int, values: Values) -> None: ...
+
+    def finish(self) -> None:
+        self.seen.append(self.job.store.find(self.job.spec) is not None)
+        raise ConnectionError("the metrics service is away")
+
+
+def test_a_tracker_that_cannot_finish_costs_the_run_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last checkpoint is committed before trackers are told to finish, and one that was not is what the run ends by."""
+    job = job_of(tmp_path, SHORT)
+    broken, whole = Broken(job), JsonLines(tmp_path / "lines", "1", {})
+    monkeypatch.setattr("trainer.train.open_trackers", lambda *_: Trackers([broken, whole]))
+    with pytest.raises(DiskFullError, match="no room for"):
+        train(job, Running(faults=parse_faults("disk-full@6")))
+    assert train(job).manifest.extra["checkpoint"]["step"] == 6
+    assert broken.seen == [False, True] and whole.stream.closed
+    assert caplog.text.count("Broken could not finish: the metrics service is away") == 2
+
+
+def test_a_tracker_that_cannot_begin_is_named_and_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(**_: object) -> None:
+        raise ConnectionError("api.wandb.ai does not answer")
+
+    monkeypatch.setattr("wandb.init", refuse)
+    trackers = open_trackers(("wandb",), tmp_path, "r", "group", "a", {})
+    assert [type(member) for member in trackers.members] == [JsonLines]
+    assert "wandb could not begin and is left: api.wandb.ai does not answer" in caplog.text
+    trackers.finish()
+
+
+def test_a_profiler_window_past_the_end_ends_with_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And one that a resumed run has behind it is told of; the process can trace again."""
+    job = job_of(tmp_path, SHORT)
+    with caplog.at_level("INFO", "trainer"):
+        made = train(job, Running(profile=(4, 100)))
+        assert "profile of steps 4 to 5 below" in caplog.text
+        assert list((job_folder(job) / "profile").rglob("*.xplane.pb"))
+        job.store.delete(made)
+        shutil.rmtree(job_folder(job) / "profile")
+        job.store.delete(train(job, Running(profile=(1, 2))))
+        assert "MARIN_PROFILE asks for steps 1 to 2, this attempt takes steps 4 to 5: nothing is traced" in caplog.text
+        assert not (job_folder(job) / "profile").exists()
+        train(job, Running(profile=(1, 4)))
+        assert "profile of steps 4 to 4 below" in caplog.text, "what is left of a window"
+
+
 def test_the_environment_says_how_a_run_runs() -> None:
     told = running_of(
         {"MARIN_MESH": "data=2, tensor=2", "MARIN_TRACKERS": "wandb", "MARIN_PROFILE": "20+5", "MARIN_ROLLING_SECONDS": "1.5"}
@@ -79,9 +139,13 @@ def test_the_environment_says_how_a_run_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("MARIN_MESH", "data=2,model=2", "mesh is 'data=2,model=2'; it must be like 'data=4,tensor=2', each of slice, data"),
-        ("MARIN_MESH", "data=0", "mesh.data is 0; it must be positive"),
-        ("MARIN_MESH", "expert=0", "mesh.expert is 0; it must be positive"),
+        (
+            "MARIN_MESH",
+            "data=2,model=2",
+            "MARIN_MESH is 'data=2,model=2'; it must be like 'data=4,tensor=2', each of slice, data",
+        ),
+        ("MARIN_MESH", "data=0", "MARIN_MESH: mesh.data is 0; it must be positive"),
+        ("MARIN_MESH", "expert=0", "MARIN_MESH: mesh.expert is 0; it must be positive"),
         ("MARIN_TRACKERS", "mlflow", "MARIN_TRACKERS is 'mlflow'; it must be among tensorboard, wandb"),
         ("MARIN_PROFILE", "5", "MARIN_PROFILE is '5'; it must be FIRST+COUNT steps"),
         ("MARIN_ROLLING_SECONDS", "soon", "MARIN_ROLLING_SECONDS is 'soon'; it must be a number of seconds"),
