@@ -46,7 +46,7 @@ class Death:
 
 @dataclass(frozen=True)
 class _Began:
-    """What a worker says before each call, a floor of its peak: it may die before anybody looks, and the dead have no memory."""
+    """Said by a worker before each call, a floor of its peak: it may die before anybody looks, and the dead have no memory."""
 
     rss_bytes: int
 
