@@ -63,7 +63,8 @@ def write_random(root: Path) -> None:
     from safetensors.numpy import save_file
 
     from trainer.config import Llama3RopeScaling, LlamaConfig
-    from trainer.hf import hf_config, to_hf
+    from trainer.hf import to_hf
+    from trainer.hf_config import hf_config
     from trainer.model import Llama
 
     base = LlamaConfig(
@@ -77,6 +78,8 @@ def write_random(root: Path) -> None:
         "mistral window": replace(base, sliding_window=17),
         "qwen3": replace(base, qk_norm=True, tie_embeddings=False),
         "qwen3 window": replace(base, qk_norm=True, sliding_window=17),
+        "qwen3 wide heads": replace(base, qk_norm=True, head_dim=32),
+        "llama narrow heads": replace(base, head_dim=8),
     }
     for number, (name, config) in enumerate(configs.items()):
         shapes = eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))

@@ -36,7 +36,8 @@ from tokenizers import Tokenizer
 
 from lineage.store import Artifact, open_folder
 from trainer.checkpoint import read_model_config
-from trainer.hf import hf_config, to_hf
+from trainer.hf import to_hf
+from trainer.hf_config import hf_config
 from trainer.scoring import load_scorer
 
 MOST_NATS = 1e-3

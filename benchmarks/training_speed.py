@@ -62,7 +62,7 @@ def run_spec(shape: Shape, steps: int) -> RunSpec:
 def write_inputs(folder: Path, shape: Shape, steps: int) -> None:
     """`shape.json`, `tokens.npy` [steps, batch, sequence] and `weights.npz`, in our layout, for every side to read."""
     model, random = shape.model, np.random.default_rng(0)
-    layers, heads, size, d = model.num_layers, model.num_kv_heads, model.head_dim, model.hidden_dim
+    layers, heads, size, d = model.num_layers, model.num_kv_heads, model.head_size, model.hidden_dim
     group = model.num_heads // heads
     shapes = {
         "embedding": (model.vocab_size, d),

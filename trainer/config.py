@@ -53,36 +53,47 @@ class LlamaConfig:
     rope_scaling: Llama3RopeScaling | None = field(default=None, metadata={"added_later": True})
     sliding_window: int | None = field(default=None, metadata={"added_later": True})
     """A position attends to itself and the `sliding_window - 1` before it; None: to all before it."""
+    head_dim: int | None = field(default=None, metadata={"added_later": True})
+    """Of a head's queries, keys and values; None: hidden_dim / num_heads. All Qwen3s have 128, the 0.6B over a hidden 1,024."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "max_seq_len"):
             require(getattr(self, name) > 0, f"model.{name}", getattr(self, name), "positive")
-        require_multiple("model.hidden_dim", self.hidden_dim, self.num_heads)
+        if self.head_dim is None:
+            require_multiple("model.hidden_dim", self.hidden_dim, self.num_heads)
         require_multiple("model.num_heads", self.num_heads, self.num_kv_heads)
-        require(self.head_dim % 2 == 0, "model head_dim", self.head_dim, "even, for rotary embeddings")
+        even = self.head_size > 0 and self.head_size % 2 == 0
+        said = "model.hidden_dim / num_heads" if self.head_dim is None else "model.head_dim"
+        require(even, said, self.head_size, "positive and even, for rotary embeddings")
         window = self.sliding_window
         require(window is None or window > 0, "model.sliding_window", window, "positive, or None")
 
     @property
-    def head_dim(self) -> int:
-        return self.hidden_dim // self.num_heads
+    def head_size(self) -> int:
+        return self.hidden_dim // self.num_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def _attention_parameters(self) -> int:
+        """Of a layer's four projections."""
+        return 2 * self.hidden_dim * (self.num_heads + self.num_kv_heads) * self.head_size
 
     @property
     def num_parameters(self) -> int:
         """Trainable parameters, the embedding counted once when it is tied."""
-        d, kv = self.hidden_dim, self.num_kv_heads * self.head_dim
-        attention = 2 * d * d + 2 * d * kv
-        layer = attention + 3 * d * self.intermediate_dim + 2 * d + (2 * self.head_dim if self.qk_norm else 0)
+        d = self.hidden_dim
+        norms = 2 * d + (2 * self.head_size if self.qk_norm else 0)
+        layer = self._attention_parameters + 3 * d * self.intermediate_dim + norms
         embeddings = self.vocab_size * d * (1 if self.tie_embeddings else 2)
         return self.num_layers * layer + embeddings + d
 
     def training_flops_per_token(self, seq_len: int, *, causal: bool = False) -> float:
         """Forward and backward, Levanter's definition: attention over the full span (a sliding window's where
         there is one), output head counted, embedding not. With `causal`, over the mean number of keys that a query sees."""
-        d, kv = self.hidden_dim, self.num_kv_heads * self.head_dim
+        d = self.hidden_dim
         widest = seq_len if self.sliding_window is None else min(seq_len, self.sliding_window)
         span = widest * (seq_len - (widest - 1) / 2) / seq_len if causal else widest
-        layer = 2 * 3 * d * self.intermediate_dim + 2 * (2 * d * d + 2 * d * kv) + 4 * span * d + 3 * span * self.num_heads
+        scores = (4 * self.head_size + 3) * span * self.num_heads
+        layer = 2 * 3 * d * self.intermediate_dim + 2 * self._attention_parameters + scores
         return 3.0 * (self.num_layers * layer + 2 * d * self.vocab_size)
 
 

@@ -54,7 +54,7 @@ class KeyValueCache(eqx.Module):
 
 def empty_cache(config: LlamaConfig, rows: int, positions: int) -> KeyValueCache:
     """A cache of zeros; `8 * L * R * C * K * H` bytes."""
-    shape = (rows, positions, config.num_kv_heads, config.head_dim)
+    shape = (rows, positions, config.num_kv_heads, config.head_size)
     keys, values = (tuple(jnp.zeros(shape, jnp.float32) for _ in range(config.num_layers)) for _ in range(2))
     return KeyValueCache(keys, values)
 

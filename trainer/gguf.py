@@ -49,7 +49,7 @@ def read_gguf(path: Path) -> GgufModel:
     facts = {name: field.contents() for name, field in reader.fields.items()}
     if facts.get("general.architecture") != "llama":
         raise ValueError(f"{path.name}: architecture is {facts.get('general.architecture')!r}; llama is read")
-    config = _config(facts)
+    config = _config(path.name, facts)
     tensors, kinds = {}, dict[str, int]()
     for stored in reader.tensors:
         name = _tensor_name(path.name, stored.name)
@@ -61,8 +61,10 @@ def read_gguf(path: Path) -> GgufModel:
     return GgufModel(tensors, config, _tokenizer(path.name, facts), _tokenizer_config(facts), dict(sorted(kinds.items())))
 
 
-def _config(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _config(file: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     heads = int(facts["llama.attention.head_count"])
+    size = int(facts.get("llama.attention.key_length", int(facts["llama.embedding_length"]) // heads))
+    _check_plain(file, facts, size)
     tokens = facts["tokenizer.ggml.tokens"]
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -73,6 +75,7 @@ def _config(facts: Mapping[str, Any]) -> dict[str, Any]:
         "num_hidden_layers": int(facts["llama.block_count"]),
         "num_attention_heads": heads,
         "num_key_value_heads": int(facts.get("llama.attention.head_count_kv", heads)),
+        "head_dim": size,
         "max_position_embeddings": int(facts["llama.context_length"]),
         "rms_norm_eps": round(float(facts["llama.attention.layer_norm_rms_epsilon"]), 12),
         "rope_theta": float(facts.get("llama.rope.freq_base", 10_000.0)),
@@ -80,6 +83,23 @@ def _config(facts: Mapping[str, Any]) -> dict[str, Any]:
         "bos_token_id": int(facts["tokenizer.ggml.bos_token_id"]),
         "eos_token_id": int(facts["tokenizer.ggml.eos_token_id"]),
     }
+
+
+def _check_plain(file: str, facts: Mapping[str, Any], size: int) -> None:
+    """Raises: ValueError naming what llama.cpp would compute and our model does not. Its scaling without a type is linear."""
+    kind = facts.get("llama.rope.scaling.type", "linear")
+    factor = float(facts.get("llama.rope.scaling.factor", facts.get("llama.rope.scale_linear", 0.0)))
+    if kind not in ("none", "linear") or (kind == "linear" and factor not in (0.0, 1.0)):
+        raise ValueError(
+            f"{file}: llama.rope.scaling.type is {kind!r} with a factor of {factor:g}, which moves every logit and is not "
+            "computed by our model; a file without rope scaling is"
+        )
+    plain = {"llama.attention.value_length": size, "llama.rope.dimension_count": size, "llama.attention.sliding_window": 0}
+    for name, wanted in plain.items():
+        if int(facts.get(name, wanted)) != wanted:
+            raise ValueError(f"{file}: {name} is {facts[name]}; our model computes {wanted}, with heads of {size}")
+    if int(facts.get("llama.expert_count", 0)):
+        raise ValueError(f"{file}: llama.expert_count is {facts['llama.expert_count']}; our model computes 0, without experts")
 
 
 def _tensor_name(file: str, name: str) -> str:

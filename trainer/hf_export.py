@@ -20,7 +20,8 @@ from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from trainer.array_files import open_arrays
 from trainer.config import LlamaConfig, RunSpec
-from trainer.hf import architecture, hf_config, to_hf
+from trainer.hf import to_hf
+from trainer.hf_config import architecture, hf_config
 from trainer.stage import MODEL_FILE
 
 SHARD_BYTES = 5_000_000_000

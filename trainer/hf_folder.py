@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from safetensors.numpy import load_file
 
 from trainer.config import LlamaConfig
-from trainer.hf import from_hf, from_hf_config
+from trainer.hf import from_hf
+from trainer.hf_config import from_hf_config
 from trainer.model import Llama
 
 CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
@@ -37,8 +38,6 @@ def read_hf_folder(folder: Path) -> HfFolder:
     stated = json.loads((folder / CONFIG_FILE).read_text())
     config = from_hf_config(stated)
     tensors = {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
-    if config.tie_embeddings:
-        tensors.pop("lm_head.weight", None)  # some files say the tied matrix twice
     arrays = from_hf(tensors, config)
     shapes = eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))
 

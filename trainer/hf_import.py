@@ -19,7 +19,8 @@ from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from trainer.config import LlamaConfig
 from trainer.gguf import read_gguf
-from trainer.hf import architecture, from_hf, from_hf_config
+from trainer.hf import from_hf
+from trainer.hf_config import architecture, from_hf_config
 from trainer.stage import FORMAT, MODEL_FILE
 
 TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -83,7 +84,7 @@ def import_hf(out: Writer, config: HfImportConfig, raw: Artifact) -> None:
     out.record(bytes_out=sum(array.nbytes for array in arrays.values()))
 
 
-HF_IMPORT = Stage("trainer.hf_import", "1", import_hf)
+HF_IMPORT = Stage("trainer.hf_import", "2", import_hf)
 
 
 def _read(raw: Artifact) -> _Found:

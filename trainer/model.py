@@ -47,7 +47,7 @@ class Axes(eqx.Module):
             mlp=Axis("mlp", config.intermediate_dim),
             kv_heads=Axis("kv_heads", config.num_kv_heads),
             group=Axis("q_group", config.num_heads // config.num_kv_heads),
-            head_dim=Axis("head_dim", config.head_dim),
+            head_dim=Axis("head_dim", config.head_size),
             vocab=Axis("vocab", config.vocab_size),
             layers=Axis("layers", config.num_layers),
         )

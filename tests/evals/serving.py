@@ -28,7 +28,7 @@ from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec
 from trainer.decoding import Layers
-from trainer.hf import hf_config
+from trainer.hf_config import hf_config
 from trainer.model import Llama
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
@@ -102,8 +102,8 @@ def untrained(name: str) -> Served:
 def write_hf_folder(folder: Path, seed: int = 0, max_seq_len: int = RUN.model.max_seq_len) -> Path:
     """A model of random weights and a token a byte, in Hugging Face's form: what a server's process can be started on."""
     model, rng = replace(RUN.model, max_seq_len=max_seq_len), np.random.default_rng(seed)
-    width, inner, kept = model.hidden_dim, model.intermediate_dim, model.num_kv_heads * model.head_dim
-    shapes = {"model.embed_tokens": (model.vocab_size, width), "lm_head": (model.vocab_size, width), "model.norm": (width,)}
+    width, inner, kept = model.hidden_dim, model.intermediate_dim, model.num_kv_heads * model.head_size
+    shapes = {"model.embed_tokens": (model.vocab_size, width), "model.norm": (width,)}
     for layer in range(model.num_layers):
         own = {
             "self_attn.q_proj": (width, width), "self_attn.k_proj": (kept, width), "self_attn.v_proj": (kept, width),

@@ -29,7 +29,8 @@ from evals.serve.chat import ChatTemplate
 from evals.serve.served import Served, open_served, tokenizer_of
 from lineage.plan import build
 from lineage.store import Artifact, Store, open_folder
-from trainer.hf import hf_config, to_hf
+from trainer.hf import to_hf
+from trainer.hf_config import hf_config
 from trainer.scoring import load_scorer
 
 ROOT = Path(__file__).resolve().parents[2]

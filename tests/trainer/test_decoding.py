@@ -23,7 +23,9 @@ PLAIN = LlamaConfig(
 )  # fmt: skip
 CONFIGS = {
     "plain": PLAIN,
-    "all options": replace(PLAIN, qk_norm=True, sliding_window=5, rope_scaling=Llama3RopeScaling(original_max_seq_len=8)),
+    "all options": replace(
+        PLAIN, qk_norm=True, sliding_window=5, rope_scaling=Llama3RopeScaling(original_max_seq_len=8), head_dim=6
+    ),
 }
 
 

@@ -13,15 +13,15 @@ LLAMA_50M = LlamaConfig(128_256, 192, 448, 4, 2, 2, 1024)
 
 def slow(model: LlamaConfig, seq_len: int, *, causal: bool) -> float:
     """Products of one sequence, one after the other, query by query."""
-    d, kv = model.hidden_dim, model.num_kv_heads * model.head_dim
+    d, kv, all_heads = model.hidden_dim, model.num_kv_heads * model.head_size, model.num_heads * model.head_size
     total = 0.0
     for query in range(seq_len):
         sees = seq_len if model.sliding_window is None else min(seq_len, model.sliding_window)
         if causal:
             sees = min(sees, query + 1)
         for _ in range(model.num_layers):
-            total += 2 * d * d + 2 * (2 * d * kv) + 2 * d * d  # queries, keys and values, output
-            total += 2 * sees * d + 3 * sees * model.num_heads + 2 * sees * d  # scores, softmax, what is read
+            total += 2 * d * all_heads + 2 * (2 * d * kv) + 2 * all_heads * d  # queries, keys and values, output
+            total += 2 * sees * all_heads + 3 * sees * model.num_heads + 2 * sees * all_heads  # scores, softmax, what is read
             total += 3 * (2 * d * model.intermediate_dim)
         total += 2 * d * model.vocab_size
     return 3 * total / seq_len
@@ -29,8 +29,9 @@ def slow(model: LlamaConfig, seq_len: int, *, causal: bool) -> float:
 
 @pytest.mark.parametrize("window", [None, 1, 100, 5000])
 @pytest.mark.parametrize("causal", [False, True])
-def test_counts_are_those_of_every_product(window: int | None, causal: bool) -> None:
-    model = replace(LLAMA_50M, sliding_window=window)
+@pytest.mark.parametrize("head_dim", [None, 128])
+def test_counts_are_those_of_every_product(window: int | None, causal: bool, head_dim: int | None) -> None:
+    model = replace(LLAMA_50M, sliding_window=window, head_dim=head_dim)
     found = model.training_flops_per_token(1024, causal=causal)
     assert found == pytest.approx(slow(model, 1024, causal=causal), rel=1e-12)
 

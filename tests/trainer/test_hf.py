@@ -15,7 +15,8 @@ from lineage.config import to_jsonable
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
 from trainer.config import Llama3RopeScaling, LlamaConfig, RunSpec
-from trainer.hf import LEAF, from_hf, from_hf_config, hf_config, to_hf
+from trainer.hf import LEAF, from_hf, to_hf
+from trainer.hf_config import FULL, SLIDING, from_hf_config, hf_config
 from trainer.hf_export import HF_MODEL, HfExportConfig, _save_shards, export_hf
 from trainer.model import Llama
 from trainer.optimizers.config import AdamWConfig
@@ -27,6 +28,8 @@ CONFIGS = {
     "llama 3": replace(BASE, rope_theta=500_000.0, rope_scaling=Llama3RopeScaling(original_max_seq_len=8), num_kv_heads=1),
     "mistral": replace(BASE, sliding_window=5, tie_embeddings=False),
     "qwen3": replace(BASE, qk_norm=True, sliding_window=4, tie_embeddings=False, num_kv_heads=4),
+    "qwen3 of wide heads": replace(BASE, qk_norm=True, head_dim=14),
+    "llama of narrow heads": replace(BASE, head_dim=6, tie_embeddings=False),
 }
 TOKENS = np.random.default_rng(0).integers(0, 40, 20)
 
@@ -111,18 +114,68 @@ def test_there_and_back_is_the_same_bits(name: str) -> None:
     assert all(np.array_equal(back[key], arrays[key]) for key in arrays)
 
 
+YARN = {"factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 1e6}
+QWEN3 = replace(BASE, qk_norm=True)
+WINDOWS = {"use_sliding_window": True, "sliding_window": 4}
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("config", "change", "message"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "architecture 'GPT2LMHeadModel'"),
-        ({"attention_bias": True}, "attention_bias = True"),
-        ({"head_dim": 16}, "head_dim = 16"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope scaling 'yarn'"),
+        (BASE, {"architectures": ["GPT2LMHeadModel"]}, "architecture 'GPT2LMHeadModel'"),
+        (BASE, {"attention_bias": True}, "attention_bias = True"),
+        (BASE, {"rope_scaling": {"rope_type": "yarn", **YARN}}, "rope_scaling = .*rope scaling 'yarn' moves every logit"),
+        (BASE, {"rope_parameters": {"rope_type": "yarn", **YARN}}, "rope_parameters = .*rope scaling 'yarn'"),
+        (BASE, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_parameters = .*rope scaling 'linear'"),
+        (BASE, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters = .*rope scaling 'dynamic'"),
+        (BASE, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling = .*rope scaling 'linear'"),
+        (BASE, {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "lacks low_freq_factor, high_freq_factor"),
+        (BASE, {"rope_parameters": {FULL: {"rope_theta": 1e4}}}, "the same in every layer"),
+        (BASE, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5 in rope_parameters"),
+        (BASE, {"layer_types": [FULL, SLIDING]}, r"layer_types = \['full_attention', 'sliding_attention'\]"),
+        (QWEN3, {**WINDOWS, "max_window_layers": 1}, "max_window_layers = 1, num_hidden_layers = 2 is not computed"),
+        (QWEN3, {"layer_types": [SLIDING] * 2}, "use_sliding_window = False.* one window for all layers or for none"),
+        (CONFIGS["mistral"], {"layer_types": [FULL] * 2}, "sliding_window = 5, .*layer_types"),
     ],
 )
-def test_a_model_that_ours_does_not_compute_is_refused(change: dict, message: str) -> None:
+def test_a_model_that_ours_does_not_compute_is_refused(config: LlamaConfig, change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        from_hf_config(hf_config(BASE, (3,), 3) | change)
+        from_hf_config(hf_config(config, (3,), 3) | change)
+
+
+@pytest.mark.parametrize(("config", "name"), [(CONFIGS["mistral"], "sliding_window"), (QWEN3, "head_dim")])
+def test_what_transformers_would_fill_in_has_to_be_said(config: LlamaConfig, name: str) -> None:
+    told = hf_config(config, (3,), 3)
+    del told[name]
+    with pytest.raises(ValueError, match=f"without {name} in its config.json"):
+        from_hf_config(told)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, {"rope_theta": 1e6}),
+        ({"rope_scaling": {"type": "default"}}, {}),
+        (
+            {"rope_parameters": {"rope_type": "llama3", **YARN, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+            {"rope_theta": 1e6, "rope_scaling": Llama3RopeScaling(4.0, 1.0, 4.0, 8)},
+        ),
+        (WINDOWS | {"max_window_layers": 0}, {"sliding_window": 4}),
+        (WINDOWS | {"max_window_layers": 2}, {}),
+        (WINDOWS | {"max_window_layers": 2, "layer_types": [SLIDING] * 2}, {"sliding_window": 4}),
+        ({"sliding_window": 4}, {}),
+    ],
+)
+def test_what_a_config_says_in_other_ways_is_read(change: dict, wanted: dict) -> None:
+    assert from_hf_config(hf_config(QWEN3, (3,), 3) | change) == replace(QWEN3, **wanted)
+
+
+def test_a_tied_model_may_say_its_matrix_twice_but_not_two_matrices() -> None:
+    tensors = to_hf(arrays_of(a_model(BASE)), BASE)
+    embedding = tensors["model.embed_tokens.weight"]
+    assert from_hf(tensors | {"lm_head.weight": embedding.copy()}, BASE).keys() == from_hf(tensors, BASE).keys()
+    with pytest.raises(ValueError, match=r"tie_word_embeddings, but lm_head\.weight is not model\.embed_tokens\.weight"):
+        from_hf(tensors | {"lm_head.weight": embedding + 1e-3}, BASE)
 
 
 def test_tensors_without_a_place_are_named() -> None:

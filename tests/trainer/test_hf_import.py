@@ -23,7 +23,8 @@ from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.gguf import LAYER, OUTER, read_gguf
-from trainer.hf import from_hf, hf_config
+from trainer.hf import from_hf
+from trainer.hf_config import from_hf_config, hf_config
 from trainer.hf_export import HF_MODEL, HfExportConfig
 from trainer.hf_folder import read_hf_folder
 from trainer.hf_import import HF_IMPORT, HfImportConfig
@@ -57,7 +58,7 @@ def published() -> dict[str, np.ndarray]:
     return {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def write_gguf(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
+def write_gguf(path: Path, tensors: Mapping[str, np.ndarray], **told: int | float | str) -> None:
     """As llama.cpp's converter writes a Llama: its names, rotary pairs interleaved, some tensors quantized."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(MODEL.num_layers)
@@ -76,6 +77,9 @@ def write_gguf(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(1)
     writer.add_chat_template(TEMPLATE)
+    add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+    for name, value in told.items():
+        add[type(value)](f"llama.{name.replace('__', '.')}", value)
     names = {theirs: f"{ours}.weight" for ours, theirs in OUTER.items()}
     names |= {f"model.layers.{i}.{theirs}": f"blk.{i}.{ours}.weight" for i in range(2) for ours, theirs in LAYER.items()}
     for name, tensor in tensors.items():
@@ -224,6 +228,31 @@ def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> 
         made(store, imported(Fetched("gguf"), document_end="<eos>"))
     with pytest.raises(ValueError, match=r"max_seq_len 64 is longer than the model's own 32"):
         made(store, imported(Fetched("gguf"), max_seq_len=64))
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "llama.rope.scaling.type is 'yarn' with a factor of 4"),
+        ({"rope__scaling__factor": 2.0}, "llama.rope.scaling.type is 'linear' with a factor of 2"),
+        ({"rope__scale_linear": 2.0}, "'linear' with a factor of 2, which moves every logit"),
+        ({"rope__dimension_count": 8}, "llama.rope.dimension_count is 8; our model computes 16, with heads of 16"),
+        ({"attention__value_length": 8}, "llama.attention.value_length is 8; our model computes 16"),
+        ({"attention__sliding_window": 8}, "llama.attention.sliding_window is 8; our model computes 0"),
+        ({"expert_count": 4}, "llama.expert_count is 4"),
+    ],
+)
+def test_gguf_that_says_what_ours_does_not_compute_is_refused(told: dict, message: str, tmp_path: Path) -> None:
+    """Its tensors are those of a plain Llama, all of them."""
+    write_gguf(tmp_path / "model.gguf", published(), **told)
+    with pytest.raises(ValueError, match=message):
+        read_gguf(tmp_path / "model.gguf")
+
+
+def test_gguf_says_how_wide_heads_are_and_that_nothing_is_scaled(tmp_path: Path) -> None:
+    plain = {"rope__scaling__type": "none", "rope__scaling__factor": 4.0, "rope__dimension_count": 16}
+    write_gguf(tmp_path / "model.gguf", published(), attention__key_length=16, attention__value_length=16, **plain)
+    assert from_hf_config(read_gguf(tmp_path / "model.gguf").config) == MODEL
 
 
 def run_from(fetched: Fetched, **changes: object) -> tuple[RunSpec, Node]:

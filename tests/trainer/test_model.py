@@ -85,7 +85,7 @@ def numpy_llama(
             values = h @ w_v[:, kv]
             for g in range(group):
                 for s in range(length):
-                    query = rotate(head_norm(h[s] @ w_q[:, kv, g], layer, "q_norm"), s) / np.sqrt(config.head_dim)
+                    query = rotate(head_norm(h[s] @ w_q[:, kv, g], layer, "q_norm"), s) / np.sqrt(config.head_size)
                     scores = keys[seen(s)] @ query
                     weights = np.exp(scores - scores.max())
                     out[s] += (weights / weights.sum()) @ values[seen(s)] @ w_o[kv, g]
@@ -112,7 +112,8 @@ VARIANTS = {
     "untied": {"tie_embeddings": False},
     "sliding window": {"sliding_window": 5},
     "window of one": {"sliding_window": 1},
-    "all": {"qk_norm": True, "rope_scaling": SCALING, "tie_embeddings": False, "sliding_window": 4},
+    "wide heads": {"head_dim": 12},
+    "all": {"qk_norm": True, "rope_scaling": SCALING, "tie_embeddings": False, "sliding_window": 4, "head_dim": 6},
 }
 
 
@@ -228,6 +229,9 @@ def test_the_schedule_warms_up_holds_and_decays() -> None:
         ({"hidden_dim": 30}, "model.hidden_dim is 30; it must be a multiple of 4"),
         ({"num_layers": 0}, "model.num_layers is 0; it must be positive"),
         ({"sliding_window": 0}, "model.sliding_window is 0; it must be positive, or None"),
+        ({"head_dim": 7}, "model.head_dim is 7; it must be positive and even, for rotary embeddings"),
+        ({"head_dim": 0}, "model.head_dim is 0; it must be positive and even"),
+        ({"hidden_dim": 36}, "model.hidden_dim / num_heads is 9; it must be positive and even"),
     ],
 )
 def test_a_bad_model_config_names_field_value_and_what_is_allowed(change: dict, message: str) -> None:
