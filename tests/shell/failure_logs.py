@@ -53,7 +53,7 @@ and by Python's faulthandler."""
 
 PERMANENT = {
     "diverged": (
-        "FloatingPointError: run smoke: step 3 has loss nan and gradient norm nan; its update was left out, the last checkpoint stands. Lower",
+        "FloatingPointError: run smoke: step 3 has loss nan and gradient norm nan; its update was left out, the last ",
     ),
     "device memory": (
         "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "

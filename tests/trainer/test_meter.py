@@ -15,7 +15,8 @@ GUARDED = replace(RUN, skip_bad_steps=SkipBadStepsConfig())
 
 
 def read(loss: float, norm: float, *, skipped: bool, in_a_row: int = 0) -> StepMetrics:
-    return StepMetrics(*map(np.float32, (loss, 1e-3, norm)), np.bool_(skipped), np.int32(in_a_row), np.zeros((3, 2)))  # type: ignore
+    one = np.float32(1)
+    return StepMetrics(np.float32(loss), one, np.float32(norm), np.bool_(skipped), np.int32(in_a_row), one, np.ones((3, 2)))  # type: ignore
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(float("nan"), 1.0), (2.5, float("inf")), (2.5, float("nan"))])
