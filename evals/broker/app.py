@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from evals.broker.forms import MOST_ANSWER_BYTES, GiveBackForm, LeaseForm, RenewForm, digest_of, key_of, read_status
+from evals.broker.forms import MOST_ANSWER_BYTES, GiveBackForm, LeaseForm, LeaveForm, RenewForm, digest_of, key_of, read_status
 from evals.broker.queue import Answer, FullError, OtherRequestError, OtherVersionError, Wanted, WorkQueue
 from evals.broker.upkeep import Upkeep
 from evals.serve.forms import parse, parse_object
@@ -153,6 +153,15 @@ class Broker:
             self.work.notify_all()
         return JSONResponse({})
 
+    async def leave(self, request: Request) -> Response:
+        """A worker ends, having told all that it had to tell."""
+        asked = parse(LeaveForm, await read_body(request))
+        await self.call(self.queue.leave, asked.worker)
+        self.workers.pop(asked.worker, None)
+        async with self.work:
+            self.work.notify_all()
+        return JSONResponse({})
+
     async def status(self, request: Request) -> Response:
         """Counts by state, and when each worker was last heard of."""
         now = time.time()
@@ -222,6 +231,7 @@ def build_broker(
         Route("/broker/renew", broker.renew, methods=["POST"]),
         Route("/broker/finish", broker.finish, methods=["POST"]),
         Route("/broker/give_back", broker.give_back, methods=["POST"]),
+        Route("/broker/leave", broker.leave, methods=["POST"]),
         Route("/broker/status", broker.status),
         Route("/metrics", broker.show_metrics),
         Route("/health", health),

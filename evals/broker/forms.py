@@ -27,6 +27,12 @@ class LeaseForm(Strict):
     """Seconds to wait for a first request, within what the broker allows."""
 
 
+class LeaveForm(Strict):
+    """`POST /broker/leave`."""
+
+    worker: str = Field(min_length=1)
+
+
 class RenewForm(Strict):
     """`POST /broker/renew`."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evals.broker.schema import open_file
 
-CURRENT = "(SELECT version FROM served WHERE model = requests.model ORDER BY seen_at DESC LIMIT 1)"
+CURRENT = "(SELECT version FROM served WHERE model = requests.model ORDER BY seen_at DESC, left LIMIT 1)"
 """What a request's model means now; null where nobody said, and for a request that names no model."""
 
 
@@ -120,7 +120,7 @@ class WorkQueue:
         """A worker says what it serves, each name with its version (None: it does not know). Raises: OtherVersionError."""
         alive = now - self.limits.lease_seconds
         leased = "SELECT worker FROM requests WHERE state = 'leased' AND lease_until >= ?"
-        another = f"worker != ? AND version IS NOT ? AND (seen_at >= ? OR worker IN ({leased}))"
+        another = f"worker != ? AND version IS NOT ? AND (seen_at >= ? AND NOT left OR worker IN ({leased}))"
         new = "INSERT INTO served (model, worker, version, seen_at) VALUES (?, ?, ?, ?)"
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -134,7 +134,19 @@ class WorkQueue:
                         "worker, or give this model another name"
                     )
                 seen = (model, worker, version, now)
-                self.db.execute(f"{new} ON CONFLICT DO UPDATE SET version = excluded.version, seen_at = excluded.seen_at", seen)
+                again = "version = excluded.version, seen_at = excluded.seen_at, left = 0"
+                self.db.execute(f"{new} ON CONFLICT DO UPDATE SET {again}", seen)
+
+    def leave(self, worker: str) -> None:
+        """A worker takes no more: its names are free for another version at once, and what it held waits again.
+
+        What its models mean stays until another version comes: answers on record keep standing.
+        """
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self.db.execute("UPDATE served SET left = 1 WHERE worker = ?", (worker,))
+            again = "UPDATE requests SET state = 'waiting', lease = NULL WHERE state = 'leased' AND worker = ?"
+            self.db.execute(again, (worker,))
 
     def lease(self, worker: str, models: Collection[str], count: int, now: float) -> list[Leased]:
         """Up to `count` of the requests that wait longest, of these models or of none, to a worker that said what it serves."""
@@ -194,7 +206,7 @@ class WorkQueue:
         """The answers of requests that end here: nobody ever served their model, while others are served; a name misspelt."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
-            heard = "SELECT DISTINCT model FROM served WHERE seen_at >= ? ORDER BY model"
+            heard = "SELECT DISTINCT model FROM served WHERE seen_at >= ? AND NOT left ORDER BY model"
             served = [model for (model,) in self.db.execute(heard, (now - self.limits.lease_seconds,))]
             of_nobody = "state = 'waiting' AND put_at < ? AND model IS NOT NULL AND model NOT IN (SELECT model FROM served)"
             late = now - self.limits.unserved_seconds

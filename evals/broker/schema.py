@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-SCHEMA_NUMBER = 2
+SCHEMA_NUMBER = 3
 SCHEMA = f"""
 BEGIN;
 CREATE TABLE IF NOT EXISTS requests (
@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS served (
     worker TEXT NOT NULL,
     version TEXT,
     seen_at REAL NOT NULL,
+    left INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (model, worker)
 ) WITHOUT ROWID;
 PRAGMA user_version = {SCHEMA_NUMBER};

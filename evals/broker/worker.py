@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ from evals.serve.refusals import MODEL_VERSION_HEADER, RequestError, read_key, s
 log = logging.getLogger("evals.broker.worker")
 POLL_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
+LAST_WORDS_SECONDS = 60.0
+"""How long a worker that is to end tries to tell a broker that is away what it has."""
 
 
 @dataclass
@@ -61,6 +64,14 @@ class Worker:
                 self._take(pool)
         finally:
             self.ended.set()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Another version may have the name at once; a broker that is away finds out by the time that passed."""
+        try:
+            self._to_broker("leave", {"worker": self.name})
+        except requests.RequestException as fault:
+            log.warning("the broker %s does not know that this worker ended: %s", self.broker, _told(fault))
 
     def _take(self, pool: ThreadPoolExecutor) -> None:
         places = threading.Semaphore(self.concurrency)
@@ -143,7 +154,7 @@ class Worker:
         if not says_nothing(found.status_code):
             return found
         log.warning("%s answered %d; the request is given back", self.server, found.status_code)
-        self._insist("give_back", {"lease": request["lease"], "used": found.status_code not in (429, 503)})
+        self._insist("give_back", {"lease": request["lease"], "used": self._was_tried(found)})
         self.stopping.wait(PAUSE_SECONDS)
         return None
 
@@ -154,14 +165,24 @@ class Worker:
             return True
         return self.own_server and isinstance(fault, requests.ConnectionError) and not isinstance(reason, ReadTimeoutError)
 
+    def _was_tried(self, found: requests.Response) -> bool:
+        """Not where the server says so, nor where our own is closing and cut its answers short."""
+        if found.status_code in (429, 503):
+            return False
+        return not self.own_server or b'"scheduler_fault"' in found.content or self._models() is not None
+
     def _insist(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
         """Tell the broker, however long it is away: an answer that was made is not thrown away. Raises: what it refuses."""
+        last = LAST_WORDS_SECONDS / PAUSE_SECONDS
         while True:
             try:
                 return self._to_broker(path, body, query)
             except requests.RequestException as fault:
-                if _is_final(fault) or self.stopping.wait(PAUSE_SECONDS):
+                if _is_final(fault) or last <= 0:
                     raise
+                if self.stopping.wait(PAUSE_SECONDS):
+                    last -= 1
+                    time.sleep(PAUSE_SECONDS)
                 log.warning("the broker %s does not answer (%s); telling it again", self.broker, _told(fault))
 
     def _to_broker(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:

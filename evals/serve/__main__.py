@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
-from evals.broker.worker import Worker, worker_name
+from evals.broker.worker import LAST_WORDS_SECONDS, POLL_SECONDS, Worker, worker_name
 from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
 from evals.serve.refusals import LOOPBACK, check_host, read_key
@@ -24,8 +24,6 @@ from lineage.store import MANIFEST_NAME, Artifact, open_folder
 from trainer.hf_folder import is_hf_folder
 
 log = logging.getLogger("evals.serve")
-LAST_WORDS_SECONDS = 10.0
-"""For a worker in this process to tell its broker what it gives back: it may be in a poll of half as long."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
         yield
     finally:
         worker.stopping.set()
-        thread.join(LAST_WORDS_SECONDS)
+        thread.join(POLL_SECONDS + 2 * LAST_WORDS_SECONDS)
 
 
 def refuse_unfit(checkpoint: Artifact) -> None:

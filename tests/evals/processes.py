@@ -40,8 +40,10 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-def wait_for(url: str) -> None:
+def wait_for(url: str, process: subprocess.Popen) -> None:
+    """Until a process answers there. Fails when it has ended: its port may have been taken by another."""
     while True:
+        assert process.poll() is None, f"{process.args} ended with {process.returncode} before it answered at {url}"
         try:
             return requests.get(url, timeout=5).raise_for_status()
         except requests.RequestException:

@@ -84,7 +84,7 @@ def test_kills_of_workers_broker_and_client_lose_nothing_and_count_nothing_twice
                     kind[-1].wait()
                     kind.append(again())
         assert clients[-1].wait() == 0
-        state = requests.get(f"{url}/broker/status", timeout=10).json()["requests"]
+        state = requests.get(f"{url}/broker/status", timeout=600).json()["requests"]
     assert state == {"waiting": 0, "leased": 0, "done": ITEMS}, "a request on record for each item, and each of them once"
     lines = [json.loads(line)["item"] for line in record.read_text().splitlines()]
     assert sorted(lines) == sorted(one.item for one in asks())
@@ -126,7 +126,7 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
     broker = start("evals.broker", "--store", str(tmp_path / "b.sqlite"), *guarded)
     worker = start("evals.broker.worker", "--broker", url, "--server", server, "--broker-key-file", str(key))
     with ended([broker, worker]):
-        wait_for(f"{url}/health")
+        wait_for(f"{url}/health", broker)
         session = requests.Session()
         assert session.post(f"{url}/v1/completions", json={}).status_code == 401
         assert session.post(f"{url}/broker/lease", json={"worker": "w"}).status_code == 401
@@ -200,10 +200,10 @@ def test_a_worker_that_the_broker_refuses_ends_and_says_why(client: Client, tmp_
     url = f"http://127.0.0.1:{port}"
     broker = start("evals.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--api-key-file", str(key))
     with ended([broker]):
-        wait_for(f"{url}/health")
+        wait_for(f"{url}/health", broker)
         worker = start("evals.broker.worker", "--broker", url, "--server", client.url(""), log=log)
         with ended([worker]):
-            assert worker.wait(60) == 1
+            assert worker.wait(600) == 1
     assert f"the broker {url} refuses this worker: HTTPError 401: " in log.read_text()
 
 
@@ -242,7 +242,7 @@ def test_a_connection_that_breaks_costs_a_try_unless_the_server_is_the_workers_o
         ThreadPoolExecutor(2) as threads,
     ):
         worker = Worker(url, f"http://127.0.0.1:{server.server_port}", "w", own_server=own_server)
-        wait_for(f"{url}/health")
+        wait_for(f"{url}/health", broker)
         threads.submit(server.serve_forever)
         working = threads.submit(worker.run)
         try:

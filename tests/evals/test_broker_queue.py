@@ -76,15 +76,19 @@ class Workers(RuleBasedStateMachine):
             assert leased.key not in alive, "a request is in two hands while its lease holds"
         self.held += [(leased, self.now + LIMITS.lease_seconds, self.version) for leased in given]
 
-    @rule()
-    def train_anew(self) -> None:
-        """The name means other bytes from when nobody is heard of who serves the old ones."""
+    @rule(in_order=st.booleans())
+    def train_anew(self, in_order: bool) -> None:
+        """The name means other bytes from when nobody is heard of who serves the old ones, or from when they said goodbye."""
         number = int(self.version.removeprefix("version ")) + 1
         new = f"version {number}"
         with pytest.raises(OtherVersionError, match=f"worker of {new} serves 'm' as {new}, and worker of {self.version}, "):
             self.queue.serve(f"worker of {self.version}", {"m": self.version}, self.now)
             self.queue.serve(f"worker of {new}", {"m": new}, self.now)
-        self.wait(11.0)
+        if in_order:
+            self.queue.leave(f"worker of {self.version}")
+            self.held = [(one, -1.0 if by == self.version else until, by) for one, until, by in self.held]
+        else:
+            self.wait(11.0)
         self.queue.serve(f"worker of {new}", {"m": new}, self.now)
         self.version = new
 
@@ -165,6 +169,23 @@ def test_a_request_for_a_model_that_nobody_serves_ends_while_others_are_served(t
     queue.close()
 
 
+def test_what_a_worker_that_left_answered_stands_and_what_it_held_waits_again(tmp_path: Path) -> None:
+    queue = WorkQueue(tmp_path / "q", LIMITS)
+    queue.serve("w", {"m": "v"}, 1.0)
+    for key in "ab":
+        queue.put(wanted(key), 1.0)
+    held = queue.lease("w", ["m"], 2, 1.0)
+    assert queue.finish("a", Answer(200, b"yes"), "v", 1.0)
+    queue.leave("w")
+    assert queue.renew([one.lease for one in held], 2.0) == [one.lease for one in held]
+    assert queue.put(wanted("a"), 2.0) == Answer(200, b"yes"), "its model still means what it meant"
+    assert queue.refuse_unserved(100.0) == [], "nobody is there, so a misspelt name cannot be told from a late worker"
+    queue.serve("other", {"m": "other"}, 3.0)
+    assert [one.key for one in queue.lease("other", ["m"], 2, 3.0)] == ["b"]
+    assert queue.put(wanted("a"), 3.0) is None, "another version answers anew"
+    queue.close()
+
+
 def test_a_name_is_of_one_request(tmp_path: Path) -> None:
     queue = WorkQueue(tmp_path / "q", LIMITS)
     assert queue.put(wanted("k"), 0.0) is None
@@ -181,7 +202,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "q") as db:
         db.execute("CREATE TABLE requests (number INTEGER PRIMARY KEY)")
     db.close()
-    with pytest.raises(ValueError, match=r"q has form 0 of a broker's file; 2 is read: take a new file"):
+    with pytest.raises(ValueError, match=r"q has form 0 of a broker's file; 3 is read: take a new file"):
         WorkQueue(tmp_path / "q", LIMITS)
 
 

@@ -2,10 +2,8 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import requests
+from processes import ROOT, ended, free_port, start, wait_for
 from serving import Client, serving
 from test_evaluate import SAID, TASKS, job, result
 
@@ -26,7 +24,6 @@ from evals.serve.served import open_served
 from lineage.store import Artifact
 from trainer.scoring import load_scorer
 
-ROOT = Path(__file__).resolve().parents[2]
 RAW = tuple(task for task in TASKS if task.weights == "raw")
 
 
@@ -67,27 +64,13 @@ def assert_same_results(evaluated: Artifact, out: Path) -> None:
 @contextmanager
 def through_a_broker(client: Client, store: Path) -> Iterator[str]:
     """The URL of a real broker with one real worker before the server; both are killed at the end."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    url, environment = f"http://127.0.0.1:{port}", {**os.environ, "PYTHONPATH": str(ROOT)}
-    commands = (
-        ["evals.broker", "--store", str(store), "--port", str(port)],
-        ["evals.broker.worker", "--broker", url, "--server", f"http://127.0.0.1:{client.port}"],
-    )
-    processes = [subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=environment) for command in commands]
-    try:
-        while True:
-            assert all(process.poll() is None for process in processes)
-            try:
-                requests.get(f"{url}/health", timeout=5).raise_for_status()
-                break
-            except requests.ConnectionError:
-                time.sleep(0.05)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    processes = [start("evals.broker", "--store", str(store), "--port", str(port))]
+    processes.append(start("evals.broker.worker", "--broker", url, "--server", f"http://127.0.0.1:{client.port}"))
+    with ended(processes):
+        wait_for(f"{url}/health", processes[0])
         yield url
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def test_tasks_over_http_score_as_they_do_in_this_process(evaluated, client, tmp_path):

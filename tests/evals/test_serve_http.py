@@ -223,7 +223,7 @@ def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) ->
                 pass
         while (now := gauges())["serve_active_sequences"] or now["serve_waiting_sequences"]:
             pass
-        assert now["serve_cancelled_sequences_total"] > 0
+        assert gauges()["serve_cancelled_sequences_total"] > 0
         assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
 
 
