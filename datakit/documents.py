@@ -5,6 +5,7 @@ data_peers_measured.md, section 5). A row group holds at most 2,048 documents an
 through a part a row group at a time needs a small multiple of that, whatever the size of the part and of its documents.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -151,6 +152,15 @@ def iterate_part(
                 table = file.read_row_group(group, columns=list(columns) if columns else None)
                 yield table.slice(low - first, high - low)
             first = end
+
+
+def count_values(paths: Sequence[Path], column: str) -> dict[str, int]:
+    """How often each value stands in a column of parts, in the order of values; a row group of it in memory at a time."""
+    counts: Counter[str] = Counter()
+    for path in paths:
+        for table in iterate_part(path, [column]):
+            counts.update({row["values"]: row["counts"] for row in table.column(column).value_counts().to_pylist()})
+    return dict(sorted(counts.items()))
 
 
 def iterate_documents(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from datakit.documents import as_frame, document_paths, iterate_part, writing_part
+from datakit.documents import as_frame, count_values, document_paths, iterate_part, writing_part
 from datakit.sources import Domain
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -130,10 +130,9 @@ def score_documents(out: Writer, config: QualityConfig, normalized: Artifact) ->
     """Write `quality/part-*.parquet` beside the documents' parts: id, a column a signal, `keep`, `reason`."""
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
     out.map_shards(score_part, tasks)
-    verdicts = pl.concat([pl.read_parquet(p, columns=["reason"]) for p in sorted((out.folder / FOLDER).glob("*.parquet"))])
-    marks = verdicts.filter(pl.col("reason") != "").group_by("reason").len().sort("reason")
-    out.extra["low_quality"] = dict(marks.iter_rows())
-    out.record(rows_in=verdicts.height, rows_out=verdicts.height)
+    reasons = count_values(sorted((out.folder / FOLDER).glob("*.parquet")), "reason")
+    out.extra["low_quality"] = {reason: count for reason, count in reasons.items() if reason}
+    out.record(rows_in=sum(reasons.values()), rows_out=sum(reasons.values()))
 
 
 QUALITY = Stage("datakit.quality", "2", score_documents)

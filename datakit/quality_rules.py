@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.documents import as_frame, document_paths, iterate_part, slices, writing_part
+from datakit.documents import as_frame, count_values, document_paths, iterate_part, slices, writing_part
 from datakit.rule_sets import PROSE_DOMAINS, PUBLISHED, RuleSet, measured, verdict
 from datakit.sources import Domain
 from lineage.stage import Stage
@@ -52,8 +52,7 @@ def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifac
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
     drops: dict[str, dict[str, int]] = {}
     for rules in config.sets:
-        reasons = pl.scan_parquet(paths).select(pl.col(rules.name).alias("reason")).filter(pl.col("reason") != "")
-        drops[rules.name] = dict(reasons.group_by("reason").len().sort("reason").collect().iter_rows())
+        drops[rules.name] = {reason: count for reason, count in count_values(paths, rules.name).items() if reason}
     out.extra["rule_sets"] = drops
     out.record(rows_in=rows, rows_out=rows)
 

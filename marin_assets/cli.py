@@ -158,6 +158,21 @@ def policies(
 
 
 @app.command()
+def holders(
+    item: Annotated[str, typer.Argument(help="Benchmark item: task/item_id, or suite/task/item_id.")],
+    key: Annotated[
+        str, typer.Option(help="Marks to ask: contamination, contamination/POLICY, ferry/contamination.")
+    ] = "contamination",
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show which documents of all scanned sources hold a benchmark item: source, part, tier and span of each."""
+    from marin_assets import holders_cli
+
+    holders_cli.print_holders(item, key, root, as_json=as_json, console=Console())
+
+
+@app.command()
 def histories(
     name: Annotated[str | None, typer.Argument(help="One of them, with every share: marin_8b, marin_32b_bison, ...")] = None,
     as_json: Annotated[bool, AS_JSON] = False,

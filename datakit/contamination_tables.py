@@ -1,0 +1,200 @@
+"""What a scan for benchmark items leaves on storage: marks, matches by document, documents by item, statuses of items.
+
+Shards leave tables of their row groups. They are put together a row group at a time, or merged (`sorted_tables.py`), so what is
+in memory depends on the number of items and not on the size of the source.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datakit.contamination_channels import ITEM_KEY
+from datakit.contamination_policy import STANDING_TIERS, TIERS, Tier
+from datakit.contamination_scan import ChannelMatch
+from datakit.documents import iterate_part, write_parquet, writing_part
+from datakit.sorted_tables import merge_tables
+
+MARKS = "marks"
+MATCHES = "matches"
+HOLDERS = "item_documents"
+MARK_SCHEMA = pa.schema(
+    [("id", pa.string()), ("contaminated", pa.bool_()), ("tier", pa.string()), ("best_score", pa.float64())]
+)
+_KEY_FIELDS = tuple((name, pa.string()) for name in ITEM_KEY)
+_FOUND_FIELDS = (
+    ("tier", pa.string()),
+    ("score", pa.float64()),
+    ("start_byte", pa.int64()),
+    ("end_byte", pa.int64()),
+    ("longest_run", pa.int64()),
+)
+MATCH_SCHEMA = pa.schema([("id", pa.string()), *_KEY_FIELDS, ("channel", pa.string()), *_FOUND_FIELDS])
+"""A row a document, item and channel, sorted by document."""
+HOLDER_SCHEMA = pa.schema(
+    [
+        *_KEY_FIELDS,
+        ("id", pa.string()),
+        ("channel", pa.string()),
+        ("source", pa.string()),
+        ("part", pa.string()),
+        *_FOUND_FIELDS,
+    ]
+)
+"""The same rows sorted by item, with the source and the part that hold the document."""
+ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), ("num_documents", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Row groups `low` to `high` of a part of a source: what one shard scans."""
+
+    source: str
+    part: Path
+    low: int
+    high: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.part.stem}-{self.low:05d}"
+
+    def documents(self) -> Iterator[pl.DataFrame]:
+        """Ids and texts, one row group in memory at a time."""
+        with pq.ParquetFile(self.part) as file:
+            for group in range(self.low, self.high):
+                frame = pl.from_arrow(file.read_row_group(group, columns=["id", "text"]))
+                assert isinstance(frame, pl.DataFrame)
+                yield frame
+
+
+type Found = tuple[str, ChannelMatch]
+"""A document's id, and a channel that it holds."""
+
+
+def write_piece(folder: Path, piece: Piece, ids: pl.Series, found: Sequence[Found], names: pl.DataFrame) -> None:
+    """The tables of one shard. `ids`: all its documents; `names` [channels]: the item key and the name of every channel."""
+    channels = names[[match.channel for _, match in found]]
+    values = [(m.tier, m.score, m.start_byte, m.end_byte, m.longest_run) for _, m in found]
+    rows = pl.DataFrame(values, schema=[name for name, _ in _FOUND_FIELDS], orient="row") if found else _nothing()
+    named = pl.concat(
+        [pl.DataFrame({"id": pl.Series([i for i, _ in found], dtype=pl.String)}), channels, rows], how="horizontal"
+    )
+    held = named.with_columns(source=pl.lit(piece.source), part=pl.lit(piece.part.name))
+    _write(folder / MATCHES / f"{piece.name}.parquet", named.sort("id", *ITEM_KEY, "channel"), MATCH_SCHEMA)
+    _write(
+        folder / HOLDERS / f"{piece.name}.parquet", held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA
+    )
+    _write(folder / MARKS / f"{piece.name}.parquet", _marks(ids, named), MARK_SCHEMA)
+
+
+def _nothing() -> pl.DataFrame:
+    types = {pa.string(): pl.String, pa.float64(): pl.Float64, pa.int64(): pl.Int64}
+    return pl.DataFrame(schema={name: types[kind] for name, kind in _FOUND_FIELDS})
+
+
+def _marks(ids: pl.Series, matches: pl.DataFrame) -> pl.DataFrame:
+    rank = {tier: rank for rank, tier in enumerate(TIERS)}
+    best = matches.group_by("id").agg(
+        tier=pl.col("tier").sort_by(pl.col("tier").replace_strict(rank, return_dtype=pl.Int8)).first(),
+        best_score=pl.col("score").max(),
+    )
+    marks = ids.to_frame("id").join(best, on="id", how="left", maintain_order="left")
+    marks = marks.with_columns(pl.col("tier").fill_null(""), pl.col("best_score").fill_null(0.0))
+    return marks.with_columns(contaminated=pl.col("tier").is_in(STANDING_TIERS))
+
+
+def join_pieces(target: Path, scratch: Path, pieces: Sequence[Piece]) -> None:
+    """Marks beside the documents' parts (same names, rows and order), `matches.parquet`, `item_documents.parquet`."""
+    for part in dict.fromkeys(piece.part for piece in pieces):
+        of_part = [piece for piece in pieces if piece.part == part]
+        _copy(_paths(scratch, MARKS, of_part), target / MARKS / part.name, MARK_SCHEMA)
+    _copy(_paths(scratch, MATCHES, pieces), target / f"{MATCHES}.parquet", MATCH_SCHEMA)
+    merge_tables(_paths(scratch, HOLDERS, pieces), target / f"{HOLDERS}.parquet", HOLDER_SCHEMA, scratch)
+
+
+def _paths(scratch: Path, folder: str, pieces: Sequence[Piece]) -> list[Path]:
+    return [scratch / folder / f"{piece.name}.parquet" for piece in pieces]
+
+
+def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
+    """Rows of tables one after the other: pieces stand in id order."""
+    with writing_part(target, schema) as out:
+        for path in paths:
+            for table in iterate_part(path):
+                out.write(table)
+
+
+def tables(path: Path) -> Iterator[pl.DataFrame]:
+    """A table a row group at a time: all that the process which runs the stage reads of one that grows with the source."""
+    for table in iterate_part(path):
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        yield frame
+
+
+@dataclass(frozen=True)
+class Counts:
+    """`items`: ITEM_KEY and `num_documents`, of items that documents hold; `by_tier`: documents. Of the whole source."""
+
+    items: pl.DataFrame
+    by_tier: Mapping[Tier, int]
+    documents: int
+    contaminated: int
+
+
+def count(target: Path, scratch: Path, pieces: Sequence[Piece]) -> Counts:
+    """Count what the shards found. A document lies in one shard, so counts of shards add up."""
+    items = pl.DataFrame(schema={**dict.fromkeys(ITEM_KEY, pl.String), "num_documents": pl.Int64})
+    by_tier = dict.fromkeys(TIERS, 0)
+    for path in _paths(scratch, MATCHES, pieces):
+        matches = pl.read_parquet(path)
+        standing = matches.filter(pl.col("tier").is_in(STANDING_TIERS))
+        held = standing.group_by(ITEM_KEY).agg(num_documents=pl.col("id").n_unique().cast(pl.Int64))
+        items = pl.concat([items, held]).group_by(ITEM_KEY).sum()
+        for tier, documents in matches.group_by("tier").agg(pl.col("id").n_unique()).iter_rows():
+            by_tier[tier] += documents
+    documents = contaminated = 0
+    for part in dict.fromkeys(piece.part for piece in pieces):
+        for marks in tables(target / MARKS / part.name):
+            documents += len(marks)
+            contaminated += int(marks["contaminated"].sum())
+    return Counts(items, by_tier, documents, contaminated)
+
+
+def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts: Counts) -> pl.DataFrame:
+    """ITEM_STATUS_SCHEMA of every item; `matchable`: rows of the items that have a channel which can be matched."""
+    status = (
+        pl.when(pl.col("num_documents") > 0)
+        .then(pl.lit("matched"))
+        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()))
+        .then(pl.lit("clean"))
+        .otherwise(pl.lit("unknown"))
+    )
+    joined = items.select(ITEM_KEY).join(counts.items, on=ITEM_KEY, how="left", maintain_order="left")
+    statuses = joined.with_columns(pl.col("num_documents").fill_null(0)).with_columns(status=status)
+    _write(path, statuses, ITEM_STATUS_SCHEMA)
+    return statuses
+
+
+def clean_texts(target: Path, parts: Sequence[Path], num_texts: int) -> list[str]:
+    """Texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
+    found: list[str] = []
+    for part in parts:
+        first = 0
+        for marks in tables(target / MARKS / part.name):
+            at = 0
+            for documents in iterate_part(part, ["text"], first, first + len(marks)):
+                is_clean = marks["tier"].slice(at, documents.num_rows) == ""
+                found += pl.Series(documents.column("text")).filter(is_clean).head(num_texts - len(found)).to_list()
+                at += documents.num_rows
+            if len(found) == num_texts:
+                return found
+            first += len(marks)
+    return found
+
+
+def _write(path: Path, frame: pl.DataFrame, schema: pa.Schema) -> None:
+    write_parquet(path, frame.select(schema.names).to_arrow().cast(schema))
