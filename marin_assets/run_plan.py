@@ -27,8 +27,44 @@ CLASS_B_DOLLARS = 0.0004 / 1000
 BUCKET_BYTES_PER_SECOND = 6.25e9
 """Of one host to and from a bucket in its region: 50 Gbit/s, assumed."""
 SENSOR_READS_A_DAY = 2 * 60 * 24 * 20
-"""A tick every 30 s asks for the manifests of the declared checkpoint and about twenty ancestors."""
+"""A tick every 30 s asks for the manifests of the declared checkpoint and its ancestors."""
 TOKEN_BYTES = 4
+ANCESTORS = 20
+"""Of a checkpoint, about: every input's manifest is read, and the gate looks for verdicts beside it."""
+TREES = 2
+"""Files of arrays that a host writes: model and optimizer; an average would be a third."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Storage operations of hosts that go on from a checkpoint as they wrote it. Each fetches its own parts whole (to hold them
+    to their digests), and of the others' the headers and the arrays that all hosts have.
+
+    Held to counted requests by `tests/trainer/test_two_hosts_in_a_bucket.py`.
+    """
+
+    hosts: int
+    trees: int
+    replicated: int
+    checkpoints: int
+    """Kept and rolling, at most."""
+    ancestors: int
+
+    @property
+    def class_a(self) -> int:
+        """Listings: checkpoints in two places, and the gate's two an ancestor."""
+        return self.hosts * (2 + 2 * self.ancestors)
+
+    @property
+    def class_b(self) -> int:
+        """Reads: the bucket's region; each ancestor's manifest for the job, the region's guard and the gate; checkpoints'
+        manifests; arrays and headers (up to two requests each); four small files."""
+        arrays = self.trees * (1 + 2 * (self.hosts - 1)) + self.replicated
+        return self.hosts * (1 + 3 * self.ancestors + self.checkpoints + arrays + 4)
+
+    @property
+    def dollars(self) -> float:
+        return self.class_a * CLASS_A_DOLLARS + self.class_b * CLASS_B_DOLLARS
 
 
 @dataclass(frozen=True)
@@ -91,6 +127,12 @@ class RunPlan:
     def stored_bytes(self) -> int:
         """Checkpoints at once: those that roll, and one being written."""
         return (KEEP_ROLLING + 1) * self.needs.state_bytes
+
+    @property
+    def resume(self) -> "Resume":
+        """A gang that starts again: after a preemption, or a host that died."""
+        kept = len(self.run.spec.saved_steps()) + KEEP_ROLLING
+        return Resume(self.shape.pods, TREES, self.needs.replicated_arrays, kept, ANCESTORS)
 
     @property
     def storage_dollars_a_day(self) -> float:
@@ -160,6 +202,14 @@ def rows(found: RunPlan) -> list[tuple[str, str]]:
         ),
         ("saves a day", f"{found.saves_a_day:.0f}, {found.saves_a_day * needs.state_bytes / 1e12:.0f} TB"),
         ("storage operations a day", f"{found.class_a_a_day:,.0f} of class A, {found.class_b_a_day:,.0f} of class B"),
+        (
+            "a resume: storage operations",
+            f"{found.resume.class_a:,} of class A, {found.resume.class_b:,} of class B, {found.resume.dollars:.3f} dollars",
+        ),
+        (
+            "a resume: bytes",
+            f"{needs.state_bytes / 1e12:.3f} TB, {found.host_save_bytes / 1e9:.1f} GB a host, {found.save_seconds:.0f} s",
+        ),
         ("storage, dollars a day", f"{found.storage_dollars_a_day:,.2f} ({found.stored_bytes / 1e12:.2f} TB held)"),
         ("accelerators, dollars a day", f"{found.dollars_a_day:,.0f}; the run {found.dollars_a_day * found.days:,.0f}"),
     ]

@@ -43,6 +43,8 @@ class Footprint:
     """What the backward pass keeps of one microbatch's forward pass, by the declared `remat`."""
     device_working_bytes: int
     """An estimate: the weights of two layers as they are gathered, the gradient of one, and the head's two with its tile."""
+    replicated_arrays: int
+    """Of a checkpoint, those that every device has whole: one host writes each."""
 
     @property
     def device_bytes(self) -> int:
@@ -73,6 +75,7 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsCon
         device_gradient_bytes=gradients,
         device_activation_bytes=activation_bytes(spec, model, microbatch // layout.batch_shards),
         device_working_bytes=_working_bytes(spec, model, sizes[2] * sizes[3]),
+        replicated_arrays=sum(not any(sharding.spec) for sharding in jax.tree.leaves(layout.shardings(state))),
     )
 
 

@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,8 +101,12 @@ def metrics_of(checkpoint: Artifact) -> pl.DataFrame:
     return pl.read_parquet(checkpoint.folder() / "metrics.parquet")
 
 
-def started(root: Path, environment: Mapping[str, str] | None = None, processes: int = 1) -> list[subprocess.Popen]:
+def started(
+    root: Path, environment: Mapping[str, str] | None = None, processes: int = 1, jobs: Sequence[Path] = ()
+) -> list[subprocess.Popen]:
     """`python -m trainer job.json`, in so many processes that meet on this machine; their output in `root/N.log`.
+
+    `jobs` are job files of each process's own, as machines have them.
 
     What one has compiled the next one finds: compiling is most of what a start of this model costs.
     """
@@ -116,7 +120,7 @@ def started(root: Path, environment: Mapping[str, str] | None = None, processes:
     for index in range(processes):
         own = base | (gang | {INDEX: str(index)} if processes > 1 else {})
         with (root / f"{index}.log").open("w") as log:
-            command = [sys.executable, "-m", "trainer", str(root / "job.json")]
+            command = [sys.executable, "-m", "trainer", str(jobs[index] if jobs else root / "job.json")]
             begun.append(subprocess.Popen(command, cwd=ROOT, env=own, stdout=log, stderr=subprocess.STDOUT))
     return begun
 
