@@ -1,8 +1,8 @@
 """Manifests of jobs, held to Kubernetes' own schema and to what the design promises (docs/design/launchers.md).
 
 `kubernetes_1_37_job.schema.json` is the part of Kubernetes 1.37's OpenAPI that a Job, its pod and a ConfigMap refer to, from
-the package kubernetes-validate 1.37.0 (Apache-2.0), strict (no unknown field), without descriptions. JobSet's own fields have
-no schema here: they were held to its upstream definition by hand (research/cluster.md, 2.4).
+the package kubernetes-validate 1.37.0 (Apache-2.0), strict (no unknown field), without descriptions. JobSet's own fields are in
+`jobset_v1alpha2.schema.json`, from kubeflow-trainer-api 2.3.0 (Apache-2.0; tools/jobset_schema.py).
 """
 
 import json
@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from lineage.jobs import Launch
+from marin_assets.run_plan import manifest, plan
 from recipes.hardware import hardware
+from recipes.paper_runs import paper_runs
 from resources.manifests import (
     NAME_LENGTH,
     ClusterSettings,
@@ -33,6 +35,7 @@ from resources.manifests import (
 
 HERE = Path(__file__).parent
 SCHEMA = HERE / "kubernetes_1_37_job.schema.json"
+JOBSET = HERE / "jobset_v1alpha2.schema.json"
 GOLDEN = HERE / "manifests.golden.yaml"
 JOB_SPEC, POD_METADATA, CONFIG_MAP = (
     f"io.k8s.{name}" for name in ("api.batch.v1.JobSpec", "apimachinery.pkg.apis.meta.v1.ObjectMeta", "api.core.v1.ConfigMap")
@@ -94,6 +97,33 @@ def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
 def test_the_jobs_of_a_jobset_are_valid_today(name: str) -> None:
     hold(job_spec_of(jobset_of(name)), JOB_SPEC)
     hold(jobset_of(name)["metadata"], POD_METADATA)
+
+
+def jobset_errors(jobset: Manifest) -> list[str]:
+    found = Draft202012Validator(json.loads(JOBSET.read_text())).iter_errors(jobset)
+    return [f"{error.json_path}: {error.message}" for error in found]
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_a_jobset_holds_to_its_own_schema(name: str) -> None:
+    assert jobset_errors(jobset_of(name)) == []
+
+
+@pytest.mark.parametrize("run", ["1e23", "june"])
+def test_the_jobsets_of_paper_runs_hold_to_it(run: str) -> None:
+    assert jobset_errors(manifest(plan(paper_runs()[run]))) == []
+
+
+def test_the_jobset_schema_refuses_what_its_controller_would() -> None:
+    """A field that is not there, a value that is none, a name that may not be, a template that is missing."""
+    wrong = jobset_of("v4-512")
+    policy, (replicated,) = wrong["spec"]["failurePolicy"], wrong["spec"]["replicatedJobs"]
+    policy["maxRestart"] = 3
+    policy["rules"][0] |= {"action": "RestartJobset", "name": "was disrupted"}
+    replicated["replicas"] = "two"
+    del replicated["template"]
+    told = " ".join(jobset_errors(wrong))
+    assert all(part in told for part in ("maxRestart'", "RestartJobset", "was disrupted", "'two'", "'template' is a required"))
 
 
 def test_the_schema_refuses_what_kubernetes_would() -> None:
