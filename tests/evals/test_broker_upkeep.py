@@ -58,7 +58,7 @@ def test_a_spoilt_file_ends_the_broker(tmp_path: Path) -> None:
     with ended([broker]):
         wait_for(f"http://127.0.0.1:{port}/health", broker)
         with sqlite3.connect(store) as writing:
-            writing.execute("INSERT INTO served VALUES ('m', 'w', 'v', 0)")
+            writing.execute("INSERT INTO served VALUES ('m', 'w', 'v', 0, 0)")
         writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with store.open("r+b") as file:
             file.seek(4096)
