@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lineage.storage import WORKING, Storage
 
@@ -43,7 +43,8 @@ class Lease:
     who: str
     seconds: float
     generation: str
-    renewed: float = field(default_factory=time.monotonic)
+    renewed: float
+    """On our own clock, when the request was sent that last made or renewed it: whoever watches cannot have seen it before."""
     lost: bool = False
 
     def check(self) -> None:
@@ -85,10 +86,11 @@ def _acquire(storage: Storage, address: str, who: str, seconds: float, wait_seco
     began = seen_at = time.monotonic()
     seen = ""
     while True:
+        asked = time.monotonic()
         if storage.files.create(address, _text(who)):
             mine = storage.files.read_versioned(address)
             if mine is not None:
-                return Lease(storage, address, who, seconds, mine.generation)
+                return Lease(storage, address, who, seconds, mine.generation, asked)
         there = storage.files.read_versioned(address)
         if there is None:  # released just now
             continue
@@ -99,7 +101,7 @@ def _acquire(storage: Storage, address: str, who: str, seconds: float, wait_seco
             generation = storage.files.swap(address, _text(who), seen)
             if generation is not None:
                 log.warning("%s took over the lease %s of %s", who, storage.uri(address), _holder(there.data))
-                return Lease(storage, address, who, seconds, generation)
+                return Lease(storage, address, who, seconds, generation, now)
         if now - began > wait_seconds:
             raise HeldError(f"{storage.uri(address)} is held by {_holder(there.data)}; waited {wait_seconds:g} s")
         time.sleep(min(seconds / 10, 1.0))

@@ -2,19 +2,42 @@
 
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 
 import pytest
 from gcs_server import Fault, GcsServer
 
-from lineage.leases import HeldError, LostError, _acquire, lease
+from lineage.leases import SECONDS, HeldError, LostError, _acquire, lease
 from lineage.storage import Storage
 
-SHORT = 0.3
-LONG = 1.5
-"""Of holders that must live: their renewing thread may wait for a processor."""
+ADDRESS = ".work/leases/x.json"
+
+
+@dataclass
+class Clock:
+    """A clock that moves when somebody sleeps, and what happens meanwhile: no pause of the machine is time that passes."""
+
+    now: float = 0.0
+    meanwhile: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("lineage.leases.time", clock)
+    return clock
 
 
 @pytest.fixture(params=["local", "gs"])
@@ -35,12 +58,13 @@ def test_one_holds_it_and_the_other_is_told_who(storage: Storage) -> None:
     assert storage.files.read(".work/leases/x.json") is None, "released"
 
 
-def test_many_take_turns_and_never_two_at_once(storage: Storage) -> None:
+def test_many_take_turns_and_never_two_at_once(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lineage.leases.time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: time.sleep(0.01)))
     inside, most, lock = 0, 0, Lock()
 
     def work(number: int) -> None:
         nonlocal inside, most
-        with lease(storage, "x", f"worker {number}", seconds=2.0, wait_seconds=60):
+        with lease(storage, "x", f"worker {number}"):
             with lock:
                 inside += 1
                 most = max(most, inside)
@@ -53,9 +77,10 @@ def test_many_take_turns_and_never_two_at_once(storage: Storage) -> None:
     assert most == 1
 
 
-def test_a_dead_holders_lease_is_taken_over_and_it_is_told(storage: Storage) -> None:
-    dead = _acquire(storage, ".work/leases/x.json", "dead", SHORT, 0)
-    with lease(storage, "x", "next", seconds=SHORT, wait_seconds=10) as held:
+def test_a_dead_holders_lease_is_taken_over_and_it_is_told(storage: Storage, clock: Clock) -> None:
+    dead = _acquire(storage, ADDRESS, "dead", SECONDS, 0)
+    with lease(storage, "x", "next", wait_seconds=2 * SECONDS) as held:
+        assert SECONDS < clock.now < 2 * SECONDS
         held.check()
         dead.renew()
         assert dead.lost
@@ -64,18 +89,56 @@ def test_a_dead_holders_lease_is_taken_over_and_it_is_told(storage: Storage) -> 
         held.check()
 
 
-def test_a_living_holder_is_not_taken_over(storage: Storage) -> None:
-    """It renews for twice as long as a dead holder's lease would stand."""
-    with lease(storage, "x", "living", seconds=LONG) as held:
-        with pytest.raises(HeldError), lease(storage, "x", "next", seconds=LONG, wait_seconds=2 * LONG):
-            pass
+def test_a_living_holder_is_not_taken_over(storage: Storage, clock: Clock) -> None:
+    """It renews for three times as long as a dead holder's lease would stand."""
+    living = _acquire(storage, ADDRESS, "living", SECONDS, 0)
+    clock.meanwhile = lambda: living.renew() if clock.now % (SECONDS / 3) == 0 else None
+    with pytest.raises(HeldError), lease(storage, "x", "next", wait_seconds=3 * SECONDS):
+        pass
+    living.check()
+
+
+def test_a_holder_renews_its_lease_by_itself(storage: Storage) -> None:
+    with lease(storage, "x", "living", seconds=0.3) as held:
+        first = held.generation
+        for _ in range(6_000):  # however late it is: nobody else wants it
+            if held.generation != first:
+                break
+            time.sleep(0.01)
+        there = storage.files.read_versioned(ADDRESS)
+        assert there is not None and there.generation != first
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_could_not_renew_for_so_long_does_not_trust_its_lease(storage: Storage, clock: Clock, fails: bool) -> None:
+    """Another may have begun to watch when the request arrived, so the time counts from when it was sent."""
+    held = _acquire(storage, ADDRESS, "slow", SECONDS, 0)
+    clock.sleep(SECONDS)
+    held.check()
+    if not fails:
+        held.renew()
+        held.check()
+        clock.sleep(SECONDS)
+    clock.sleep(1)
+    with pytest.raises(LostError, match="is another's by now, or may be"):
+        held.check()
+
+
+def test_the_time_that_making_it_took_counts(tmp_path: Path, clock: Clock) -> None:
+    storage = Storage(str(tmp_path))
+    files = SimpleNamespace(
+        create=lambda *given: (storage.files.create(*given), clock.sleep(SECONDS + 1))[0],
+        read_versioned=storage.files.read_versioned,
+    )
+    held = _acquire(SimpleNamespace(files=files, uri=storage.uri), ADDRESS, "slow", SECONDS, 0)  # type: ignore[arg-type]
+    with pytest.raises(LostError):
         held.check()
 
 
 def test_a_renewal_whose_answer_was_lost_keeps_the_lease(gcs: GcsServer) -> None:
     storage = Storage(gcs.bucket(uuid.uuid4().hex))
     gcs.counts.clear()
-    held = _acquire(storage, ".work/leases/x.json", "holder", SHORT, 0)
+    held = _acquire(storage, ADDRESS, "holder", SECONDS, 0)
     gcs.faults.append(Fault("upload", gcs.counts["upload"] + 1, "lost"))
     held.renew()
     assert not held.lost
