@@ -40,9 +40,8 @@ class Fault:
     """upload, chunk, read, stat, list, delete, bucket, or `any`."""
     number: int
     kind: Literal["429", "503", "410", "lost", "hang", "torn", "call"]
-    """429, 503, 410: refused, nothing done. lost: done, and the connection cut before the answer. hang: no answer for a while.
-    torn: cut in the middle of the body, the request's or the answer's. call: `action` is called first."""
-    seconds: float = 1.0
+    """429, 503, 410: refused, nothing done. lost: done, and the connection cut before the answer. hang: no answer, until the
+    client gives up. torn: cut in the middle of the body, the request's or the answer's. call: `action` is called first."""
     action: Callable[[], None] = lambda: None
 
 
@@ -114,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.fault and kind == "call":
                 self.fault.action()
             if self.fault and kind == "hang":
-                time.sleep(self.fault.seconds)
+                self.connection.recv(1, socket.MSG_PEEK)  # nothing comes but the end of the connection
                 raise _CutError
             if kind in ("429", "503", "410"):
                 raise ApiError(int(kind), "injected")
