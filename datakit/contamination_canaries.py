@@ -104,21 +104,26 @@ def run_canaries(
     planted documents marked for an item whose question is not the planted one (siblings made from one template do that
     rightly). `.clean_text`: share of `scrambled_documents` that are marked.
 
-    Raises: RuntimeError when the recall of verbatim plants is below `policy.min_canary_recall`.
+    Raises: ValueError when no item can be planted, for such a suite cannot be scanned for; RuntimeError when the recall of
+    verbatim plants is below `policy.min_canary_recall`.
     """
     canaries = choose_canaries(items, channels, index, policy.num_canaries)
+    if not canaries:
+        raise ValueError(
+            f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
+        )
     fillers = [text[:FILLER_CHARACTERS] for text in clean_texts[: policy.num_canaries]] or [""]
     item_of_channel = channels["item"].to_list()
 
     def marked(render: Callable[[Canary], str]) -> list[set[int]]:
-        documents = [_planted(render(canary), fillers[i % len(fillers)]) for i, canary in enumerate(canaries)]
-        return _items_found(documents, scan, item_of_channel)
+        documents = [planted(render(canary), fillers[i % len(fillers)]) for i, canary in enumerate(canaries)]
+        return items_found(documents, scan, item_of_channel)
 
     recall: dict[str, float] = {}
     num_others = 0
     for name, render in VARIANTS.items():
         found = marked(render)
-        recall[name] = _share(canary.item in items for canary, items in zip(canaries, found, strict=True))
+        recall[name] = share(canary.item in items for canary, items in zip(canaries, found, strict=True))
         num_others += _marked_for_others(canaries, found, items["question"])
     if recall["verbatim"] < policy.min_canary_recall:
         raise RuntimeError(
@@ -132,33 +137,32 @@ def run_canaries(
         "scrambled_documents": len(scrambled),
         "recall": recall,
         "false_positives": {
-            "shuffled": _share(map(bool, marked(_shuffled))),
+            "shuffled": share(map(bool, marked(_shuffled))),
             "other_items": round(num_others / (len(canaries) * len(VARIANTS)), 4),
-            "clean_text": _share(map(bool, _items_found(scrambled, scan, item_of_channel))) if scrambled else 0.0,
+            "clean_text": share(map(bool, items_found(scrambled, scan, item_of_channel))) if scrambled else 0.0,
         },
     }
 
 
-def choose_canaries(items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, count: int) -> list[Canary]:
+def choose_canaries(
+    items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, count: int, among: pl.Series | None = None
+) -> list[Canary]:
     """The first `count` items, in hash order of their keys, that are matchable and whose question is long enough.
 
-    Raises: ValueError when there is none: such a suite cannot be scanned for.
+    `among` [channels]: which may be chosen, all unless told.
     """
     is_question = channels["channel"] == "question"
     wanted = pl.Series(index.is_matchable()) & (is_question if is_question.any() else ~is_question)
+    wanted = wanted if among is None else wanted & among
     matchable = channels.filter(wanted)["item"].unique().to_list()
     questions, keys = items["question"].to_list(), items.select(ITEM_KEY).rows()
     keyed = sorted((xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in matchable)
     long = ((seed, row) for seed, row in keyed if len(canonical_bytes(questions[row]).split()) >= _MIN_QUESTION_WORDS)
-    chosen = list(islice(long, count))
-    if not chosen:
-        raise ValueError(
-            f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
-        )
+    chosen = islice(long, count)
     return [Canary(row, questions[row], lm_eval_text(items.row(row, named=True)), seed) for seed, row in chosen]
 
 
-def _items_found(documents: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]) -> list[set[int]]:
+def items_found(documents: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]) -> list[set[int]]:
     """For each document, the items that it is marked for."""
     found: list[set[int]] = [set() for _ in documents]
     for match in scan(documents):
@@ -182,11 +186,11 @@ def _scrambled(text: str, seed: int) -> str:
     return "".join(pieces)
 
 
-def _planted(text: str, filler: str) -> str:
+def planted(text: str, filler: str) -> str:
     middle = filler.rfind(" ", 0, len(filler) // 2) + 1
     return f"{filler[:middle]}\n\n{text}\n\n{filler[middle:]}"
 
 
-def _share(found) -> float:
+def share(found) -> float:
     values = list(found)
     return round(sum(values) / len(values), 4)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datakit.contamination_channels import read_suite_items
 from datakit.contamination_methods import Policy, build_index, policy_channels
+from datakit.contamination_proof import prove
 from lineage.config import to_jsonable
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -15,25 +16,32 @@ from lineage.store import Artifact, Writer
 _FOLDER = "index"
 
 
-def build_contamination_index(out: Writer, config: Policy, suites: tuple[Artifact, ...]) -> None:
+def build_contamination_index(
+    out: Writer, config: Policy, suites: tuple[Artifact, ...], clean: tuple[Artifact, ...] = ()
+) -> None:
     """Write `index/**/*.npy`, an `ItemIndex`, or a `NamedIndex` where the policy is a named one.
+
+    `clean`: normalized sources that are known to hold no item. `extra["proof"]` is what `contamination_proof.prove` measures.
 
     Raises: ValueError when the suites hold no item or one twice.
     """
     items = read_suite_items(suites)
-    build_index(items, policy_channels(items, config), config).save(out.folder / _FOLDER)
+    channels = policy_channels(items, config)
+    index = build_index(items, channels, config)
+    index.save(out.folder / _FOLDER)
+    out.extra["proof"] = prove(items, channels, index, config, clean)
     out.record(rows_in=len(items), rows_out=len(items), drops={})
 
 
-CONTAMINATION_INDEX = Stage("datakit.contamination_index", "4", build_contamination_index)
-"""4: a file an array, which workers map."""
+CONTAMINATION_INDEX = Stage("datakit.contamination_index", "5", build_contamination_index)
+"""5: recall by task and false marks on clean text are kept with it. 4: a file an array, which workers map."""
 
 
 def index_folder(index: Artifact, config: Policy, suites: tuple[Artifact, ...]) -> Path:
     """Folder that `load_index` reads. Raises: ValueError when the index is of another policy or of other suites."""
     if index.spec.config != to_jsonable(config):
         raise ValueError(f"{index.name} was built for {index.spec.config}, the scan asks for {to_jsonable(config)}")
-    held = {ref.data_version for ref in index.spec.inputs}
+    held = {ref.data_version for ref in index.spec.inputs if ref.name.partition(".")[0] == "suites"}
     wanted = {suite.data_version: suite.name for suite in suites}
     if held != wanted.keys():
         raise ValueError(f"{index.name} was not built from exactly {', '.join(wanted.values())}: materialize it from them")

@@ -211,6 +211,18 @@ def _marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def _proof(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """What the policy finds of each task's items, and marks in text that holds none."""
+    proof = artifact.manifest.extra["proof"]
+    recall = [{"task": task, **row} for task, row in proof["recall"].items()]
+    forms = tuple(dict.fromkeys(name for row in recall for name in row))
+    clean = [{"source": source, **row} for source, row in proof["clean_text"].items()]
+    return {
+        "recall_by_task": records_table([dict.fromkeys(forms, "") | row for row in recall], forms),
+        "marked_in_clean_text": records_table(clean, ("source", "documents", "marked", "share")),
+    }
+
+
 def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """What each source loses as a duplicate, the worst first, and the share that plots over time."""
     found = artifact.manifest.extra["duplicates"]
@@ -247,6 +259,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.duplicates": frozenset({"full_bands"}),
     "datakit.token_cache": frozenset({"engine"}),
     "datakit.contamination": frozenset({"contamination", "canaries"}),
+    "datakit.contamination_index": frozenset({"proof"}),
     "datakit.contamination_comparison": frozenset({"comparison"}),
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "evals.result": frozenset({"scores"}),
@@ -262,6 +275,7 @@ _RECORDED: Mapping[str, _Show] = {
     "datakit.duplicates": _removed,
     "datakit.token_cache": _tokens,
     "datakit.contamination": _marks,
+    "datakit.contamination_index": _proof,
     "datakit.contamination_comparison": _comparison,
     "trainer.checkpoint": training_numbers,
     "evals.result": eval_views.scores,

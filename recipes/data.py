@@ -31,7 +31,7 @@ from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from evals.suites import SUITE
 from lineage.mixture import MIXTURE, MixtureConfig, phases_by_step
 from lineage.plan import Node
-from recipes.contamination import named_policies
+from recipes.contamination import CLEAN_SOURCES, named_policies
 from recipes.lines import Line, declared_weights, source_config
 from recipes.models import model_tokenizer
 from recipes.suites import suite_config, suite_raw_source
@@ -173,7 +173,9 @@ def contamination_comparison(line: Line) -> Node:
 
 
 def _index(line: Line, name: str, policy: Policy) -> Node:
-    return Node(*line.place("contamination_index", name), CONTAMINATION_INDEX, policy, {"suites": suites(line)})
+    clean = tuple(normalized(line, source) for source in CLEAN_SOURCES if source in line.sources)
+    inputs = {"suites": suites(line)} | ({"clean": clean} if clean else {})
+    return Node(*line.place("contamination_index", name), CONTAMINATION_INDEX, policy, inputs)
 
 
 def _marks(line: Line, source: str, name: str, policy: Policy, index: Node) -> Node:

@@ -1,0 +1,78 @@
+"""How good a policy is, measured when its index is made and kept with it: recall by task and form, false marks on clean text.
+
+Every scan plants a few items into its own source (`contamination_canaries.py`): proof that this scan works. Here each task is
+measured apart, on more of its items, and what is marked in real text that is known to hold none of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from datakit.contamination_canaries import FILLER_CHARACTERS, VARIANTS, Canary, choose_canaries, items_found, planted, share
+from datakit.contamination_methods import Policy, PolicyIndex, Scanner, scanner, text_batches
+from datakit.contamination_policy import STANDING_TIERS
+from datakit.documents import iterate_documents
+from lineage.store import Artifact
+
+ITEMS_PER_TASK = 100
+"""Planted items of each task, the first in hash order of their keys: a sample that no seed and no order of tasks changes."""
+NUM_FILLERS = 200
+LISTED_IDS = 20
+
+
+def prove(
+    items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, policy: Policy, clean: Sequence[Artifact]
+) -> dict[str, Any]:
+    """`recall`: by task, `items` planted and the share found in each form; a task without a matchable question has 0 items.
+
+    `clean_text`: by source, `documents`, how many are `marked`, the `ids` of the first of them, to be read.
+    """
+    scan = scanner(index, policy)
+    fillers = list(_fillers(clean)) or [""]
+    recall = {}
+    for (task,), rows in items.with_row_index("row").group_by("task", maintain_order=True):
+        of_task = channels.with_columns(is_wanted=pl.col("item").is_in(rows["row"].cast(pl.Int64).implode()))["is_wanted"]
+        canaries = choose_canaries(items, channels, index, ITEMS_PER_TASK, of_task)
+        recall[str(task)] = {"items": len(canaries), **_recall(canaries, fillers, scan, channels["item"].to_list())}
+    return {"recall": recall, "clean_text": {source.spec.partition or source.name: _marked(source, scan) for source in clean}}
+
+
+def _recall(
+    canaries: Sequence[Canary], fillers: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]
+) -> dict[str, float]:
+    if not canaries:
+        return {}
+    found = {}
+    for name, render in VARIANTS.items():
+        texts = [planted(render(canary), fillers[at % len(fillers)]) for at, canary in enumerate(canaries)]
+        marked = [held for _, batch in text_batches(texts) for held in items_found(batch, scan, item_of_channel)]
+        found[name] = share(canary.item in held for canary, held in zip(canaries, marked, strict=True))
+    return found
+
+
+def _fillers(clean: Sequence[Artifact]) -> Iterator[str]:
+    """Openings of the first documents (ids are hashes), as many of each source."""
+    for source in clean:
+        left = -(-NUM_FILLERS // len(clean))
+        for documents in iterate_documents(source, columns=["text"]):
+            texts = documents["text"].head(left).to_list()
+            yield from (text[:FILLER_CHARACTERS] for text in texts)
+            left -= len(texts)
+            if not left:
+                break
+
+
+def _marked(source: Artifact, scan: Scanner) -> Mapping[str, Any]:
+    num_documents, ids = 0, list[str]()
+    for documents in iterate_documents(source, columns=["id", "text"]):
+        for first, texts in text_batches(documents["text"].to_list()):
+            marked = {match.document for match in scan(texts) if match.tier in STANDING_TIERS}
+            ids += [documents["id"][first + at] for at in sorted(marked)]
+        num_documents += len(documents)
+    return {
+        "documents": num_documents,
+        "marked": len(ids),
+        "share": round(len(ids) / max(num_documents, 1), 6),
+        "ids": ids[:LISTED_IDS],
+    }

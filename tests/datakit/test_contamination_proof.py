@@ -1,0 +1,74 @@
+"""What an index keeps about its policy: recall by task and form, and what is marked in text known to be clean."""
+
+import random
+
+import pytest
+from test_contamination import PROSE
+from test_contamination_stage import DOCUMENTS, clean_texts
+
+from datakit.contamination import CONTAMINATION
+from datakit.contamination_canaries import VARIANTS
+from datakit.contamination_index import CONTAMINATION_INDEX
+from datakit.contamination_named import MarinPolicy
+from datakit.contamination_policy import ContaminationConfig
+from evals.items import ITEMS_FILE, Item, write_items
+from lineage.digests import text_digest
+from lineage.plan import Node, Stage, build
+from lineage.store import Store
+
+WORDS = [
+    f"{first}{second}" for first in ("har", "cop", "sel", "win", "gat", "mor") for second in ("bour", "per", "dom", "ning")
+]
+
+
+def question(number: int) -> str:
+    return ", ".join(random.Random(number).choices(WORDS, k=30)).capitalize() + "?"
+
+
+def write_tasks(out, config):
+    """Twenty long questions of one task, three of another, one question that is too short."""
+    items = [Item("s", "long", str(at), question(at), "", "MIT", "d") for at in range(20)]
+    items += [Item("s", "few", str(at), question(100 + at), "", "MIT", "d") for at in range(3)]
+    write_items(out.folder / ITEMS_FILE, [*items, Item("s", "short", "0", "Which resource is renewable?", "", "MIT", "d")])
+
+
+SUITE = Node(("suite",), None, Stage("test.tasks", "1", write_tasks), {})
+
+
+def clean_node(texts: list[str]) -> Node:
+    return Node(("clean",), "prose", DOCUMENTS, {"texts": texts, "part_bytes": 4_000})
+
+
+def proof(tmp_path, policy, texts=None):
+    store, clean = Store(str(tmp_path)), clean_node(texts or clean_texts(12))
+    index = Node(("index",), None, CONTAMINATION_INDEX, policy, {"suites": (SUITE,), "clean": (clean,)})
+    return [build(store, node) for node in (SUITE, clean, index)][-1].artifact.manifest.extra["proof"]
+
+
+def test_recall_is_kept_by_task_and_form(tmp_path):
+    recall = proof(tmp_path, ContaminationConfig())["recall"]
+    assert {task: row["items"] for task, row in recall.items()} == {"long": 20, "few": 3, "short": 0}
+    reformatted = set(VARIANTS) - {"edited_12_percent"}
+    assert all(recall[task][form] == 1 for task in ("long", "few") for form in reformatted)
+    assert set(recall["short"]) == {"items"} and set(recall["long"]) == {"items", *VARIANTS}
+
+
+def test_another_policy_has_its_own_recall(tmp_path):
+    recall = proof(tmp_path, MarinPolicy())["recall"]
+    assert recall["long"]["verbatim"] == 1 and recall["long"]["unpunctuated"] < 1
+
+
+@pytest.mark.parametrize("leaks", [0, 2])
+def test_documents_of_clean_text_that_are_marked_are_counted_and_named(tmp_path, leaks):
+    marked = [f"{PROSE} {question(at)}" for at in range(leaks)]
+    found = proof(tmp_path, ContaminationConfig(), [*clean_texts(12), *marked])["clean_text"]["prose"]
+    assert (found["documents"], found["marked"], found["share"]) == (12 + leaks, leaks, round(leaks / (12 + leaks), 6))
+    assert found["ids"] == sorted(map(text_digest, marked))
+
+
+def test_an_index_with_its_clean_text_serves_a_scan(tmp_path):
+    store, config, clean = Store(str(tmp_path)), ContaminationConfig(), clean_node(clean_texts(3))
+    index = Node(("index",), None, CONTAMINATION_INDEX, config, {"suites": (SUITE,), "clean": (clean,)})
+    scan = Node(("marks",), "prose", CONTAMINATION, config, {"normalized": clean, "suites": (SUITE,), "index": index})
+    marks = [build(store, node) for node in (SUITE, clean, index, scan)][-1].artifact
+    assert marks.manifest.extra["contamination"]["contaminated"] == 0
