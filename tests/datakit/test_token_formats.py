@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -224,22 +223,21 @@ MANY = [(text, "{}") for text in random_texts(600, 30, seed=8)]
 def test_a_killed_cache_redoes_at_most_one_shard(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(token_cache, "SHARD_BYTES", 1_000)
     program = (
-        "from pathlib import Path; from datakit import token_cache; token_cache.SHARD_BYTES = 1_000\n"
-        f"import test_token_formats as t; t.made(Path({str(tmp_path / 'killed')!r}), t.cache(t.MANY))"
+        "import os, signal; from pathlib import Path; from datakit import token_cache; token_cache.SHARD_BYTES = 1_000\n"
+        "from lineage.shards import ShardFolder; import test_token_formats as t\n"
+        "write, written = ShardFolder._write_record, []\n"
+        "def write_record(*given):\n"
+        "    written.append(1) if len(written) < 3 else os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    write(*given)\n"
+        "ShardFolder._write_record = write_record\n"
+        f"t.made(Path({str(tmp_path / 'killed')!r}), t.cache(t.MANY))"
     )
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
-    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.DEVNULL) as run:
-        while run.poll() is None and len(records(tmp_path)) < 3:
-            time.sleep(0.002)
-        run.send_signal(signal.SIGKILL)
-    finished = len(records(tmp_path))
-    assert 3 <= finished < 100, "the stage was over before it could be killed"
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert len(list(tmp_path.glob("killed/.work/writing/*/.shards/shard-*.json"))) == 3, "it died with its fourth shard made"
     caplog.set_level("INFO")
     resumed = made(tmp_path / "killed", cache(MANY))
-    assert f"{finished} of {len(resumed.files('.tokens'))} shards were finished earlier" in caplog.text
+    assert f"3 of {len(resumed.files('.tokens'))} shards were finished earlier" in caplog.text
     assert file_bytes(resumed) == file_bytes(made(tmp_path / "whole", cache(MANY)))
-
-
-def records(root: Path) -> list[Path]:
-    return list(root.glob("killed/.work/writing/*/.shards/shard-*.json"))
