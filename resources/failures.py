@@ -1,8 +1,9 @@
 """Why a job's attempt failed, and whether to try again: facts of the pod first, then the log read from its end.
 
-The classes are Marin's ("Interpreting Failures" and "Common Failure Signatures" of its agent guidelines, exact lines in
-`tests/shell/failure_logs.py`) and those that JAX, Kubernetes and our own engines word. The last line that any signature knows
-decides, because an error that was overcome stands above the one that was not.
+The classes are Marin's ("Interpreting Failures" and "Common Failure Signatures" of its agent guidelines) and those that JAX,
+Kubernetes and our own engines word. Every signature has a line that it was made for, with where that was seen; some are from
+memory, and say so (`tests/shell/failure_logs.py`, `tests/shell/real_logs/`). The last line that any signature knows decides,
+because an error that was overcome stands above the one that was not.
 
 This is the one owner of retries: Kubernetes replaces preempted pods alone (`resources/manifests.py`), Dagster retries nothing.
 """
@@ -17,6 +18,7 @@ LOG_LINES = 400
 KILLED_FROM_OUTSIDE = {134: "SIGABRT", 137: "SIGKILL", 143: "SIGTERM"}
 PREEMPTION = "preemption"
 NEVER_CAME = "peers never came"
+PEER_LOSS = "peer loss"
 CAPACITY = frozenset({PREEMPTION, NEVER_CAME})
 """Causes that spend no retries: machines were taken, or did not come."""
 UNKNOWN = "program error"
@@ -117,15 +119,33 @@ def classify_pod(pod: Evidence) -> Verdict:
     told = _by(_POD_FACTS, f"{pod.pod_reason} {pod.reason}: {pod.message}")
     if told:
         return told
-    for line in reversed(pod.log.splitlines()[-LOG_LINES:]):
-        told = _by(_LOG_LINES, line)
-        if told:
-            return told
+    told = _by_log(pod.log.splitlines()[-LOG_LINES:])
+    if told:
+        return told
     if pod.exit_code in KILLED_FROM_OUTSIDE:
         name = KILLED_FROM_OUTSIDE[pod.exit_code]
         return Verdict("transient", "killed", f"exit code {pod.exit_code} ({name}) and no error of its own in the log")
     last = next((line.strip() for line in reversed(pod.log.splitlines()) if line.strip()), "the log is empty")
     return Verdict("permanent", UNKNOWN, f"exit code {pod.exit_code}, and no known signature; the last line: {last[:300]}")
+
+
+def _by_log(lines: Sequence[str]) -> Verdict | None:
+    """By the last line that is known; of a process of a gang by the exception that it ended with, if JAX spoke after it.
+
+    An interpreter that ends by an exception takes leave of its peers: that may take minutes and end in JAX's words about them.
+    """
+    farewell: Verdict | None = None
+    for line in reversed(lines):
+        told = _by(_LOG_LINES, line)
+        if farewell is None and told is not None and told.cause == PEER_LOSS:
+            farewell = told
+        elif farewell is None and told is not None:
+            return told
+        elif farewell is not None and _EXCEPTION.match(line):
+            return told or Verdict("permanent", UNKNOWN, f"no known signature in the exception that it ended by: {line[:300]}")
+        elif farewell is not None and _OWN_OUTPUT.match(line):
+            return told if told is not None and told.cause == PREEMPTION else farewell
+    return farewell
 
 
 def decide(history: Sequence[Failed], policy: RetryPolicy) -> Decision:
@@ -154,6 +174,11 @@ def _since_healthy(history: Sequence[Failed], policy: RetryPolicy) -> Sequence[F
     return history[healthy[-1] :] if healthy else history
 
 
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
+"""The last line of a traceback."""
+_OWN_OUTPUT = re.compile(r"\d\d:\d\d:\d\d ")
+"""Our programs' own log begins so: what stands above it was overcome."""
+
 type _Rule = tuple[Literal["transient", "permanent"], str, re.Pattern[str]]
 
 
@@ -173,13 +198,13 @@ _POD_FACTS = (
     *_rules(
         "permanent",
         own_memory=r"\bOOMKilled\b",
-        own_disk=r"^Evicted.*(exceeds the total limit|exceeded its local ephemeral storage limit)",
+        own_disk=r"^Evicted.*(exceeds the (total )?limit|exceeded its local ephemeral storage limit)",
         bad_spec=r"\b(InvalidImageName|CreateContainerError|StartError|ContainerCannotRun|CreateContainerConfigError)\b",
-        missing_image=r"(ErrImagePull|ImagePullBackOff).*(manifest unknown|not found|unauthorized|denied)",
+        missing_image=r"(ErrImagePull|ImagePullBackOff).*(manifest unknown|not found|unauthorized|denied)|ErrImageNeverPull",
     ),
     *_rules(
         "transient",
-        image_pull=r"\b(ErrImagePull|ImagePullBackOff|RegistryUnavailable)\b",
+        image_pull=r"\b(ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable)\b",
         neighbours_memory=r"^Evicted.*memory|SystemOOM",
         disk_pressure=r"^Evicted.*(ephemeral-storage|disk|DiskPressure)",
         node_loss=r"^(NodeLost|NodeAffinity|OutOf\w+|UnexpectedAdmissionError)\b|^Evicted",
@@ -199,8 +224,8 @@ _LOG_LINES = (
     *_rules(
         "transient",
         preemption=(
-            r"Retrying after preemption|was preempted|TerminationByKubelet|asked to leave; checkpoint saved at step"
-            r"|asked to leave before all had come"
+            # Not "was preempted": JAX says it of any leader that is gone, also of one that failed by itself.
+            r"Retrying after preemption|asked to leave; checkpoint saved at step|asked to leave before all had come"
         ),
         peers_never_came=r"peers never came within \d+ s",
         worker_environment=r"numpy\.dtype size changed|runtime_env.*Run cmd failed|pip', 'install'.*non-zero exit status",
@@ -209,14 +234,17 @@ _LOG_LINES = (
         stalled=r"^Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$",  # the trainer's watchdog, in faulthandler's words
         peer_loss=(
             r"[Hh]eartbeat timeout|tasks have crashed|[Bb]arrier timed out|NCCL.*remote error|Gloo .{0,40}failed"
-            r"|UNAVAILABLE: .*(coordination|peer)"
+            r"|UNAVAILABLE: .*(coordination|peer|unhealthy)|JAX distributed service detected fatal errors"
         ),
         disk_pressure=r"No space left on device|is over 95% full|if spilling is required",
         object_store=(
             r"\b(429|50[0234])\b.{0,80}(Too Many|Service Unavailable|Bad Gateway|Gateway Time|Internal|backendError|http)"
             r"|(HttpError|HTTPError|ServerError|status).{0,40}\b(429|50[0234])\b|rateLimitExceeded|SlowDown"
         ),
-        network=r"Connection (reset|aborted|refused)|ConnectionResetError|Read timed out|Temporary failure in name resolution",
+        network=(
+            r"Connection (reset|aborted|refused)|ConnectionResetError|Read timed out|Temporary failure in name resolution"
+            r"|Name or service not known"
+        ),
     ),
     *_rules(
         "permanent",

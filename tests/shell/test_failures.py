@@ -1,11 +1,17 @@
 """The classifier of failed attempts, and what is decided on it."""
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
-from failure_logs import AGENT_GUIDELINES, PERMANENT, TRANSIENT
+from failure_logs import AGENT_GUIDELINES, FROM_MEMORY, KUBELET, LINES_FROM_MEMORY, PERMANENT, REAL, TRANSIENT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.failures import (
+    _LOG_LINES,
+    _POD_FACTS,
     CAPACITY,
     NEVER_CAME,
     PREEMPTION,
@@ -13,6 +19,7 @@ from resources.failures import (
     Failed,
     RetryPolicy,
     Verdict,
+    _by,
     classify,
     classify_pod,
     decide,
@@ -26,15 +33,84 @@ def _cases(kind: str, *tables: dict[str, tuple[str, ...]]) -> list[tuple[str, st
     return [(kind, cause, line) for table in tables for cause, lines in table.items() for line in lines]
 
 
+LOGS = Path(__file__).parent / "real_logs"
+PERMANENT_CAUSES = {rule[1] for rule in (*_POD_FACTS, *_LOG_LINES) if rule[0] == "permanent"}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_logs_of_processes_that_really_ended_so(name: str) -> None:
+    code, kind, cause = REAL[name]
+    verdict = classify_pod(Evidence(exit_code=code, reason="Error", log=(LOGS / f"{name}.txt").read_text()))
+    assert (verdict.kind, verdict.cause) == (kind, cause), verdict.because
+
+
+def test_a_leader_that_failed_by_itself_is_not_taken_for_a_preempted_one() -> None:
+    """JAX tells its peers that the leader "was preempted/died/restarted": that is no word of the cluster's."""
+    peer = Evidence(134, log=(LOGS / "leader_killed.txt").read_text())
+    assert classify([Evidence(1, log=PERMANENT["diverged"][0]), peer]).cause == "diverged"
+    assert classify([Evidence(143, disruption="TerminationByKubelet"), peer]).cause == PREEMPTION
+
+
+@pytest.mark.parametrize(("ended_by", "cause"), [("AssertionError: 3 != 4", "program error"), ("SystemExit: 3", "bad spec")])
+def test_what_a_process_ended_by_is_not_lost_in_its_farewell(ended_by: str, cause: str) -> None:
+    """JAX's words come five minutes after its own. What stands above its own later output was overcome."""
+    log = (LOGS / "diverged_alone.txt").read_text()
+    assert classify_pod(Evidence(134, log=log)).cause == "diverged"
+    own = next(line for line in log.splitlines() if line.startswith("FloatingPointError"))
+    assert classify_pod(Evidence(134, log=log.replace(own, ended_by))).cause == cause
+    assert classify_pod(Evidence(134, log=log.replace(own, own + CHATTER))).cause == "peer loss"
+    left = "12:00:09 trainer: pods: asked to leave; checkpoint saved at step 15, go on from there"
+    assert classify_pod(Evidence(134, log=log.replace(own, own + CHATTER + left))).cause == PREEMPTION
+
+
 @pytest.mark.parametrize(
-    ("kind", "cause", "line"), _cases("transient", AGENT_GUIDELINES, TRANSIENT) + _cases("permanent", PERMANENT)
+    ("cause", "told"), [(cause, line) for table in (KUBELET, FROM_MEMORY) for cause, lines in table.items() for line in lines]
+)
+def test_what_the_kubelet_says_is_known(cause: str, told: str) -> None:
+    found = _by(_POD_FACTS, told)
+    assert found is not None and found.cause == cause
+
+
+def _alternatives(pattern: str) -> Iterator[str]:
+    """Parts of a pattern between bars that stand in no group."""
+    depth, part = 0, ""
+    for at, letter in enumerate(pattern):
+        escaped = at > 0 and pattern[at - 1] == "\\"
+        depth += 0 if escaped else (letter == "(") - (letter == ")")
+        if letter == "|" and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += letter
+    yield part
+
+
+def test_every_signature_has_a_line_that_it_was_made_for() -> None:
+    """So a signature that nobody has seen, and that nobody says to be from memory, fails here."""
+    tables = (AGENT_GUIDELINES, TRANSIENT, PERMANENT, KUBELET, FROM_MEMORY, LINES_FROM_MEMORY)
+    lines = [line for table in tables for told in table.values() for line in told]
+    lines += [line for path in LOGS.glob("*.txt") for line in path.read_text().splitlines()]
+    rules = [(cause, part) for _, cause, rule in (*_POD_FACTS, *_LOG_LINES) for part in _alternatives(rule.pattern)]
+    unseen = [(cause, part) for cause, part in rules if not any(re.search(part, line) for line in lines)]
+    assert unseen == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "line"),
+    _cases("transient", AGENT_GUIDELINES, TRANSIENT)
+    + _cases("permanent", PERMANENT)
+    + [
+        ("permanent" if cause in PERMANENT_CAUSES else "transient", cause, line)
+        for cause, lines in LINES_FROM_MEMORY.items()
+        for line in lines
+    ],
 )
 def test_lines_that_were_seen_are_known(kind: str, cause: str, line: str) -> None:
     verdict = classify_pod(Evidence(exit_code=1, reason="Error", log=CHATTER + line + CHATTER))
     if cause == "program error":
         assert (verdict.kind, verdict.cause) == (kind, cause)
     else:
-        assert (verdict.kind, verdict.cause, verdict.because) == (kind, cause, line[:300])
+        assert (verdict.kind, verdict.cause, verdict.because) == (kind, cause, line.strip()[:300])
 
 
 def test_ordinary_output_is_no_signature() -> None:
