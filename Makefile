@@ -29,11 +29,11 @@ test: setup ## Run the tests (what .ci/run calls)
 cluster-test: setup ## Jobs, gangs and a line on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_line_in_pods.py \
-		tests/lab/test_indexed.py tests/lab/test_rights.py tests/lab/test_two_hosts_in_pods.py
+		tests/lab/test_indexed.py tests/lab/test_indexed_whole.py tests/lab/test_rights.py tests/lab/test_two_hosts_in_pods.py
 
-cluster-ferry: setup ## Today's smoke ferry through Kubernetes Jobs, a bucket and PostgreSQL, held to the local ferry (a quarter of an hour)
+cluster-ferry: setup ## Today's smoke ferry through Kubernetes Jobs, a bucket and PostgreSQL, held to the local ferry (a quarter of an hour); RUNNERS=2 gives data stages to Indexed Jobs
 	@bash tests/lab/build_kube.sh
-	@PYTHONPATH=$(CURDIR):tests/lab $(PY) tests/lab/cluster_ferry.py
+	@PYTHONPATH=$(CURDIR):tests/lab $(PY) tests/lab/cluster_ferry.py --data-runners $(or $(RUNNERS),0)
 
 chaos: setup ## Kill what can be killed at 20 random moments of a run of two hosts, and compare its checkpoints
 	@bash tests/lab/build_kube.sh

@@ -2,7 +2,8 @@
 
 The real recipe and command: jobs are Kubernetes Jobs whose pods run, artifacts lie in a bucket, Dagster's storage is
 PostgreSQL. The local ferry of that day is sailed first where it is not there (`./marin ferry`, seven minutes; the other ten).
-Ends with status 1 where an artifact differs. `--keep FOLDER` keeps the bucket and the log of jobs.
+Ends with status 1 where an artifact differs. `--data-runners 2` gives shards of data stages to Indexed Jobs; `--keep FOLDER`
+keeps the bucket and the log of jobs.
 """
 
 import argparse
@@ -113,6 +114,9 @@ def events(database: Postgres) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--day", default=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"))
+    parser.add_argument(
+        "--data-runners", type=int, default=0, help="pods of an Indexed Job for each map of shards; 0: the step"
+    )
     parser.add_argument("--keep", type=Path, help="an empty folder; otherwise everything goes at the end")
     given = parser.parse_args()
     console = Console(width=150)
@@ -122,7 +126,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="marin-ferry-") as scratch:
         folder = given.keep or Path(scratch)
         folder.mkdir(exist_ok=True)
-        with WholeLab(folder) as lab:
+        with WholeLab(folder, data_runners=given.data_runners) as lab:
             seconds = sail(lab, given.day, local.downloads)
             os.environ["STORAGE_EMULATOR_HOST"] = lab.bucket.url
             there = Store(f"{lab.root}/ttl-{FERRY_TTL_DAYS}d", scratch_folder=str(folder / "compared"))

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from control_plane import KUBECONFIG, ControlPlane, binaries
 from gcs_process import BucketProcess
+from indexed_jobs import IndexedJobs
 from jobset_controller import JobSetController
 from kubelet import Kubelet
 from launches import IMAGE, ROOT
@@ -38,10 +39,21 @@ TOKEN_SECONDS = 36_000
 
 
 class WholeLab:
-    """Everything a deployment has, its files below `folder`; `env` and `settings` go into the file that MARIN_CLUSTER names."""
+    """Everything a deployment has, its files below `folder`; `env` and `settings` go into the file that MARIN_CLUSTER names.
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None, **settings: object):
-        self.folder, self.env, self.settings = folder, env or {}, settings
+    With `data_runners`, shards of data stages go to Indexed Jobs of so many pods, by way of a front that this release needs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+        images: Mapping[str, Image] | None = None,
+        data_runners: int = 0,
+        **settings: object,
+    ):
+        self.folder, self.env, self.images, self.settings = folder, env or {}, images or {}, settings
+        self.data_runners = data_runners
         self.stack = contextlib.ExitStack()
 
     def __enter__(self) -> "WholeLab":
@@ -52,10 +64,13 @@ class WholeLab:
             self.plane = stack.enter_context(ControlPlane(binaries()))
             self.admin: Cluster = self.plane.cluster(NAMESPACE)
             stack.callback(self.admin.close)
-            self.kubelet = stack.enter_context(Kubelet(self.plane.cluster("default"), {IMAGE: self._image()}))
+            self.kubelet = stack.enter_context(Kubelet(self.plane.cluster("default"), {IMAGE: self._image(), **self.images}))
             self.controller = stack.enter_context(JobSetController(self.plane.cluster("default")))
+            self.url = self.plane.url
+            if self.data_runners:
+                self.url = stack.enter_context(IndexedJobs(self.plane.cluster("default"))).front(self.admin).server
             self._apply_accounts()
-            self.kubeconfig = self._kubeconfig("marin-runs")
+            self.kubeconfig = self.kubeconfig_of("marin-runs")
             self._write_files()
             self.stack = stack.pop_all()
         return self
@@ -71,7 +86,7 @@ class WholeLab:
             "STORAGE_EMULATOR_HOST": self.bucket.url, "MARIN_ROOT": self.root, "MARIN_SCRATCH": str(self.folder / "scratch"),
             "MARIN_CLUSTER": str(self.folder / "cluster.yaml"), "MARIN_PG_HOST": self.postgres.host,
             "MARIN_PG_PORT": str(self.postgres.port), "MARIN_PG_USER": self.postgres.user, "MARIN_PG_PASSWORD": "trusted",
-            "MARIN_PG_DATABASE": self.postgres.database,
+            "MARIN_PG_DATABASE": self.postgres.database, "MARIN_DATA_RUNNERS": str(self.data_runners),
         }  # fmt: skip
         return {**os.environ, **told}
 
@@ -89,11 +104,12 @@ class WholeLab:
         for record in yaml.safe_load_all(text):
             self.admin.create(COLLECTIONS[record["kind"]], record)
 
-    def _kubeconfig(self, account: str) -> Path:
+    def kubeconfig_of(self, account: str) -> Path:
+        """A file by which a process has the rights of an account of the deployment."""
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_SECONDS}}
         made = self.admin.create(f"{COLLECTIONS['ServiceAccount']}/{account}/token", asked)
         path = self.folder / f"{account}.kubeconfig"
-        path.write_text(KUBECONFIG.format(url=self.plane.url, ca=self.plane.ca, token=made["status"]["token"]))
+        path.write_text(KUBECONFIG.format(url=self.url, ca=self.plane.ca, token=made["status"]["token"]))
         return path
 
     def _write_files(self) -> None:
