@@ -25,7 +25,9 @@ from datakit.sources import (
 HEADER = """# The source catalogue
 
 Written by `./marin sources`; the entries are in `recipes/sources.py` and `recipes/sources_*.py`. "unverified" is what nobody
-here has checked at the origin: such a pin is refused by the loaders, such a licence by permissive-only lines.
+here has checked at the origin: such a pin is refused by the loaders, such a licence by permissive-only lines; of tokens, that
+neither a reference document nor a measurement of ours (the page of the source, in this folder) gives a number. Numbers in
+millions are such measurements, with the vocabulary that the page names; `swe_zero_1k` counts completions alone.
 
 | source | domain | from | pin | format | licence | tokens, rough | card |
 |---|---|---|---|---|---|---|---|
@@ -40,7 +42,6 @@ def markdown(sources: Mapping[str, Source]) -> str:
 
 def _row(source: Source) -> tuple[str, ...]:
     place, pin = _origin(source.loader)
-    tokens = source.rough_tokens_billion
     return (
         source.name + ("" if source.trainable else " (never trained on)"),
         source.domain,
@@ -48,9 +49,15 @@ def _row(source: Source) -> tuple[str, ...]:
         pin,
         _format(source.format),
         _verified(source.licence),
-        "" if tokens is None else f"{tokens:g} B",
+        _tokens(source.rough_tokens_billion),
         source.card,
     )
+
+
+def _tokens(billion: float | None) -> str:
+    if billion is None:
+        return "unverified"
+    return f"{billion:g} B" if billion >= 0.1 else f"{1000 * billion:g} M"
 
 
 def _origin(loader: Loader) -> tuple[str, str]:

@@ -70,7 +70,16 @@ def remote_sources() -> tuple[Source, ...]:
 def installed_sources() -> tuple[Source, ...]:
     """Text that any CPython has; no network."""
     return (
-        Source("stdlib_code", _installed("stdlib_code"), "python", "code", PSF, "with attribution", 12.0),
+        Source(
+            "stdlib_code",
+            _installed("stdlib_code"),
+            "python",
+            "code",
+            PSF,
+            "with attribution",
+            12.0,
+            rough_tokens_billion=0.003,
+        ),
         Source("stdlib_html", _installed("stdlib_html"), "html", "web", PSF, "with attribution", 4.0),
         Source("python_topics", _installed("topics"), "topics_python", "docs", PSF, "with attribution", 1.0),
         Source("package_docs", _installed("package_metadata"), "metadata", "docs", "various", "each distribution's own", 2.0),
@@ -90,6 +99,7 @@ def registry_sources() -> tuple[Source, ...]:
             "public domain (US government works)",
             "cite the American Presidency Project, UC Santa Barbara, which transcribed them",
             12.0,
+            rough_tokens_billion=0.0024,
         ),
         Source(
             "kjv",
@@ -104,6 +114,7 @@ def registry_sources() -> tuple[Source, ...]:
             "public domain (outside the UK); package MIT",
             "UK Crown patent",
             4.0,
+            rough_tokens_billion=0.0011,
         ),
         Source(
             "wiki",
@@ -118,6 +129,7 @@ def registry_sources() -> tuple[Source, ...]:
             "CC-BY-SA-4.0",
             "attribution and share-alike when redistributed: fetched, never vendored",
             10.0,
+            rough_tokens_billion=0.0011,
         ),
         Source(
             "chatterbot",
@@ -132,6 +144,7 @@ def registry_sources() -> tuple[Source, ...]:
             Unverified("BSD-3-Clause", "the wheel's classifier says BSD, it has no licence file"),
             "with attribution",
             0.2,
+            rough_tokens_billion=4e-05,
         ),
         Source(
             "math_docstrings",
@@ -141,6 +154,7 @@ def registry_sources() -> tuple[Source, ...]:
             "BSD-3-Clause",
             "with attribution",
             8.0,
+            rough_tokens_billion=0.0013,
         ),
     )
 
@@ -173,6 +187,7 @@ def vendored_sources() -> tuple[Source, ...]:
             "public domain (US government works)",
             "cite the American Presidency Project, UC Santa Barbara, which transcribed them",
             8.0,
+            rough_tokens_billion=0.0008,
         ),
     )
 

@@ -90,10 +90,11 @@ def abstract_sources() -> tuple[Source, ...]:
 def instruction_sources() -> tuple[Source, ...]:
     """Conversations, for caches of the chat format. FLAN is in Dolma and Dolmino. Agents' trajectories are raw files so far."""
     rows = (
-        ("nemotron_terminal", "nvidia/Nemotron-Terminal-Corpus", Unverified("", NO_PIN), ("*.parquet",)),
-        ("swe_rebench_v2", "nebius/SWE-rebench-V2", Unverified("", NO_PIN), ("*.parquet",)),
-        ("swe_zero_1k", "AlienKevin/SWE-ZERO-1k-trajectories-32k", Unverified("", NO_PIN), ("*",)),
-        ("swe_zero_multilang_300", "AlienKevin/SWE-ZERO-multilang-300-trajectories", Unverified("", NO_PIN), ("*",)),
+        ("nemotron_terminal", "nvidia/Nemotron-Terminal-Corpus", ("*.parquet",), None),
+        ("swe_rebench_v2", "nebius/SWE-rebench-V2", ("*.parquet",), None),
+        # 4.52 M completion tokens (weekly summary of 2026-04-06); the prompts are not counted.
+        ("swe_zero_1k", "AlienKevin/SWE-ZERO-1k-trajectories-32k", ("*",), 0.0045),
+        ("swe_zero_multilang_300", "AlienKevin/SWE-ZERO-multilang-300-trajectories", ("*",), None),
     )
     unread, terms = Unverified("", "the dataset card was not read"), "each part's own; some parts forbid competing models"
     tulu = hub_source(
@@ -107,8 +108,8 @@ def instruction_sources() -> tuple[Source, ...]:
         terms,
     )
     raw = (
-        hub_source(name, repository, revision, globs, "none", "prose", unread, terms, trainable=False)
-        for name, repository, revision, globs in rows
+        hub_source(name, repository, Unverified("", NO_PIN), globs, "none", "prose", unread, terms, tokens, trainable=False)
+        for name, repository, globs, tokens in rows
     )
     return (tulu, *raw)
 

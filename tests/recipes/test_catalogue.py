@@ -132,6 +132,12 @@ def test_the_table_in_the_docs_is_the_catalogue() -> None:
     assert page == markdown(catalogue()), "write it again: ./marin sources > docs/data/catalogue.md"
 
 
+def test_a_count_of_tokens_that_nobody_gave_is_called_unverified() -> None:
+    cells = {row.split(" | ")[0].removeprefix("| "): row.split(" | ")[-2] for row in markdown(catalogue()).splitlines()[9:]}
+    assert (cells["tulu_3"], cells["kjv"], cells["finemath_3_plus"]) == ("unverified", "1.1 M", "34 B")
+    assert all(cells.values())
+
+
 def source(name: str, licence: str | Unverified) -> Source:
     return Source(name, PypiFiles(WheelPin(name, "1", "0" * 64), ("*",)), "text", "prose", licence, "none", 1.0)
 
