@@ -17,6 +17,7 @@ import polars as pl
 from lineage.batches import BatchSchedule
 from lineage.edges import LineageTables, open_all
 from lineage.exposure import exposures
+from lineage.history import batches_read
 from lineage.mixture import bound_caches
 from lineage.order import DataOrder
 from lineage.store import Artifact, Store
@@ -225,7 +226,7 @@ def _checkpoints(
                 holders[artifact.spec.address] = Holder(artifact, "checkpoint", 0, total, inherited=inherited)
             continue
         run = artifact.spec.config["run"]
-        batches, step = BatchSchedule.from_record(run["batch_size"]), artifact.spec.config["step"]
+        batches, step = batches_read(artifact), artifact.spec.config["step"]
         place = (mixture.artifact.spec.address, run["seq_len"], batches)
         try:
             if place not in read:
@@ -264,7 +265,7 @@ class _Reads:
             seen = exposures(self.order, chosen, batches=self.batches, num_steps=num_steps)
             return tuple(seen["step"].unique().sort().to_list())
         wanted = [self.order.names.index(component) for component in self.components]
-        components, _ = self.order.locate(np.arange(self.batches.first(num_steps)))
-        firsts = np.array([self.batches.first(step) for step in range(num_steps)])
-        read = np.flatnonzero(np.isin(components, wanted))
-        return tuple(np.unique(np.searchsorted(firsts, read, side="right") - 1).tolist())
+        sequences = np.arange(self.batches.first(0), self.batches.first(num_steps))
+        components, _ = self.order.locate(sequences)
+        steps, _ = self.batches.locate(sequences[np.isin(components, wanted)])
+        return tuple(np.unique(steps).tolist())

@@ -49,6 +49,8 @@ def span_exposures(
     """(document, step, row, sequence, tokens) of documents given as token spans [documents, 2] of a component's cache."""
     document, sequence, tokens = order.sequences[order.names.index(component)].holding(spans)
     read, indices = order.reads(component, sequence, below=batches.first(num_steps))
+    mine = indices >= batches.first(0)  # what comes earlier was read by the runs before this one
+    read, indices = read[mine], indices[mine]
     steps, rows = batches.locate(indices)
     columns = {"document": document[read], "step": steps, "row": rows, "sequence": sequence[read], "tokens": tokens[read]}
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))

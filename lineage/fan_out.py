@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lineage.failures import ShardFailure
-from lineage.jobs import Job, Launched, Launcher, Listener, launch_of
+from lineage.jobs import Job, Launched, Launcher, Listener, Told, launch_of
 from lineage.shared_shards import SharedShards
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def run_map(
     shared.announce(job.spec)
     shared.forget_failures(missing)
     launch = replace(
-        launch_of(RUNNER, job, fan_out.hardware, listener),
+        launch_of(RUNNER, job, Told(fan_out.hardware), listener),
         arguments=("--quarantine", "--count", str(min(fan_out.runners, len(missing))), module),
         indices=min(fan_out.runners, len(missing)),
     )

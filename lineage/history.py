@@ -36,6 +36,12 @@ def imported_start(checkpoint: Artifact) -> Artifact | None:
     return current
 
 
+def batches_read(checkpoint: Artifact) -> BatchSchedule:
+    """Which global sequences of its mixture each step of a checkpoint's run reads."""
+    facts = checkpoint.manifest.extra["checkpoint"]
+    return BatchSchedule.from_record(facts["batch_size"], facts.get("first_sequence", 0))
+
+
 def training_legs(checkpoint: Artifact) -> list[Leg]:
     """Every leg of training here that led to a checkpoint, the oldest first. A published model's own is unknown: it has none.
 
@@ -51,7 +57,6 @@ def training_legs(checkpoint: Artifact) -> list[Leg]:
                 f"through its inputs {MIXTURE!r} and {START!r} alone"
             )
         facts = current.manifest.extra["checkpoint"]
-        batches = BatchSchedule.from_record(facts["batch_size"])
-        legs.append(Leg(current, current.input(MIXTURE), facts["seq_len"], batches, facts["step"]))
+        legs.append(Leg(current, current.input(MIXTURE), facts["seq_len"], batches_read(current), facts["step"]))
         current = current.input(START) if START in names else None
     return legs[::-1]

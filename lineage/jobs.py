@@ -31,6 +31,15 @@ type Launcher = Callable[["Launch"], "Launched"]
 
 
 @dataclass(frozen=True)
+class Told:
+    """How a job runs, in no identity: the fields of `Launch` of the same names."""
+
+    hardware: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    on_hardware: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Launch:
     """What a launcher is asked to run: `python -m module job.json`."""
 
@@ -52,11 +61,18 @@ class Launch:
     arguments: tuple[str, ...] = ()
     """What the module is told before the job file."""
 
+    on_hardware: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What it is told first where the launcher chooses the hardware of a name."""
+
     indices: int = 0
     """So many processes that need not meet, each with its number in JOB_COMPLETION_INDEX; 0: one, without a number."""
 
     listener: Listener | None = field(default=None, compare=False)
     """Hears how far the job is, where somebody wants to know."""
+
+    def arguments_on(self, hardware: str) -> tuple[str, ...]:
+        """What the module is told on the hardware of a name."""
+        return (*self.on_hardware.get(hardware, ()), *self.arguments)
 
     def said(self, line: str) -> str:
         """A line of the job's output as its log has it; a message is handed on, and told in words.
@@ -200,8 +216,9 @@ def job_folder(job: Job) -> Path:
     return job.store.scratch / "jobs" / job.spec.version
 
 
-def launch_of(module: str, job: Job, hardware: tuple[str, ...] = (), listener: Listener | None = None) -> Launch:
+def launch_of(module: str, job: Job, told: Told | None = None, listener: Listener | None = None) -> Launch:
     """Write a job's file below the store's scratch folder; what a launcher is told of it."""
+    how = told or Told()
     folder = job_folder(job)
     write_job(job, folder / "job.json")
     return Launch(
@@ -211,7 +228,9 @@ def launch_of(module: str, job: Job, hardware: tuple[str, ...] = (), listener: L
         job.spec.name,
         job.spec.version,
         job.code_fingerprint,
-        hardware,
+        how.hardware,
+        how.arguments,
+        how.on_hardware,
         listener=listener,
     )
 
@@ -221,9 +240,9 @@ def _artifacts(inputs: Inputs) -> Iterator[Artifact]:
         yield from value if isinstance(value, tuple) else (value,)
 
 
-def run_job(module: str, job: Job, launcher: Launcher, hardware: tuple[str, ...] = (), listener: Listener | None = None) -> Ran:
+def run_job(module: str, job: Job, launcher: Launcher, told: Told | None = None, listener: Listener | None = None) -> Ran:
     """Start `python -m module job.json` and return what it committed."""
-    launch = launch_of(module, job, hardware, listener)
+    launch = launch_of(module, job, told, listener)
     launched = launcher(launch)
     made = job.store.find(job.spec)
     if made is None:

@@ -17,7 +17,7 @@ from lineage.fan_out import FanOut
 from lineage.fingerprint import stage_code
 from lineage.gate import Finding, GateError, admit, today, waived
 from lineage.incomplete import Incomplete, incomplete_inputs, read_incomplete
-from lineage.jobs import Inputs, Job, Launched, Launcher, Listener, run_job
+from lineage.jobs import Inputs, Job, Launched, Launcher, Listener, Told, run_job
 from lineage.regions import guard_reads
 from lineage.spec import ArtifactSpec, InputRef, partition_address
 from lineage.stage import Stage
@@ -41,13 +41,21 @@ class Node:
     inputs: Mapping[str, NodeInput] = field(default_factory=dict)
     hardware: tuple[str, ...] = ()
     """What its job asks to run on, in order of preference (`recipes/hardware.py`); no part of the identity."""
+    arguments: tuple[str, ...] = ()
+    """What its job is told of how to run, and `on_hardware` besides, by the hardware's name; no part of it either."""
+    on_hardware: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.hardware and self.stage.job is None:
+        if (self.hardware or self.arguments or self.on_hardware) and self.stage.job is None:
             raise ValueError(
-                f"{self.name}: hardware is {', '.join(self.hardware)}, but stage {self.stage.name} runs inside the step that "
-                "orchestrates, which has none; leave hardware empty, or make the stage a job"
+                f"{self.name}: hardware is {', '.join(self.hardware)}, arguments are {self.arguments}, but stage "
+                f"{self.stage.name} runs inside the step that orchestrates, which has none; leave both empty, or make it a job"
             )
+
+    @property
+    def told(self) -> Told:
+        """How its job runs."""
+        return Told(self.hardware, self.arguments, self.on_hardware)
 
     @property
     def name(self) -> str:
@@ -165,7 +173,7 @@ def build(
         guard_reads(store, spec.name, _flat(inputs))  # a job asks where it runs (`read_job`)
         made, launched = run_here(node.stage, node.config, job, found, fan_out, listener)
     else:
-        ran = run_job(node.stage.job, job, launcher or run_subprocess, node.hardware, listener)
+        ran = run_job(node.stage.job, job, launcher or run_subprocess, node.told, listener)
         made, launched = ran.artifact, ran.launched
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)

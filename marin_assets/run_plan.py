@@ -16,6 +16,7 @@ from resources.manifests import ClusterSettings, Manifest, job_manifest, jobset_
 from trainer.footprint import Footprint, footprint
 from trainer.running import Running
 from trainer.saving import KEEP_ROLLING, MOST_POLL_SECONDS
+from trainer.settings import mesh_argument
 
 DAY_SECONDS = 86_400
 GIB = 2**30
@@ -161,10 +162,11 @@ def manifest(found: RunPlan) -> Manifest:
         queues={found.shape.name: found.shape.name},
         priorities={"production": "marin-production"},
         priority="production",
-        env={"MARIN_MESH": mesh_text(found), "MARIN_REGION": "REGION", "MARIN_ROOT": "gs://BUCKET"},
+        env={"MARIN_REGION": "REGION", "MARIN_ROOT": "gs://BUCKET"},
     )
     name, step = f"runs/{found.run.name}/checkpoint", found.run.spec.num_steps
-    launch = Launch("trainer", Path("job.json"), Path("log.txt"), f"{name}[step-{step:08d}]", "0" * 32)
+    told = (mesh_argument(mesh_text(found)),)
+    launch = Launch("trainer", Path("job.json"), Path("log.txt"), f"{name}[step-{step:08d}]", "0" * 32, arguments=told)
     render = job_manifest if found.shape.pods == 1 else jobset_manifest
     return render(launch, found.shape, settings, 1, "[]")
 

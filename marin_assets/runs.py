@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import dagster as dg
+from pydantic import Field
 
 from evals.stage import TaskSpec
 from lineage.plan import Node, build
@@ -29,6 +30,7 @@ from recipes.runs import audit, checkpoint, contamination_scores, eval_result, e
 from resources.lab import Lab
 from resources.progress import observing
 from trainer.config import RunSpec
+from trainer.settings import RunSettings, mesh_argument
 from trainer.stage import CHECKPOINT, parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
@@ -45,6 +47,22 @@ TERMINATES = Advisory("generation_terminates", "texts of the exported model come
 CANARY = "What the exported folder writes when it is opened as a stranger opens it, and whether its special tokens are right."
 
 CLEAN = Advisory("not_contaminated", "training has read no benchmark item", judge_contamination)
+
+
+class TrainingConfig(dg.Config):
+    """How this launch of a run runs, in place of what its line says; no part of what it is. Empty: as the line says."""
+
+    mesh: str = Field("", description="Devices by axis, like data=4,tensor=2")
+    trackers: list[str] = Field([], description="tensorboard, wandb")
+    evaluation: str = Field("", description="FILE@STEPS: held-out texts scored on the way")
+    profile: str = Field("", description="FIRST+COUNT steps of a profiler trace, like 20+5")
+    rolling_seconds: float | None = Field(None, description="Between rolling checkpoints")
+    watch_steps: int | None = Field(None, description="Between rows with the norms of every weight")
+
+    def arguments(self) -> tuple[str, ...]:
+        """What the job is told after what the line tells it."""
+        settings = RunSettings(tuple(self.trackers), self.evaluation, self.profile, self.rolling_seconds, self.watch_steps)
+        return (*((mesh_argument(self.mesh),) if self.mesh else ()), *settings.arguments())
 
 
 def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
@@ -90,9 +108,10 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
         code_version=f"{final.stage.name}@{final.stage.version}",
         check_specs=[dg.AssetCheckSpec(LOSS.name, asset=training_key(line), description=LOSS.promise, blocking=True)],
     )
-    def training(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+    def training(context: dg.AssetExecutionContext, config: TrainingConfig, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         listener = observing(context, training_key(line), None)
-        built = build(lab.store, final, launcher=lab.launcher, listener=listener, run_id=context.run.run_id)
+        told = replace(final, arguments=(*final.arguments, *config.arguments()))
+        built = build(lab.store, told, launcher=lab.launcher, listener=listener, run_id=context.run.run_id)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),

@@ -279,7 +279,7 @@ def mixture(line: Line) -> Node:
     Unless the line declares phases there is one, weights in proportion to rough source sizes with small domains doubled
     (declared, not tuned: the ferry is a smoke test, and proportional mixing is the baseline that later searches must beat).
     """
-    phases = phases_by_step(line.phases or (declared_weights(line),), line.run.batches, line.mixture_block)
+    phases = phases_by_step(line.phases or (declared_weights(line),), line.batches, line.mixture_block)
     config = MixtureConfig(
         line.mixture,
         phases,

@@ -59,6 +59,8 @@ class Hardware:
     """Keys of node taints that its pods tolerate."""
 
     machine: str = ""
+    mesh: str = ""
+    """Of a run's devices here, unless its line says otherwise, as `trainer.mesh` reads it; empty: all along `data`."""
 
     @property
     def chips(self) -> int:
@@ -107,7 +109,10 @@ def hardware(name: str) -> Hardware:
     if base not in table or (match and table[base].kind == "cpu"):
         raise ValueError(f"hardware {name!r} is not known; known: {', '.join(table)}, and COUNTx before an accelerator's name")
     shape = table[base]
-    return replace(shape, name=name, slices=count) if match else shape
+    if match is None:
+        return shape
+    # Slices are joined by a slow network that gradients alone are to cross; GPU nodes share one that bears FSDP.
+    return replace(shape, name=name, slices=count, mesh=f"slice={count}" if shape.kind == "tpu" and count > 1 else shape.mesh)
 
 
 def alternatives(names: tuple[str, ...]) -> tuple[Hardware, ...]:

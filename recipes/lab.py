@@ -12,7 +12,17 @@ from recipes.ferry import Ferry
 from recipes.gaps import Gap, at_step, published
 from recipes.lines import Line, permissive
 from recipes.models import smollm2, smollm2_config
-from recipes.runs import canary, chat, smoke, smollm2_continued, tiny, tiny_averaged, tiny_cooldown, tiny_packed
+from recipes.runs import (
+    canary,
+    chat,
+    smoke,
+    smollm2_continued,
+    tiny,
+    tiny_averaged,
+    tiny_cooldown,
+    tiny_packed,
+    tiny_qk_norm,
+)
 from recipes.scorers import reference_prose
 from recipes.suites import SUITES_DATE, WIDER_SUITES
 
@@ -51,10 +61,11 @@ def best_half() -> Line:
 
 
 def warm_lines() -> tuple[Line, ...]:
-    """Runs that start from another model: the end of `tiny`, and a published one with its own tokenizer."""
+    """Runs that start from another model: the end of `tiny`, its step 100, and a published one with its own tokenizer."""
     first = default_line()
     return (
         replace(first, run=tiny_cooldown(), after=(first, first.run.num_steps)),
+        replace(first, run=tiny_qk_norm(), after=(first, 100)),
         replace(
             first,
             tokenizer=smollm2().name,

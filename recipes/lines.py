@@ -15,6 +15,7 @@ from datakit.scorer import ScorerConfig
 from datakit.sources import Source
 from datakit.token_formats import PLAIN, TokenFormat
 from datakit.tokenizer import END_OF_TEXT
+from lineage.batches import BatchSchedule
 from lineage.mixture import StepPhase
 from lineage.packing import Packing
 from lineage.permutation import Shuffle
@@ -23,6 +24,7 @@ from recipes.licences import permissive_only
 from recipes.models import PublishedModel
 from recipes.sources import catalogue
 from trainer.config import RunSpec
+from trainer.settings import RunSettings
 
 type Place = tuple[tuple[str, ...], str | None]
 """Key and partition of a node."""
@@ -75,6 +77,9 @@ class Line:
     hardware: tuple[str, ...] = ("cpu",)
     """What the run trains on, names of `recipes/hardware.py` in order of preference; no part of any identity."""
 
+    settings: RunSettings = field(default_factory=RunSettings)
+    """How the run runs: trackers, evaluation on the way, profile, meshes; no part of any identity either."""
+
     eval_hardware: tuple[str, ...] = ("cpu",)
     """What its checkpoints are scored on."""
 
@@ -88,7 +93,8 @@ class Line:
     """Of the tokenizer; a chat template's roles and end of turn are among them."""
 
     phases: tuple[StepPhase, ...] = ()
-    """Weights of the mixture by step of the run; none: one phase, by the sources' declared weights."""
+    """Weights of the mixture by step of the run, counted from the first of the runs whose data it continues; none: one phase,
+    by the sources' declared weights."""
 
     mixture_block: int = 2048
     """Sequences in which weights hold; phases begin with whole blocks."""
@@ -122,6 +128,12 @@ class Line:
                 f"line of run {self.run.name}: run.start is {self.run.start!r}, and {len(starts)} of after and start_model are "
                 "set; give one of them with run.start, none without"
             )
+        before = None if self.after is None else self.after[0].run
+        if self.continues and (before is None or before.seq_len != self.run.seq_len):
+            raise ValueError(
+                f"line of run {self.run.name}: run.start.data is 'continued', which goes on in the data order of a run of ours "
+                f"with run.seq_len {self.run.seq_len}; after is {before and (before.name, before.seq_len)}"
+            )
         if self.packing is not None and self.packing.seq_len != self.run.seq_len:
             raise ValueError(
                 f"line of run {self.run.name}: packing.seq_len is {self.packing.seq_len}, run.seq_len {self.run.seq_len}; a "
@@ -129,11 +141,39 @@ class Line:
             )
         alternatives(self.hardware)
         alternatives(self.eval_hardware)
+        if strange := sorted(dict(self.settings.meshes).keys() - set(self.hardware)):
+            raise ValueError(
+                f"line of run {self.run.name}: settings.meshes is for {strange[0]}, which is none of its hardware; that is "
+                f"{', '.join(self.hardware)}"
+            )
 
     @property
     def every_suite(self) -> tuple[tuple[str, str], ...]:
         """Name and kind of every suite of the line, the main one first."""
         return ((self.suite, self.suite_source), *self.more_suites)
+
+    @property
+    def meshes(self) -> dict[str, str]:
+        """The mesh of the run on each of its hardware that has one: the line's, else the preset's."""
+        presets = {shape.name: shape.mesh for shape in alternatives(self.hardware) if shape.mesh}
+        return presets | dict(self.settings.meshes)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the run goes on in the data order where the one before it ended."""
+        return self.run.start is not None and self.run.start.data == "continued"
+
+    @property
+    def first_step(self) -> int:
+        """Steps that the runs before this one took in its data order."""
+        return self.after[0].first_step + self.after[1] if self.continues and self.after is not None else 0
+
+    @property
+    def batches(self) -> BatchSchedule:
+        """Sequences a step of the data order, from its first step on, whichever run took it."""
+        if not self.continues or self.after is None:
+            return self.run.batches
+        return self.after[0].batches.followed_by(self.run.batches, self.first_step)
 
     @property
     def history(self) -> "tuple[Line, ...]":

@@ -24,8 +24,9 @@ from recipes.policies import EVAL_SEED, policy_config
 from recipes.suites import suite_config
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.hf_export import HF_MODEL, HfExportConfig
-from trainer.optimizers.config import AdamWConfig, EmaConfig
+from trainer.optimizers.config import AdamWConfig, ClipUpdateNormConfig, EmaConfig, SkipBadStepsConfig
 from trainer.schedules import WarmupStableDecay
+from trainer.settings import mesh_argument
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 CONTROLS_PER_TASK = 50
@@ -76,6 +77,28 @@ def tiny_cooldown() -> RunSpec:
     return replace(tiny(), name="tiny_cooldown", schedule=schedule, num_steps=60, save_every_steps=60, start=WarmStart())
 
 
+def tiny_qk_norm() -> RunSpec:
+    """Phase 3 of Marin's 32B run in small: a Llama becomes a Qwen3 at step 100 of `tiny`, and goes on in its data.
+
+    As there (`marin_32b_retrospective.md`): moments and statistics of the guards come along, only the norms of queries and keys
+    are new, the rate is warmed up again, gradients are clipped at .2, and z-loss and both guards are on.
+    """
+    base = tiny()
+    return replace(
+        base,
+        name="tiny_qk_norm",
+        model=replace(base.model, qk_norm=True),
+        optimizer=AdamWConfig(weight_decay=0.05, max_grad_norm=0.2),
+        schedule=WarmupStableDecay(peak_learning_rate=4e-3, warmup_steps=10, decay_frac=0.4, min_lr_ratio=0.1),
+        num_steps=50,
+        save_every_steps=50,
+        z_loss_weight=1e-4,
+        clip_update_norm=ClipUpdateNormConfig(num_std=2.0),
+        skip_bad_steps=SkipBadStepsConfig(),
+        start=WarmStart("carried", new_parameters=("q_norm", "k_norm"), guards="rebuilt", data="continued"),
+    )
+
+
 def smollm2_continued() -> RunSpec:
     """A published model of 135 M parameters trained on over our corpus: a few steps, as two cores take 20 s for one."""
     return RunSpec(
@@ -123,7 +146,9 @@ def checkpoint(line: Line, step: int) -> Node:
     inputs = {"mixture": mixture(line)}
     if (first := start(line)) is not None:
         inputs["start"] = first
-    return Node(*place, CHECKPOINT, CheckpointConfig(run=line.run, step=step), inputs, line.hardware)
+    config = CheckpointConfig(run=line.run, step=step)
+    meshes = {name: (mesh_argument(mesh),) for name, mesh in line.meshes.items()}
+    return Node(*place, CHECKPOINT, config, inputs, line.hardware, line.settings.arguments(), meshes)
 
 
 def start(line: Line) -> Node | None:

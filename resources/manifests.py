@@ -264,7 +264,7 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
     container = {
         "name": CONTAINER,
         "image": settings.image,
-        "command": [settings.python, "-m", launch.module, *launch.arguments, JOB_FILE],
+        "command": [settings.python, "-m", launch.module, *launch.arguments_on(shape.name), JOB_FILE],
         "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
         "envFrom": [{"secretRef": {"name": name}} for name in settings.secrets],
         "resources": {"requests": dict(shape.resources), "limits": dict(shape.resources)},

@@ -23,8 +23,12 @@ from trainer.train import train
 
 
 def main(arguments: list[str]) -> None:
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m trainer FILE, a spec (docs/recipes/add_a_run.md) or a job (lineage/jobs.py)")
+    if not arguments or "=" in arguments[-1]:
+        raise SystemExit(
+            "usage: python -m trainer [NAME=VALUE ...] FILE, settings (trainer/running.py), then a spec "
+            "(docs/recipes/add_a_run.md) or a job (lineage/jobs.py)"
+        )
+    *told, file = arguments
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
     # A thread in C: it ends the process, with the stack of every thread, whatever holds the interpreter or waits for a peer.
     watchdog = partial(faulthandler.dump_traceback_later, exit=True)
@@ -33,9 +37,9 @@ def main(arguments: list[str]) -> None:
     stop.listen()  # before processes meet, which may take many minutes
     try:
         with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
-            running = running_of(os.environ)
+            running = running_of(os.environ, told)
             join(os.environ, stop)
-            job = open_job(Path(arguments[0]))
+            job = open_job(Path(file))
             made = train(job, running, stop, watchdog, show)
     except PreemptedError as told:
         logging.getLogger("trainer").warning("%s", told)

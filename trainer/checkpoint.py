@@ -20,6 +20,7 @@ from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from lineage.config import from_jsonable, to_jsonable
+from lineage.history import batches_read, is_imported
 from lineage.store import Artifact, Writer
 from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
@@ -113,6 +114,8 @@ def write_checkpoint(
     }
     if start is not None:
         out.extra["checkpoint"]["start"] = _start_record(start)
+        if (begin := first_sequence(spec, start)) > 0:
+            out.extra["checkpoint"]["first_sequence"] = begin
     out.extra["checkpoint"] |= how or {}
     out.extra["throughput"] = dict(throughput)
     out.record(tokens_in=spec.tokens_before(state.step))
@@ -183,6 +186,24 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
         raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
     average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
     return TrainState(model, optimizer, 0, skip, average)
+
+
+def first_sequence(spec: RunSpec, start: Artifact | None) -> int:
+    """The global sequence that step 0 of a run begins with: 0, or where the checkpoint that it continues ended.
+
+    Raises: ValueError for a checkpoint whose data order cannot be continued: a published model's, one of other sequences.
+    """
+    if start is None or spec.start is None or spec.start.data == "restarted":
+        return 0
+    if is_imported(start):
+        raise ValueError(f"run.start.data is 'continued', and what {start.name} has read is not known; it must be 'restarted'")
+    facts = start.manifest.extra["checkpoint"]
+    if facts["seq_len"] != spec.seq_len:
+        raise ValueError(
+            f"run.start.data is 'continued' and run.seq_len {spec.seq_len}, {start.name} was trained on sequences of "
+            f"{facts['seq_len']}: a place in the one order is none in the other. Give the same seq_len, or 'restarted'"
+        )
+    return batches_read(start).first(facts["step"])
 
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:

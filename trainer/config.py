@@ -105,8 +105,9 @@ SHAPELESS_FIELDS = ("rope_theta", "rope_scaling", "norm_eps", "sliding_window")
 class WarmStart:
     """Begin with the parameters of another run's checkpoint, the job's input `start`.
 
-    Steps, schedule and data order begin at 0 on this run's own mixture; what was trained before stays in the lineage, and the
-    audit follows it (`lineage.history`). Give the schedule a warm-up: fresh moments know nothing of the scale of gradients.
+    Steps and schedule begin at 0, and so does the data order unless `data` is `continued`. What was trained before stays in the
+    lineage, and the audit follows it (`lineage.history`). Give the schedule a warm-up: fresh moments know nothing of the scale
+    of gradients.
     """
 
     optimizer: Literal["fresh", "carried"] = "fresh"
@@ -119,6 +120,9 @@ class WarmStart:
     guards: Literal["fresh", "rebuilt"] = field(default="fresh", metadata={"added_later": True})
     """`rebuilt` gives `clip_update_norm` and `skip_bad_steps` the history of the run before (`trainer.necromancy`), so that
     they protect the first step already; `fresh` lets them begin with none, whatever becomes of the moments."""
+    data: Literal["restarted", "continued"] = field(default="restarted", metadata={"added_later": True})
+    """`continued`: step 0 reads on where the checkpoint's steps ended in the data order, so that on the same mixture two runs
+    read what one would have read. On another mixture it is the same place of that one's order."""
 
     def __post_init__(self) -> None:
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
@@ -129,7 +133,8 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run. Step `t` (from 0) reads global sequences `[first(t), first(t) + size(t))` of its mixture (`batches`)."""
+    """One run. Step `t` (from 0) reads global sequences `[first(t), first(t) + size(t))` of its mixture (`batches`), counted
+    from the end of the run before where `start.data` is `continued`."""
 
     name: str
     model: LlamaConfig

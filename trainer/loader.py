@@ -47,11 +47,11 @@ def whole(size: int, read: Callable[[int, int], np.ndarray]) -> np.ndarray:
     return read(0, size)
 
 
-def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole) -> Batch:
-    """What a step reads, a pure function of the step."""
+def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole, begin: int = 0) -> Batch:
+    """What a step reads, a pure function of the step; step 0 begins with the global sequence `begin`."""
     if place is whole:
-        return batches_of(order, spec, step, 1)[0]
-    first, size = spec.batches.first(step), spec.batches.size(step)
+        return batches_of(order, spec, step, 1, begin)[0]
+    first, size = begin + spec.batches.first(step), spec.batches.size(step)
     within = not spec.cross_document_attention
 
     @cache
@@ -68,10 +68,10 @@ def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole) -
     )
 
 
-def batches_of(order: DataOrder, spec: RunSpec, step: int, count: int) -> list[Batch]:
+def batches_of(order: DataOrder, spec: RunSpec, step: int, count: int, begin: int = 0) -> list[Batch]:
     """What `count` steps read, on the host: views of rows that are read at once, because a read of a few thousand tokens costs
     more in calls than in copies (benchmarks/loader.py)."""
-    starts = [spec.batches.first(each) for each in range(step, step + count + 1)]
+    starts = [begin + spec.batches.first(each) for each in range(step, step + count + 1)]
     found = order.rows(starts[0], starts[-1] - starts[0], within_documents=not spec.cross_document_attention)
     batches = []
     for first, end in itertools.pairwise(starts):

@@ -1,18 +1,26 @@
-"""How a run runs, as opposed to what it is: read from the environment, written in the record, in no identity."""
+"""How a run runs, as opposed to what it is: told by its job, written in the record, in no identity.
 
+A declared run's job is told on its command line, `python -m trainer MARIN_TRACKERS=wandb job.json` (`trainer.settings`); a
+variable of the environment of the same name goes before it, and says so.
+"""
+
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer.checks import require
 from trainer.faults import Fault, parse_faults
 from trainer.mesh import MeshShape
+from trainer.settings import NAMES
 from trainer.trackers import KNOWN
+
+log = logging.getLogger("trainer")
 
 
 @dataclass(frozen=True)
 class Running:
-    """Settings of one attempt. Every one has a variable of the environment (`running_of`)."""
+    """Settings of one attempt. Every one has a name (`running_of`)."""
 
     mesh: MeshShape = field(default_factory=MeshShape)
     rolling_seconds: float = 600.0
@@ -38,13 +46,30 @@ class Running:
         require(set(self.trackers) <= set(KNOWN), "MARIN_TRACKERS", ",".join(self.trackers), f"among {', '.join(KNOWN)}")
 
 
-def running_of(environment: Mapping[str, str]) -> Running:
-    """What the environment says. Raises: ValueError naming the variable, its value and what is allowed.
+def settings_of(told: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings by name from arguments `NAME=VALUE`, the later before the earlier, and the environment before both.
+
+    Raises: ValueError for an argument that is none, or of another name.
+    """
+    pairs = [argument.partition("=") for argument in told]
+    for argument, (name, equals, _) in zip(told, pairs, strict=True):
+        require(bool(equals) and name in NAMES, "argument", argument, f"NAME=VALUE, NAME one of {', '.join(NAMES)}")
+    settings = {name: value for name, _, value in pairs}
+    for name in NAMES:
+        if name in environment:
+            instead = f" in place of the job's {settings[name]}" if name in settings else ""
+            log.info("%s=%s of the environment%s", name, environment[name], instead)
+    return settings | {name: environment[name] for name in NAMES if name in environment}
+
+
+def running_of(environment: Mapping[str, str], told: Sequence[str] = ()) -> Running:
+    """What the arguments and the environment say. Raises: ValueError naming the setting, its value and what is allowed.
 
     `MARIN_MESH` (data=4,tensor=2), `MARIN_ROLLING_SECONDS` (600), `MARIN_TRACKERS` (tensorboard,wandb),
     `MARIN_WATCH_STEPS` (50), `MARIN_PROFILE` (FIRST+COUNT steps: 20+5), `MARIN_STALL_SECONDS` (1200), `MARIN_PEAK_TFLOPS`
     (a number, or measure), `MARIN_EVAL` (FILE@STEPS), `MARIN_FAULTS` (tests).
     """
+    environment = settings_of(told, environment)
     seconds, watch = environment.get("MARIN_ROLLING_SECONDS", "600"), environment.get("MARIN_WATCH_STEPS", "50")
     stall = environment.get("MARIN_STALL_SECONDS", "1200")
     for name, value in (("MARIN_ROLLING_SECONDS", seconds), ("MARIN_STALL_SECONDS", stall)):

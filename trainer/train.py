@@ -19,11 +19,12 @@ import polars as pl
 from jaxtyping import PyTree
 
 from lineage.config import from_jsonable, to_jsonable
+from lineage.history import MIXTURE
 from lineage.jobs import Job, job_folder
 from lineage.measure import measuring
 from lineage.order import DataOrder
 from lineage.store import Artifact
-from trainer.checkpoint import METRICS_SCHEMA, TrainState, read_checkpoint, verify_together, warm_start
+from trainer.checkpoint import METRICS_SCHEMA, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
 from trainer.compute import Compute
 from trainer.config import RunSpec
 from trainer.faults import strike
@@ -91,7 +92,10 @@ def train(
         saver = Saver(job, spec, layout, running, start, cost, how)
         trackers = _trackers(job, spec, running, saver.attempt, how)
         told = {"saver": saver, "trackers": trackers, "meter": meter, "evaluation": evaluation}
-        loop = _Loop(spec, layout, compute, running, stop, watchdog, **told, metrics=metrics, weights=norm_names(state.model))
+        begin = _first_sequence(spec, start, mixture)
+        loop = _Loop(
+            spec, begin, layout, compute, running, stop, watchdog, **told, metrics=metrics, weights=norm_names(state.model)
+        )
         try:
             loop.run(state, order, config.step)
         finally:
@@ -143,6 +147,17 @@ def _start_input(job: Job, spec: RunSpec) -> Artifact | None:
     return given
 
 
+def _first_sequence(spec: RunSpec, start: Artifact | None, mixture: Artifact) -> int:
+    """The same as `first_sequence`, and told."""
+    begin = first_sequence(spec, start)
+    if begin and start is not None:
+        before = start.input(MIXTURE)
+        same = before.data_version == mixture.data_version
+        which = f"of {mixture.name}, as before" if same else f"of {mixture.name}; before it was {before.name}, another order"
+        log.info("%s: data go on at sequence %d %s", spec.name, begin, which)
+    return begin
+
+
 def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout) -> tuple[TrainState, pl.DataFrame]:
     """The state of the last whole checkpoint of this run, else that of the run it starts from, else a fresh one."""
     for found in saved_before(job, config.step):
@@ -184,6 +199,8 @@ class _Loop:
     """Steps of one attempt, what of them is still to be read, and what has been."""
 
     spec: RunSpec
+    begin: int
+    """The global sequence that step 0 begins with."""
     layout: Layout
     compute: Compute
     running: Running
@@ -242,8 +259,9 @@ class _Loop:
     def _loader(self, order: DataOrder) -> Loader:
         """Of several steps at once for one device; over several, each process reads its own rows of a step."""
         if self.layout.size == 1:
-            return Loader(partial(batches_of, order, self.spec), at_once=steps_at_once(self.spec))
-        return Loader(lambda step, count: [batch_of(order, self.spec, step + i, self.layout.rows) for i in range(count)])
+            return Loader(partial(batches_of, order, self.spec, begin=self.begin), at_once=steps_at_once(self.spec))
+        read = partial(batch_of, order, self.spec, place=self.layout.rows, begin=self.begin)
+        return Loader(lambda step, count: [read(step=step + i) for i in range(count)])
 
     def _wish(self) -> Wish:
         """What this process asks for at this step."""

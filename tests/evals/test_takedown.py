@@ -55,6 +55,8 @@ class World:
     components: tuple[Component, ...]
     checkpoints: tuple[Artifact, ...]
     order: DataOrder
+    before: int = 0
+    """Sequences of the order that the run does not read: another one did."""
 
     def found(self, **selection: object) -> Found:
         return find_holders(self.store, lineage_tables(self.store), Selection(**selection))  # pyrefly: ignore
@@ -89,7 +91,7 @@ def cache_of(store: Store, component: Component) -> Artifact:
     return out.artifact
 
 
-def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ...]) -> World:
+def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ...], before: int = 0) -> World:
     store = Store(str(root))
     caches = tuple(cache_of(store, component) for component in components)
     config = MixtureConfig("m", phases, seed=3, block_size=6)
@@ -103,14 +105,15 @@ def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ..
         spec = ArtifactSpec(("checkpoint",), f"step-{step}", "trainer.checkpoint", "2", {"run": run, "step": step}, (ref,))
         with store.writing(spec) as checkpoint:
             (checkpoint.folder / "weights").write_bytes(bytes(step))
+            checkpoint.extra["checkpoint"] = {"batch_size": BATCHES.to_record(), "first_sequence": before}
         saved.append(checkpoint.artifact)
-    return World(store, components, tuple(saved), DataOrder.open(out.artifact, SEQ_LEN))
+    return World(store, components, tuple(saved), DataOrder.open(out.artifact, SEQ_LEN), before)
 
 
 def scanned(lab: World, documents: set[str], num_steps: int) -> set[int]:
     """Steps whose batch holds a token of one of the documents, by reading every batch forward."""
     steps = set()
-    for index, step in enumerate(s for s in range(num_steps) for _ in range(BATCHES.size(s))):
+    for index, step in enumerate((s for s in range(num_steps) for _ in range(BATCHES.size(s))), start=lab.before):
         component, sequence = lab.order.sequence_at(index)
         cache = lab.order.caches[lab.order.names.index(component)]
         between = cache.documents_between(sequence * SEQ_LEN, (sequence + 1) * SEQ_LEN)
@@ -137,12 +140,17 @@ PHASES = st.sampled_from(
 )
 
 
-@given(components("a"), components("b"), PHASES, st.data())
+@given(components("a"), components("b"), PHASES, st.sampled_from([0, 7]), st.data())
 @settings(max_examples=25)
 def test_holders_and_steps_are_those_of_reading_everything(
-    tmp_path_factory: pytest.TempPathFactory, a: Component, b: Component, phases: tuple[Phase, ...], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    a: Component,
+    b: Component,
+    phases: tuple[Phase, ...],
+    before: int,
+    data: st.DataObject,
 ) -> None:
-    lab = world(tmp_path_factory.mktemp("lab"), (a, b), phases)
+    lab = world(tmp_path_factory.mktemp("lab"), (a, b), phases, before)
     chosen = data.draw(st.sets(st.sampled_from([*a.ids(), *b.ids()]), min_size=1, max_size=3))
     found = lab.found(documents=tuple(sorted(chosen)))
     counts = {
@@ -196,11 +204,13 @@ B = Component("b", (25, 9, 31, 4), licence="public domain", shared=1)
 BOTH = (Phase(0, {"a": 1.0, "b": 1.0}),)
 
 
-@given(PHASES)
-@settings(max_examples=3)
-def test_a_source_is_all_of_its_documents(tmp_path_factory: pytest.TempPathFactory, phases: tuple[Phase, ...]) -> None:
+@given(PHASES, st.sampled_from([0, 7]))
+@settings(max_examples=4)
+def test_a_source_is_all_of_its_documents(
+    tmp_path_factory: pytest.TempPathFactory, phases: tuple[Phase, ...], before: int
+) -> None:
     """The component's steps by one pass over the order are those of asking for every document of it."""
-    lab = world(tmp_path_factory.mktemp("lab"), (A, B), phases)
+    lab = world(tmp_path_factory.mktemp("lab"), (A, B), phases, before)
     found = lab.found(source="b")
     assert {(h.role, h.artifact.spec.partition) for h in found.holders if h.role not in ("mixture", "checkpoint")} == {
         (role, "b") for role in ("raw", "normalized", "corpus", "cache")
@@ -228,6 +238,7 @@ def test_a_run_that_started_from_one_that_read_it_is_trained_again_too(tmp_path:
         spec = ArtifactSpec(("on",), partition, "trainer.checkpoint", "2", {"run": run, "step": 4}, refs)
         with lab.store.writing(spec) as checkpoint:
             (checkpoint.folder / "weights").write_bytes(b"")
+            checkpoint.extra["checkpoint"] = {"batch_size": BATCHES.to_record()}
         started[partition] = checkpoint.artifact
     found = lab.found(documents=(document,))
     dirty = started["from-step-8"].spec.address

@@ -39,6 +39,17 @@ def test_the_inverse_holds_far_out(schedule: BatchSchedule, step: int) -> None:
     assert (steps.tolist(), rows.tolist()) == ([step, step, step + 1], [0, size - 1, 0])
 
 
+@given(schedules(), schedules(), st.integers(1, 40), st.integers(0, 40))
+def test_a_run_that_continues_reads_what_one_run_would(a: BatchSchedule, b: BatchSchedule, step: int, later: int) -> None:
+    whole, rest = a.followed_by(b, step), BatchSchedule(b.phases, before=a.first(step))
+    assert [whole.first(each) for each in range(step + 1)] == [a.first(each) for each in range(step + 1)]
+    assert (whole.first(step + later), whole.size(step + later)) == (rest.first(later), rest.size(later))
+    sequences = np.arange(rest.first(0), rest.first(later))
+    (one, rows), (two, others) = whole.locate(sequences), rest.locate(sequences)
+    assert (one - step).tolist() == two.tolist() and rows.tolist() == others.tolist()
+    assert BatchSchedule.from_record(rest.to_record(), rest.before) == rest
+
+
 @given(schedules())
 def test_a_schedule_survives_its_record(schedule: BatchSchedule) -> None:
     assert BatchSchedule.from_record(schedule.to_record()) == schedule
@@ -65,5 +76,5 @@ def test_bad_phases_are_named(phases: tuple, message: str) -> None:
 def test_nothing_comes_before_the_first_step() -> None:
     with pytest.raises(ValueError, match="step -1 is negative"):
         BatchSchedule.of(4).size(-1)
-    with pytest.raises(ValueError, match="global sequence index -1 is negative"):
+    with pytest.raises(ValueError, match="global sequence index -1 is below 0, the first that step 0 reads"):
         BatchSchedule.of(4).locate(np.array([3, -1]))

@@ -53,7 +53,11 @@ def test_exposures_are_those_of_a_forward_scan(
     order = order_of(tmp_path_factory.mktemp("store"), docs)
     batches = BatchSchedule((BatchPhase(0, size), BatchPhase(4, later)))
     found = exposures(order, ids_of(docs), batches=batches, num_steps=num_steps)
-    assert sorted(found.iter_rows()) == scanned(order, [size if step < 4 else later for step in range(num_steps)])
+    rows = scanned(order, [size if step < 4 else later for step in range(num_steps)])
+    assert sorted(found.iter_rows()) == rows
+    rest = BatchSchedule((BatchPhase(0, later),), before=batches.first(4))  # a run that goes on there has its own steps alone
+    continued = exposures(order, ids_of(docs), batches=rest, num_steps=max(0, num_steps - 4))
+    assert sorted(continued.iter_rows()) == sorted((*row[:2], row[2] - 4, *row[3:]) for row in rows if row[2] >= 4)
 
 
 @given(st.integers(1, 10), st.sampled_from(["splitmix", "feistel_levanter", "none", BlockShuffle(2, 2)]), st.integers(0, 12))

@@ -20,7 +20,9 @@ from jsonschema import Draft202012Validator
 from lineage.jobs import Launch
 from marin_assets.run_plan import manifest, plan
 from recipes.hardware import hardware
+from recipes.lab import default_line
 from recipes.paper_runs import paper_runs
+from recipes.runs import checkpoint
 from resources.manifests import (
     NAME_LENGTH,
     ClusterSettings,
@@ -32,6 +34,9 @@ from resources.manifests import (
     jobset_manifest,
     object_name,
 )
+from trainer.mesh import MeshShape
+from trainer.running import running_of
+from trainer.settings import RunSettings
 
 HERE = Path(__file__).parent
 SCHEMA = HERE / "kubernetes_1_37_job.schema.json"
@@ -91,6 +96,27 @@ def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
     assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["Ignore"], "a preempted index is replaced"
     command = spec["template"]["spec"]["containers"][0]["command"]
     assert command == ["python", "-m", "lineage.shard_runner", "--count", "8", "datakit.normalize", "/etc/marin/job.json"]
+
+
+def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_what_its_line_says() -> None:
+    """One line for two shapes: each job has the mesh of its own, in the command of its own pods, and no other job has any."""
+    settings = RunSettings(("wandb",), "heldout.jsonl@500", "20+5", 60.0, 10, meshes=(("v5p-64", "data=8,tensor=4"),))
+    line = replace(default_line(), hardware=("v5p-64", "2xv5e-256", "h100x8"), settings=settings)
+    node, plain = checkpoint(line, 50), checkpoint(default_line(), 50)
+    assert (node.config, node.key, node.partition) == (plain.config, plain.key, plain.partition), "it is the same run"
+    told = ["MARIN_TRACKERS=wandb", "MARIN_EVAL=heldout.jsonl@500", "MARIN_PROFILE=20+5", "MARIN_ROLLING_SECONDS=60"]
+    launch = replace(LAUNCH, arguments=node.arguments, on_hardware=node.on_hardware)
+    for name, mesh in {"v5p-64": ["data=8,tensor=4"], "2xv5e-256": ["slice=2"], "h100x8": []}.items():
+        spec = job_spec_of(jobset_manifest(launch, hardware(name), SETTINGS, 1, "[]"))
+        command = spec["template"]["spec"]["containers"][0]["command"]
+        settings_told = [*(f"MARIN_MESH={each}" for each in mesh), *told, "MARIN_WATCH_STEPS=10"]
+        assert command == ["python", "-m", "trainer", *settings_told, "/etc/marin/job.json"]
+        running = running_of({}, settings_told)
+        assert (running.mesh, running.trackers, running.profile) == (MeshShape.parse("".join(mesh)), ("wandb",), (20, 5))
+        assert (running.evaluation, running.rolling_seconds, running.watch_steps) == ("heldout.jsonl@500", 60.0, 10)
+    assert (plain.arguments, plain.on_hardware) == ((), {})
+    with pytest.raises(ValueError, match=r"settings\.meshes is for v4-8, which is none of its hardware; that is cpu"):
+        replace(default_line(), settings=RunSettings(meshes=(("v4-8", "tensor=4"),)))
 
 
 @pytest.mark.parametrize("name", GANGS)

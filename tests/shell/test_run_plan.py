@@ -49,8 +49,8 @@ def test_its_manifest_asks_for_every_chip_and_says_the_mesh(
     container = spec["template"]["spec"]["containers"][0]
     assert replicated["replicas"] * spec["parallelism"] == pods
     assert chips.items() <= container["resources"]["limits"].items()
-    env = {entry["name"]: entry.get("value") for entry in container["env"]}
-    assert env["MARIN_MESH"] == {"1e23": "data=64,expert=4", "june": "data=2,expert=8"}[name]
+    mesh = {"1e23": "data=64,expert=4", "june": "data=2,expert=8"}[name]
+    assert container["command"][1:4] == ["-m", "trainer", f"MARIN_MESH={mesh}"]
 
 
 def test_hardware_without_accelerators_is_refused() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tiny_run import RUN, job_of, metrics_of
 
-from lineage.jobs import Job, job_folder
+from lineage.child_processes import run_subprocess
+from lineage.jobs import Job, Told, job_folder, run_job
 from lineage.shards import DiskFullError
 from trainer.faults import parse_faults
 from trainer.mesh import MeshShape
@@ -134,6 +135,22 @@ def test_the_environment_says_how_a_run_runs() -> None:
     )
     assert (told.mesh, told.trackers, told.profile) == (MeshShape(data=2, tensor=2), ("wandb",), (20, 5))
     assert told.rolling_seconds == 1.5 and running_of({}) == Running()
+
+
+def test_a_job_of_a_child_process_runs_as_it_is_told(tmp_path: Path) -> None:
+    job = job_of(tmp_path, SHORT)
+    run_job("trainer", job, run_subprocess, Told(arguments=("MARIN_WATCH_STEPS=3", "MARIN_MESH=data=1")))
+    _, *lines = attempts_of(job_folder(job) / "metrics.jsonl")
+    assert [line["step"] for line in lines if "params/norm/blocks/0/attention/w_q" in line] == [3, 6]
+
+
+def test_the_environment_goes_before_what_a_job_is_told_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "trainer"):
+        told = running_of({"MARIN_MESH": "tensor=2"}, ["MARIN_MESH=slice=2", "MARIN_WATCH_STEPS=5", "MARIN_WATCH_STEPS=7"])
+    assert (told.mesh, told.watch_steps) == (MeshShape(tensor=2), 7)
+    assert caplog.messages == ["MARIN_MESH=tensor=2 of the environment in place of the job's slice=2"]
+    with pytest.raises(ValueError, match="argument is 'MARIN_MASH=tensor=2'; it must be NAME=VALUE, NAME one of MARIN_MESH"):
+        running_of({}, ["MARIN_MASH=tensor=2"])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from lineage.batches import BatchPhase
+from lineage.exposure import exposures
 from lineage.history import training_legs
 from lineage.jobs import Job
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
@@ -19,7 +21,7 @@ from lineage.order import DataOrder
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_token_shard
-from trainer.checkpoint import read_checkpoint, warm_start
+from trainer.checkpoint import first_sequence, read_checkpoint, warm_start
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.model import loss_fn
 from trainer.necromancy import refilled
@@ -60,12 +62,14 @@ class Text:
 
     seed: int
     num_tokens: int = 4000
+    component: str = "text"
+    document: str = "0" * 32
 
 
 def write_text(out: Writer, config: Text) -> None:
     tokens = np.cumsum(np.random.default_rng(config.seed).integers(1, 3, config.num_tokens)) % 50
-    shard = write_token_shard(out.folder, "s", [("0" * 32, tokens)], "uint16")
-    out.extra["tokens"] = tokens_extra("text", "uint16", 50, "tok", None, None, [shard])
+    shard = write_token_shard(out.folder, "s", [(config.document, tokens)], "uint16")
+    out.extra["tokens"] = tokens_extra(config.component, "uint16", 50, "tok", None, None, [shard])
 
 
 TEXT = Stage("tests.text", "1", write_text)
@@ -130,6 +134,81 @@ def test_with_the_moments_carried_two_runs_are_one(optimizer: OptimizerConfig, s
             np.testing.assert_array_equal(one[array], two[array], err_msg=array)
     fresh = trained(store, checkpoint(replace(rest, name="fresh", start=WarmStart()), 10, text, start))
     assert losses(fresh)[0] == losses(parts)[0] and losses(fresh)[2] != losses(parts)[2]
+
+
+def mixed(run: RunSpec, step: int, start: Node | None = None) -> Node:
+    """Over two sources whose weights change in the middle."""
+    parts = [
+        Node(("cache",), f"mixed-{name}", TEXT, Text(seed, component=name, document=name * 32))
+        for seed, name in enumerate(("a", "b"))
+    ]
+    phases = (Phase(0, {"a": 3.0, "b": 1.0}), Phase(64, {"a": 1.0, "b": 3.0}))
+    config = MixtureConfig("m", phases, seed=1, block_size=8)
+    mixture = Node(("mixture",), "mixed", MIXTURE, config, {"caches": tuple(parts)})
+    inputs = {"mixture": mixture} | ({"start": start} if start is not None else {})
+    return Node(("runs", run.name, "checkpoint"), step_partition(step), CHECKPOINT, CheckpointConfig(run, step), inputs)
+
+
+CONTINUED = WarmStart("carried", guards="rebuilt", data="continued")
+
+
+def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
+    """Over phases of a mixture and of batch sizes, with guards that act: state, losses, and who is said to have read what."""
+    guards = {"clip_update_norm": ClipUpdateNormConfig(8, num_std=0.25), "skip_bad_steps": SkipBadStepsConfig(8, num_std=1.0)}
+    whole = replace(
+        GUARDED, name="undisturbed", batch_size=(BatchPhase(0, 4), BatchPhase(10, 8), BatchPhase(20, 2)), z_loss_weight=1e-3,
+        keep_steps=(14,), save_every_steps=None, **guards,
+    )  # fmt: skip
+    one = trained(store, mixed(whole, 30))
+    rest = replace(
+        whole, name="rest_of_it", batch_size=(BatchPhase(0, 8), BatchPhase(6, 2)), num_steps=16, keep_steps=(), start=CONTINUED
+    )
+    two = trained(store, mixed(rest, 16, mixed(whole, 14)))
+    assert losses(two) == losses(one)[14:]
+    told = pl.read_parquet(one.files("metrics.parquet")[0])
+    assert told["skipped"][:14].any() and told["skipped"][14:].any(), "a case in which the guards act in both"
+    for name in ("model", "optimizer", "skip"):
+        files = [artifact.files(f"{name}.safetensors")[0].read_bytes() for artifact in (one, two)]
+        assert files[0] == files[1], name
+    order = DataOrder.open(one.input("mixture"), SEQ_LEN)
+    reads = {"whole": [], "parts": []}
+    for which, legs in (("whole", training_legs(one)), ("parts", training_legs(two))):
+        passed = 0
+        for leg in legs:
+            seen = exposures(order, {"a": ["a" * 32], "b": ["b" * 32]}, batches=leg.batches, num_steps=leg.num_steps)
+            assert seen["step"].is_between(0, leg.num_steps - 1).all()
+            reads[which] += seen.with_columns(step=pl.col("step") + passed).rows()
+            passed += leg.num_steps
+    assert reads["whole"] and sorted(reads["whole"]) == sorted(reads["parts"])
+    third = replace(rest, name="third", num_steps=4, batch_size=2)
+    assert first_sequence(third, two) == 10 * 4 + 10 * 8 + 10 * 2
+
+
+def test_data_are_continued_only_in_an_order_of_the_same_sequences(store: Store) -> None:
+    start = trained(store, checkpoint(RUN, 20, Text(0)))
+    shorter = second(seq_len=8, start=WarmStart(data="continued"))
+    with pytest.raises(ValueError, match=r"run\.start\.data is 'continued' and run.seq_len 8, .* trained on sequences of 16"):
+        first_sequence(shorter, start)
+
+
+def test_a_llama_becomes_a_qwen3_in_the_middle_of_its_data(store: Store) -> None:
+    """The 32B run's phase 3: moments and guards come along, norms of queries and keys are new, the clip changes."""
+    before = replace(GUARDED, name="llama", save_every_steps=20)
+    after = replace(
+        before,
+        name="qwen3",
+        model=replace(RUN.model, qk_norm=True),
+        optimizer=AdamWConfig(max_grad_norm=0.2, beta1=0.0, beta2=0.5),
+        z_loss_weight=1e-4,
+        skip_bad_steps=SkipBadStepsConfig(8),
+        schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
+        start=replace(CONTINUED, new_parameters=QK),
+    )
+    made = trained(store, mixed(after, 30, mixed(before, 20)))
+    state, told = read_checkpoint(made, initial_state(after))
+    assert int(state.optimizer[1].count) > 30, "the moments did not come along"
+    assert told["loss_nats"][-5:].mean() < told["loss_nats"][:5].mean()
+    assert made.manifest.extra["checkpoint"]["first_sequence"] == 20 * 4
 
 
 def test_a_run_that_started_warm_resumes_from_its_own_checkpoint(store: Store) -> None:
