@@ -9,6 +9,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
@@ -62,7 +63,7 @@ def reference_attention(
     scores = jnp.einsum("bskgh,btkh->bkgst", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
     mask = visible(q.shape[1], window, segment_ids)[:, None, None]
     weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
-    return jnp.einsum("bkgst,btkh->bskgh", weights.astype(v.dtype), v)
+    return checkpoint_name(jnp.einsum("bkgst,btkh->bskgh", weights.astype(v.dtype), v), "attention")
 
 
 def on_each_device(
@@ -106,7 +107,7 @@ def _dot_product(
         local_window_size=None if window is None else (window - 1, 0),
         implementation=implementation,
     )
-    return out.reshape(q.shape)
+    return (out if implementation == "cudnn" else checkpoint_name(out, "attention")).reshape(q.shape)
 
 
 def splash_attention(
@@ -124,7 +125,7 @@ def splash_attention(
 
     def of_sequence(queries: Array, keys: Array, values: Array, segments: Array | None) -> Array:
         kernel = splash_attention_kernel.make_splash_mqa_single_device(
-            splash_attention_mask.MultiHeadMask([mask] * group), interpret=interpret
+            splash_attention_mask.MultiHeadMask([mask] * group), interpret=interpret, residual_checkpoint_name="attention"
         )
         ids = None if segments is None else splash_attention_kernel.SegmentIds(segments, segments)
         read = jax.vmap(kernel, in_axes=(0, 0, 0, None))(queries, keys, values, ids)

@@ -30,8 +30,8 @@ class ComputeConfig:
     attention: Literal["auto", "reference", "blocked", "xla", "cudnn", "splash"] = "auto"
     """auto: splash on TPUs, cudnn on GPUs, blocked on CPUs and wherever the first choice cannot do what is asked."""
     remat: Remat = "none"
-    """What backward makes again: nothing, all of a layer from its input, all but `trainer.model.SAVED_NAMES`, or all with
-    inputs kept in the host's memory."""
+    """What backward makes again: nothing, all of a layer from its input, all but what `trainer.model.SAVED_NAMES` says, or all
+    with inputs kept in the host's memory."""
     layers: Literal["scan", "unrolled"] = "scan"
     """One compiled layer, or each its own: slower to compile, and on accelerators faster to run."""
     strict: bool = False

@@ -14,19 +14,21 @@ import jax.numpy as jnp
 from haliax import Axis, NamedArray
 from haliax.nn.scan import ScanCheckpointPolicy, Stacked
 from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import Primitive
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from trainer.attention import attention
-from trainer.compute import Compute, ComputeConfig, Work, resolve
+from trainer.compute import Compute, ComputeConfig, Remat, Work, resolve
 from trainer.config import Llama3RopeScaling, LlamaConfig
 from trainer.cross_entropy import row_nll, weighted_objective
 from trainer.mesh import is_spread
 from trainer.products import products, swiglu
 from trainer.rotary import rotate
 
-SAVED_NAMES = ["attention", "mlp"]
-"""What `remat: named` keeps of a layer: attention's result with its denominators, and the MLP's product before its way down.
-The projections and norms around them are made again."""
+SAVED_NAMES = ("attention", "mlp")
+"""What `remat: named` keeps of a layer: what attention read, and the MLP's two products on their way up. Norms, rotations and
+attention's four projections are made again. Of attention itself nothing is where its back-end keeps its denominators along
+(blocked, splash, cudnn); reference and xla make their scores again."""
 
 
 class Axes(eqx.Module):
@@ -148,8 +150,9 @@ class Mlp(eqx.Module):
             rest, weights = x.axes[:-1], (self.w_gate, self.w_up, self.w_down)
             rows = x.array.reshape(-1, x.axes[-1].size)
             return hax.named(swiglu(rows, *(weight.array for weight in weights)).reshape(x.array.shape), (*rest, x.axes[-1]))
-        wide = hax.nn.silu(_dot(x, self.w_gate, "embed")) * _dot(x, self.w_up, "embed")
-        return _dot(hax.named(checkpoint_name(wide.array, "mlp"), wide.axes), self.w_down, "mlp")
+        opened, carried = (_dot(x, weight, "embed") for weight in (self.w_gate, self.w_up))
+        opened, carried = (hax.named(checkpoint_name(each.array, "mlp"), each.axes) for each in (opened, carried))
+        return _dot(hax.nn.silu(opened) * carried, self.w_down, "mlp")
 
 
 class Block(eqx.Module):
@@ -231,10 +234,14 @@ class Llama(eqx.Module):
         """
         compute = compute or self.resolved(ComputeConfig(), tokens.shape[1], segment_ids is not None)
         x = hax.auto_sharded(self.embedding.take("vocab", hax.named(tokens, ("batch", "position"))).astype(compute.dtype))
+
+        def layer(x: NamedArray, block: Block) -> NamedArray:
+            return block(x, segment_ids, self.sliding_window, compute)
+
         folded = hax.fold(
-            lambda x, block: block(x, segment_ids, self.sliding_window, compute),
+            eqx.filter_checkpoint(layer, policy=is_kept, prevent_cse=False) if compute.remat == "named" else layer,
             self.blocks.Block,
-            remat=checkpoint_policy(compute.remat),
+            remat=REMATS[compute.remat],
             unroll=self.blocks.Block.size if compute.unrolled else 1,
         )(x, self.blocks.stacked)
         return self.norm(folded).rearrange(("batch", "position", "embed")).array
@@ -253,14 +260,20 @@ class Llama(eqx.Module):
         return jnp.einsum("bsd,vd->bsv", self.hidden(tokens, segment_ids), self.head_weight())
 
 
-def checkpoint_policy(remat: str) -> ScanCheckpointPolicy:
-    """What backward makes again, as haliax says it."""
-    return {
-        "none": ScanCheckpointPolicy(disable=True),
-        "full": ScanCheckpointPolicy(simple=True),
-        "named": ScanCheckpointPolicy(save_block_internals=SAVED_NAMES),
-        "offload": ScanCheckpointPolicy(save_carries="offload"),
-    }[remat]
+REMATS: dict[Remat, ScanCheckpointPolicy] = {
+    "none": ScanCheckpointPolicy(disable=True),
+    "full": ScanCheckpointPolicy(simple=True),
+    "named": ScanCheckpointPolicy(disable=True),  # a layer has a policy of its own, `is_kept`
+    "offload": ScanCheckpointPolicy(save_carries="offload"),
+}
+"""What backward makes again, as haliax says it."""
+
+
+def is_kept(primitive: Primitive, *values: object, **told: object) -> bool:
+    """The policy of `remat: named`: `SAVED_NAMES`, and both results of cuDNN's forward call, the denominators of which have no
+    name that could be given from here."""
+    of_name = jax.checkpoint_policies.save_only_these_names(*SAVED_NAMES)
+    return primitive.name.startswith("dot_product_attention_fwd") or bool(of_name(primitive, *values, **told))
 
 
 def token_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:

@@ -9,6 +9,7 @@ Shapes: N rows, D inputs, F outputs.
 """
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 
@@ -41,7 +42,7 @@ def swiglu(x: Float[Array, "N D"], gate: Float[Array, "D F"], up: Float[Array, "
 
 
 def _swiglu(x: Array, gate: Array, up: Array, down: Array):
-    opened, carried = x @ gate, x @ up
+    opened, carried = (checkpoint_name(x @ weight, "mlp") for weight in (gate, up))
     return (jax.nn.silu(opened) * carried) @ down, (x, gate, up, down, opened, carried)
 
 

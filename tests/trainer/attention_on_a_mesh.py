@@ -1,7 +1,8 @@
 """Attention kernels over a mesh of four virtual CPU devices, in a process of its own: test_attention starts it.
 
-`splash`: values and gradients of the interpreted kernel against the formula. `lowered PLATFORM BACKEND`: the program of a
-gradient for a platform that is not here, with the shapes of its kernels' results.
+`splash`: values and gradients of the interpreted kernel against the formula. `lowered PLATFORM BACKEND`, and of a whole model
+`model PLATFORM BACKEND REMAT`: the kernels of a gradient's program for a platform that is not here, with the shapes of their
+results, and the memories that arrays are moved to.
 """
 
 import os
@@ -11,16 +12,19 @@ from collections.abc import Callable
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src.cudnn import fused_attention_stablehlo
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from trainer.attention import attention, reference_attention, splash_attention
-from trainer.compute import ComputeConfig, Work, resolve
+from trainer.compute import Compute, ComputeConfig, Work, resolve
+from trainer.config import LlamaConfig
 from trainer.mesh import BATCH_AXES, Layout, MeshShape
+from trainer.model import Llama, loss_fn
 
 BATCH, LENGTH, KV_HEADS, GROUP, SIZE = 4, 128, 2, 2, 64
 
@@ -60,26 +64,55 @@ def splash(layout: Layout, window: int | None) -> None:
         print(f"{name} differ by {np.abs(np.asarray(one) - np.asarray(other)).max():.1e}")
 
 
-def lowered(layout: Layout, platform: str, backend: str) -> None:
-    compute = resolve(ComputeConfig(dtype="bfloat16"), {"cuda": "gpu"}.get(platform, platform), Work(LENGTH, SIZE))
+def resolved(platform: str, backend: str, remat: str) -> Compute:
+    config = ComputeConfig(dtype="bfloat16", remat=remat)  # type: ignore[arg-type]
+    compute = resolve(config, {"cuda": "gpu"}.get(platform, platform), Work(LENGTH, SIZE))
     assert compute.attention == backend, compute
+    return compute
+
+
+def lowered(layout: Layout, platform: str, backend: str) -> str:
+    compute = resolved(platform, backend, "none")
     queries, keys, values, segments = shapes(layout, "bfloat16")
 
     def gradients(q: Array, k: Array, v: Array, s: Array) -> tuple[Array, ...]:
         ids = s if backend == "splash" else None
         return jax.grad(lambda *qkv: attention(*qkv, ids, None, compute).astype(jnp.float32).sum(), argnums=(0, 1, 2))(q, k, v)
 
-    if platform == "cuda":  # which jax asks of the machine that it lowers on, not of the one that it lowers for
-        fused_attention_stablehlo.check_cudnn_version = lambda: 91_300
     with layout.pinned():
-        text = jax.jit(gradients).trace(queries, keys, values, segments).lower(lowering_platforms=(platform,)).as_text()
-    for call in re.findall(r"stablehlo.custom_call @(tpu_custom_call|__cudnn\S+)\(.*-> (.*)", text):
-        print(*call)
+        return jax.jit(gradients).trace(queries, keys, values, segments).lower(lowering_platforms=(platform,)).as_text()
+
+
+def model(layout: Layout, platform: str, backend: str, remat: str) -> str:
+    """The gradient of a Llama's loss, whose layers are one compiled layer."""
+    compute = resolved(platform, backend, remat)
+    config = LlamaConfig(64, KV_HEADS * GROUP * SIZE, 64, 2, KV_HEADS * GROUP, KV_HEADS, LENGTH)
+    dynamic, static = eqx.partition(
+        eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0)),
+        lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct),
+    )
+    placed = jax.tree.map(
+        lambda shape, where: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=where), dynamic, layout.shardings(dynamic)
+    )
+    tokens = shapes(layout, "bfloat16")[3]
+
+    def gradients(parameters: PyTree, tokens: Array) -> PyTree:
+        return jax.grad(lambda p: loss_fn(eqx.combine(p, static), tokens, 0.0, compute=compute)[0])(parameters)
+
+    with layout.pinned():
+        return jax.jit(gradients).trace(placed, tokens).lower(lowering_platforms=(platform,)).as_text()
 
 
 if __name__ == "__main__":
     over = Layout.of(MeshShape.parse("data=2,tensor=2"))
-    if sys.argv[1] == "splash":
+    command, *words = sys.argv[1:]
+    if command == "splash":
         splash(over, 40)
     else:
-        lowered(over, *sys.argv[2:])
+        if words[0] == "cuda":  # which jax asks of the machine that it lowers on, not of the one that it lowers for
+            fused_attention_stablehlo.check_cudnn_version = lambda: 91_300
+        text = lowered(over, *words) if command == "lowered" else model(over, *words)
+        for call in re.findall(r"stablehlo.custom_call @(tpu_custom_call|__cudnn\S+)\(.*-> (.*)", text):
+            print(*call)
+        for memory in re.findall(r"@annotate_device_placement\(.*_xla_buffer_placement = \"(\w+)\"", text):
+            print("moved to", memory)

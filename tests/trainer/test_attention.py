@@ -115,9 +115,11 @@ def test_the_tpu_kernel_over_a_mesh_reads_and_learns_as_the_formula_does() -> No
     assert over_four_devices("splash").count("differ by") == 4
 
 
+CUDNN, CUDNN_BACK, SPLASH = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward", "tpu_custom_call"
+
+
 @pytest.mark.parametrize(
-    ("platform", "backend", "calls"),
-    [("tpu", "splash", ["tpu_custom_call"] * 3), ("cuda", "cudnn", ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"])],
+    ("platform", "backend", "calls"), [("tpu", "splash", [SPLASH] * 3), ("cuda", "cudnn", [CUDNN, CUDNN_BACK])]
 )
 def test_a_kernel_is_compiled_for_a_mesh_with_the_rows_and_heads_of_one_device(
     platform: str, backend: str, calls: list[str]
@@ -129,6 +131,25 @@ def test_a_kernel_is_compiled_for_a_mesh_with_the_rows_and_heads_of_one_device(
     told = over_four_devices("lowered", platform, backend).splitlines()
     assert [line.split()[0] for line in told] == calls
     assert all(re.findall(r"tensor<(\d+)x", line)[0] == "2" for line in told), told
+
+
+@pytest.mark.parametrize(
+    ("platform", "backend", "remat", "calls"),
+    [
+        ("tpu", "splash", "named", [SPLASH] * 3),
+        ("tpu", "splash", "offload", [SPLASH] * 4),
+        ("cuda", "cudnn", "named", [CUDNN, CUDNN_BACK]),
+        ("cuda", "cudnn", "offload", [CUDNN, CUDNN, CUDNN_BACK]),
+    ],
+)
+def test_kernels_that_named_keeps_are_not_run_again_and_what_offload_moves_is_moved(
+    platform: str, backend: str, remat: str, calls: list[str]
+) -> None:
+    """Of a layer's gradient as it is compiled over a mesh: a kernel forward, one or two backward, and forward again or not."""
+    told = over_four_devices("model", platform, backend, remat).splitlines()
+    assert [line.split()[0] for line in told if not line.startswith("moved")] == calls
+    moves = ["moved to pinned_host", "moved to device"]  # a layer's input, and back
+    assert [line for line in told if line.startswith("moved")] == (moves if remat == "offload" else [])
 
 
 def test_bfloat16_keeps_its_softmax_wide() -> None:

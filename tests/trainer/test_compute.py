@@ -14,6 +14,7 @@ from lineage.config import to_jsonable
 from recipes.runs import smoke
 from trainer.compute import ComputeConfig, Work, resolve
 from trainer.config import LlamaConfig
+from trainer.footprint import product_flops
 from trainer.model import Llama, loss_fn
 
 WORK = Work(seq_len=256, head_dim=64)
@@ -72,11 +73,11 @@ def model_of_tests() -> Llama:
     return Llama.init(MODEL, key=jax.random.PRNGKey(1))
 
 
-def objective_and_gradient(config: ComputeConfig, *, by_rows: bool = True) -> tuple[float, list[np.ndarray]]:
+def objective_and_gradient(config: ComputeConfig, **otherwise: object) -> tuple[float, list[np.ndarray]]:
+    """`otherwise`: what is not as it was resolved."""
     model = model_of_tests()
     dynamic, static = eqx.partition(model, eqx.is_inexact_array)
-    resolved = model.resolved(config, 16, segmented=False)
-    compute = replace(resolved, by_rows=by_rows and resolved.by_rows)
+    compute = replace(model.resolved(config, 16, segmented=False), **otherwise)  # type: ignore[arg-type]
     gradient = jax.jit(
         jax.value_and_grad(lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 1e-4, compute=compute), has_aux=True)
     )
@@ -106,6 +107,15 @@ def test_no_choice_changes_the_model(config: ComputeConfig, plain: tuple[float, 
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_offload_computes_the_same_where_nothing_is_moved(plain: tuple[float, list[np.ndarray]]) -> None:
+    """A CPU runs its program without the moves (`resolve` would take `full` and say so); that accelerators are told to move a
+    layer's input to the host and back is in test_attention."""
+    value, gradients = objective_and_gradient(ComputeConfig(), remat="offload")
+    assert value == pytest.approx(plain[0], rel=1e-6)
+    for found, wanted in zip(gradients, plain[1], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_bfloat16_moves_float32_parameters(plain: tuple[float, list[np.ndarray]]) -> None:
     """Gradients are float32, near those of float32, and not the same: the products were narrow."""
     value, gradients = objective_and_gradient(ComputeConfig(dtype="bfloat16"))
@@ -130,3 +140,24 @@ def test_recomputing_keeps_less() -> None:
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(pull))
 
     assert held("full") < held("named") < held("none")
+
+
+@pytest.mark.parametrize("by_rows", [True, False], ids=["rows", "named products"])
+@pytest.mark.parametrize("attention", ["blocked", "reference", "xla"])
+def test_named_makes_the_projections_of_attention_again_and_no_other_product(attention: str, by_rows: bool) -> None:
+    """FLOPs of the traced gradient. Scores are made again where the back-end keeps no denominators; the kernels of
+    accelerators are counted in test_attention."""
+    model = model_of_tests()
+    dynamic, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def flops(remat: str) -> float:
+        config = ComputeConfig(attention=attention, remat=remat)  # type: ignore[arg-type]
+        compute = replace(model.resolved(config, 16, segmented=False), by_rows=by_rows)
+        objective = lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 0.0, compute=compute)[0]  # noqa: E731
+        return product_flops(jax.make_jaxpr(jax.grad(objective))(dynamic))
+
+    rows, d, heads, kv, size = TOKENS.size, 32, 4, 2, 8
+    projections = 2 * rows * d * (2 * heads + 2 * kv) * size
+    scores = 0 if attention == "blocked" else 2 * rows * 16 * heads * size
+    assert flops("named") - flops("none") == MODEL.num_layers * (projections + scores)
+    assert flops("full") > flops("named")
