@@ -13,10 +13,13 @@ import pyarrow.parquet as pq
 
 from datakit.canonical_text import CANONICAL_TEXT_VERSION
 from datakit.contamination_canaries import num_clean_texts, run_canaries
-from datakit.contamination_channels import ITEM_KEY, read_suite_items
+from datakit.contamination_channels import ITEM_KEY, ItemIndex, read_suite_items
 from datakit.contamination_index import index_folder
+from datakit.contamination_judgement import counts_file, judged_again
 from datakit.contamination_methods import (
     Policy,
+    PolicyIndex,
+    Scanner,
     counts_documents,
     document_counts,
     load_index,
@@ -26,7 +29,20 @@ from datakit.contamination_methods import (
     too_common,
 )
 from datakit.contamination_named_scan import NO_GRAMS
-from datakit.contamination_tables import Counts, Found, Piece, clean_texts, count, join_pieces, write_piece, write_statuses
+from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_scan import ChannelMatch, GramCounts, scan_counting
+from datakit.contamination_tables import (
+    Counts,
+    Found,
+    Piece,
+    clean_texts,
+    count,
+    join_pieces,
+    named,
+    write_piece,
+    write_statuses,
+)
+from datakit.contamination_templates import count_table
 from datakit.documents import document_paths
 from datakit.ngram_index import UInt64s
 from lineage.stage import Stage
@@ -58,9 +74,11 @@ def mark_contamination(
     ignored = _common_grams(out, pieces, folder, config)
     names = _write_names(scratch / "names.parquet", items, channels)
     out.map_shards(_match_piece, {piece.name: (piece, folder, config, ignored, names) for piece in pieces})
+    item_index = load_index(folder, config)
+    if isinstance(config, ContaminationConfig):
+        pieces, item_index = judged_again(out, pieces, folder, config, names)
     join_pieces(out.folder, scratch, pieces)
     counts = count(out.folder, scratch, pieces)
-    item_index = load_index(folder, config)
     matchable = channels.filter(pl.Series(item_index.is_matchable()))["item"]
     statuses = write_statuses(out.folder / "items.parquet", items, matchable, counts)
     out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
@@ -70,9 +88,9 @@ def mark_contamination(
     out.extra["canaries"] = run_canaries(items, channels, clean, item_index, config, scan)
 
 
-CONTAMINATION = Stage("datakit.contamination", "5", mark_contamination)
-"""5: `item_documents.parquet`. 4: spans count bytes of UTF-8, as `start_byte` and `end_byte`. 3: named policies; canaries are
-planted as rendered records, and false positives counted on scrambled text too."""
+CONTAMINATION = Stage("datakit.contamination", "6", mark_contamination)
+"""6: phrases that many documents share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named
+policies; canaries are planted as rendered records, and false positives counted on scrambled text too."""
 
 
 def _slices(part: Path) -> Iterator[tuple[int, int]]:
@@ -100,7 +118,7 @@ def _match_piece(
     folder: Path, piece: Piece, index_folder: Path, config: Policy, ignored: Path | None, names: Path
 ) -> Mapping[str, object]:
     """One shard: the matches of some row groups of a part, and the marks of their documents."""
-    scan = scanner(load_index(index_folder, config), config, _read_ignored(ignored))
+    scan, counts = _counting(load_index(index_folder, config), config, _read_ignored(ignored))
     found: list[Found] = []
     seen = [pl.Series("id", [], dtype=pl.String)]
     for documents in piece.documents():
@@ -109,8 +127,28 @@ def _match_piece(
             found += [(ids[first + match.document], match) for match in scan(texts)]
         seen.append(ids)
     ids = pl.concat(seen)
-    write_piece(folder / SCRATCH_FOLDER, piece, ids, found, pl.read_parquet(names))
+    scratch = folder / SCRATCH_FOLDER
+    write_piece(scratch, piece, ids, named(found, pl.read_parquet(names)))
+    if isinstance(config, ContaminationConfig):
+        path = counts_file(scratch, piece)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        count_table(counts).write_parquet(path)
     return {"documents": len(ids), "matches": len(found)}
+
+
+def _counting(index: PolicyIndex, config: Policy, ignored: UInt64s) -> tuple[Scanner, list[GramCounts]]:
+    """The policy's scan, and what fills with each call: in how many documents the items' grams are."""
+    counts: list[GramCounts] = []
+    if not isinstance(config, ContaminationConfig):
+        return scanner(index, config, ignored), counts
+    assert isinstance(index, ItemIndex)
+
+    def scan(texts: Sequence[str]) -> list[ChannelMatch]:
+        found, counted = scan_counting(texts, index, config)
+        counts.append(counted)
+        return found
+
+    return scan, counts
 
 
 def _common_grams(out: Writer, pieces: Sequence[Piece], index_folder: Path, config: Policy) -> Path | None:

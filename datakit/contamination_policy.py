@@ -3,9 +3,10 @@
 The definition is the window coverage of research/data_peers_measured.md, section 7. Items and documents are canonicalised;
 an item's *channels* (question, passage, answer, solution, code) are matched apart. The score of a channel in a document is the
 share of its words covered by word-5-grams that both have, inside one window of the document. Grams that many items share
-(instruction templates) weigh less, grams without content (number lists, "a b a b") nothing, in numerator and denominator
-alike, so that a verbatim copy always scores 1. Channels of at most `max_aligned_words` words, answers excepted, are also laid
-against the document word for word (`contamination_alignment.py`): coverage loses them after two edits.
+weigh less; grams that many documents of the source share (instruction templates) and grams without content (number lists,
+"a b a b") nothing, in numerator and denominator alike, so that a verbatim copy always scores 1. Channels of at most
+`max_aligned_words` words, answers excepted, are also laid against the document word for word (`contamination_alignment.py`):
+coverage loses them after two edits.
 
 Tiers: `verbatim`, coverage of at least `verbatim_coverage`; `near`, enough coverage for the channel's length, enough words in
 place, or a run of `long_run_words`; `template`, enough coverage only once every number is masked; `fragment`, a run of
@@ -14,7 +15,7 @@ place, or a run of `long_run_words`; `template`, enough coverage only once every
 Not found by it: paraphrases that change more than about a quarter of the words; those need embeddings.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -68,6 +69,10 @@ class ContaminationConfig:
     """A gram in more items than this weighs `common_items` / items."""
     ignored_items: int = 100
     """A gram in more items than this weighs nothing."""
+    common_documents: int = field(default=100, metadata={"added_later": True})
+    common_document_share: float = field(default=1e-3, metadata={"added_later": True})
+    """A gram in more documents of a source than both say is a template's and weighs nothing there
+    (`contamination_templates.py`)."""
     min_gram_long_words: int = 2
     min_gram_distinct_words: int = 3
     """A gram needs this many words of 3+ bytes that are no numbers, and this many different words, to weigh anything."""
@@ -116,6 +121,11 @@ class ContaminationConfig:
             )
         if not 1 <= self.common_items <= self.ignored_items:
             raise ValueError(f"common_items {self.common_items} must be in 1..ignored_items ({self.ignored_items})")
+        if self.common_documents < 1 or not 0 <= self.common_document_share <= 1:
+            raise ValueError(
+                f"common_documents {self.common_documents} must be at least 1, common_document_share "
+                f"{self.common_document_share} in 0..1"
+            )
         if self.num_canaries < 1:
             raise ValueError(f"num_canaries is {self.num_canaries}; a scan that proves nothing is not run, give 1 or more")
 

@@ -28,10 +28,23 @@ class ChannelMatch:
     longest_run: int
 
 
+@dataclass(frozen=True)
+class GramCounts:
+    """(grams of the items, in how many of the texts each is), with numbers as they are and masked."""
+
+    exact: tuple[UInt64s, Ints]
+    masked: tuple[UInt64s, Ints]
+
+
 def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> list[ChannelMatch]:
     """Every channel that each document holds, its best window each, ordered by (document, channel)."""
+    return scan_counting(texts, index, config)[0]
+
+
+def scan_counting(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> tuple[list[ChannelMatch], GramCounts]:
+    """`scan`, and in how many of the texts each gram of the items is."""
     words = hash_buffer(*canonical_batch(texts))
-    windows = _all_windows(words, index, config)
+    hits, windows = _all_windows(words, index, config)
     found: list[ChannelMatch] = []
     pairs = sorted({*windows.exact, *windows.masked, *windows.aligned})
     for document, group in groupby(pairs, key=itemgetter(0)):
@@ -41,7 +54,13 @@ def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) ->
             ChannelMatch(*pair, tier, round(window.coverage, 4), *span, window.longest_run)
             for (pair, (tier, window)), span in zip(verdicts, spans, strict=True)
         ]
-    return found
+    return found, GramCounts(_document_counts(hits[0], index.exact), _document_counts(hits[1], index.masked))
+
+
+def _document_counts(hits: "_Hits", channels: ChannelGrams) -> tuple[UInt64s, Ints]:
+    num_grams = max(len(channels.index.grams), 1)
+    grams, counts = np.unique(np.unique(hits.documents * num_grams + hits.found) % num_grams, return_counts=True)
+    return channels.index.grams[grams], counts
 
 
 def _spans(text: str, windows: Sequence[Window]) -> list[Span]:
@@ -56,6 +75,15 @@ type _Windows = dict[tuple[int, int], Window]
 
 
 @dataclass(frozen=True)
+class _Hits:
+    """Words of the documents where a gram of the channels begins, of which document, and which gram [hits]."""
+
+    places: Ints
+    documents: Ints
+    found: Ints
+
+
+@dataclass(frozen=True)
 class _AllWindows:
     """The best window of every pair (document, channel), by each way of matching."""
 
@@ -64,12 +92,15 @@ class _AllWindows:
     aligned: _Windows
 
 
-def _all_windows(words: Words, index: ItemIndex, config: ContaminationConfig) -> _AllWindows:
+def _all_windows(words: Words, index: ItemIndex, config: ContaminationConfig) -> tuple[tuple[_Hits, _Hits], _AllWindows]:
+    """(hits with numbers as they are, hits with numbers masked), and the windows that they make."""
     masked = words.masked()
     places = in_table(index.prefixes, gram_hashes(masked, config.seed_words))
-    return _AllWindows(
-        exact=dict(_windows(words.hashes, words.bounds, places, index.exact, config)),
-        masked=dict(_windows(masked, words.bounds, places, index.masked, config)),
+    exact_hits = _hits(words.hashes, words.bounds, places, index.exact)
+    masked_hits = _hits(masked, words.bounds, places, index.masked)
+    return (exact_hits, masked_hits), _AllWindows(
+        exact=dict(_windows(exact_hits, words.bounds, index.exact, config)),
+        masked=dict(_windows(masked_hits, words.bounds, index.masked, config)),
         aligned=dict(aligned_windows(words.hashes, words.bounds, places, index.aligned, config)),
     )
 
@@ -89,17 +120,21 @@ def _verdict(
     return None if own is None or tier is None else (tier, own)
 
 
-def _windows(
-    words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams, config: ContaminationConfig
-) -> Iterator[tuple[tuple[int, int], Window]]:
-    """((document, channel), best window) of every pair that is flagged or holds a fragment; `begins`: where grams may begin."""
+def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) -> _Hits:
+    """`begins`: where grams may begin."""
     places, found = channels.index.lookup_at(words, bounds, begins)
-    grams = channels.index.grams[found]
-    documents = np.searchsorted(bounds, places, side="right") - 1
-    hit_bounds = np.searchsorted(documents, np.arange(len(bounds)))
-    for document, channel in _candidates(documents, found, channels, config):
-        hits = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
-        window = _score(places[hits] - bounds[document], grams[hits], channel, channels, config)
+    return _Hits(places, np.searchsorted(bounds, places, side="right") - 1, found)
+
+
+def _windows(
+    hits: _Hits, bounds: Ints, channels: ChannelGrams, config: ContaminationConfig
+) -> Iterator[tuple[tuple[int, int], Window]]:
+    """((document, channel), best window) of every pair that is flagged or holds a fragment."""
+    grams = channels.index.grams[hits.found]
+    hit_bounds = np.searchsorted(hits.documents, np.arange(len(bounds)))
+    for document, channel in _candidates(hits.documents, hits.found, channels, config):
+        mine = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
+        window = _score(hits.places[mine] - bounds[document], grams[mine], channel, channels, config)
         if window is not None:
             yield (document, channel), window
 

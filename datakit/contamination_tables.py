@@ -50,16 +50,21 @@ ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), ("num_doc
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups `low` to `high` of a part of a source: what one shard scans."""
+    """Row groups `low` to `high` of a part of a source: what one shard scans, and what one judges again."""
 
     source: str
     part: Path
     low: int
     high: int
+    judged: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.part.stem}-{self.low:05d}"
+
+    def table(self, scratch: Path, kind: str) -> Path:
+        """Where the piece's marks, matches or holders lie until they are joined with those of the others."""
+        return scratch / ("judged" if self.judged else "scanned") / kind / f"{self.name}.parquet"
 
     def documents(self) -> Iterator[pl.DataFrame]:
         """Ids and texts, one row group in memory at a time."""
@@ -74,20 +79,21 @@ type Found = tuple[str, ChannelMatch]
 """A document's id, and a channel that it holds."""
 
 
-def write_piece(folder: Path, piece: Piece, ids: pl.Series, found: Sequence[Found], names: pl.DataFrame) -> None:
-    """The tables of one shard. `ids`: all its documents; `names` [channels]: the item key and the name of every channel."""
+def named(found: Sequence[Found], names: pl.DataFrame) -> pl.DataFrame:
+    """MATCH_SCHEMA of what was found. `names` [channels]: the item key and the name of every channel."""
     channels = names[[match.channel for _, match in found]]
     values = [(m.tier, m.score, m.start_byte, m.end_byte, m.longest_run) for _, m in found]
     rows = pl.DataFrame(values, schema=[name for name, _ in _FOUND_FIELDS], orient="row") if found else _nothing()
-    named = pl.concat(
-        [pl.DataFrame({"id": pl.Series([i for i, _ in found], dtype=pl.String)}), channels, rows], how="horizontal"
-    )
-    held = named.with_columns(source=pl.lit(piece.source), part=pl.lit(piece.part.name))
-    _write(folder / MATCHES / f"{piece.name}.parquet", named.sort("id", *ITEM_KEY, "channel"), MATCH_SCHEMA)
-    _write(
-        folder / HOLDERS / f"{piece.name}.parquet", held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA
-    )
-    _write(folder / MARKS / f"{piece.name}.parquet", _marks(ids, named), MARK_SCHEMA)
+    ids = pl.DataFrame({"id": pl.Series([document for document, _ in found], dtype=pl.String)})
+    return pl.concat([ids, channels, rows], how="horizontal").select(MATCH_SCHEMA.names)
+
+
+def write_piece(scratch: Path, piece: Piece, ids: pl.Series, matches: pl.DataFrame) -> None:
+    """The tables of one shard, of the matches of all its documents `ids`."""
+    held = matches.with_columns(source=pl.lit(piece.source), part=pl.lit(piece.part.name))
+    _write(piece.table(scratch, MATCHES), matches.sort("id", *ITEM_KEY, "channel"), MATCH_SCHEMA)
+    _write(piece.table(scratch, HOLDERS), held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA)
+    _write(piece.table(scratch, MARKS), _marks(ids, matches), MARK_SCHEMA)
 
 
 def _nothing() -> pl.DataFrame:
@@ -115,8 +121,8 @@ def join_pieces(target: Path, scratch: Path, pieces: Sequence[Piece]) -> None:
     merge_tables(_paths(scratch, HOLDERS, pieces), target / f"{HOLDERS}.parquet", HOLDER_SCHEMA, scratch)
 
 
-def _paths(scratch: Path, folder: str, pieces: Sequence[Piece]) -> list[Path]:
-    return [scratch / folder / f"{piece.name}.parquet" for piece in pieces]
+def _paths(scratch: Path, kind: str, pieces: Sequence[Piece]) -> list[Path]:
+    return [piece.table(scratch, kind) for piece in pieces]
 
 
 def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:

@@ -17,7 +17,7 @@ from test_contamination_stage import LEAK, QUESTIONS, clean_texts, marked
 import datakit.contamination as contamination_stage
 from datakit.byte_spans import cut_bytes
 from datakit.contamination_scan import ChannelMatch
-from datakit.contamination_tables import Piece, count, join_pieces, write_piece
+from datakit.contamination_tables import Piece, count, join_pieces, named, write_piece
 from datakit.contamination_tables import clean_texts as first_clean_texts
 from datakit.documents import ROW_GROUP_ROWS, count_values, write_parquet
 from lineage.digests import text_digest
@@ -113,7 +113,7 @@ def test_rows_in_memory_do_not_grow_with_the_source(tmp_path, monkeypatch, num_p
     for at, piece in enumerate(pieces):
         mine = pl.Series("id", ids[at * ROW_GROUP_ROWS : (at + 1) * ROW_GROUP_ROWS])
         found = [(each, ChannelMatch(row, row % 2, "near", 1.0, 0, 5, 5)) for row, each in enumerate(mine)]
-        write_piece(scratch, piece, mine, found[: -2 if at == num_pieces - 1 else None], names)
+        write_piece(scratch, piece, mine, named(found[: -2 if at == num_pieces - 1 else None], names))
     alive = Alive(monkeypatch)
     join_pieces(tmp_path / "out", scratch, pieces)
     joined = count(tmp_path / "out", scratch, pieces)

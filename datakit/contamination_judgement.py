@@ -1,0 +1,69 @@
+"""Matches judged again without the templates of the source (`contamination_templates.py`), where there are any."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from datakit.contamination_channels import ITEM_KEY, ItemIndex
+from datakit.contamination_methods import scanner, text_batches
+from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, write_piece
+from datakit.contamination_templates import COUNT_SCHEMA, added, affected_channels, document_limit, without_templates
+from lineage.store import Writer
+from lineage.working_folder import SCRATCH_FOLDER
+
+
+def counts_file(scratch: Path, piece: Piece) -> Path:
+    """Where a shard leaves in how many of its documents the items' grams are (`count_table`)."""
+    return piece.table(scratch, "counts")
+
+
+def judged_again(
+    out: Writer, pieces: Sequence[Piece], index_folder: Path, config: ContaminationConfig, names: Path
+) -> tuple[list[Piece], ItemIndex]:
+    """The pieces, those judged again that matched a channel with a template of this source, and the index that judges."""
+    scratch, index = out.folder / SCRATCH_FOLDER, ItemIndex.load(index_folder)
+    counts, num_documents = pl.DataFrame(schema=COUNT_SCHEMA), 0
+    for piece in pieces:  # one after the other: what is held are grams of the items, however many pieces there are
+        counts = added(pl.concat([counts, pl.read_parquet(counts_file(scratch, piece))]))
+        num_documents += pq.read_metadata(piece.table(scratch, MARKS)).num_rows
+    common = counts.filter(pl.col("documents") > document_limit(num_documents, config))
+    affected = pl.read_parquet(names)[affected_channels(index, common)]
+    out.extra["templates"] = {"limit": document_limit(num_documents, config), "grams": len(common), "channels": len(affected)}
+    if affected.is_empty():
+        return list(pieces), index
+    common.write_parquet(scratch / "templates.parquet")
+    on = [*ITEM_KEY, "channel"]
+    doubted = [p for p in pieces if len(pl.read_parquet(p.table(scratch, MATCHES)).join(affected, on=on, how="semi"))]
+    again = {piece.name: replace(piece, judged=True) for piece in doubted}
+    out.map_shards(_judge_piece, {f"judge-{name}": (piece, index_folder, config, names) for name, piece in again.items()})
+    return [again.get(piece.name, piece) for piece in pieces], without_templates(index, common, config)
+
+
+def _judge_piece(
+    folder: Path, piece: Piece, index_folder: Path, config: ContaminationConfig, names: Path
+) -> Mapping[str, object]:
+    """One shard: matches of channels with templates stand if they do without the templates; the others stand."""
+    scratch, on = names.parent, [*ITEM_KEY, "channel"]
+    index, common, of_channel = (
+        ItemIndex.load(index_folder),
+        pl.read_parquet(scratch / "templates.parquet"),
+        pl.read_parquet(names),
+    )
+    affected = of_channel[affected_channels(index, common)]
+    scan = scanner(without_templates(index, common, config), config)
+    first = replace(piece, judged=False)
+    matches, marks = (pl.read_parquet(first.table(scratch, kind)) for kind in (MATCHES, MARKS))
+    doubted = matches.join(affected, on=on, how="semi")
+    found: list[Found] = []
+    for documents in piece.documents():
+        chosen = documents.filter(pl.col("id").is_in(doubted["id"].unique().implode()))
+        for low, texts in text_batches(chosen["text"].to_list()):
+            found += [(chosen["id"][low + match.document], match) for match in scan(texts)]
+    standing = named(found, of_channel).join(doubted, on=["id", *on], how="semi")
+    judged = pl.concat([matches.join(affected, on=on, how="anti"), standing.select(matches.columns)])
+    write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)
+    return {"doubted": len(doubted), "standing": len(standing)}

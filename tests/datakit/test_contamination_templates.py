@@ -1,0 +1,79 @@
+"""Phrases that many documents of a source hold: they flag nothing, whatever the order of shards; items that leaked do."""
+
+import polars as pl
+import pytest
+from test_contamination import PROSE, item_table
+from test_contamination_stage import clean_texts, marked
+
+import datakit.contamination as contamination_stage
+from datakit.contamination_channels import channel_table, index_items
+from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_templates import COUNT_SCHEMA, document_limit, without_templates
+from datakit.ngram_index import gram_hashes, hash_words
+from lineage.digests import text_digest
+from lineage.store import Store
+
+TEMPLATE = "Read the passage below with care and answer the question that follows it as briefly as you possibly can"
+OWN = "Which shepherd counted eleven speckled goats beside the frozen mill before the merchants arrived from Bergen?"
+LONG = " ".join(PROSE.split()[:50])
+QUESTIONS = [TEMPLATE, f"{TEMPLATE}. {OWN}", LONG]
+CONFIG = ContaminationConfig(common_documents=8)
+
+
+def texts(num_templates: int) -> list[str]:
+    """Documents of the template alone, one that holds the item with words of its own, ten with the long item, clean ones."""
+    filler = clean_texts(40)
+    with_template = [f"{filler[at]}\n{TEMPLATE.upper()}\n{at} other words" for at in range(num_templates)]
+    return [*with_template, leak(), *(f"{at}. {LONG} and then {at}" for at in range(10)), *filler]
+
+
+def leak() -> str:
+    return f"An exam. {TEMPLATE}. {OWN} Nobody."
+
+
+def verdict(artifact) -> tuple[set[str], dict[str, str]]:
+    marks = pl.concat(pl.read_parquet(path) for path in artifact.files(under="marks/"))
+    statuses = pl.read_parquet(artifact.folder() / "items.parquet").select("item_id", "status").rows()
+    return set(marks.filter("contaminated")["id"]), dict(statuses)
+
+
+def test_a_phrase_of_many_documents_does_not_flag_and_items_that_hold_it_do(tmp_path):
+    artifact = marked(Store(str(tmp_path)), texts(30), QUESTIONS, CONFIG)
+    long = {text_digest(text) for text in texts(30)[31:41]}
+    found, statuses = verdict(artifact)
+    assert found == {text_digest(leak())} | long
+    assert statuses == {"0": "unknown", "1": "matched", "2": "matched"}
+    assert artifact.manifest.extra["templates"]["limit"] == 8 and artifact.manifest.extra["templates"]["channels"] == 3
+
+
+def test_a_phrase_of_few_documents_is_a_match(tmp_path):
+    found, statuses = verdict(marked(Store(str(tmp_path)), texts(5), QUESTIONS, CONFIG))
+    assert {text_digest(text) for text in texts(5)[:6]} <= found and statuses["0"] == "matched"
+
+
+def test_the_verdict_is_the_same_for_any_cut_and_any_order_of_shards(tmp_path, monkeypatch):
+    one = marked(Store(str(tmp_path / "one")), texts(30), QUESTIONS, CONFIG, part_bytes=4_000)
+    monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 1)
+    two = marked(Store(str(tmp_path / "two"), workers=2), texts(30), QUESTIONS, CONFIG, part_bytes=4_000)
+    assert len(one.files(under="marks/")) > 3
+    assert one.data_version == two.data_version
+
+
+def test_words_under_templates_do_not_align_a_channel():
+    """An edited template, which word-for-word alignment finds, is judged by its other words: here it has none."""
+    index = index_items(channel_table(item_table({"question": TEMPLATE})), CONFIG)
+    grams = gram_hashes(hash_words([TEMPLATE.lower().encode()]).hashes, CONFIG.gram_words)
+    rows = {"is_masked": [False] * len(grams), "gram": grams, "documents": [9] * len(grams)}
+    judged = without_templates(index, pl.DataFrame(rows, schema=COUNT_SCHEMA), CONFIG)
+    assert index.aligned.needed[0] < 1 and judged.aligned.needed[0] == float("inf")
+    assert index.is_matchable().all() and not judged.is_matchable().any()
+
+
+@pytest.mark.parametrize(("documents", "limit"), [(0, 100), (100_000, 100), (100_001_000, 100_001)])
+def test_the_limit_grows_with_the_source(documents, limit):
+    assert document_limit(documents, ContaminationConfig()) == limit
+
+
+def test_limits_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="common_documents 0 must be at least 1"):
+        ContaminationConfig(common_documents=0)
