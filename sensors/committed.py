@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import dagster as dg
 
 from lineage.manifest import MANIFEST_NAME
-from lineage.plan import find_all
+from lineage.plan import MissingArtifactError, find_all
 from lineage.shared_shards import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
 from lineage.store import Artifact, Store
 from marin_assets.describe import materialization, provenance, recorded
@@ -50,7 +50,7 @@ def committed_sensor(
         due = [address for address, since in waiting.items() if time.time() - since >= grace_seconds]
         found = [artifact for address in due if (artifact := there[address].open(address)) is not None]
         unreported = [artifact for artifact in found if not reports(context.instance, artifact, newest=NEWEST)]
-        orphans = [artifact for artifact in unreported if _is_meant(by_key[artifact.spec.key], lab, artifact)]
+        orphans = [artifact for artifact in unreported if _is_meant(by_key[artifact.spec.key], lab, artifact, context.instance)]
         shards = dict(_shards(lab.store)) | dict(_shards(lab.ferry_store))
         changed = [event for place, event in shards.items() if before.get("shards", {}).get(place) != event.description]
         cursor = {
@@ -76,10 +76,17 @@ def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]
             yield address
 
 
-def _is_meant(family: Family, lab: Lab, artifact: Artifact) -> bool:
+def _is_meant(family: Family, lab: Lab, artifact: Artifact, instance: dg.DagsterInstance) -> bool:
     """Whether the asset means this artifact today: a place may hold others too, as a ferry's day has every step that its run
-    saved on the way, or what a job of an older declaration committed."""
-    node = family.node_at(lab, artifact.spec.partition)
+    saved on the way, or what a job of an older declaration committed; and a partition may be declared no more."""
+    declared = family.partitions_def
+    keys = [None] if declared is None else declared.get_partition_keys(dynamic_partitions_store=instance)
+    if artifact.spec.partition not in keys:
+        return False
+    try:
+        node = family.node_at(lab, artifact.spec.partition)
+    except MissingArtifactError:  # what the partition would be made of is not there, as a day's roster that has expired
+        return False
     if isinstance(node, LeftOut):
         return False
     meant = find_all(family.store_of(lab), [node])[0]

@@ -8,13 +8,13 @@ import pytest
 from sharded_stage import NAMES, lengths
 
 from lineage.failures import ShardFailure
-from lineage.plan import Node, build, spec_of
+from lineage.plan import MissingArtifactError, Node, build, spec_of
 from lineage.shared_shards import SharedShards
 from lineage.stage import Stage
 from lineage.store import Store, Writer
 from marin_assets.event_log import VERSION_TAG
 from marin_assets.factory import Family, family_asset
-from resources.lab import LabResource
+from resources.lab import Lab, LabResource
 from sensors.committed import committed_sensor
 
 
@@ -27,10 +27,18 @@ def node(text: str, config: str = "") -> Node:
     return Node(("written",), text, Stage("tests.written", "1", write), config or text)
 
 
+def declared(lab: Lab, partition: str) -> Node:
+    """Of `expired` the roster is gone; of a partition that nobody declares there is no node at all."""
+    if partition == "expired":
+        raise MissingArtifactError(node("roster"), lab.store)
+    assert partition in ("before", "orphan", "watched"), partition
+    return node(partition)
+
+
 FAMILIES = tuple(
     Family(example, node_at, lambda lab: lab.store, "tests", "W.", frozenset(), dg.StaticPartitionsDefinition(list(partitions)))
     for example, node_at, partitions in (
-        (node("watched"), lambda lab, p: node(str(p)), ("before", "orphan", "watched")),
+        (node("watched"), lambda lab, p: declared(lab, str(p)), ("before", "orphan", "watched", "expired")),
         (lengths(), lambda lab, p: lengths(), ("p",)),
     )
 )
@@ -83,7 +91,8 @@ def test_what_the_asset_does_not_mean_is_no_orphan(instance: dg.DagsterInstance,
     """A run of a day saves steps on the way to the day's place, and a job may outlive the declaration that it was made for."""
     store = resource.lab().store
     cursor = tick(instance, resource, None).cursor
-    build(store, node("orphan", "an earlier step"))
+    for other in (node("orphan", "an earlier step"), node("expired"), node("undeclared")):
+        build(store, other)
     cursor = tick(instance, resource, cursor).cursor
     build(store, node("orphan"))
     last = tick(instance, resource, cursor)
