@@ -69,8 +69,9 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
-    groups = _groups(files, config.format, cut.shard_bytes)
-    tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, group in enumerate(groups)}
+    groups = enumerate(_groups(files, config.format, cut.shard_bytes))
+    largest_first = sorted(groups, key=lambda numbered: -numbered[1][0])
+    tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, (_, group) in largest_first}
     parsed = out.map_shards(parse_shard, tasks, omittable=True)
     runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
     count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
@@ -178,8 +179,8 @@ def _encodable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_bytes: int) -> Iterator[list[Piece]]:
-    """Shards of about `shard_bytes` in name order: several files, one, or a piece of a large one where it can be cut."""
+def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_bytes: int) -> Iterator[tuple[int, list[Piece]]]:
+    """Bytes and pieces of shards of about `shard_bytes` in name order: several files, one, or a piece of a large one."""
     group: list[Piece] = []
     size = 0
     for name, path in files:
@@ -188,10 +189,10 @@ def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_b
             group.append((name, path, span))
             size += path.stat().st_size // len(cuts)
             if size >= shard_bytes or span is not None:
-                yield group
+                yield size, group
                 group, size = [], 0
     if group:
-        yield group
+        yield size, group
 
 
 def _total(shards: Mapping[str, Mapping[str, Any]], name: str) -> int:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +143,11 @@ class Job:
 
 def write_job(job: Job, path: Path) -> None:
     spec = job.spec
+    store = asdict(replace(job.store, crew=None))
+    store.pop("crew")  # workers are this process's own
     record = {
         "job": 1,
-        "store": asdict(job.store),
+        "store": store,
         "key": spec.key,
         "partition": spec.partition,
         "stage": spec.stage,

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lineage.crew import Crew
 from lineage.failures import IncompleteError
 from lineage.fingerprint import stage_code
 from lineage.jobs import Job, read_job
@@ -108,7 +109,7 @@ class ShareWriter(Writer):
             calls = {name: (self.shared, name, function, tasks[name]) for name in mine}
             limits = self.store.limits.of_stage(self.spec.stage)
             count = workers or self.store.workers
-            ran = run_shards(side, run_and_publish, calls, workers=count, title=self.spec.name, limits=limits)
+            ran = run_shards(side, run_and_publish, calls, workers=count, crew=self.crew, title=self.spec.name, limits=limits)
             if ran.failures and self.quarantine:
                 for failure in ran.failures:
                     self.shared.fail(failure)
@@ -144,8 +145,8 @@ def run_share(stage: Stage, config: object, job: Job, share: Share, *, quarantin
             "it makes would not be taken; write the job again from this checkout"
         )
     shared = SharedShards(job.store.storage, job.spec.version, code_id(code.fingerprint, code.packages))
-    with _own_folder(job.store.scratch / "runners", f"{job.spec.version}-{share}") as folder:
-        out = ShareWriter(job.store, job.spec, folder, share=share, shared=shared, quarantine=quarantine)
+    with _own_folder(job.store.scratch / "runners", f"{job.spec.version}-{share}") as folder, Crew() as crew:
+        out = ShareWriter(job.store, job.spec, folder, share=share, shared=shared, quarantine=quarantine, crew=crew)
         try:
             stage.run(out, config, **job.inputs)
         except ShareDone as done:

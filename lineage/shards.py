@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lineage.crew import Crew
 from lineage.failures import DiskFullError, ShardFailure, failure_of, kind_of
 from lineage.progress import track
-from lineage.workers import Call, Death, peak_rss_bytes, run_calls
+from lineage.workers import Call, Death, peak_rss_bytes
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +162,11 @@ def run_shards(
     tasks: Mapping[str, tuple[object, ...]],
     *,
     workers: int,
+    crew: Crew,
     title: str,
     limits: ShardLimits = DEFAULT_LIMITS,
 ) -> ShardsRun:
-    """Run `function(private_folder, *tasks[name])` for every unfinished shard.
+    """Run `function(private_folder, *tasks[name])` for every unfinished shard, begun in the order of `tasks`.
 
     `function` is a module-level function when `workers` > 1 (it crosses a process border). Shards that fail are failures in
     the result, and the others go on. Raises: DiskFullError.
@@ -173,12 +175,13 @@ def run_shards(
     if finished:
         log.info("%s: %d of %d shards were finished earlier and are reused", title, len(finished), len(tasks))
     failures: dict[str, ShardFailure] = {}
-    todo = [name for name in sorted(tasks) if name not in finished]
+    todo = [name for name in tasks if name not in finished]
     for attempt in range(1, limits.attempts + 1):
         alone = any(failures[name].kind == "memory" for name in todo if name in failures)
         if failures:
+            crew.end()  # whoever held memory when a shard failed is not who tries it again
             log.warning("%s: %d failed shards are tried again%s", title, len(todo), ", one at a time" if alone else "")
-        for name, outcome in _attempts(folder, function, tasks, todo, 1 if alone else workers, title, limits):
+        for name, outcome in _attempts(folder, function, tasks, todo, 1 if alone else workers, crew, title, limits):
             if isinstance(outcome, ShardFailure):
                 failures[name] = replace(outcome, attempts=attempt)
                 log.warning("%s: shard %s failed (%s): %s", title, name, outcome.kind, outcome.error)
@@ -201,6 +204,7 @@ def _attempts(
     tasks: Mapping[str, tuple[object, ...]],
     names: Collection[str],
     workers: int,
+    crew: Crew,
     title: str,
     limits: ShardLimits,
 ) -> Iterator[tuple[str, Mapping[str, Any] | ShardFailure]]:
@@ -210,7 +214,7 @@ def _attempts(
             yield name, _attempt(folder, name, function, tasks[name])
         return
     calls: dict[str, Call] = {name: (_attempt, (folder, name, function, tasks[name])) for name in names}
-    for name, answer in track(run_calls(calls, min(workers, len(names)), limits.memory_bytes), title, len(names)):
+    for name, answer in track(crew.run(calls, min(workers, len(names)), limits.memory_bytes), title, len(names)):
         if isinstance(answer, Death):
             answer = _dead(name, answer, tasks[name])
         assert isinstance(answer, Mapping | ShardFailure)  # what _attempt returns

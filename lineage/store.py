@@ -13,12 +13,13 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lineage.commit import commit
+from lineage.crew import Crew
 from lineage.digests import file_digest, identity_digest
 from lineage.failures import IncompleteError, ShardFailure, kind_of
 from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, from_json
@@ -166,6 +167,9 @@ class Writer:
     fan_out: Callable[[Collection[str]], Mapping[str, ShardFailure]] | None = None
     """Has shards done by runners elsewhere, which leave them in `shared`; what failed there (`lineage.fan_out`)."""
 
+    crew: Crew = field(default_factory=Crew)
+    """Who does the shards where there are several workers: the same processes from one map to the next."""
+
     adopted: bool = False
 
     committed: Artifact | None = None
@@ -194,9 +198,10 @@ class Writer:
     ) -> dict[str, Mapping[str, Any]]:
         """Run shards that survive a kill (see `lineage.shards`), with the store's worker count unless told; their statistics.
 
-        `omittable`: the artifact means something without some of them (documents of a raw file that cannot be read), so a
-        waiver may let it do without; what comes back then lacks their names. Raises: IncompleteError naming what failed, when
-        every other shard is done.
+        They are begun in the order of `tasks`: with the largest first no worker waits for it at the end. `omittable`: the
+        artifact means something without some of them (documents of a raw file that cannot be read), so a waiver may let it do
+        without; what comes back then lacks their names. Raises: IncompleteError naming what failed, when every other shard is
+        done.
         """
         self.shard_names |= tasks.keys()
         limits = self.store.limits.of_stage(self.spec.stage)
@@ -208,6 +213,7 @@ class Writer:
             function,
             {name: arguments for name, arguments in tasks.items() if name not in elsewhere},
             workers=workers or self.store.workers,
+            crew=self.crew,
             title=self.spec.name,
             limits=limits,
         )
@@ -217,6 +223,24 @@ class Writer:
             raise IncompleteError(self.spec.name, failures, len(tasks), len(ran.finished))
         self.omitted |= {failure.name: failure.error for failure in failures}
         return dict(ran.finished)
+
+    def warm(self, shards: int, function: Callable[..., object], *arguments: object) -> None:
+        """Start the workers of a map of so many shards while the stage still plans, each with a call that its shards need."""
+        workers = min(self.store.workers, shards)
+        if workers > 1 and self.fan_out is None:
+            self.crew.warm(workers, self.store.limits.of_stage(self.spec.stage).memory_bytes, (function, arguments))
+
+    def map_calls(
+        self, function: Callable[..., object], calls: Sequence[tuple[object, ...]], workers: int | None = None
+    ) -> list[Any]:
+        """`function(*call)` of each, by the workers where there are several: what is too small for shards and leaves no files.
+
+        Raises: what one raises, here or as a RuntimeError that quotes it; RuntimeError where a worker died.
+        """
+        count = min(workers or self.store.workers, len(calls))
+        if count <= 1:
+            return [function(*call) for call in calls]
+        return self.crew.map(function, calls, count, self.store.limits.of_stage(self.spec.stage).memory_bytes)
 
     def _fan_out(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> Mapping[str, ShardFailure]:
         """Have what is missing done by runners, where there are any; what they gave up.
@@ -255,6 +279,8 @@ class Store:
     scratch_folder: str | None = None
     """Local folder for downloads, working copies and fetched remote data; `<root>/.work` on a local root."""
     limits: ShardLimits = DEFAULT_LIMITS
+    crew: Crew | None = field(default=None, compare=False, repr=False)
+    """Workers for all artifacts of one process; without it each artifact has its own, which end with it."""
 
     @property
     def storage(self) -> Storage:
@@ -317,8 +343,9 @@ class Store:
         """
         versions = installed_versions({*RECORDED, *packages}) | commit_of(os.environ)
         code = code_id(code_fingerprint, {name: versions[name] for name in packages if name in versions})
-        with working_folder(self, spec, code) as folder, measuring() as own_meter:
-            out = Writer(self, spec, folder, shared=SharedShards(self.storage, spec.version, code))
+        own = Crew() if self.crew is None else nullcontext(self.crew)
+        with working_folder(self, spec, code) as folder, measuring() as own_meter, own as crew:
+            out = Writer(self, spec, folder, shared=SharedShards(self.storage, spec.version, code), crew=crew)
             try:
                 yield out
                 if taken := [*waivers, *(out.waivers if out.omitted else ())]:

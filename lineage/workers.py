@@ -1,11 +1,12 @@
-"""Worker processes that take one call at a time and may die: a death fails its call only, the next gets a new worker.
+"""One worker process: it takes one call at a time and may die, which fails that call only. `lineage.crew` has several.
 
 `concurrent.futures.ProcessPoolExecutor` gives all its work up when one worker dies, and does not say of what. Here the parent
-talks to each worker over a pipe of its own, looks at its memory every 100 ms, and tells a death by memory from another. A
-worker does not outlive its parent: a pipe that nobody writes to ends when the parent does, even by `kill -9`.
+talks to each worker over a pipe of its own, looks at its memory, and tells a death by memory from another. A worker does not
+outlive its parent: a pipe that nobody writes to ends when the parent does, even by `kill -9`.
 
 A worker is a plain child process that imports what its calls name, and nothing else. `multiprocessing` would import the
-parent's main module too: the whole graph and JAX, 5 to 8 s of a core for every worker of every pool.
+parent's main module too: the whole graph and JAX, 5 to 8 s of a core for every worker of every pool. Nor is one forked from a
+process that has imported a stage: numpy, polars and Arrow have six threads in it by then, and a fork has none of them.
 """
 
 import contextlib
@@ -15,16 +16,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lineage.measure import rss_bytes
 from lineage.oom_kills import oom_kills, oom_record
 
-SAMPLE_SECONDS = 0.1
 BOOT = "import sys; from lineage.workers import serve; serve(*map(int, sys.argv[1:]))"
 type Call = tuple[Callable[..., object], tuple[object, ...]]
 
@@ -45,18 +46,40 @@ class Death:
 
 
 @dataclass(frozen=True)
-class _Began:
+class Began:
     """Said by a worker before each call, a floor of its peak: it may die before anybody looks, and the dead have no memory."""
 
     rss_bytes: int
 
 
-@dataclass
-class _Worker:
+@dataclass(frozen=True)
+class Warmed:
+    """A worker's answer to what it was given ahead of its calls: ready, or why not."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A worker's answer where a call raised: the exception as text, since not every one crosses a process border."""
+
+    error: str
+    traceback: str
+
+    def __str__(self) -> str:
+        return f"{self.error}\n{self.traceback}"
+
+
+@dataclass(eq=False)
+class Worker:
     """One process and the parent's ends of its two pipes."""
 
     memory_bytes: int | None
+    """Bounds the data that it holds (RLIMIT_DATA)."""
+
     call: str | None = None
+    """The name of the call that it is at."""
+
     peak_rss_bytes: int = 0
     ooms: tuple[Path, int] = field(init=False)
     """The kernel's record that counts this worker's group, and its count when the call began."""
@@ -77,10 +100,17 @@ class _Worker:
         for end in (theirs, their_lifeline):
             end.close()
 
+    def warm(self, call: Call) -> None:
+        """Give it something to do ahead of its calls; a Warmed comes before their answers then."""
+        self._send((warmed, call))
+
     def start(self, name: str, call: Call) -> None:
         record = oom_record(self.process.pid)
         self.call, self.ooms = name, (record, oom_kills(record))
         self.peak_rss_bytes = 0
+        self._send(call)
+
+    def _send(self, call: Call) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died while it waited: `answer` tells
             self.pipe.send(call)
 
@@ -88,12 +118,12 @@ class _Worker:
         self.peak_rss_bytes = max(self.peak_rss_bytes, peak_rss_bytes(self.process.pid))
 
     def answer(self) -> object:
-        """What the call returned, the Death of the worker, or that the call began. Asked when there is something or an end."""
+        """What the call returned, the Death of the worker, a Began or a Warmed. Asked when there is something or an end."""
         try:
-            told = self.pipe.recv()
-            if isinstance(told, _Began):
-                self.peak_rss_bytes = max(self.peak_rss_bytes, told.rss_bytes)
-            return told
+            said = self.pipe.recv()
+            if isinstance(said, Began):
+                self.peak_rss_bytes = max(self.peak_rss_bytes, said.rss_bytes)
+            return said
         except (EOFError, OSError):  # an end in the middle of an answer is a plain OSError
             code = self.process.wait()
             at_limit = self.memory_bytes is not None and self.peak_rss_bytes > self.memory_bytes // 2
@@ -109,45 +139,6 @@ class _Worker:
         self.lifeline.close()
 
 
-def run_calls(calls: Mapping[str, Call], workers: int, memory_bytes: int | None) -> Iterator[tuple[str, object]]:
-    """Run every call in one of so many worker processes: (name, what it returned or the Death of its worker) as they end.
-
-    A call returns what can be pickled and raises nothing. `memory_bytes` bounds the data of one worker (RLIMIT_DATA).
-    """
-    pending = list(calls)[::-1]
-    crew: list[_Worker] = []
-    try:
-        while pending or any(worker.call for worker in crew):
-            while pending and len(crew) < workers:
-                crew.append(_Worker(memory_bytes))
-            for worker in crew:
-                if worker.call is None and pending:
-                    name = pending.pop()
-                    worker.start(name, calls[name])
-            for worker in _ready(crew):
-                name, answer = worker.call, worker.answer()
-                if isinstance(answer, _Began):
-                    continue
-                worker.call = None
-                if isinstance(answer, Death):
-                    crew.remove(worker)
-                    worker.end()
-                assert name is not None  # only workers with a call are waited for
-                yield name, answer
-    finally:
-        for worker in crew:
-            worker.end()
-
-
-def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
-    """Workers whose call has ended, or none after a while; looks at everybody's memory."""
-    busy = {worker.pipe: worker for worker in crew if worker.call is not None}
-    for worker in busy.values():
-        worker.sample()
-    ready = set(wait(list(busy), SAMPLE_SECONDS))
-    return [worker for pipe, worker in busy.items() if pipe in ready]
-
-
 def serve(pipe_handle: int, lifeline_handle: int, memory_bytes: int) -> None:
     """The worker: calls from a pipe until its end. The pipes are file descriptors that it inherits; 0 bytes is no limit."""
     pipe, lifeline = Connection(pipe_handle), Connection(lifeline_handle, writable=False)
@@ -161,8 +152,22 @@ def serve(pipe_handle: int, lifeline_handle: int, memory_bytes: int) -> None:
         except EOFError:
             return
         _forget_peak()
-        pipe.send(_Began(rss_bytes(os.getpid())))
+        pipe.send(Began(rss_bytes(os.getpid())))
         pipe.send(function(*arguments))
+
+
+def told(function: Callable[..., object], arguments: tuple[object, ...]) -> object:
+    """What a function returns, or that it raised."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return Raised(f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def warmed(function: Callable[..., object], arguments: tuple[object, ...]) -> Warmed:
+    """Do what calls will need (imports, tables). What goes wrong here goes wrong in them too, where it fails one by name."""
+    answer = told(function, arguments)
+    return Warmed(str(answer) if isinstance(answer, Raised) else "")
 
 
 def _end_with_parent(lifeline: Connection) -> None:

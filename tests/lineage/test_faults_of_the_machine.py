@@ -138,9 +138,9 @@ def test_finished_shards_are_known_whatever_the_clocks_say(hours: int, tmp_path:
 def test_workers_do_not_outlive_a_killed_stage(tmp_path: Path) -> None:
     """A worker that went on would write where the next attempt works."""
     code = (
-        "import sys, os, time, pathlib; from lineage.workers import run_calls\n"
+        "import sys, os, time, pathlib; from lineage.crew import Crew\n"
         "from test_faults_of_the_machine import sleep_long\n"
-        "list(run_calls({str(i): (sleep_long, (sys.argv[1], i)) for i in range(2)}, 2, None))\n"
+        "list(Crew().run({str(i): (sleep_long, (sys.argv[1], i)) for i in range(2)}, 2, None))\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment, cwd=ROOT) as parent:

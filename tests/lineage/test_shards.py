@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lineage.crew import Crew
 from lineage.digests import file_digest
 from lineage.manifest import MANIFEST_NAME
 from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
@@ -109,16 +110,17 @@ def test_one_and_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 def test_statistics_come_in_name_order_and_from_earlier_attempts_too(tmp_path: Path) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
-    run_shards(folder, write_shard, tasks_of(log, ("dd", "b")), workers=1, title="t")
-    found = run_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, title="t")
+    run_shards(folder, write_shard, tasks_of(log, ("dd", "b")), workers=1, crew=Crew(), title="t")
+    found = run_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, crew=Crew(), title="t")
     assert list(found.finished.items()) == [(name, {"letters": len(name)}) for name in ("a", "b", "ccc", "dd")]
-    assert log.read_text().split() == ["b", "dd", "a", "ccc"]
+    assert log.read_text().split() == ["dd", "b", "ccc", "a"], "begun in the order in which they are asked for"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_shard_that_raises_leaves_finished_ones_and_nothing_of_itself(tmp_path: Path, workers: int) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
-    ran = run_shards(folder, write_shard, tasks_of(log, ("a", "broken", "c")), workers=workers, title="t")
+    with Crew() as crew:
+        ran = run_shards(folder, write_shard, tasks_of(log, ("a", "broken", "c")), workers=workers, crew=crew, title="t")
     assert [failure.error for failure in ran.failures] == ["RuntimeError: the shard is broken"]
     assert ran.finished == {"a": {"letters": 1}, "c": {"letters": 1}}
     assert folder.finished("broken") is None
@@ -129,14 +131,14 @@ def test_a_shard_that_raises_leaves_finished_ones_and_nothing_of_itself(tmp_path
 @pytest.mark.parametrize("damage", ["deleted", "truncated"])
 def test_a_finished_shard_that_lost_bytes_is_done_again(tmp_path: Path, damage: str) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
-    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, title="t")
+    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, crew=Crew(), title="t")
     path = folder.root / "first" / "a.txt"
     digest = file_digest(path)
     if damage == "deleted":
         path.unlink()
     else:
         path.write_text("a")
-    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, title="t")
+    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, crew=Crew(), title="t")
     assert log.read_text().split() == ["a", "b", "a"]
     assert file_digest(path) == digest
 

@@ -13,12 +13,13 @@ import pytest
 from poison import poisoned
 from test_incomplete import NAMES, words_node
 
+from lineage.crew import Crew
 from lineage.failures import IncompleteError
 from lineage.oom_kills import oom_kills, oom_record
 from lineage.plan import build
 from lineage.shards import ShardLimits
 from lineage.store import Store
-from lineage.workers import Death, _Worker, run_calls
+from lineage.workers import Death, Worker
 
 ROOT = Path(__file__).parents[2]
 HOG = "held = [bytes(range(256)) * (1 << 14) for _ in range(1 << 10)]"
@@ -43,7 +44,7 @@ def killed_beside_an_oom(group: str) -> None:
 
 
 def test_who_died_before_anybody_looked_still_has_a_peak() -> None:
-    worker = _Worker(None)
+    worker = Worker(None)
     worker.start("x", (killed, ()))
     worker.process.wait()
     death = next(told for _ in range(2) if isinstance(told := worker.answer(), Death))
@@ -53,7 +54,8 @@ def test_who_died_before_anybody_looked_still_has_a_peak() -> None:
 
 
 def test_a_death_in_the_middle_of_an_answer_ends_its_call_only() -> None:
-    answers = dict(run_calls({"x": (killed_in_mid_answer, ()), "y": (os.path.join, ("a", "b"))}, 1, None))
+    with Crew() as crew:
+        answers = dict(crew.run({"x": (killed_in_mid_answer, ()), "y": (os.path.join, ("a", "b"))}, 1, None))
     assert isinstance(answers["x"], Death) and answers["x"].exit_code == -signal.SIGKILL
     assert answers["y"] == "a/b"
 
@@ -93,7 +95,8 @@ def box() -> Iterator[Path]:
 
 
 def test_a_kill_for_memory_in_another_group_is_not_ours(box: Path) -> None:
-    ((_, death),) = run_calls({"x": (killed_beside_an_oom, (str(box),))}, 1, None)
+    with Crew() as crew:
+        ((_, death),) = crew.run({"x": (killed_beside_an_oom, (str(box),))}, 1, None)
     assert isinstance(death, Death) and death.exit_code == -signal.SIGKILL
     assert not death.by_memory
 

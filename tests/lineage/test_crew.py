@@ -1,0 +1,187 @@
+"""Workers that outlive a map of shards: what they know stays, what could make them unfit ends them, and none is left over."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lineage.crew import Crew
+from lineage.measure import process_tree
+from lineage.shards import ShardFolder, ShardLimits, run_shards
+from lineage.spec import ArtifactSpec
+from lineage.store import Store
+from lineage.workers import Call, Death
+
+SPEC = ArtifactSpec(key=("numbers",), partition=None, stage="test.numbers", stage_version="1", config={}, inputs=())
+KNOWN: list[str] = []
+"""What this process has been told, to be asked for later."""
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def learn(word: str) -> None:
+    KNOWN.append(word)
+
+
+def known() -> list[str]:
+    return KNOWN
+
+
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(what: str) -> None:
+    raise ValueError(f"not {what}")
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def meet(folder: str, number: int, of: int) -> int:
+    """Both calls of two workers are running at once, or neither ends."""
+    Path(folder, str(number)).touch()
+    while len(list(Path(folder).iterdir())) < of:
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def touch(folder: Path, name: str) -> Mapping[str, object]:
+    (folder / name).touch()
+    return {"pid": os.getpid()}
+
+
+def fail_once(folder: Path, marker: Path) -> Mapping[str, object]:
+    """No memory in the first attempt."""
+    if not marker.exists():
+        marker.write_text(str(os.getpid()))
+        raise MemoryError("too large")
+    return {"pid": os.getpid()}
+
+
+def children() -> set[int]:
+    """Processes below this one."""
+    return set(process_tree(os.getpid())) - {os.getpid()}
+
+
+def one(crew: Crew, call: Call, memory_bytes: int | None = None) -> object:
+    """What one call answers."""
+    return dict(crew.run({"call": call}, 1, memory_bytes))["call"]
+
+
+def test_a_later_map_has_the_workers_of_an_earlier_one(tmp_path: Path) -> None:
+    pids = []
+    with Crew() as crew:
+        for folder in (tmp_path / "a", tmp_path / "b"):
+            folder.mkdir()
+            pids.append(set(dict(crew.run({str(i): (meet, (str(folder), i, 2)) for i in range(2)}, 2, None)).values()))
+    assert len(pids[0]) == 2 and pids[0] == pids[1]
+
+
+def test_all_maps_of_one_artifact_have_the_same_workers_and_none_is_left(tmp_path: Path) -> None:
+    others = children()
+    with Store(str(tmp_path), workers=2).writing(SPEC) as out:
+        pids = [
+            {shard["pid"] for shard in out.map_shards(touch, {f"{i}-{n}": (f"{i}-{n}",) for n in range(6)}).values()}
+            for i in range(3)
+        ]
+        workers = children() - others
+    assert set.union(*pids) <= workers
+    assert not workers & children()
+
+
+def test_artifacts_of_a_store_with_a_crew_share_its_workers(tmp_path: Path) -> None:
+    others = children()
+    with Crew() as crew:
+        store, pids = Store(str(tmp_path), workers=2, crew=crew), []
+        for name in ("a", "b"):
+            spec = ArtifactSpec(key=(name,), partition=None, stage="test.numbers", stage_version="1", config={}, inputs=())
+            with store.writing(spec) as out:
+                done = out.map_shards(touch, {f"{n}": (f"{n}",) for n in range(6)})
+                pids.append({shard["pid"] for shard in done.values()})
+        workers = children() - others
+        assert set.union(*pids) <= workers and len(workers) == 2
+    assert not workers & children()
+
+
+def test_what_a_worker_was_told_ahead_is_known_to_its_first_call() -> None:
+    with Crew() as crew:
+        crew.warm(1, None, (learn, ("word",)))
+        assert one(crew, (known, ())) == ["word"]
+    assert KNOWN == []
+
+
+def test_a_worker_that_could_not_prepare_says_so_and_still_takes_calls(caplog: pytest.LogCaptureFixture) -> None:
+    with Crew() as crew:
+        crew.warm(1, None, (refuse, ("today",)))
+        assert one(crew, (double, (4,))) == 8
+    assert "could not prepare for its calls: ValueError: not today" in caplog.text
+
+
+def test_a_worker_that_died_while_it_was_idle_costs_no_call() -> None:
+    with Crew() as crew:
+        dead = one(crew, (pid, ()))
+        assert isinstance(dead, int)
+        os.kill(dead, signal.SIGKILL)
+        os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
+        assert one(crew, (pid, ())) not in (dead, None)
+
+
+def test_a_worker_that_dies_at_a_call_is_replaced() -> None:
+    with Crew() as crew:
+        death = one(crew, (die, ()))
+        assert isinstance(death, Death) and death.exit_code == -signal.SIGKILL
+        assert one(crew, (double, (4,))) == 8
+
+
+def test_another_limit_or_environment_has_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = children()
+    with Crew() as crew:
+        first = one(crew, (pid, ()))
+        limited = one(crew, (pid, ()), 1 << 30)
+        monkeypatch.setenv("MARIN_TEST_CREW", "new")
+        assert one(crew, (variable, ("MARIN_TEST_CREW",)), 1 << 30) == "new"
+        assert len({first, limited, one(crew, (pid, ()), 1 << 30)}) == 3
+        assert len(children() - others) == 1, "those that are unfit have been ended"
+
+
+def test_a_map_that_nobody_goes_on_with_leaves_no_worker_at_its_calls(tmp_path: Path) -> None:
+    others = children()
+    with Crew() as crew:
+        running = crew.run({"quick": (double, (1,)), "endless": (meet, (str(tmp_path), 0, 2))}, 2, None)
+        assert next(running) == ("quick", 2)
+        running.close()  # type: ignore[attr-defined]  (an iterator that is a generator)
+        assert len(children() - others) == 1, "the idle worker is left"
+
+
+def test_a_shard_that_failed_for_memory_is_tried_again_by_a_worker_that_holds_none(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    with Crew() as crew:
+        folder, limits = ShardFolder(tmp_path / "work"), ShardLimits(memory_bytes=1 << 30)
+        ran = run_shards(folder, fail_once, {"a": (marker,)}, workers=2, crew=crew, title="t", limits=limits)
+    assert not ran.failures
+    assert ran.finished["a"]["pid"] != int(marker.read_text())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_small_calls_answer_in_order_here_and_there(workers: int, tmp_path: Path) -> None:
+    with Store(str(tmp_path), workers=workers).writing(SPEC) as out:
+        assert out.map_calls(double, [(n,) for n in range(5)]) == [0, 2, 4, 6, 8]
+        assert out.map_calls(double, []) == []
+        with pytest.raises((ValueError, RuntimeError), match="not today"):
+            out.map_calls(refuse, [("today",), ("tomorrow",)])
+
+
+def test_a_small_call_whose_worker_dies_is_told() -> None:
+    with Crew() as crew, pytest.raises(RuntimeError, match="die, call 0 of 2: its worker was killed by SIGKILL"):
+        crew.map(die, [(), ()], 1, None)
