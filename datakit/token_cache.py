@@ -8,6 +8,7 @@ about 4 MiB of text and in id order, so they are the same for any number of work
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,15 @@ import pyarrow.parquet as pq
 from datakit.corpus import SPLITS
 from datakit.documents import as_frame, document_paths, iterate_part, part_bounds, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
-from datakit.token_engines import ENGINE_CHOICES, EngineChoice, EngineName, EngineVerdict, choose_engine, encoder
+from datakit.token_engines import (
+    ENGINE_CHOICES,
+    EngineChoice,
+    EngineName,
+    EngineVerdict,
+    MapCalls,
+    choose_engine,
+    encoder,
+)
 from datakit.token_formats import (
     PLAIN,
     Dropped,
@@ -75,10 +84,12 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     """
     path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
-    verdict = _engine(config, path, parts)
+    plan = list(shard_plan(parts))
+    out.warm(len(plan), encoder, path, "hf")
+    workers = None if len(plan) > 1 else 1  # a start takes longer than the comparison
+    verdict = _engine(config, path, parts, partial(out.map_calls, workers=workers))
     common = (path, policy, config.format, None if verdict is None else verdict.engine)
-    plan = enumerate(shard_plan(parts))
-    tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in plan}
+    tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in enumerate(plan)}
     done = out.map_shards(tokenize_shard, tasks)
     shards = [ShardInfo(name, int(str(s["tokens"])), int(str(s["documents"]))) for name, s in done.items()]
     weights = weights_dtype(config.format)
@@ -120,11 +131,11 @@ def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dic
     return found
 
 
-def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path]) -> EngineVerdict | None:
+def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path], map_calls: MapCalls) -> EngineVerdict | None:
     """The verdict for this corpus; None where the format encodes nothing."""
     if isinstance(config.format, Prebuilt):
         return None
-    return choose_engine(tokenizer, config.engine, [text[:SAMPLE_CHARS] for text in sampled_texts(parts)])
+    return choose_engine(tokenizer, config.engine, [text[:SAMPLE_CHARS] for text in sampled_texts(parts)], map_calls)
 
 
 def sampled_texts(parts: list[Path]) -> list[str]:

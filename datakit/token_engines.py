@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from unicodedata import unidata_version
 
 import gigatoken
@@ -37,7 +37,19 @@ ENGINE_CHOICES: tuple[EngineChoice, ...] = ("auto", "gigatoken", "hf")
 
 DISTRIBUTIONS = {"gigatoken": "gigatoken", "hf": "tokenizers"}
 ENCODE_BATCH = 64
+COMPARISONS = 4
+"""Pieces that the comparison of engines is cut into, for workers to share."""
+
 SHOWN_CHARS = 60
+
+
+type MapCalls = Callable[[Callable[..., object], Sequence[tuple[object, ...]]], list[Any]]
+"""`function(*call)` of each call, wherever (`Writer.map_calls`)."""
+
+
+def map_here(function: Callable[..., object], calls: Sequence[tuple[object, ...]]) -> list[Any]:
+    """In this process, one after another."""
+    return [function(*call) for call in calls]
 
 
 class EngineError(RuntimeError):
@@ -115,12 +127,14 @@ def encoder(tokenizer: Path, engine: EngineName) -> Encoder:
     return fast_encoder(tokenizer) if engine == "gigatoken" else reference_encoder(tokenizer)
 
 
-def choose_engine(tokenizer: Path, choice: EngineChoice, documents: Sequence[str]) -> EngineVerdict:
+def choose_engine(
+    tokenizer: Path, choice: EngineChoice, documents: Sequence[str], map_calls: MapCalls = map_here
+) -> EngineVerdict:
     """Compare the engines on documents and on adversarial texts, and say which one encodes.
 
     Raises: EngineError when `choice` is `gigatoken` and it refuses the tokenizer or differs on a text.
     """
-    verdict = _verdict(tokenizer, choice, documents)
+    verdict = _verdict(tokenizer, choice, documents, map_calls)
     if choice == "gigatoken" and verdict.engine != "gigatoken":
         raise EngineError(f"engine 'gigatoken' was asked for and cannot be used: {verdict.reason}; allowed here: 'auto', 'hf'")
     loud = choice == "auto" and verdict.engine == "hf"
@@ -128,15 +142,18 @@ def choose_engine(tokenizer: Path, choice: EngineChoice, documents: Sequence[str
     return verdict
 
 
-def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str]) -> EngineVerdict:
+def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str], map_calls: MapCalls) -> EngineVerdict:
     if choice == "hf":
         return _judged("hf", (0, 0, 0), "asked for")
     try:
-        fast = encoder(tokenizer, "gigatoken")
+        encoder(tokenizer, "gigatoken")
     except EngineError as error:
         return _judged("hf", (0, 0, 0), str(error))
     adversarial = adversarial_texts(load_tokenizer(tokenizer).get_added_tokens_decoder().values())
-    different = differing(encoder(tokenizer, "hf"), fast, [*documents, *adversarial])
+    texts = [*documents, *adversarial]
+    found = map_calls(_differing_by_both, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
+    unequal = {text for some in found for text in some}
+    different = [text for text in texts if text in unequal]
     counts = (len(documents), len(adversarial), len(different))
     if different:
         shown = different[0][:SHOWN_CHARS]
@@ -147,6 +164,10 @@ def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str]) ->
 
 def _judged(engine: EngineName, counts: tuple[int, int, int], reason: str) -> EngineVerdict:
     return EngineVerdict(engine, importlib.metadata.version(DISTRIBUTIONS[engine]), *counts, reason)
+
+
+def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str]:
+    return differing(encoder(tokenizer, "hf"), encoder(tokenizer, "gigatoken"), texts)
 
 
 def differing(reference: Encoder, candidate: Encoder, texts: Sequence[str]) -> list[str]:

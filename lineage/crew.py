@@ -103,14 +103,13 @@ class Crew:
     ) -> list[object]:
         """`function(*call)` of each, in their order.
 
-        Raises: RuntimeError that quotes what one raised, or says how its worker died.
+        Raises: RuntimeError that quotes what the first that failed raised, or says how its worker died.
         """
         named: dict[str, Call] = {f"{i}": (told, (function, call)) for i, call in enumerate(calls)}
-        answers: dict[str, object] = {}
-        for name, answer in self.run(named, workers, memory_bytes):
-            if isinstance(answer, Raised | Death):
+        answers = dict(self.run(named, workers, memory_bytes))
+        for name in named:
+            if isinstance(answer := answers[name], Raised | Death):
                 raise RuntimeError(f"{function.__name__}, call {name} of {len(calls)}: {answer}")
-            answers[name] = answer
         return [answers[name] for name in named]
 
     def _hire(self, now: _Circumstances) -> Worker:
