@@ -39,8 +39,9 @@ chaos: setup ## Kill what can be killed at 20 random moments of a run of two hos
 	@bash tests/lab/build_kube.sh
 	@PYTHONPATH=$(CURDIR):tests/lab:tests/shell $(PY) tests/lab/chaos.py
 
-image-test: setup ## The image's environment with the production instance in it, and the store against another GCS server (downloads)
-	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py
+image-test: setup ## The image's environment: the production instance, runs as pods; the store against another GCS server (downloads; needs root)
+	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
+	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py tests/lab/test_run_pods.py
 
 check: setup ## Format, lint, types, lock file, import directions, definitions, tests
 	@.venv/bin/ruff format --check .

@@ -1,36 +1,19 @@
 """The environment that the image has, made from its lock, and the production instance in it (`make image-test`)."""
 
-import hashlib
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from gcs_server import gcs_server
+from image_environment import image_python
 from postgres import postgres
 
 pytestmark = pytest.mark.cluster
 REPOSITORY = Path(__file__).resolve().parents[2]
-LOCK = REPOSITORY / "deploy" / "requirements.lock"
 
 
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """The interpreter of an environment with the image's packages, kept in the user's cache (minutes the first time)."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "marin-lab"
-    folder = cache / f"image-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]}"
-    if not (folder / "whole").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        subprocess.run([*install, "--requirement", str(LOCK)], check=True)
-        (folder / "whole").touch()
-    return folder / "bin" / "python"
-
-
-def test_the_production_instance_runs_as_it_is(python: Path, tmp_path: Path) -> None:
+def test_the_production_instance_runs_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text((REPOSITORY / "deploy" / "dagster.yaml").read_text())
     with postgres() as database, gcs_server() as bucket:
         bucket.bucket("logs")
@@ -45,7 +28,7 @@ def test_the_production_instance_runs_as_it_is(python: Path, tmp_path: Path) -> 
             "MARIN_PG_PASSWORD": "trusted",
             "MARIN_PG_DATABASE": database.database,
         }
-        command = [str(python), str(Path(__file__).with_name("in_the_image.py")), str(tmp_path)]
+        command = [str(image_python()), str(Path(__file__).with_name("in_the_image.py")), str(tmp_path)]
         ended = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         assert "logs: GCSComputeLogManager" in ended.stdout

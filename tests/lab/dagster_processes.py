@@ -21,8 +21,8 @@ START_SECONDS = 180.0
 class DagsterProcesses:
     """A code location over a module, and the daemon, of one instance (`environment["DAGSTER_HOME"]`)."""
 
-    def __init__(self, module: str, environment: Mapping[str, str], folder: Path):
-        self.module, self.environment, self.folder = module, environment, folder
+    def __init__(self, module: str, environment: Mapping[str, str], folder: Path, python: str = sys.executable):
+        self.module, self.environment, self.folder, self.python = module, environment, folder, python
         self.port = free_port()
         self.workspace = folder / "workspace.yaml"
         server = {"host": "127.0.0.1", "port": self.port, "location_name": LOCATION}
@@ -63,13 +63,13 @@ class DagsterProcesses:
     def launch(self, job: str, tags: Mapping[str, str]) -> None:
         """Put a run of a job into the queue, as a person does. Raises: CalledProcessError with what it said."""
         told = ("-w", str(self.workspace), "--location", LOCATION, "-j", job, "--tags", json.dumps(dict(tags)))
-        command = [sys.executable, "-m", "dagster", "job", "launch", *told]
+        command = [self.python, "-m", "dagster", "job", "launch", *told]
         subprocess.run(command, cwd=ROOT, env=dict(self.environment), check=True, capture_output=True)
 
     def _spawn(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *arguments], cwd=ROOT, env=dict(self.environment), stdout=log, stderr=log,
+                [self.python, "-m", *arguments], cwd=ROOT, env=dict(self.environment), stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
@@ -81,7 +81,7 @@ class DagsterProcesses:
     def _until_served(self) -> None:
         """Raises: RuntimeError with the end of its log where it died; TimeoutError."""
         end = time.monotonic() + START_SECONDS
-        check = [sys.executable, "-m", "dagster", "api", "grpc-health-check", "-p", str(self.port), "-h", "127.0.0.1"]
+        check = [self.python, "-m", "dagster", "api", "grpc-health-check", "-p", str(self.port), "-h", "127.0.0.1"]
         while subprocess.run(check, capture_output=True, check=False).returncode:
             if self.processes["location"].poll() is not None:
                 raise RuntimeError(f"the code location ended: {(self.folder / 'location.log').read_text()[-2000:]}")

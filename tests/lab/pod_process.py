@@ -1,5 +1,6 @@
 """One pod of the test kubelet: a single container that runs once, as a process in an overlay of this machine's root."""
 
+import base64
 import datetime
 import os
 import re
@@ -12,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from resources.cluster import CONFIG_MAPS, PODS, Cluster, Object
 
 if TYPE_CHECKING:
     from kubelet import Kubelet
 
+SECRETS = "/api/v1/namespaces/{namespace}/secrets"
 FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 
 
@@ -149,21 +152,23 @@ class PodProcess:
                 source = Path(volume["hostPath"]["path"])
             else:
                 source.mkdir()
-            if "configMap" in volume:
-                data = self._config_map(volume["configMap"]["name"])
+            given = volume.get("configMap", {}).get("name"), volume.get("secret", {}).get("secretName")
+            if given != (None, None):
+                data = self._values(CONFIG_MAPS, given[0]) if given[0] else self._values(SECRETS, given[1])
                 if data is None:
                     return None
-                for name, text in data.items():
-                    (source / name).write_text(text)
-            found.append((source, mount["mountPath"]))
+                for name, value in data.items():
+                    (source / name).write_bytes(value)
+            found.append((source / mount.get("subPath", ""), mount["mountPath"]))
         return found
 
-    def _config_map(self, name: str) -> dict[str, str] | None:
-        """Waited for, as a kubelet does."""
+    def _values(self, collection: str, name: str) -> dict[str, bytes] | None:
+        """Of a ConfigMap or a Secret, waited for, as a kubelet does; None when the pod goes before it comes."""
         while not (self.terminating or self.kubelet.stopping.is_set()):
-            found = self.kubelet.insist(lambda: self._here().get(CONFIG_MAPS, name))
+            found = self.kubelet.insist(lambda: self._here().get(collection, name))
             if found is not None:
-                return found["data"]
+                data = found.get("data", {})
+                return {k: base64.b64decode(v) if collection == SECRETS else v.encode() for k, v in data.items()}
             time.sleep(0.1)
         return None
 
@@ -174,6 +179,12 @@ class PodProcess:
         image = self.kubelet.images[self.container["image"]]
         image_env = {name: value.replace("{address}", self.address) for name, value in image.env.items()}
         env = {"PATH": os.environ["PATH"], "HOME": "/root", "HOSTNAME": self.names[0], **image_env}
+        server = urlsplit(self.kubelet.cluster.server)
+        env |= {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+        for entry in self.container.get("envFrom", []):
+            config_map, secret = entry.get("configMapRef", {}).get("name"), entry.get("secretRef", {}).get("name")
+            values = self._values(CONFIG_MAPS, config_map) if config_map else self._values(SECRETS, secret)
+            env |= {key: value.decode() for key, value in (values or {}).items()}
         for entry in self.container.get("env", []):
             path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             env[entry["name"]] = entry.get("value", "") if path is None else self._field(path)
@@ -201,9 +212,11 @@ class PodProcess:
         lines.append(f"mount --bind {self.kubelet.hosts} {merged}/etc/hosts && hostname {shlex.quote(self.names[0])}")
         lines.append(f"mount --bind {root}/tmp {merged}/tmp && mkdir -p {merged}{workdir}")
         lines.append(f"mount --bind {workdir} {merged}{workdir} && mount -o remount,ro,bind {merged}{workdir}")
-        for source, target in mounts:
-            inside = shlex.quote(f"{merged}{target}")
-            lines.append(f"mkdir -p {inside} && mount --bind {shlex.quote(str(source))} {inside}")
+        for source, named in mounts:
+            target = re.sub("^/var/run/", "/run/", named)  # a link, which would lead out of the container's root
+            inside, above = shlex.quote(f"{merged}{target}"), shlex.quote(f"{merged}{Path(target).parent}")
+            make = f"mkdir -p {above} && touch {inside}" if source.is_file() else f"mkdir -p {inside}"
+            lines.append(f"{make} && mount --bind {shlex.quote(str(source))} {inside}")
         lines.append(f'exec chroot {merged} sh -c \'cd {workdir} && exec "$@"\' sh "$@"')
         wrapped = ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-ec", "\n".join(lines), "sh"]
         return [*wrapped, *self.container.get("command", []), *self.container.get("args", [])]
