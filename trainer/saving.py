@@ -4,13 +4,14 @@ A rolling checkpoint has the identity that a kept one of its step would have, bu
 (`.work`, which no listing of artifacts looks at), and is deleted when a later one is committed. The manifest is the commit,
 so a kill at any moment leaves the last checkpoint that was whole.
 
-Of several processes each puts its arrays below `.work/parts` and says so in a small file; the first moves them into its own
-folder and commits. They meet in the storage and not by a collective, because a collective in a thread of its own would come in
-between those of the steps in another order on every host.
+Of several processes each puts its arrays below `.work/parts/<run>/<attempt>` and says so in a small file; the first moves them
+into its own folder and commits. They meet in the storage and not by a collective, because a collective in a thread of its own
+would come in between those of the steps in another order on every host.
 """
 
 import json
 import logging
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -96,6 +97,9 @@ class Saver:
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="saves"))
     pending: Future | None = None
 
+    def __post_init__(self) -> None:
+        self._drop_parts()
+
     def rolling_is_due(self) -> bool:
         """By this process's clock; the first process's counts for all."""
         return jax.process_index() == 0 and time.monotonic() - self.last_rolling > self.running.rolling_seconds
@@ -133,6 +137,8 @@ class Saver:
         if jax.process_index() == 0:
             for artifact in self._rolling():
                 artifact.store.delete(artifact)
+            for store in self._stores:
+                store.storage.delete(self._all_parts)
 
     def _write(self, state: Snapshot, metrics: pl.DataFrame, throughput: Mapping, rolling: bool) -> None:
         started = time.monotonic()
@@ -159,19 +165,40 @@ class Saver:
     def _rolling(self) -> list[Artifact]:
         return _of_run(rolling_store(self.job.store), self.job.spec, self.spec.num_steps)
 
+    @property
+    def _stores(self) -> tuple[Store, Store]:
+        return self.job.store, rolling_store(self.job.store)
+
+    @property
+    def _all_parts(self) -> str:
+        """The parts of every attempt of this run."""
+        return f".work/parts/{checkpoint_spec(self.job.spec, self.spec.num_steps).version}"
+
     def _parts(self, target: ArtifactSpec) -> str:
-        return f".work/parts/{target.version}.{self.attempt}"
+        return f"{self._all_parts}/{self.attempt}/{target.version}"
+
+    def _drop_parts(self) -> None:
+        """Parts that an attempt before this one handed over, and was killed before it committed: nobody else knows of them."""
+        if jax.process_index() > 0:
+            return
+        for store in self._stores:
+            for attempt in store.storage.folders(self._all_parts):
+                if attempt != self.attempt:
+                    log.info("parts of a save that was never committed are deleted: %s/%s", self._all_parts, attempt)
+                    store.storage.delete(f"{self._all_parts}/{attempt}")
 
     def _hand_over(self, store: Store, target: ArtifactSpec, state: Snapshot) -> None:
         """Another process's share of a save: its arrays, then the file that says they are whole."""
         index = jax.process_index()
-        folder = store.scratch / "parts" / f"{target.version}.{self.attempt}.{index}"
+        folder = store.scratch / "handing_over" / f"{target.version}.{index}"
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was killed
         folder.mkdir(parents=True)
         state.save(folder)
         strike(self.running.faults, "save", state.step)
         entries = [asdict(file_entry(folder, path)) for path in sorted(folder.iterdir())]
         store.storage.publish(folder, f"{self._parts(target)}/{index}")
         store.storage.create(f"{self._parts(target)}/{index}.json", json.dumps(entries))
+        shutil.rmtree(folder, ignore_errors=True)  # a local root has moved it, a bucket has copied it
 
     def _gather(self, out: Writer, target: ArtifactSpec) -> None:
         """Take the other processes' arrays into what is committed: moved on a local root, copied by a bucket within itself.

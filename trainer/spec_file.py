@@ -5,7 +5,8 @@
 The mixture is an artifact of the store under `root`, by name, address or folder; of several with one name the newest. `start`
 is a checkpoint, given where the run sets `start`. `./marin spec` prints the file of a declared run (docs/recipes/add_a_run.md).
 What the file means is frozen when it is read: the identity of the run holds the digests of its inputs, and training again
-under other data is another run, which never goes on from the checkpoints of this one.
+under other data is another run, which never goes on from the checkpoints of this one, and is refused while this one is
+unfinished (`trainer.unfinished`).
 """
 
 import json

@@ -43,6 +43,7 @@ from trainer.stage import CheckpointConfig
 from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state, resolved_compute
 from trainer.tagged import Evaluation, read_evaluation
 from trainer.trackers import Trackers, open_trackers
+from trainer.unfinished import check_frozen_inputs, refuse_other_inputs
 
 log = logging.getLogger("trainer")
 
@@ -159,13 +160,18 @@ def _first_sequence(spec: RunSpec, start: Artifact | None, mixture: Artifact) ->
 
 
 def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout) -> tuple[TrainState, pl.DataFrame]:
-    """The state of the last whole checkpoint of this run, else that of the run it starts from, else a fresh one."""
+    """The state of the last whole checkpoint of this run, else that of the run it starts from, else a fresh one.
+
+    Raises: ValueError where an unfinished run of that name had other inputs.
+    """
+    refuse_other_inputs(job)
     for found in saved_before(job, config.step):
         try:
             verify_together(found)
         except ValueError as error:
             log.error("%s: %s; the checkpoint before it is tried", config.run.name, error)
             continue
+        check_frozen_inputs(job, found)
         log.info("resuming %s at step %d from %s", config.run.name, step_of(found), found.uri)
         return read_checkpoint(found, state_shapes(config.run, layout))
     state = initial_state(config.run, layout)
