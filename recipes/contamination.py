@@ -7,8 +7,8 @@ from types import MappingProxyType
 from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, NamedPolicy, TuluPolicy
 
 CLEAN_SOURCES = ("kjv", "python_topics", "stdlib_html", "stdlib_code", "math_docstrings")
-"""Sources, of those that a line has, which are known to hold no benchmark item (no scan by any policy found one that reading
-confirmed, benchmarks/notes/2026-11-21-planted-leaks.md): what a policy marks in them is counted as false."""
+"""Sources, of those that a line has, which are known to hold no benchmark item (whatever was marked in them was looked at:
+benchmarks/notes/2026-11-22-contamination-proof.md): what a policy marks in them is counted as false."""
 
 
 @cache
