@@ -222,7 +222,7 @@ def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
         loaded = True
         exec(compile(tests, "tests", "exec"), Names(calls, own))
     except GoneError:
-        return {"raised": "the program ended before its tests did", "gone": True}
+        return {"raised": "the program ended before its tests did"}
     except MemoryError:
         return {"raised": "MemoryError", "memory": True}
     except BaseException as error:  # an assert, or any other way not to come to the end

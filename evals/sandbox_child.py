@@ -22,8 +22,8 @@ from types import ModuleType
 
 REFUSED = 77
 POLL_SECONDS = 0.02
-LAST_WORDS_SECONDS = 1.0
-"""How long the tests may take to notice that the program has ended, and the kernel to say how."""
+END = b"\n"
+"""Of a verdict: without it, what was written is half of one."""
 MOST_FILES = 256
 """The outermost process was started without files; what it has opened since lies below."""
 NOBODY, JUDGE = 1_000_000, 2_000_000_000
@@ -72,7 +72,7 @@ def run_tests(job: dict, connection: socket.socket, report: int) -> None:
     except OSError as error:
         said = {"refused": f"{type(error).__name__}: {error}"}
     verdict = said if said["refused"] else calls.judge(stream, tests, frozenset(job["names"]))
-    os.write(report, json.dumps(verdict).encode())
+    os.write(report, json.dumps(verdict).encode() + END)
     os._exit(0)
 
 
@@ -93,30 +93,33 @@ def shut_all_but(*kept: int) -> None:
             os.close(descriptor)
 
 
-def supervise(program: int, tests: int, reports: int, limits: dict) -> dict:
-    """Wait for the tests within their wall time and memory; when this returns, nothing of either runs."""
+def supervise(program: int, tests: int, answering: socket.socket, reports: int, limits: dict) -> dict:
+    """Wait for the verdict within its wall time and memory; when this returns, nothing of either runs.
+
+    `answering` is a second hold on the program's end of the connection. So the tests do not see its end before we have seen
+    the program's, and know how it ended; then we close it, though what the program forked may hold it still.
+    """
     deadline = time.monotonic() + limits["wall_seconds"]
     allowed = limits["memory_mib"] << 20
     outcome = detail = ""
-    ends: dict[int, int] = {}
+    verdict, ends = b"", dict[int, int]()
+    os.set_blocking(reports, False)
     while not outcome:
         look_at(ends, program, tests)
-        if tests in ends:
+        verdict += read_report(reports)  # in this order: who has ended has written all that it ever will
+        if verdict.endswith(END) or tests in ends:
             outcome = "ended"
-        elif program in ends:  # what it forked may still hold the connection
-            deadline = min(deadline, time.monotonic() + LAST_WORDS_SECONDS)
-            outcome = "ended" if wait_until(deadline, ends, tests) else "gone"
         elif time.monotonic() > deadline:
             outcome, detail = "timeout", f"no end within {limits['wall_seconds']} s"
         elif resident_bytes() > allowed:
             outcome, detail = "memory", f"its processes held more than {limits['memory_mib']} MiB"
         else:
-            select.select([], [], [], POLL_SECONDS)
-    said = read_report(reports)
-    if said.get("gone"):
-        wait_until(time.monotonic() + LAST_WORDS_SECONDS, ends, program)
+            if program in ends:
+                answering.shutdown(socket.SHUT_RDWR)  # what it had said is still read
+            select.select([reports], [], [], POLL_SECONDS)
     with contextlib.suppress(ProcessLookupError):  # nothing may be left
         os.kill(-1, signal.SIGKILL)  # everything in this namespace but this process
+    said = json.loads(verdict) if verdict.endswith(END) else {}
     if "refused" in said:
         return said
     return told(outcome, detail, said, ends.get(program), ends.get(tests))
@@ -127,12 +130,12 @@ def told(outcome: str, detail: str, said: dict, program: int | None, tests: int 
     signals = [os.WTERMSIG(status) for status in (program, tests) if status is not None and os.WIFSIGNALED(status)]
     if outcome in ("timeout", "memory"):
         return {"outcome": outcome, "detail": detail}
-    if signal.SIGXCPU in signals:
-        return {"outcome": "timeout", "detail": "its CPU time was over"}
     if said.get("memory"):
         return {"outcome": "memory", "detail": "MemoryError"}
-    if said.get("passed") is True and outcome == "ended":
+    if said.get("passed") is True:
         return {"outcome": "passed", "detail": ""}
+    if signal.SIGXCPU in signals:
+        return {"outcome": "timeout", "detail": "its CPU time was over"}
     raised = said.get("raised", "the program ended before its tests did")
     return {"outcome": "failed", "detail": f"{raised}; ended by signal {signals[0]}" if signals else raised}
 
@@ -146,19 +149,12 @@ def look_at(ends: dict[int, int], *children: int) -> None:
                 ends[child] = status
 
 
-def wait_until(deadline: float, ends: dict[int, int], child: int) -> bool:
-    while child not in ends and time.monotonic() < deadline:
-        select.select([], [], [], POLL_SECONDS)
-        look_at(ends, child)
-    return child in ends
-
-
-def read_report(reports: int) -> dict:
-    os.set_blocking(reports, False)
+def read_report(reports: int) -> bytes:
+    """What has come since of the verdict, which only the tests' process can write."""
     try:
-        return json.loads(os.read(reports, 1 << 16) or b"{}")
+        return os.read(reports, 1 << 16)
     except BlockingIOError:
-        return {}
+        return b""
 
 
 def resident_bytes() -> int:
@@ -194,10 +190,9 @@ def first_process(job: dict) -> None:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(REFUSED)
-    for mine in (asking, answering):
-        mine.close()
+    asking.close()
     os.close(report)
-    verdict = supervise(program, tests, reports, job["limits"])
+    verdict = supervise(program, tests, answering, reports, job["limits"])
     if "refused" in verdict:
         os.write(2, verdict["refused"].encode())
         os._exit(REFUSED)

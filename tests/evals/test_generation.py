@@ -33,7 +33,7 @@ def items(task: str, *answers: str, code: str = "") -> list[Item]:
 
 
 def judged(task: TaskSpec, asked: list[Item], *texts: str):
-    scores, records = evaluate_generation(ByHeart(texts), task, asked, "version", limits=Limits(wall_seconds=3))
+    scores, records = evaluate_generation(ByHeart(texts), task, asked, "version", limits=Limits(wall_seconds=60))
     return {score.metric: score for score in scores}, records
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import socket
 import time
+import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from evals.sandbox import Limits, Run, run_program
 from evals.sandbox_calls import decode, encode
 
-SMALL = Limits(wall_seconds=2.0, cpu_seconds=1, memory_mib=128, processes=8)
-MARKER = "marin-sandbox-marker"
+SMALL = Limits(wall_seconds=60.0, cpu_seconds=1, memory_mib=128, processes=8)
+"""CPU time judges what does not sleep, however long the machine stands still."""
+MARKER = f"marin-sandbox-{uuid.uuid4().hex}"
 """In the command line of processes that a test leaves behind on purpose."""
 
 
@@ -65,20 +68,44 @@ def test_what_does_not_come_to_its_end_does_not_pass(source, detail):
     ("source", "outcome"),
     [
         ("while True: pass", "timeout"),
-        ("import time; time.sleep(60)", "timeout"),
         ("x = bytearray(10 * 2**30)", "memory"),
         ("x = []\nwhile True: x.append(bytearray(2**20))", "memory"),
         ("import os\nfor _ in range(5):\n  if os.fork() == 0:\n    x = bytearray(60 * 2**20)\n    x[:] = b'1' * len(x)\n"
-         "    import time; time.sleep(60)\nimport time; time.sleep(60)", "memory"),
+         "    import time; time.sleep(600)\nimport time; time.sleep(600)", "memory"),
     ],
 )  # fmt: skip
 def test_time_and_memory_end_a_program(source, outcome):
     assert run(source).outcome == outcome
 
 
+def test_wall_time_ends_what_sleeps():
+    assert run("import time; time.sleep(600)", replace(SMALL, wall_seconds=2.0)).outcome == "timeout"
+
+
+def test_a_verdict_that_is_written_stands_however_long_the_tests_take_to_end():
+    """They close everything, so that the program ends, and are held up on their own way out."""
+    held_up = "import os, time\nleave = os._exit\nos._exit = lambda code: (os.closerange(3, 300), time.sleep(3), leave(code))"
+    assert run_program(END, f"assert answer() == 42\n{held_up}", SMALL).passed
+    found = run_program(END, f"{held_up}\nassert answer() == 43", SMALL)
+    assert (found.outcome, "AssertionError" in found.detail) == ("failed", True)
+
+
+def test_how_a_program_died_is_told_however_long_that_took():
+    """It lets go of the connection long before its end: the tests could take that for its end."""
+    slow = "import os, signal, time\nos.closerange(3, 300)\ntime.sleep(2)\nos.kill(os.getpid(), signal.SIGKILL)"
+    found = run(slow)
+    assert (found.outcome, "ended by signal 9" in found.detail) == ("failed", True)
+
+
+def test_what_a_program_leaves_behind_does_not_hold_its_tests_up():
+    """It has the connection too, and never says anything."""
+    found = run("import os, time\nif os.fork() == 0: time.sleep(600)\nos._exit(0)")
+    assert (found.outcome, "ended before its tests did" in found.detail) == ("failed", True)
+
+
 def test_a_fork_bomb_ends_with_its_namespace():
     bomb = f"import os, ctypes\nwhile True:\n  try: os.fork()\n  except OSError: pass\n# {MARKER}"
-    assert not run(bomb).passed
+    assert not run(bomb, replace(SMALL, wall_seconds=5.0)).passed
     many = "import os\nn = 0\nfor _ in range(100):\n  if os.fork() == 0:\n    import time; time.sleep(60)\n"
     found = run(many)
     assert "Resource temporarily unavailable" in found.detail, "8 processes are allowed"
@@ -321,7 +348,7 @@ except ValueError as error:
 
 
 def test_open_files_are_bounded():
-    few = Limits(wall_seconds=2.0, cpu_seconds=1, memory_mib=128, processes=8, open_files=12)
+    few = replace(SMALL, open_files=12)
     assert "Too many open files" in run("held = [open('/dev/null') for _ in range(20)]", few).detail
     assert run("held = [open('/dev/null') for _ in range(5)]", few).passed
 
