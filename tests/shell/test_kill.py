@@ -17,33 +17,40 @@ from lineage.store import Store
 from recipes import ferry as recipe
 
 SCRIPT = Path(__file__).with_name("sail.py")
-MIDDLE = {"trainer.checkpoint": "trainer: metrics: "}  # said seconds before its first step: a kill there cannot come too late
+TRAINING = "trainer.checkpoint"
+HANGS = "fault injected at step 20"
 SHARDED = ("datakit.normalize", "datakit.minhash", "datakit.contamination", "datakit.token_cache")
 
 
-def sail(root: Path, last_stage: str) -> subprocess.Popen[str]:
+def sail(root: Path, *arguments: str, faults: str = "") -> subprocess.Popen[str]:
     """Start the ferry in a process group of its own, so that workers and jobs can be killed with it, and hear all of them."""
-    environment = {**os.environ, "PYTHONPATH": str(repository())}
-    command = [sys.executable, str(SCRIPT), str(root), last_stage]
+    environment = {**os.environ, "PYTHONPATH": str(repository()), "MARIN_FAULTS": faults}
+    command = [sys.executable, str(SCRIPT), str(root), *arguments]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
     )
 
 
 def sail_into_a_kill(root: Path, stage: str, seconds: float) -> list[str]:
-    """Kill the group some seconds after the stage has started, or where it says that it is in its middle; what it had said."""
+    """A life that ends in a stage, and what it said.
+
+    Training hangs at its 20th step and is killed there, a stage with workers dies when its first shard is finished: however
+    slow the machine is, that is the middle. Any other is killed some seconds after it has started, if it is still there.
+    """
     said = []
-    middle = MIDDLE.get(stage)
-    with sail(root, stage) as process:
+    with sail(root, stage, *(["kill"] if stage in SHARDED else []), faults="hang@20" if stage == TRAINING else "") as process:
         assert process.stdout is not None
         for line in process.stdout:
             said.append(line)
-            if middle is None and f"started ({stage} " in line:
+            if stage == TRAINING and HANGS in line:
+                os.killpg(process.pid, signal.SIGKILL)
+            elif stage not in (TRAINING, *SHARDED) and f"started ({stage} " in line:
                 time.sleep(seconds)
                 os.killpg(process.pid, signal.SIGKILL)
-            elif middle is not None and middle in line:
-                os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, f"{stage} never started:\n{''.join(said)}"
+        code = process.wait()
+    may_be_over = stage not in (TRAINING, *SHARDED) and code == 0
+    assert may_be_over or code == -signal.SIGKILL, f"{stage} ended with {code}:\n{''.join(said)}"
+    assert any(f"started ({stage} " in line for line in said), f"{stage} never started:\n{''.join(said)}"
     return said
 
 
@@ -85,9 +92,9 @@ def interrupted(life: list[str]) -> list[str]:
     return [line for line in life if ": started (" in line and line.split(": started")[0] not in done]
 
 
-def test_most_kills_came_in_the_middle(killed) -> None:
-    """A kill that came too late shows nothing: training is always hit, and one at least of the stages with workers."""
+def test_training_and_stages_with_workers_were_killed_in_the_middle(killed) -> None:
+    """What was killed after it was done shows nothing."""
     _, lives = killed
     hit = [line for life in lives[:-1] for line in interrupted(life)]
-    assert any("(trainer.checkpoint " in line for line in hit), hit
-    assert any(f"({stage} " in line for line in hit for stage in SHARDED), hit
+    for stage in (TRAINING, *SHARDED):
+        assert any(f"({stage} " in line for line in hit), (stage, hit)
