@@ -14,6 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from lineage.document_ends import DocumentEnds
+
 FOLDER = "packing"
 FILES = ("starts", "lengths", "firsts", "windows")
 type Overlong = Literal["cut", "truncate", "drop", "refuse"]
@@ -63,8 +65,8 @@ def plan_files(component: int) -> list[str]:
     return [f"{FOLDER}/{component:03d}/{name}" for name in FILES]
 
 
-def write_plan(folder: Path, ends: np.ndarray, packing: Packing) -> PackingStatistics:
-    """Write the plan for documents with given ends (int64 [documents], may be a memory map) and say what it holds.
+def write_plan(folder: Path, ends: np.ndarray | DocumentEnds, packing: Packing) -> PackingStatistics:
+    """Write the plan for documents with given ends (int64 [documents], read a window at a time) and say what it holds.
 
     Raises: ValueError for a document that is too long, where such are refused.
     """
@@ -205,7 +207,7 @@ class Packed:
         return np.stack([document[which], sequence, self.lengths[piece]])
 
 
-def _windows(ends: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _windows(ends: np.ndarray | DocumentEnds, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(starts, lengths) of the documents of each window."""
     for first in range(0, ends.size, window):
         edges = np.concatenate([ends[first - 1 : first] if first else np.zeros(1, np.int64), ends[first : first + window]])

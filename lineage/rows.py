@@ -84,11 +84,12 @@ def split_by_document(caches: Sequence[TokenCache], layouts: Sequence[Sequences]
         if layouts[component].is_packed:
             which, edges = np.arange(here.size), starts
         else:
-            firsts = np.searchsorted(ends, starts, side="right")
-            counts = np.searchsorted(ends, starts + lengths - 1, side="right") - firsts + 1  # its start too
+            firsts = ends.at_or_before(starts)
+            counts = ends.at_or_before(starts + lengths - 1) - firsts + 1  # its start too
             which = np.repeat(np.arange(here.size), counts)
             rank = np.arange(which.size) - np.repeat(np.cumsum(counts) - counts, counts)
-            edges = np.where(rank == 0, starts[which], ends[firsts[which] + rank - 1])
+            edges = starts[which]
+            edges[rank > 0] = ends.take((firsts[which] + rank - 1)[rank > 0])
         stops = np.where(np.diff(which, append=here.size) > 0, (starts + lengths)[which], np.append(edges[1:], 0))
         columns = (pieces.rows[here][which], np.full(which.size, component), edges, stops - edges)
         rows = np.stack([*columns, pieces.offsets[here][which] + edges - starts[which]])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lineage.document_ends import DocumentEnds
 from lineage.ranges import RemoteArray
 from lineage.store import Artifact
 
@@ -195,12 +196,9 @@ class TokenCache:
         return self.weights_dtype is not None
 
     @cached_property
-    def ends(self) -> np.ndarray:
-        """int64 [documents]: end of every document in tokens of the whole cache. Made when somebody asks, 8 bytes a document:
-        cut rows that attend across documents never do."""
-        return np.concatenate(
-            [np.zeros(0, np.int64), *(ends + base for ends, base in zip(self.shard_ends, self._bases, strict=False))]
-        )
+    def ends(self) -> DocumentEnds:
+        """End of every document in tokens of the whole cache, read where the shards have it."""
+        return DocumentEnds.of(self.shard_ends, self._bases)
 
     @cached_property
     def ids(self) -> np.ndarray:
@@ -283,17 +281,15 @@ class TokenCache:
         index = self._index.get(bytes.fromhex(document_id))
         if index is None:
             return None
-        return (int(self.ends[index - 1]) if index else 0), int(self.ends[index])
+        start, end = [0, *self.ends[max(0, index - 1) : index + 1].tolist()][-2:]
+        return start, end
 
     def documents_between(self, start: int, stop: int) -> list[tuple[str, int, int]]:
         """(id, start, stop) of every document with a token in `[start, stop)`; spans are the documents' own, none is empty."""
-        first = int(np.searchsorted(self.ends, start, side="right"))
+        first, last = self.ends.at_or_before(np.array([start, stop - 1])).tolist()
+        edges = [0, *self.ends[max(0, first - 1) : last + 1].tolist()][0 if first == 0 else 1 :]
         found = []
-        for index in range(first, self.num_documents):
-            low = int(self.ends[index - 1]) if index else 0
-            if low >= stop:
-                break
-            high = int(self.ends[index])
+        for index, (low, high) in enumerate(itertools.pairwise(edges), start=first):
             if max(low, start) < min(high, stop):
                 found.append((self.ids[index].tobytes().hex(), low, high))
         return found

@@ -1,0 +1,67 @@
+"""Document ends over shards against one array of all of them, which nothing may make."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lineage.document_ends import DocumentEnds
+from lineage.packing import FILES, Packing, write_plan
+
+lengths = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=6)
+"""Of the documents of each shard; shards and documents may be empty."""
+
+
+def ends_of(shards: list[list[int]]) -> tuple[DocumentEnds, np.ndarray]:
+    arrays = [np.cumsum(np.array(shard, np.int64)) for shard in shards]
+    bases = [0, *np.cumsum([sum(shard) for shard in shards]).astype(int).tolist()]
+    return DocumentEnds.of(arrays, bases), np.cumsum(np.array([each for shard in shards for each in shard], np.int64))
+
+
+@given(lengths, st.integers(0, 50), st.integers(0, 50))
+def test_a_window_and_a_choice_are_those_of_one_array(shards: list[list[int]], first: int, stop: int) -> None:
+    ends, one = ends_of(shards)
+    assert ends.size == one.size
+    assert ends[first:stop].tolist() == one[first:stop].tolist()
+    assert ends[:].dtype == np.int64
+    chosen = np.random.default_rng(first).integers(0, max(1, one.size), stop if one.size else 0)
+    assert ends.take(chosen).tolist() == one[chosen].tolist()
+
+
+@given(lengths)
+def test_every_token_is_in_the_document_that_one_array_says(shards: list[list[int]]) -> None:
+    ends, one = ends_of(shards)
+    tokens = np.arange(int(one[-1]) + 2 if one.size else 2)
+    assert ends.at_or_before(tokens).tolist() == np.searchsorted(one, tokens, side="right").tolist()
+
+
+@given(lengths, st.integers(1, 7))
+def test_the_plan_of_shards_is_that_of_one_array(
+    tmp_path_factory: pytest.TempPathFactory, shards: list[list[int]], window: int
+) -> None:
+    root: Path = tmp_path_factory.mktemp("plans")
+    ends, one = ends_of(shards)
+    packing = Packing(4, window=window)
+    assert write_plan(root / "shards", ends, packing) == write_plan(root / "one", one, packing)
+    for name in FILES:
+        assert (root / "shards" / name).read_bytes() == (root / "one" / name).read_bytes(), name
+
+
+class Untouched(np.ndarray):
+    """Fails whoever reads more of it at once than a window."""
+
+    most = 0
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        Untouched.most = max(Untouched.most, np.size(found))
+        return found
+
+
+def test_packing_reads_a_window_at_a_time(tmp_path: Path) -> None:
+    shards = [np.arange(1, 1001, dtype=np.int64).view(Untouched) for _ in range(3)]
+    ends = DocumentEnds.of(shards, [0, 1000, 2000, 3000])
+    statistics = write_plan(tmp_path / "plan", ends, Packing(8, window=64))
+    assert statistics.num_tokens == 3000 and 0 < Untouched.most <= 64
