@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from lineage.shards import DiskFullError
 from trainer.faults import parse_faults
 from trainer.mesh import MeshShape
 from trainer.running import Running, running_of
+from trainer.signals import PreemptedError, Stop
 from trainer.trackers import JsonLines, Trackers, Values, attempts_of, open_trackers
 from trainer.train import train
 
@@ -59,6 +62,24 @@ def test_a_second_attempt_is_another_run_of_the_same_group(tmp_path: Path) -> No
     assert [record["attempt"] for record in records] == ["a", "a", "b", "b"]
     assert {record["group"] for record in records if "group" in record} == {"group"}
     assert [record["train/loss"] for record in records if "step" in record] == ["nan", "nan"]
+
+
+def test_each_attempt_is_a_run_of_its_own_at_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict] = []
+
+    def init(**given: object) -> SimpleNamespace:
+        begun.append(given)
+        return SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))  # pyrefly: ignore
+    job, stop = job_of(tmp_path, SHORT), Stop()
+    stop.asked.set()
+    with pytest.raises(PreemptedError):
+        train(job, Running(trackers=("wandb",)), stop)
+    train(job, Running(trackers=("wandb",)))
+    first, second = begun
+    assert first["id"] != second["id"] and first["group"] == second["group"] == job.spec.version
+    assert (first["resume"], second["resume"]) == ("never", "never")
 
 
 def test_a_tracker_that_fails_is_named_once_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
