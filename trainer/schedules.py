@@ -20,7 +20,10 @@ type Decay = Literal["constant", "linear", "cosine", "inverse_sqrt"]
 
 @dataclass(frozen=True)
 class WarmupStableDecay:
-    """Linear warm-up, a plateau, then a linear decay over the last `decay_frac` of the steps to `min_lr_ratio` of the peak."""
+    """Linear warm-up, a plateau, then a linear decay over the last `decay_frac` of the steps to `min_lr_ratio` of the peak.
+
+    Source: WSD of MiniCPM (Hu et al. 2024, arXiv 2404.06395); with a linear decay, as Haegele et al. 2024, arXiv 2405.18392.
+    """
 
     peak_learning_rate: float
     warmup_steps: int
@@ -41,7 +44,9 @@ class CycleSchedule:
     """Cycles of warm-up, plateau and decay.
 
     A cycle over steps [start, end) climbs for `warmup_steps` (later cycles: `rewarmup_steps`) from where the cycle before it
-    ended (the first: from 0) to the peak, stays there, and decays over its last `decay_steps`.
+    ended (the first: from 0) to the peak, stays there, and decays over its last `decay_steps`. Climbing again before training
+    goes on is from Gupta et al. 2023, arXiv 2308.04014, the names and the start from the cycle's end from Levanter's
+    `optim/config.py` (`rewarmup`, `cycles`; research/training_levanter_haliax_grug.md, section 1.9).
     """
 
     peak_learning_rate: float

@@ -29,7 +29,8 @@ from trainer.optimizers.sign import cautious, lion
 def build_optimizer(spec: RunSpec, model: PyTree) -> optax.GradientTransformationExtraArgs:
     """Clip by global norm, the rule, weight decay, clip of the update's norm: `update(gradients, state, parameters, rate=...)`.
 
-    Its result is the direction; parameters move by minus the rate times it.
+    Its result is the direction; parameters move by minus the rate times it. The first clip scales all gradients by
+    min(1, max_grad_norm / n), n their norm together (Pascanu, Mikolov & Bengio 2013, arXiv 1211.5063).
     """
     config = spec.optimizer
     limit = config.rule.max_grad_norm if isinstance(config, CautiousConfig) else config.max_grad_norm
