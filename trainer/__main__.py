@@ -14,6 +14,7 @@ from rich.console import Console
 
 from lineage.jobs import job_folder
 from lineage.store import Artifact
+from trainer.determinism import ask
 from trainer.processes import INDEX, NotMetError, join
 from trainer.progress import shown
 from trainer.running import running_of
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> None:
             "(docs/recipes/add_a_run.md) or a job (lineage/jobs.py)"
         )
     *told, file = arguments
+    ask(os.environ)
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
     # A thread in C: it ends the process, with the stack of every thread, whatever holds the interpreter or waits for a peer.
     watchdog = partial(faulthandler.dump_traceback_later, exit=True)

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import equinox as eqx
@@ -27,6 +27,7 @@ from lineage.store import Artifact
 from trainer.checkpoint import METRICS_SCHEMA, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
 from trainer.compute import Compute
 from trainer.config import RunSpec
+from trainer.determinism import note
 from trainer.faults import strike
 from trainer.flops import Arithmetic, arithmetic
 from trainer.loader import Loader, batch_of, batches_of, steps_at_once
@@ -87,7 +88,8 @@ def train(
     _announce(spec, config.step, layout, meter.arithmetic)
     with measuring() as cost:
         state, metrics = _start(job, config, start, layout)
-        compute = resolved_compute(spec, state.model)
+        chosen = resolved_compute(spec, state.model)
+        compute = replace(chosen, notes=(*chosen.notes, note(jax.default_backend(), os.environ)))
         log.info("%s: %s", spec.name, "; ".join(compute.notes))
         how = {"mesh": layout.to_record(), "compute": compute.record()}
         saver = Saver(job, spec, layout, running, start, cost, how)
@@ -311,4 +313,5 @@ def _announce(spec: RunSpec, last: int, layout: Layout, arithmetic: Arithmetic) 
         jax.device_count(), device.device_kind, device.platform, layout.describe(),
     )  # fmt: skip
     log.info("%s: %s", spec.name, arithmetic.describe())
-    log.info("%s: memory by GLIBC_TUNABLES %s", spec.name, os.environ.get("GLIBC_TUNABLES", "(not set)"))
+    for what, name in (("memory", "GLIBC_TUNABLES"), ("programs", "XLA_FLAGS")):
+        log.info("%s: %s by %s %s", spec.name, what, name, os.environ.get(name, "(not set)"))

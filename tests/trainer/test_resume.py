@@ -60,6 +60,7 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
     saved = rolling_steps(job)
     assert len(saved) == 1 and 8 <= saved[0] <= 7 + 9
     assert f"asked to leave; checkpoint saved at step {saved[0]}" in log_of(tmp_path)
+    assert "--xla_gpu_deterministic_ops=true" in log_of(tmp_path), "or a GPU would resume near the run, and not it"
     final = train(job)
     assert final.manifest.extra["checkpoint"]["step"] == RUN.num_steps
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import tiny_run
-from tiny_run import checkpoint_node, prepared
+from tiny_run import Text, checkpoint_node, prepared
 
 from lineage.batches import BatchPhase, BatchSchedule
 from lineage.jobs import Job, read_job, write_job
@@ -27,9 +27,11 @@ from trainer.stage import CheckpointConfig, step_partition
 ROOT = Path(__file__).resolve().parents[2]
 RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=900, save_every_steps=300)
 
+NOTES = "attention blocked: the choice for cpu; repeats to the bit on one mesh (cpu)"
+
 
 def checkpoint(step: int, run: RunSpec = RUN, vocab_size: int = 50) -> Node:
-    return checkpoint_node(run, step, vocab_size)
+    return checkpoint_node(run, step, Text(vocab_size))
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
     artifact = build(prepared(tmp_path, node), node).artifact
     facts = artifact.manifest.extra["checkpoint"]
     assert facts["tokens_seen"] == 200 * 4 * 16
-    assert facts["compute"]["attention"] == "blocked" and facts["compute"]["notes"] == "attention blocked: the choice for cpu"
+    assert facts["compute"]["attention"] == "blocked" and facts["compute"]["notes"] == NOTES
     assert facts["mesh"]["data"] == 1
     assert facts["loss_nats"] < 2.5 < np.log(50)
     scorer = load_scorer(artifact)

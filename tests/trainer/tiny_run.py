@@ -43,11 +43,17 @@ class Text:
     """A component of counting sequences."""
 
     vocab_size: int
+    length: int = 400
+    """Tokens of a document."""
+
+
+COUNTING = Text(50)
 
 
 def write_text(out: Writer, config: Text) -> None:
     rng = np.random.default_rng(0)
-    documents = [(f"{i:032x}", np.cumsum(rng.integers(1, 3, 400)) % config.vocab_size) for i in range(20)]
+    starts = range(8000 // config.length)
+    documents = [(f"{i:032x}", np.cumsum(rng.integers(1, 3, config.length)) % config.vocab_size) for i in starts]
     shard = write_token_shard(out.folder, "s", documents, "uint16")
     out.extra["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
 
@@ -55,9 +61,9 @@ def write_text(out: Writer, config: Text) -> None:
 TEXT = Stage("tests.text", "1", write_text)
 
 
-def checkpoint_node(run: RunSpec, step: int, vocab_size: int = 50) -> Node:
+def checkpoint_node(run: RunSpec, step: int, text: Text = COUNTING) -> Node:
     """The checkpoint of a run at a step, over one component of text."""
-    cache = Node(("cache",), None, TEXT, Text(vocab_size))
+    cache = Node(("cache",), None, TEXT, text)
     mixture = Node(("mixture",), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1), {"caches": (cache,)})
     place = ("runs", run.name, "checkpoint"), step_partition(step)
     return Node(*place, CHECKPOINT, CheckpointConfig(run, step), {"mixture": mixture})
@@ -71,9 +77,9 @@ def prepared(root: Path, node: Node) -> Store:
     return store
 
 
-def job_of(root: Path, run: RunSpec, step: int | None = None) -> Job:
+def job_of(root: Path, run: RunSpec, step: int | None = None, text: Text = COUNTING) -> Job:
     """A run's job (to its last step unless told), its inputs built, its file at `root/job.json`."""
-    node = checkpoint_node(run, step or run.num_steps)
+    node = checkpoint_node(run, step or run.num_steps, text)
     store = prepared(root, node)
     job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")
     write_job(job, root / "job.json")

@@ -1,0 +1,49 @@
+"""XLA is asked to repeat to the bit before it reads its flags, and the record says whether it was."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tiny_run import ROOT, RUN, job_of
+
+from trainer.determinism import FLAG, ask, note
+from trainer.train import train
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "repeats"),
+    [
+        (None, f"{FLAG}=true", True),
+        ("--xla_dump_to=/x", f"--xla_dump_to=/x {FLAG}=true", True),
+        (f"{FLAG}=false", f"{FLAG}=false", False),
+        (f"{FLAG}", f"{FLAG}", True),
+        (f"{FLAG}=true {FLAG}=0", f"{FLAG}=true {FLAG}=0", False),
+    ],
+)
+def test_a_gpu_is_asked_unless_somebody_said_otherwise(before: str | None, after: str, repeats: bool) -> None:
+    environment = {} if before is None else {"XLA_FLAGS": before}
+    ask(environment)
+    assert environment == {"XLA_FLAGS": after}
+    assert note("gpu", environment).startswith("repeats" if repeats else "does not repeat to the bit: XLA_FLAGS lacks")
+
+
+def test_a_gpu_that_nobody_asked_is_said_not_to_repeat_and_others_do() -> None:
+    assert note("gpu", {}).startswith("does not repeat") and FLAG in note("gpu", {})
+    assert note("cpu", {}) == "repeats to the bit on one mesh (cpu)"
+
+
+def test_the_record_of_a_run_says_it(tmp_path) -> None:
+    made = train(job_of(tmp_path, RUN, step=1))
+    assert "repeats to the bit on one mesh (cpu)" in made.manifest.extra["checkpoint"]["compute"]["notes"]
+
+
+def test_what_the_trainer_asks_is_read_by_xla() -> None:
+    """Its module imports jax first; XLA reads its flags at the first device, which this counts by another flag."""
+    told = (
+        "import os, trainer.__main__ as main, jax; main.ask(os.environ);"
+        "os.environ['XLA_FLAGS'] += ' --xla_force_host_platform_device_count=3'; print(jax.device_count())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    ran = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "3", ran.stderr
