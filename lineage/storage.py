@@ -18,6 +18,10 @@ WORKING = ".work/"
 """Listings leave out what lies below it at the root: what writers and leases keep there is no artifact."""
 
 
+class RootGoneError(RuntimeError):
+    """The root itself is not there: nothing can be said of what lies below it, least of all that it is missing."""
+
+
 class Listed(NamedTuple):
     """One file of a listing: its bytes, and a stamp that changes whenever they do."""
 

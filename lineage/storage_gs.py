@@ -13,25 +13,42 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
+from typing import Concatenate
 
 from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, PreconditionFailed
 from google.api_core.retry import Retry
 from google.cloud.storage import Blob, Bucket, Client
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from lineage.storage import Listed, Versioned
+from lineage.storage import Listed, RootGoneError, Versioned
 
 log = logging.getLogger(__name__)
 
 SESSIONS = 3
 """Resumable uploads of one file that are begun before it fails: the server may forget a session (404, 410)."""
+BUCKET_GONE = "bucket does not exist"
+"""In Google's words for the 404 of a bucket; an object's says "No such object"."""
 TRANSFERS = 8
 """Files on their way at once; the client's connection pool holds ten."""
 WRITER = "marin-writer"
 _LISTED = "items(name,size,generation),nextPageToken"
 _CHECKSUMS = "items(name,size,md5Hash,crc32c),nextPageToken"
+
+
+def _of_bucket[**P, T](operation: Callable[Concatenate["BucketFiles", P], T]) -> Callable[Concatenate["BucketFiles", P], T]:
+    """Google's bare 404 of a bucket that is not there, in words that name the root and what to do."""
+
+    @wraps(operation)
+    def told(self: "BucketFiles", *arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return operation(self, *arguments, **named)
+        except NotFound as error:
+            self.refuse_if_gone(error)
+            raise
+
+    return told
 
 
 @dataclass(frozen=True)
@@ -64,26 +81,33 @@ class BucketFiles:
     def retry(self) -> Retry:
         return DEFAULT_RETRY.with_delay(initial=0.1, maximum=30.0).with_timeout(self.retry_seconds)
 
+    @_of_bucket
     def read(self, name: str) -> bytes | None:
         try:
             return self._blob(name).download_as_bytes(**self._sending)
-        except NotFound:
+        except NotFound as error:
+            self.refuse_if_gone(error)
             return None
 
+    @_of_bucket
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         if start >= stop:
             return b""
         try:
             return self._blob(name).download_as_bytes(start=start, end=stop - 1, **self._sending)
         except NotFound as error:
+            self.refuse_if_gone(error)
             raise FileNotFoundError(f"{self.root}: there is no {name}") from error
 
+    @_of_bucket
     def create(self, name: str, data: bytes) -> bool:
         return self._write(name, data, generation=0) is not None
 
+    @_of_bucket
     def replace(self, name: str, data: bytes) -> None:
         self._blob(name).upload_from_string(data, "application/octet-stream", checksum="crc32c", **self._sending)
 
+    @_of_bucket
     def read_versioned(self, name: str) -> Versioned | None:
         while True:
             blob = self._blob(name)
@@ -91,12 +115,14 @@ class BucketFiles:
                 blob.reload(**self._sending)
                 generation = int(blob.generation or 0)
                 data = self._blob(name).download_as_bytes(if_generation_match=generation, **self._sending)
-            except NotFound:
+            except NotFound as error:
+                self.refuse_if_gone(error)
                 return None
             except PreconditionFailed:  # swapped between the two requests
                 continue
             return Versioned(data, str(generation))
 
+    @_of_bucket
     def swap(self, name: str, data: bytes | None, generation: str) -> str | None:
         if data is not None:
             return self._write(name, data, int(generation))
@@ -108,16 +134,20 @@ class BucketFiles:
             pass
         return ""
 
+    @_of_bucket
     def publish(self, folder: Path, name: str) -> None:
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         _at_once(partial(self._upload, path, f"{name}/{path.relative_to(folder).as_posix()}") for path in files)
 
+    @_of_bucket
     def copy(self, names: Mapping[str, str]) -> None:
         _at_once(partial(self._rewrite, source, target) for source, target in names.items())
 
+    @_of_bucket
     def download(self, names: Mapping[str, Path]) -> None:
         _at_once(partial(self._download, name, path) for name, path in names.items())
 
+    @_of_bucket
     def listing(self, prefix: str, name: str | None) -> dict[str, Listed]:
         """One request for each thousand files that match: the server filters by name (and we again, some servers do not)."""
         glob = None if name is None else f"**/{name}"
@@ -131,6 +161,7 @@ class BucketFiles:
             if name is None or blob.name.rsplit("/", 1)[-1] == name
         }
 
+    @_of_bucket
     def checksums(self) -> dict[str, tuple[int, str]]:
         """Size and checksum of every object below the root, placeholders of folders left out.
 
@@ -140,6 +171,7 @@ class BucketFiles:
         skip = len(self.prefix)
         return {b.name[skip:]: (b.size or 0, b.md5_hash or b.crc32c or "") for b in found if not b.name.endswith("/")}
 
+    @_of_bucket
     def location(self) -> str | None:
         """By one request (storage.buckets.get); None without that right."""
         try:
@@ -148,6 +180,7 @@ class BucketFiles:
             return None
         return self.bucket.location
 
+    @_of_bucket
     def folders(self, name: str) -> list[str]:
         below = self._below(name)
         pages = self.bucket.client.list_blobs(
@@ -157,10 +190,19 @@ class BucketFiles:
             pass
         return [prefix[len(below) :].rstrip("/") for prefix in pages.prefixes]
 
+    @_of_bucket
     def delete(self, name: str) -> None:
         listed = self.bucket.client.list_blobs(self.bucket, prefix=self.prefix + name, fields=_LISTED, **self._sending)
         own = self.prefix + name
         _at_once(partial(self._delete, blob) for blob in listed if blob.name == own or blob.name.startswith(f"{own}/"))
+
+    def refuse_if_gone(self, error: NotFound) -> None:
+        """Raises: RootGoneError where a 404 is the bucket's and no object's."""
+        if BUCKET_GONE in str(error):
+            raise RootGoneError(
+                f"{self.root}: the bucket does not exist (any more); nothing is known of what lay in it. Give the root that is "
+                "meant (MARIN_ROOT), or restore the bucket (`gcloud storage restore` while soft deletion keeps it)"
+            ) from error
 
     @property
     def _sending(self) -> dict:
@@ -198,6 +240,8 @@ class BucketFiles:
                 blob.upload_from_filename(str(path), "application/octet-stream", checksum="crc32c", **self._sending)
                 return
             except GoogleAPICallError as error:
+                if isinstance(error, NotFound):
+                    self.refuse_if_gone(error)
                 if error.code not in (404, 410) or not left:
                     raise
                 log.warning("%s: the upload session of %s ended (%s); starting it anew", self.root, name, error.code)
@@ -211,12 +255,14 @@ class BucketFiles:
                 if token is None:
                     return
         except NotFound as error:
+            self.refuse_if_gone(error)
             raise FileNotFoundError(f"{self.root}: there is no {source}") from error
 
     def _download(self, name: str, path: Path) -> None:
         try:
             self._blob(name).download_to_filename(str(path), **self._sending)
         except NotFound as error:
+            self.refuse_if_gone(error)
             raise FileNotFoundError(f"{self.root}: there is no {name}") from error
 
     def _delete(self, blob: Blob) -> None:

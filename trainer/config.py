@@ -99,6 +99,8 @@ class LlamaConfig:
 
 SHAPELESS_FIELDS = ("rope_theta", "rope_scaling", "norm_eps", "sliding_window")
 """Fields that change what a model computes and that none of its arrays shows."""
+TOKENIZER = "tokenizer"
+"""Likewise, of what its ids mean."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class WarmStart:
     """Parameters that the checkpoint lacks, by their field's name, such as `q_norm` and `k_norm` (Llama to Qwen3): they begin
     as a fresh model's, their moments at nought. Any other difference between the two models is an error."""
     changed_fields: tuple[str, ...] = field(default=(), metadata={"added_later": True})
-    """Fields of the model that differ on purpose and that no array shows, such as `rope_theta` for a longer context."""
+    """Fields of the model that differ on purpose and that no array shows, such as `rope_theta` for a longer context; and
+    `tokenizer`, where its bytes differ and its ids do not."""
     guards: Literal["fresh", "rebuilt"] = field(default="fresh", metadata={"added_later": True})
     """`rebuilt` gives `clip_update_norm` and `skip_bad_steps` the history of the run before (`trainer.necromancy`), so that
     they protect the first step already; `fresh` lets them begin with none, whatever becomes of the moments."""
@@ -127,8 +130,9 @@ class WarmStart:
     def __post_init__(self) -> None:
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
         require(not bad, "run.start.new_parameters", self.new_parameters, "names of fields, such as q_norm")
-        known = set(self.changed_fields) <= set(SHAPELESS_FIELDS)
-        require(known, "run.start.changed_fields", self.changed_fields, f"among {', '.join(SHAPELESS_FIELDS)}")
+        known = (*SHAPELESS_FIELDS, TOKENIZER)
+        fits = set(self.changed_fields) <= set(known)
+        require(fits, "run.start.changed_fields", self.changed_fields, f"among {', '.join(known)}")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from trainer.checkpoint import Snapshot, TrainState, snapshot, write_checkpoint
 from trainer.config import RunSpec
 from trainer.faults import strike
 from trainer.mesh import Layout
+from trainer.records import Records
 from trainer.running import Running
 from trainer.stage import step_partition
 
@@ -96,8 +97,10 @@ class Saver:
     last_rolling: float = field(default_factory=time.monotonic)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="saves"))
     pending: Future | None = None
+    records: Records = field(init=False)
 
     def __post_init__(self) -> None:
+        self.records = Records(self.job, self.attempt)
         self._drop_parts()
 
     def rolling_is_due(self) -> bool:
@@ -161,6 +164,7 @@ class Saver:
         for older in self._rolling()[KEEP_ROLLING if rolling else 0 :]:
             if step_of(older) <= state.step:
                 older.store.delete(older)
+        self.records.publish()
 
     def _rolling(self) -> list[Artifact]:
         return _of_run(rolling_store(self.job.store), self.job.spec, self.spec.num_steps)

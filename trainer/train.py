@@ -38,6 +38,7 @@ from trainer.norms import norm_names
 from trainer.profiling import ProfilerWindow
 from trainer.progress import LogLines, Show
 from trainer.running import Running
+from trainer.same_tokens import check_same_tokenizer
 from trainer.saving import PEER_SECONDS, Saver, saved_before, step_of
 from trainer.signals import Agreement, PreemptedError, Stop, Wish, either, read_wish
 from trainer.stage import CheckpointConfig
@@ -81,6 +82,8 @@ def train(
             f"run {spec.name}: model.vocab_size is {spec.model.vocab_size}, the mixture's caches have {order.vocab_size}"
         )
     start = _start_input(job, spec)
+    if start is not None:
+        check_same_tokenizer(start, mixture, spec)
     layout = Layout.of(running.mesh)
     layout.check(spec)
     meter = Throughput(spec, arithmetic(spec, running.peak_tflops), show)
@@ -106,6 +109,7 @@ def train(
                 saver.close()  # first: what a tracker does at the end must not hide a save that failed
             finally:
                 trackers.finish()
+                saver.records.publish()
     final = job.store.find(job.spec)
     if final is None:
         raise RuntimeError(f"{job.spec.name} was not committed")

@@ -69,6 +69,11 @@ class Objects:
     uploads: dict[str, Upload] = field(default_factory=dict)
     generation: int = field(default_factory=lambda: time.time_ns() // 1000)
 
+    def check_bucket(self, bucket: str) -> None:
+        """Raises: ApiError 404, in Google's words, by which a client knows it from the 404 of an object."""
+        if bucket not in self.buckets:
+            raise ApiError(404, "The specified bucket does not exist.")
+
     def check(self, bucket: str, name: str, asked: Mapping[str, str], *, reading: bool = False) -> None:
         """Raises: ApiError 412 (304 for a read that asked for another generation) where a precondition does not hold."""
         there = self.objects.get((bucket, name))
@@ -83,8 +88,7 @@ class Objects:
         self, bucket: str, name: str, data: bytes, asked: Mapping[str, str], resource: Mapping[str, object] | None = None
     ) -> dict[str, object]:
         with self.lock:
-            if bucket not in self.buckets:
-                raise ApiError(404, "notFound")
+            self.check_bucket(bucket)
             self.check(bucket, name, asked)
             self.generation += 1
             resource = resource or {}
@@ -97,6 +101,7 @@ class Objects:
 
     def get(self, bucket: str, name: str, asked: Mapping[str, str]) -> Stored:
         with self.lock:
+            self.check_bucket(bucket)
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
             self.check(bucket, name, asked, reading=True)
@@ -104,6 +109,7 @@ class Objects:
 
     def delete(self, bucket: str, name: str, asked: Mapping[str, str]) -> None:
         with self.lock:
+            self.check_bucket(bucket)
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
             self.check(bucket, name, asked)
@@ -111,6 +117,7 @@ class Objects:
 
     def patch(self, bucket: str, name: str, asked: Mapping[str, str], metadata: Mapping[str, str]) -> dict[str, object]:
         with self.lock:
+            self.check_bucket(bucket)
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
             self.check(bucket, name, asked)
@@ -155,8 +162,7 @@ class Objects:
     def page(self, bucket: str, query: Mapping[str, str]) -> dict[str, object]:
         """One page of a listing: prefix, delimiter, matchGlob, maxResults, pageToken."""
         with self.lock:
-            if bucket not in self.buckets:
-                raise ApiError(404, "notFound")
+            self.check_bucket(bucket)
             prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
             glob = _glob(query["matchGlob"]) if "matchGlob" in query else None
             entries: dict[str, str | None] = {}  # name or prefix -> name, None for a prefix

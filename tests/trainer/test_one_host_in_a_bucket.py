@@ -1,13 +1,17 @@
-"""A run whose checkpoints lie in a bucket: what it does when something of them is not there."""
+"""A run whose checkpoints lie in a bucket: what it leaves there, and what it does when something is not there."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gcs_server import GcsServer
+from gcs_server import Fault, GcsServer
 from tiny_run import RUN, at_step, job_in_bucket
 
+from lineage.jobs import read_job
+from lineage.storage import RootGoneError
 from lineage.store import Store
+from trainer.running import Running
 from trainer.train import train
 
 SHORT = replace(RUN, num_steps=6, save_every_steps=2)
@@ -28,3 +32,35 @@ def test_a_checkpoint_that_lacks_an_object_is_named_and_the_one_before_it_is_use
         assert train(job).data_version == whole.data_version
     assert "there is no" in caplog.text and "optimizer.safetensors" in caplog.text
     assert "the checkpoint before it is tried" in caplog.text and "resuming tiny at step 2" in caplog.text
+
+
+def test_metrics_and_traces_outlive_the_machine(gcs: GcsServer, tmp_path: Path) -> None:
+    job = job_in_bucket(tmp_path, SHORT, Store(gcs.bucket("records"), scratch_folder=str(tmp_path / "scratch")))
+    train(job, Running(trackers=("tensorboard",), profile=(1, 2)))
+    names = [
+        name for name in gcs.names("records") if name.startswith(f".work/records/runs/tiny/checkpoint/{job.spec.version}/")
+    ]
+    (lines,) = [name for name in names if name.endswith("/metrics.jsonl")]
+    told = (job.store.storage.read_text(lines) or "").splitlines()
+    assert [json.loads(line).get("step") for line in told] == [None, 1, 2, 3, 4, 5, 6]
+    assert [name for name in names if "/tensorboard/" in name and ".tfevents." in name]
+    assert [name for name in names if "/profile/" in name and name.endswith(".xplane.pb")]
+
+
+def test_a_bucket_that_vanishes_is_named(gcs: GcsServer, tmp_path: Path) -> None:
+    """In the middle of a run, and before one: it is no input that is gone."""
+    job = job_in_bucket(tmp_path, SHORT, Store(gcs.bucket("vanishes"), scratch_folder=str(tmp_path / "scratch")))
+
+    def vanish() -> None:
+        del gcs.objects.buckets["vanishes"]
+        for held in [held for held in gcs.objects.objects if held[0] == "vanishes"]:
+            del gcs.objects.objects[held]
+
+    gcs.faults.append(Fault("upload", gcs.counts["upload"] + 1, "call", action=vanish))
+    gone = "gs://vanishes: the bucket does not exist.*MARIN_ROOT"
+    with pytest.raises(RootGoneError, match=gone):
+        train(job)
+    with pytest.raises(RootGoneError, match=gone):
+        read_job(tmp_path / "job.json")
+    with pytest.raises(RootGoneError, match=gone):
+        list(job.store.artifacts())

@@ -34,6 +34,7 @@ from trainer.optimizers.config import (
     SkipBadStepsConfig,
 )
 from trainer.optimizers.rolling import Ring, empty_ring, push
+from trainer.same_tokens import check_same_tokenizer
 from trainer.schedules import CycleSchedule, WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
@@ -64,19 +65,20 @@ class Text:
     num_tokens: int = 4000
     component: str = "text"
     document: str = "0" * 32
+    tokenizer: str = "tok"
 
 
 def write_text(out: Writer, config: Text) -> None:
     tokens = np.cumsum(np.random.default_rng(config.seed).integers(1, 3, config.num_tokens)) % 50
     shard = write_token_shard(out.folder, "s", [(config.document, tokens)], "uint16")
-    out.extra["tokens"] = tokens_extra(config.component, "uint16", 50, "tok", None, None, [shard])
+    out.extra["tokens"] = tokens_extra(config.component, "uint16", 50, config.tokenizer, None, None, [shard])
 
 
 TEXT = Stage("tests.text", "1", write_text)
 
 
 def checkpoint(run: RunSpec, step: int, text: Text, start: Node | None = None) -> Node:
-    cache = Node(("cache",), f"{text.seed}-{text.num_tokens}", TEXT, text)
+    cache = Node(("cache",), f"{text.seed}-{text.num_tokens}-{text.tokenizer}", TEXT, text)
     config = MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed=1)
     mixture = Node(("mixture",), cache.partition, MIXTURE, config, {"caches": (cache,)})
     inputs = {"mixture": mixture} | ({"start": start} if start is not None else {})
@@ -106,6 +108,15 @@ def second(**changes: object) -> RunSpec:
 
 def losses(artifact: Artifact) -> list[float]:
     return pl.read_parquet(artifact.files("metrics.parquet")[0])["loss_nats"].to_list()
+
+
+def test_a_start_from_another_tokenizer_of_equal_size_is_refused_unless_declared(store: Store) -> None:
+    start = checkpoint(RUN, 20, Text(0))
+    with pytest.raises(ValueError, match=r"the tokenizer of data version other, .* with tok: the same ids are other words"):
+        trained(store, checkpoint(second(), 30, Text(1, tokenizer="other"), start))
+    mixture = store.latest(("mixture",), "1-4000-other")
+    assert mixture is not None
+    check_same_tokenizer(resolve(store, start), mixture, second(start=WarmStart(changed_fields=("tokenizer",))))
 
 
 def test_the_first_step_has_the_loss_of_the_model_it_started_from(store: Store) -> None:
