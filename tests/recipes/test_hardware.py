@@ -84,7 +84,9 @@ def test_hardware_is_no_part_of_an_identity() -> None:
 
 def test_what_orchestrates_and_what_sails_daily_may_not_hold_accelerators() -> None:
     inside = Stage("tests.inside", "1", run=lambda out, config: None)
-    with pytest.raises(ValueError, match=r"hardware is v5p-8, but stage tests\.inside runs inside the step that orchestrates"):
+    with pytest.raises(
+        ValueError, match=r"hardware is v5p-8, arguments are \(\), but stage tests\.inside runs inside the step that"
+    ):
         Node(("a",), None, inside, None, hardware=("v5p-8",))
     line = replace(smoke_ferry().online, hardware=("cpu", "v5p-8"))
     with pytest.raises(ValueError, match="ferry of run smoke asks for v5p-8, by accident or not"):
