@@ -63,13 +63,14 @@ def mark_contamination(
     Raises: ValueError when the suites hold nothing to match, or the index is not of this policy and these suites;
     RuntimeError when planted canaries are not found.
     """
-    items = read_suite_items(suites)
-    channels = policy_channels(items, config)
     folder = index_folder(index, config, suites)
     parts = document_paths(normalized)
     pieces = [
         Piece(normalized.spec.partition or normalized.name, part, low, high) for part in parts for low, high in _slices(part)
     ]
+    out.warm(len(pieces), load_index, folder, config)
+    items = read_suite_items(suites)
+    channels = policy_channels(items, config)
     scratch = out.folder / SCRATCH_FOLDER
     ignored = _common_grams(out, pieces, folder, config)
     names = _write_names(scratch / "names.parquet", items, channels)
