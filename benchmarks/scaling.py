@@ -3,75 +3,109 @@
     PYTHONPATH=. .venv/bin/python benchmarks/scaling.py --mb 400 --repeats 3
     PYTHONPATH=. .venv/bin/python benchmarks/scaling.py --mb 8 --part-mb 1 --repeats 1       # shows that it works
 
-One source, built once; then each per-source stage again over the same inputs with one and with two workers, alternating, each
-time in a fresh process, and once each with eight workers and with the shards in another order. A worker is a core here: polars,
-Arrow and the tokenizers get one thread a process (`THREADS`), as they would share a machine's cores with other workers. The
-clock covers the stage, from its first read to its manifest, worker processes' start included; that start is measured beside
-it (a pool whose workers import the stage's module and return), because it does not grow with the source. Peak memory is the
-resident bytes of all processes of a stage together, sampled. Wall-clock ratios want an idle machine. The bar of issue 3: two
-workers at least 1.7 times as fast as one, start excluded; digests all equal.
+One source, built once; then each per-source stage again over the same inputs: with one worker, with two, and twice with one
+worker side by side over two copies of the store, in turn and each time in fresh processes; and once each with eight workers and
+with the shards in another order. A worker is a core: polars, Arrow and the tokenizers get one thread a process (`THREADS`),
+as they would share the cores with other workers.
+
+The clock covers the stage, from its first read to its manifest, in a process that is ready: modules imported, the fingerprint
+of their code taken, and two workers of a crew started that have imported the stage's module. That start does not grow with the
+source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side share nothing but the
+machine: what they do in the time of one, over one, is the most that two workers can be here (`ceiling`; caches, memory, disk
+and a hypervisor take the rest). Peak memory is the resident bytes of all processes of a stage together, sampled. Wall-clock
+ratios want an idle machine. The bar of issue 3: two workers at least 1.7 times as fast as one, start excluded; digests equal.
 """
 
 import argparse
 import json
+import os
+import shutil
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.data_line import line, write_source
 from benchmarks.memory import measured
 from benchmarks.shuffled_shards import shuffled
+from benchmarks.worker_start import import_stage
+from lineage.crew import Crew
+from lineage.fingerprint import stage_code
 from lineage.plan import Node, build, exists, resolve
-from lineage.shards import ShardFolder, run_shards
 from lineage.store import Store
 
 PER_SOURCE = ("normalized", "minhash", "quality", "contamination", "corpus", "tokens")
 THREADS = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
 BAR = 1.7
+READY = "ready"
+BESIDE = (0, 0)
 
 
-def import_stage(folder: Path, module: str) -> Mapping[str, Any]:
-    """A shard that does nothing but what every worker does first."""
-    import_module(module)
-    return {}
-
-
-def start_seconds(module: str, workers: int) -> float:
-    """How long it takes until every worker of a pool has imported a stage's module and said so; 0 without a pool."""
+def start_seconds(crew: Crew, module: str, workers: int) -> float:
+    """How long it takes until every worker of a crew has imported a stage's module and said so; 0 for this process alone."""
     if workers == 1:
         return 0.0
-    with TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        tasks = {f"{i}": (module,) for i in range(workers)}
-        run_shards(ShardFolder(Path(folder)), import_stage, tasks, workers=workers, title="start")
-        return time.perf_counter() - started
+    started = time.perf_counter()
+    crew.map(import_stage, [(module,)] * workers, workers, None)
+    return time.perf_counter() - started
 
 
 def run_stage(arguments: argparse.Namespace) -> None:
     """In a process of its own: make one node again and say how long that took and what came out, as JSON."""
     node = line(arguments.folder, arguments.part_bytes, arguments.container)[arguments.stage]
-    store = Store(str(arguments.root), workers=arguments.workers)
-    if exists(store, node):
-        store.delete(resolve(store, node))
-    start_seconds(node.stage.module, arguments.workers)  # the first pool starts the server that workers are forked from
-    start = start_seconds(node.stage.module, arguments.workers)
-    if arguments.seed:
-        node = shuffled(node, arguments.seed, ancestors=False)
-    started = time.perf_counter()
-    artifact = build(store, node).artifact
-    use = {"wall": time.perf_counter() - started, "start": start, "cpu": artifact.manifest.resources.cpu_seconds}
+    with Crew() as crew:
+        store = Store(str(arguments.root), workers=arguments.workers, crew=crew)
+        if exists(store, node):
+            store.delete(resolve(store, node))
+        stage_code(node.stage.module)
+        start = start_seconds(crew, node.stage.module, arguments.workers)
+        if arguments.seed:
+            node = shuffled(node, arguments.seed, ancestors=False)
+        if arguments.meet:
+            print(READY, flush=True)
+            sys.stdin.readline()
+        started = time.perf_counter()
+        artifact = build(store, node).artifact
+        use = {"wall": time.perf_counter() - started, "start": start, "cpu": artifact.manifest.resources.cpu_seconds}
     print(json.dumps(use | {"data_version": artifact.data_version}))
 
 
+def side_by_side(commands: Sequence[Sequence[str]], log: Path) -> list[dict[str, Any]]:
+    """Run commands that begin together once all are ready; what each said.
+
+    Raises: RuntimeError naming the log when one fails.
+    """
+    pipe = subprocess.PIPE
+    with log.open("w") as errors:
+        environment = {**os.environ, **THREADS}
+        processes = [
+            subprocess.Popen([*command, "--meet"], stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
+            for command in commands
+        ]
+        for process in processes:
+            assert process.stdout is not None  # opened as a pipe
+            if process.stdout.readline().strip() != READY:
+                raise RuntimeError(f"{process.args} ended before it began; see {log}")
+        for process in processes:
+            assert process.stdin is not None  # opened as a pipe
+            process.stdin.write("\n")
+            process.stdin.flush()
+        outputs = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise RuntimeError(f"a run side by side failed; see {log}")
+    return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
 def runs(repeats: int) -> Iterator[tuple[int, int]]:
-    """(workers, seed of the order of shards) of every run of a stage: one and two alternate, then eight, then shuffled."""
+    """(workers, seed of the order of shards) of every run of a stage; BESIDE, two with one worker each.
+
+    One, two and side by side take turns, then eight, then shuffled.
+    """
     for _ in range(repeats):
-        yield from ((1, 0), (2, 0))
+        yield from ((1, 0), (2, 0), BESIDE)
     yield from ((8, 0), (1, 1))
 
 
@@ -87,20 +121,28 @@ def compare(arguments: argparse.Namespace) -> None:
     part_bytes = round(arguments.part_mb * 1e6)
     folder, root = (arguments.scratch / f"{kind}-{arguments.mb:g}-{arguments.container}" for kind in ("files", "store"))
     print(f"{write_source(folder, arguments.mb, arguments.container) / 1e6:.1f} MB of text in {folder}", flush=True)
-    own = [sys.executable, "-m", "benchmarks.scaling", "--folder", str(folder), "--root", str(root)]
-    own += ["--part-bytes", str(part_bytes), "--container", arguments.container, "--stage"]
+    copy = root.with_name(f"{root.name}-beside")
+
+    def command(stage: str, store: Path, workers: int, seed: int = 0) -> list[str]:
+        own = [sys.executable, "-m", "benchmarks.scaling", "--folder", str(folder), "--root", str(store), "--stage", stage]
+        own += ["--part-bytes", str(part_bytes), "--container", arguments.container]
+        return [*own, "--workers", str(workers), "--seed", str(seed)]
+
     nodes = line(folder, part_bytes, arguments.container)
     needed = {parent.key[0] for stage in arguments.stages for parent in ancestors(nodes[stage])}
     for stage in (name for name in nodes if name in needed):
         if not exists(Store(str(root)), nodes[stage]):
-            measured([*own, stage, "--workers", "2"], THREADS)
+            measured(command(stage, root, 2), THREADS)
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(root, copy, copy_function=os.link)  # artifacts never change; a stage writes its own anew
     columns = (
         "stage",
         "1 worker, s",
         "2 workers, s",
-        "of it start",
+        "start, s",
         "speed-up",
-        "without start",
+        "with start",
+        "ceiling",
         "MB/s of 1",
         "peak MiB of 1 and 2",
     )
@@ -110,18 +152,24 @@ def compare(arguments: argparse.Namespace) -> None:
         starts, digests = [], set()
         peaks: dict[int, int] = {}
         for workers, seed in runs(arguments.repeats):
-            use: dict[str, Any] = measured([*own, stage, "--workers", str(workers), "--seed", str(seed)], THREADS)
+            if (workers, seed) == BESIDE:
+                pair = side_by_side([command(stage, store, 1) for store in (root, copy)], arguments.scratch / "beside.log")
+                times.setdefault(BESIDE, []).append(max(use["wall"] for use in pair))
+                digests |= {use["data_version"] for use in pair}
+                continue
+            use: dict[str, Any] = measured(command(stage, root, workers, seed), THREADS)
             times.setdefault((workers, seed), []).append(use["wall"])
             digests.add(use["data_version"])
             peaks[workers] = max(peaks.get(workers, 0), use["tree"])
             if workers == 2:
                 starts.append(use["start"])
-        one, two = times[1, 0], times[2, 0]
+        one, two, pairs = times[1, 0], times[2, 0], times[BESIDE]
         start, equal = statistics.median(starts), "equal" if len(digests) == 1 else f"{len(digests)} different"
-        whole, bare = (statistics.median(one) / (statistics.median(two) - s) for s in (0.0, start))
+        bare, whole = (statistics.median(one) / (statistics.median(two) + s) for s in (0.0, start))
+        ceiling = 2 * statistics.median(one) / statistics.median(pairs)
         held = "" if bare >= BAR else " (bar missed)"
         print(
-            f"| {stage} | {_spread(one)} | {_spread(two)} | {start:.2f} | {whole:.2f} | {bare:.2f}{held} | "
+            f"| {stage} | {_spread(one)} | {_spread(two)} | {start:.2f} | {bare:.2f}{held} | {whole:.2f} | {ceiling:.2f} | "
             f"{arguments.mb / statistics.median(one):.1f} | {peaks[1] >> 20} and {peaks[2] >> 20} | {equal} |",
             flush=True,
         )
@@ -142,6 +190,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=Path(".marin/benchmarks/scaling"))
     for name, kind in (("stage", str), ("folder", Path), ("root", Path), ("workers", int), ("seed", int), ("part-bytes", int)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    parser.add_argument("--meet", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.stage is not None:
         run_stage(arguments)
