@@ -35,7 +35,7 @@ SPEC = replace(
 )
 """A model whose arrays are much larger than what a file says of them."""
 TEXT = (np.arange(0, 60, 2) % 50).astype(np.int32)
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "10"}
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "600"}
 READ = r"arrays: (\d+) of (\d+) bytes read"
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
