@@ -36,6 +36,8 @@ SPEC = replace(
 """A model whose arrays are much larger than what a file says of them."""
 TEXT = (np.arange(0, 60, 2) % 50).astype(np.int32)
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "600"}
+LOST = {"MARIN_HEARTBEAT_SECONDS": "30"}
+"""Where hosts are killed: one that its peer left ends soon."""
 READ = r"arrays: (\d+) of (\d+) bytes read"
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -83,7 +85,7 @@ def _of_a_resume(gcs: GcsServer, root: Path, job: Job, step: int) -> tuple[Count
     gcs.settle()
     gcs.counts.clear()
     before = gcs.bytes_read
-    assert ended(started(root, QUICK | {"MARIN_FAULTS": f"kill@{step}"}, processes=2, jobs=jobs)) == [-9, -9]
+    assert ended(started(root, QUICK | LOST | {"MARIN_FAULTS": f"kill@{step}"}, processes=2, jobs=jobs)) == [-9, -9]
     gcs.settle()
     return Counter(gcs.counts), gcs.bytes_read - before
 
@@ -165,7 +167,7 @@ def test_a_part_that_is_damaged_is_refused_by_every_host(damage: str, told: str,
     final.store.storage.replace(name, b"odd!") if damage == "odd bytes" else final.store.storage.delete(name)
     again = Job(replace(job.store, scratch_folder=str(root / damage)), job.spec, job.inputs, "f", "")
     write_job(again, root / "job.json")
-    ended(started(root, QUICK | {"MARIN_FAULTS": "kill@2"}, processes=2))
+    ended(started(root, QUICK | LOST | {"MARIN_FAULTS": "kill@2"}, processes=2))
     for index in range(2):
         said = log_of(root, index)
         assert "the checkpoint before it is tried" in said and "resuming" not in said
