@@ -65,6 +65,20 @@ def test_two_hosts_have_the_losses_of_one_though_a_host_was_lost(one: Job, two: 
     assert found["step"].to_list() == list(range(1, 15))
 
 
+def test_a_host_that_fails_alone_says_of_what_and_ends_at_once(tmp_path: Path) -> None:
+    """It does not wait in JAX's farewell for a peer that waits for it; its peer takes it for dead."""
+    job_of(tmp_path, SPEC)
+    told = {"MARIN_HEARTBEAT_SECONDS": "600", "MARIN_FAULTS": "disk-full@5/1"}
+    peer, failing = started(tmp_path, QUICK | told, processes=2)
+    try:
+        assert ended([failing]) == [1]
+    finally:
+        peer.kill()
+        peer.wait()
+    said = log_of(tmp_path, 1)
+    assert "this process fails, and ends at once" in said and "No space left on device (injected)" in said
+
+
 def test_parts_that_a_killed_attempt_left_are_gone(two: tuple[Path, Job]) -> None:
     work = two[0] / ".work"
     assert not [path for name in ("parts", "handing_over") for path in work.rglob(f"{name}/**/*") if path.is_file()]
