@@ -108,7 +108,7 @@ def test_the_run_has_the_losses_of_one_process_and_leaves_nothing_else(warned: W
     final.verify()
     rest = [name for name in gcs.names("two-hosts") if name.startswith((".work/parts", ".work/rolling"))]
     assert not rest, "parts and rolling checkpoints are gone"
-    assert not list((warned[0] / "scratch" / "handing_over").iterdir()), "and no host keeps what it handed over"
+    assert not list((warned.root / "scratch" / "handing_over").iterdir()), "and no host keeps what it handed over"
 
 
 def test_two_hosts_score_held_out_text_as_one_process_does(warned: Warned) -> None:
