@@ -287,7 +287,7 @@ def test_every_run_before_is_told_with_its_tokens(store: Store) -> None:
     assert (told["tokens_seen"], told["start"]["tokens_seen"], told["start"]["step"]) == (20 * 64, 50 * 64, 30)
     legs = training_legs(made)
     assert [(leg.checkpoint.spec.config["run"]["seed"], leg.num_steps) for leg in legs] == [(0, 20), (7, 30), (8, 20)]
-    assert [leg.mixture.spec.partition for leg in legs] == ["0-4000", "1-4000", "2-4000"]
+    assert [leg.mixture.spec.partition for leg in legs] == ["0-4000-tok", "1-4000-tok", "2-4000-tok"]
 
 
 def ring_after(history: list[float], window: int) -> Ring:
