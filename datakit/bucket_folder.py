@@ -13,6 +13,7 @@ import google_crc32c
 from google.api_core.exceptions import ClientError
 
 from lineage.digests import READ_BYTES
+from lineage.storage import RootGoneError
 from lineage.storage_gs import BucketFiles
 
 MD5_CHARS = 24
@@ -23,10 +24,9 @@ def bucket_listing(url: str) -> dict[str, tuple[int, str]]:
     """Size in bytes and checksum of every file below an address, by name from there. Raises ValueError where it is refused."""
     try:
         return _bucket(url).checksums()
-    except ClientError as error:
-        raise ValueError(
-            f"{url}: the bucket refuses to be listed ({error}); check its name and this account's rights"
-        ) from error
+    except (ClientError, RootGoneError) as error:
+        why = error.__cause__ or error  # of a bucket that is gone in Google's words: the remedy for a store's root is none here
+        raise ValueError(f"{url}: the bucket refuses to be listed ({why}); check its name and this account's rights") from error
 
 
 def fetch_from_bucket(url: str, name: str, checksum: str, target: Path) -> None:

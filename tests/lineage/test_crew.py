@@ -1,5 +1,6 @@
 """Workers that outlive a map of shards: what they know stays, what could make them unfit ends them, and none is left over."""
 
+import contextlib
 import os
 import signal
 import time
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from lineage.crew import Crew
-from lineage.measure import process_tree
 from lineage.shards import ShardFolder, ShardLimits, run_shards
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
@@ -70,8 +70,14 @@ def fail_once(folder: Path, marker: Path) -> Mapping[str, object]:
 
 
 def children() -> set[int]:
-    """Processes below this one."""
-    return set(process_tree(os.getpid())) - {os.getpid()}
+    """Processes that this one has started and not waited for. Not by `/proc/PID/task/*/children`, which may leave some out
+    while others end (proc(5))."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            found |= {int(stat.parent.name)} if parent == os.getpid() else set()
+    return found
 
 
 def one(crew: Crew, call: Call, memory_bytes: int | None = None) -> object:
