@@ -33,7 +33,9 @@ class DocumentEnds:
 
     def __getitem__(self, window: slice) -> np.ndarray:
         """The ends of a window of documents, `[first:stop]`."""
-        first, stop, _ = window.indices(self.size)
+        first, stop, step = window.indices(self.size)
+        if step != 1:
+            raise ValueError(f"a window of documents has step {step}; 1 is allowed, take() gives single ones")
         found = [np.zeros(0, np.int64)]
         begin = int(np.searchsorted(self.firsts, first, side="right")) - 1
         for shard in range(begin, int(np.searchsorted(self.firsts[:-1], stop))):

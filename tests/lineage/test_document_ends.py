@@ -30,6 +30,11 @@ def test_a_window_and_a_choice_are_those_of_one_array(shards: list[list[int]], f
     assert ends.take(chosen).tolist() == one[chosen].tolist()
 
 
+def test_a_window_with_a_step_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a window of documents has step 2; 1 is allowed, take\(\) gives single ones"):
+        DocumentEnds.of([np.array([1, 2, 3])], [0, 3])[::2]
+
+
 @given(lengths)
 def test_every_token_is_in_the_document_that_one_array_says(shards: list[list[int]]) -> None:
     ends, one = ends_of(shards)
