@@ -17,7 +17,7 @@ from resources.manifests import ClusterSettings, Mount
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "marin:test"
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = 900.0
 """Against hanging for ever on a loaded machine; nothing is measured by it."""
 QUICK = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
 

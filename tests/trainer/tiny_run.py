@@ -131,7 +131,7 @@ def started(
     return begun
 
 
-def ended(begun: list[subprocess.Popen], timeout: float = 300) -> list[int]:
+def ended(begun: list[subprocess.Popen], timeout: float = 900) -> list[int]:
     """Exit codes, once all have ended."""
     return [process.wait(timeout) for process in begun]
 
