@@ -85,7 +85,7 @@ class Launch:
         if self.listener is not None:
             try:
                 self.listener(note)
-            except Exception:
+            except Exception:  # of Dagster's log or a page that draws: the trace is told, the job goes on
                 log.exception("%s: a message was not taken: %s", self.name, note)
         return f"{note}\n"
 

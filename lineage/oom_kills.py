@@ -39,5 +39,5 @@ def _counts(record: Path) -> bool:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
-    except (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError):  # no cgroup here, or not ours to read
         return []

@@ -160,7 +160,7 @@ def told(function: Callable[..., object], arguments: tuple[object, ...]) -> obje
     """What a function returns, or that it raised."""
     try:
         return function(*arguments)
-    except Exception as error:
+    except Exception as error:  # whatever a call raises is its answer; the map tells it under the call's name
         return Raised(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
@@ -172,7 +172,7 @@ def warmed(function: Callable[..., object], arguments: tuple[object, ...]) -> Wa
 
 def _end_with_parent(lifeline: Connection) -> None:
     """A call may take hours and write where the next attempt works: it ends at once when the parent has."""
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError):  # that is the parent's end
         lifeline.recv()
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -185,7 +185,7 @@ def _forget_peak() -> None:
 
 def peak_rss_bytes(pid: int | None) -> int:
     """The kernel's high-water mark of a process's resident memory; 0 when it has ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) << 10

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
             "usage: python -m trainer [NAME=VALUE ...] FILE, settings (trainer/running.py), then a spec "
             "(docs/recipes/add_a_run.md) or a job (lineage/jobs.py)"
         )
-    *told, file = arguments
+    *settings, file = arguments
     ask(os.environ)
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
     # A thread in C: it ends the process, with the stack of every thread, whatever holds the interpreter or waits for a peer.
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     stop.listen()  # before processes meet, which may take many minutes
     try:
         with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
-            running = running_of(os.environ, told)
+            running = running_of(os.environ, settings)
             join(os.environ, stop)
             job = open_job(Path(file))
             made = train(job, running, stop, watchdog, show)

@@ -9,9 +9,9 @@ from typing import Any
 
 from trainer.config import Llama3RopeScaling, LlamaConfig
 
-MISTRAL, QWEN3 = "MistralForCausalLM", "Qwen3ForCausalLM"
+LLAMA, MISTRAL, QWEN3 = "LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM"
+MODEL_TYPES = {LLAMA: "llama", MISTRAL: "mistral", QWEN3: "qwen3"}
 FULL, SLIDING = "full_attention", "sliding_attention"
-KINDS = ("LlamaForCausalLM", MISTRAL, QWEN3)
 OTHERWISE_BY_DEFAULT = {MISTRAL: ("num_key_value_heads", "sliding_window"), QWEN3: ("num_key_value_heads", "head_dim")}
 """Fields that transformers fills with numbers of its own (8 heads, a window of 4,096) where a config leaves them out."""
 LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
@@ -20,8 +20,8 @@ LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_
 def architecture(config: LlamaConfig) -> str:
     """The class of transformers that computes the same function."""
     if config.qk_norm:
-        return "Qwen3ForCausalLM"
-    return "LlamaForCausalLM" if config.sliding_window is None else "MistralForCausalLM"
+        return QWEN3
+    return LLAMA if config.sliding_window is None else MISTRAL
 
 
 def hf_config(config: LlamaConfig, eos: tuple[int, ...], bos: int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def hf_config(config: LlamaConfig, eos: tuple[int, ...], bos: int) -> dict[str, 
     kind = architecture(config)
     found: dict[str, Any] = {
         "architectures": [kind],
-        "model_type": {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen3ForCausalLM": "qwen3"}[kind],
+        "model_type": MODEL_TYPES[kind],
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_dim,
         "intermediate_size": config.intermediate_dim,
@@ -50,9 +50,9 @@ def hf_config(config: LlamaConfig, eos: tuple[int, ...], bos: int) -> dict[str, 
         "use_cache": True,
         "torch_dtype": "float32",
     }
-    if kind == "MistralForCausalLM":
+    if kind == MISTRAL:
         found["sliding_window"] = config.sliding_window
-    if kind == "Qwen3ForCausalLM":
+    if kind == QWEN3:
         windowed = config.sliding_window is not None
         found |= {"use_sliding_window": windowed, "sliding_window": config.sliding_window, "max_window_layers": 0}
     return found
@@ -61,8 +61,8 @@ def hf_config(config: LlamaConfig, eos: tuple[int, ...], bos: int) -> dict[str, 
 def from_hf_config(found: Mapping[str, Any]) -> LlamaConfig:
     """Our config of their `config.json`. Raises: ValueError for what our model does not compute, or what is not said."""
     kind = (found.get("architectures") or ["?"])[0]
-    if kind not in KINDS:
-        raise ValueError(f"architecture {kind!r} is not read; {', '.join(KINDS)} are")
+    if kind not in MODEL_TYPES:
+        raise ValueError(f"architecture {kind!r} is not read; {', '.join(MODEL_TYPES)} are")
     refused = {
         "attention_bias": found.get("attention_bias", False),
         "mlp_bias": found.get("mlp_bias", False),

@@ -42,7 +42,7 @@ class Records:
                 if self.sent.get(name) != (facts.st_size, facts.st_mtime_ns):
                     self.job.store.storage.replace(f"{self.address}/{name}", path.read_bytes())
                     self.sent[name] = facts.st_size, facts.st_mtime_ns
-        except Exception as error:
+        except Exception as error:  # any storage's own error
             log.error("metrics and traces were not copied to %s: %s", self.job.store.storage.uri(self.address), error)
 
     def _files(self) -> Iterator[tuple[str, Path]]:
