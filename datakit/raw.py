@@ -118,10 +118,12 @@ def _python_files(content: InstalledContent) -> Iterator[tuple[str, Path]]:
     if content == "topics":
         yield "pydoc_data/topics.py", root / "pydoc_data" / "topics.py"
         return
-    for path in sorted(root.rglob("*.py")):
-        relative = path.relative_to(root)
-        if not set(relative.parts) & set(SKIPPED_STDLIB) and not fnmatchcase(path.name, BUILD_RECORD):
-            yield relative.as_posix(), path
+    found: list[Path] = []
+    for folder, below, names in root.walk():
+        below[:] = [name for name in below if name not in SKIPPED_STDLIB]
+        found += [folder / name for name in names if name.endswith(".py") and not fnmatchcase(name, BUILD_RECORD)]
+    for path in sorted(found):
+        yield path.relative_to(root).as_posix(), path
 
 
 def _metadata_files() -> Iterator[tuple[str, Path]]:

@@ -34,7 +34,7 @@ ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
 
 @cache
 def catalogue() -> Mapping[str, Source]:
-    """Every source by name. Read once a process: the listing of the installed Python takes half a second."""
+    """Every source by name."""
     sources = (*small_sources(), *remote_sources())
     by_name = {source.name: source for source in sources}
     if len(by_name) < len(sources):
@@ -43,10 +43,11 @@ def catalogue() -> Mapping[str, Source]:
     return MappingProxyType(by_name)
 
 
+@cache
 def small_sources() -> tuple[Source, ...]:
     """What any machine with a package registry (and a Debian mirror, for one) can hold.
 
-    A partition of the graph each, whether or not a line names it.
+    A partition of the graph each, whether or not a line names it. Read once a process: the installed Python is listed for it.
     """
     declared = (installed_sources, registry_sources, debian_sources, vendored_sources, benchmark_sources, model_sources)
     return tuple(source for sources in declared for source in sources())

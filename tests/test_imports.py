@@ -1,6 +1,8 @@
 """The house: imports run from the shell to the engines to the ground, never back (DESIGN, section 1)."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,3 +73,10 @@ def test_nothing_imports_the_tests() -> None:
     names = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"tests", "pytest", "hypothesis"}
     found = {package: sorted(names & set(targets)) for package, targets in graph().items()}
     assert not any(found.values()), found
+
+
+def test_the_graph_loads_neither_jax_nor_statistics() -> None:
+    """Every run, every step and every command loads the whole graph first: JAX and `scipy.stats` are two seconds of that."""
+    ask = "import sys, marin_assets.definitions; print(sorted({'jax', 'scipy.stats'} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"

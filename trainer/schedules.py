@@ -1,4 +1,4 @@
-"""Learning rates by step: configs, and one pure function that a compiled step can call.
+"""Schedules of the learning rate: configs, without JAX, which whoever plans a run has no use for (`trainer.learning_rate`).
 
 `WarmupStableDecay` is the lab's default and has no `kind` in JSON, because it was there first. `CycleSchedule` is everything
 else: constant, linear, cosine and inverse square root are one cycle without a plateau (`decay_steps=None`), WSD one with a
@@ -8,10 +8,6 @@ plateau, WSD-S several (Wen et al. 2024, arXiv 2410.05192); `rewarmup_steps` cli
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
-
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float
 
 from trainer.checks import require
 
@@ -99,60 +95,6 @@ class CycleSchedule:
 
 
 type Schedule = WarmupStableDecay | CycleSchedule
-
-
-def learning_rate(schedule: Schedule, num_steps: int, step) -> Float[Array, ""]:
-    r"""Learning rate of step `step` (from 0, traced or not). The end of a decay is reached at the step after its last.
-
-    >>> s = WarmupStableDecay(peak_learning_rate=1.0, warmup_steps=10, decay_frac=0.2, min_lr_ratio=0.0)
-    >>> [round(float(learning_rate(s, 100, t)), 3) for t in (0, 4, 9, 50, 79, 90, 99)]
-    [0.1, 0.5, 1.0, 1.0, 1.0, 0.5, 0.05]
-    """
-    if isinstance(schedule, CycleSchedule):
-        return jnp.asarray(_cycle_rates(schedule, num_steps))[jnp.clip(step, 0, num_steps - 1)]
-    decay_steps = max(1, round(schedule.decay_frac * num_steps))
-    warm = jnp.minimum((step + 1) / max(1, schedule.warmup_steps), 1.0)
-    left = jnp.minimum((num_steps - step) / decay_steps, 1.0) if schedule.decay_frac > 0 else 1.0
-    return schedule.peak_learning_rate * warm * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left)
-
-
-def _cycle_rates(schedule: CycleSchedule, num_steps: int) -> Float[np.ndarray, " steps"]:
-    """Rates of all steps, computed here in float64 and rounded once: a step's rate depends on its own cycle and nothing else.
-
-    Inside a compiled step the same formula gave other bits when a cycle was added (up to 9.5e-7 apart): of a lone cycle XLA
-    knows the length, multiplies by its reciprocal and folds pi into it (read in the compiled HLO, 2026-11-21). A table also
-    is the same on every back-end.
-    """
-    rates, start, from_share = np.empty(num_steps), 0, 0.0
-    for number, end in enumerate(schedule.ends(num_steps)):
-        climb = schedule.rewarmup_steps if number else schedule.warmup_steps
-        decay = end - start - climb if schedule.decay_steps is None else schedule.decay_steps
-        step = np.arange(start, min(end, num_steps))
-        climbed = np.minimum((step - start + 1) / max(climb, 1), 1.0)
-        warm = from_share + (1 - from_share) * climbed if climb else np.ones(len(step))
-        into_decay = step - (end - decay)
-        rates[step] = np.where(into_decay > 0, _decayed(schedule, np.clip(into_decay, 0, decay), decay), warm)
-        start, from_share = end, float(_decayed(schedule, np.array(decay), decay)) if decay else 1.0
-    return (schedule.peak_learning_rate * rates).astype(np.float32)
-
-
-def _decayed(schedule: CycleSchedule, into_decay: np.ndarray, decay_steps: int) -> np.ndarray:
-    """Share of the peak after `into_decay` of `decay_steps` steps, x of the way:
-
-    linear 1 - x; cosine (1 + cos(pi x)) / 2 (Loshchilov & Hutter 2016, arXiv 1608.03983), both between 1 and `min_lr_ratio`;
-    inverse square root sqrt(T / (T + steps)) with T the timescale, but at least `min_lr_ratio` (Vaswani et al. 2017, shifted).
-    """
-    floor = schedule.min_lr_ratio
-    x = into_decay / max(decay_steps, 1)
-    match schedule.decay:
-        case "constant":
-            return np.ones_like(x)
-        case "linear":
-            return floor + (1 - floor) * (1 - x)
-        case "cosine":
-            return floor + (1 - floor) * 0.5 * (1 + np.cos(np.pi * x))
-        case "inverse_sqrt":
-            return np.maximum(floor, np.sqrt(schedule.timescale / (schedule.timescale + into_decay)))
 
 
 def _check_common(schedule: Schedule) -> None:

@@ -13,12 +13,12 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from trainer.compute import Compute
 from trainer.config import RunSpec
+from trainer.learning_rate import learning_rate
 from trainer.mesh import BATCH_AXES, Layout
 from trainer.model import Llama, loss_fn
 from trainer.norms import norms
 from trainer.optimizers.build import averaged, build_optimizer, clip_ring, keep_if
 from trainer.optimizers.rolling import SkipState, empty_skip_state, judge, newest
-from trainer.schedules import learning_rate
 
 
 class StepState(NamedTuple):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from evals.intervals import wilson
-from evals.statistics import compare_paired, graded_of, is_incomplete, share_score
+from evals.statistics import compare_paired, graded_of, is_incomplete, share_score, sign_test
 
 
 @given(
@@ -45,6 +46,12 @@ def test_a_comparison_of_verdicts_is_mcnemars():
     exact = 2 * sum(math.comb(6, k) for k in (0, 1)) / 2**6
     assert found.p_value == pytest.approx(exact)
     assert found.difference == pytest.approx(0.4)
+
+
+@given(st.integers(0, 3_000), st.integers(0, 3_000))
+def test_the_sign_test_is_scipys(wins: int, losses: int) -> None:
+    exact = binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
+    assert sign_test(wins, losses) == pytest.approx(exact, rel=1e-9, abs=1e-300)
 
 
 def test_lower_bits_are_a_win_and_the_difference_keeps_its_sign():

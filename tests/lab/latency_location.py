@@ -1,4 +1,7 @@
-"""The code location of `benchmarks/launch_latency_dagster.py`: an asset whose step launches a job of a moment."""
+"""The code location of `benchmarks/launch_latency_dagster.py`: the lab's, and an asset whose step launches a job of a moment.
+
+All that the lab declares is loaded beside it, because a run's process and its step's load just that before they begin.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from lineage.jobs import Launch
+from marin_assets.definitions import declared_defs
 from resources.lab import Lab, lab_from_environment
 
 FOLDER, NUMBER, LAUNCH = "LATENCY_FOLDER", "latency/number", "launch"
@@ -27,4 +31,4 @@ def launched(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> N
 @dg.definitions
 def defs() -> dg.Definitions:
     job = dg.define_asset_job(LAUNCH, selection=[launched])
-    return dg.Definitions(assets=[launched], jobs=[job], resources={"lab": lab_from_environment()})
+    return dg.Definitions.merge(declared_defs(lab_from_environment()), dg.Definitions(assets=[launched], jobs=[job]))

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from trainer.config import Llama3RopeScaling, LlamaConfig, RunSpec
+from trainer.learning_rate import learning_rate
 from trainer.model import Llama, loss_fn
 from trainer.optimizers.config import DECAYED, AdamWConfig
 from trainer.optimizers.groups import decay_mask
-from trainer.schedules import WarmupStableDecay, learning_rate
+from trainer.schedules import WarmupStableDecay
 from trainer.step import compiled_step, initial_step_state
 
 CONFIG = LlamaConfig(

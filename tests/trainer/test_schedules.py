@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.schedules import CycleSchedule, WarmupStableDecay, learning_rate
+from trainer.learning_rate import learning_rate
+from trainer.schedules import CycleSchedule, WarmupStableDecay
 
 
 def rates(schedule, num_steps: int) -> np.ndarray:
