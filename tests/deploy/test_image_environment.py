@@ -1,13 +1,16 @@
 """The environment that the image has, made from its lock, and the production instance in it (`make image-test`)."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from gcs_server import gcs_server
 from image_environment import image_python
 from postgres import postgres
+from test_manifests import WORDS, render
 
 pytestmark = pytest.mark.cluster
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -37,3 +40,32 @@ def test_the_production_instance_runs_as_it_is(tmp_path: Path) -> None:
         assert database.rows("select status from runs") == [("SUCCESS",)]
         (out,) = (name for name in bucket.names("logs") if name.startswith("compute-logs/") and name.endswith(".out"))
         assert b"said in the run" in bucket.objects.objects["logs", out].data
+
+
+def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_path: Path) -> None:
+    """dagster-k8s itself, with what the chart makes of our values and the rights of `marin-dagster`, no more and no less."""
+    rendered, kubeconfig = tmp_path / "rendered", tmp_path / "kubeconfig"
+    assert render(rendered, WORDS).returncode == 0
+    accounts = yaml.safe_load_all((rendered / "accounts.yaml").read_text())
+    (rules,) = [m["rules"] for m in accounts if m["kind"] == "Role" and m["metadata"]["name"] == "start-runs"]
+    names = {"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}
+    contexts = [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}]
+    users = [{"name": "lab", "user": {"token": "t"}}]
+    kubeconfig.write_text(yaml.safe_dump({"current-context": "lab", "clusters": [names], "contexts": contexts, "users": users}))
+    script = Path(__file__).with_name("runs_in_the_image.py")
+    command = [str(image_python()), str(script), str(rendered / "values.yaml"), json.dumps(rules), str(kubeconfig)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    template = told["job"]["spec"]["template"]
+    pod, (container,) = template["spec"], template["spec"]["containers"]
+    assert pod["serviceAccountName"] == "marin-runs"
+    assert container["resources"]["requests"] == {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "50Gi"}
+    assert container["resources"]["limits"] == {"memory": "8Gi", "ephemeral-storage": "50Gi"}
+    assert [volume["name"] for volume in pod["volumes"]].count("cluster") == 1
+    assert container["envFrom"] == [{"configMapRef": {"name": "marin-environment"}}]
+    assert pod["nodeSelector"] == {"marin.community/pool": "on-demand"}
+    assert "dagster/run-id" in template["metadata"]["labels"], "what the network policy of runs looks for"
+    assert told["terminated"] is True, "a cancel deletes the run's Job, and its pods: a Job that goes leaves them behind"
+    allowed = sorted([verb, resource] for rule in rules for resource in rule["resources"] for verb in rule["verbs"])
+    assert told["asked"] == allowed, "every right is used"

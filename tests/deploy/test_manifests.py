@@ -102,7 +102,13 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
             assert not {"secrets", "pods/exec", "serviceaccounts/token", "rolebindings"} & set(rule["resources"]), role
     bound = {s["name"]: b["roleRef"]["name"] for b in of_kind(manifests, "RoleBinding").values() for s in b["subjects"]}
     assert bound == {"marin-dagster": "start-runs", "marin-runs": "launch-jobs"}
-    launcher = {name: set(rule["verbs"]) for rule in roles["launch-jobs"]["rules"] for name in rule["resources"]}
+    starter, launcher = (
+        {name: set(rule["verbs"]) for rule in roles[role]["rules"] for name in rule["resources"]}
+        for role in ("start-runs", "launch-jobs")
+    )
+    # Held to dagster-k8s' own requests by `test_image_environment.py`, to which this is the short version.
+    starts = {"jobs": {"create", "list", "delete"}, "jobs/status": {"get"}}
+    assert starter == starts | {"pods": {"list", "delete"}, "pods/log": {"get"}, "events": {"list"}}
     job = {"create", "get", "patch", "delete"}
     config_map, pods = {"create", "get"}, {"list"}
     assert launcher == {"jobs": job, "jobsets": job, "configmaps": config_map, "pods": pods, "pods/log": {"get"}}
@@ -149,7 +155,9 @@ def test_nothing_listens_in_public_and_only_the_proxy_reaches_the_webserver(
     assert way_in["from"] == [{"podSelector": {"matchLabels": proxy["metadata"]["labels"]}}]
     port = values["dagsterWebserver"]["service"]["port"]
     assert [each["port"] for each in way_in["ports"]] == [port]
-    assert any(argument.endswith(f"marin-dagster-webserver.marin.svc.cluster.local:{port}") for argument in upstream(proxy))
+    # "dagster.webserver.fullname" of the chart: the release's name, `helm upgrade --install marin`, and this one.
+    service = f"marin-{values['dagsterWebserver'].get('nameOverride', 'webserver')}.marin.svc.cluster.local:{port}"
+    assert upstream(proxy) == [f"--upstream=http://{service}"]
 
 
 def upstream(pod: Manifest) -> list[str]:
@@ -171,6 +179,18 @@ def test_what_the_chart_renders_is_what_the_instance_file_says(values: Manifest)
     assert coordinator["maxConcurrentRuns"] == instance["concurrency"]["runs"]["max_concurrent_runs"]
     logs = values["computeLogManager"]["config"]["gcsComputeLogManager"]
     assert logs["prefix"] == instance["compute_logs"]["config"]["prefix"]
+
+
+def test_the_chart_gives_no_rights_and_puts_nothing_of_the_code_location_on_runs(values: Manifest) -> None:
+    """Both charts would make a role of their own, and a run would have the code location's account and memory."""
+    subchart = values["dagster-user-deployments"]
+    assert (values["rbacEnabled"], subchart["rbacEnabled"]) == (False, False)
+    assert (values["serviceAccount"]["create"], subchart["serviceAccount"]["create"]) == (False, False)
+    assert [each["includeConfigInLaunchedRuns"] for each in subchart["deployments"]] == [{"enabled": False}]
+    told = values["runLauncher"]["config"]["k8sRunLauncher"]
+    (location,) = subchart["deployments"]
+    names = ("envConfigMaps", "volumes", "volumeMounts")
+    assert [told[name] for name in names] == [location[name] for name in names], "so the launcher says them itself"
 
 
 def test_runs_stay_on_nodes_that_are_not_taken_away(values: Manifest) -> None:
