@@ -30,7 +30,8 @@ from pod_process import Image  # noqa: E402
 from lineage.jobs import Launch  # noqa: E402
 from recipes.hardware import hardware  # noqa: E402
 from resources.cluster import JOBS, Cluster  # noqa: E402
-from resources.kubernetes_launcher import JOB, KubernetesLauncher, state_of  # noqa: E402
+from resources.job_kinds import JOB, Start, state_of  # noqa: E402
+from resources.kubernetes_launcher import KubernetesLauncher  # noqa: E402
 from resources.manifests import job_file, object_name  # noqa: E402
 
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "marin-job"}}
@@ -102,7 +103,7 @@ def queue(launcher: KubernetesLauncher, folder: Path, jobs: int) -> None:
         for round_name in ("submitted", "adopted"):
             started, busy = time.perf_counter(), time.process_time()
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(lambda launch: launcher.submit(launch, hardware("cpu"), JOB), launches))
+                list(pool.map(lambda launch: launcher.submit(launch, Start(hardware("cpu"), JOB)), launches))
             seconds, cpu = time.perf_counter() - started, time.process_time() - busy
             print(f"{jobs} jobs {round_name} {name}: {seconds:.1f} s, {cpu:.1f} s of CPU here (bar 60 s)")
     print(f"jobs on the server: {waiting(launcher.cluster)}")

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from lineage.jobs import Launch, Launched
 from recipes.hardware import Hardware, alternatives
-from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, ApiError, Cluster, Object
+from resources.cluster import CONFIG_MAPS, ApiError, Cluster, Object
 from resources.failures import Decision, Failed, RetryPolicy, Verdict, classify, decide
 from resources.job_account import (
     KEPT_FAILURES,
@@ -24,19 +24,8 @@ from resources.job_account import (
     refuse_other,
     to_json,
 )
-from resources.manifests import (
-    ATTEMPT,
-    HISTORY,
-    JUDGED,
-    VERDICT,
-    ClusterSettings,
-    Manifest,
-    indexed_job_manifest,
-    job_file,
-    job_manifest,
-    jobset_manifest,
-    object_name,
-)
+from resources.job_kinds import Kind, Start, start_of, state_of
+from resources.manifests import ATTEMPT, HARDWARE, HISTORY, JUDGED, VERDICT, ClusterSettings, job_file, object_name
 from resources.pod_watch import PodWatch
 
 log = logging.getLogger(__name__)
@@ -44,26 +33,6 @@ log = logging.getLogger(__name__)
 
 class JobFailedError(RuntimeError):
     """A job failed for good: every attempt is named."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What differs between a Job, a JobSet and an Indexed Job: where it is, how it is written and deleted, when it is done."""
-
-    name: str
-    collection: str
-    render: Callable[[Launch, Hardware, ClusterSettings, int, str], Manifest]
-    done: str
-    deletion: str
-    gang: bool = True
-    """Whether its pods fail together: then one's error explains the others'."""
-
-
-JOB = Kind("Job", JOBS, job_manifest, "Complete", "Background")
-JOBSET = Kind("JobSet", JOBSETS, jobset_manifest, "Completed", "Foreground")
-"""The names of a JobSet's jobs follow from its own: the next attempt's can be made when the last one's are gone."""
-INDEXED = Kind("Job", JOBS, indexed_job_manifest, "Complete", "Background", gang=False)
-"""Its pods share shards and nothing else: each fails for itself."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +52,17 @@ class KubernetesLauncher:
     def __call__(self, launch: Launch) -> Launched:
         """Run to the end. Raises: LaunchRefusedError; JobFailedError; ApiError on a manifest that is not valid."""
         shape = self.settings.choose(alternatives(launch.hardware or ("cpu",)))
-        if launch.indices and shape.pods > 1:
-            raise ValueError(f"{launch.name}: {shape.name} is {shape.pods} hosts; each of several indices runs on one")
-        kind = INDEXED if launch.indices else JOB if shape.pods == 1 else JOBSET
+        start = start_of(self.cluster, self.settings, launch, shape, min(self.poll_seconds, 0.5))
         try:
-            return self._run(launch, shape, kind)
+            return self._run(launch, start)
         except BaseException as error:
             if not isinstance(error, Exception):
-                self._interrupted(launch, kind)
+                self._interrupted(launch, start.kind)
             raise
 
-    def submit(self, launch: Launch, shape: Hardware, kind: Kind) -> Object:
+    def submit(self, launch: Launch, start: Start) -> Object:
         """Create the job, or adopt the one that is there: the object. A finished one makes room for a new one."""
-        name, attempt, history = object_name(launch), 1, to_json(())
+        name, shape, kind, attempt, history = object_name(launch), start.shape, start.kind, start.attempt, start.history
         while True:
             body = kind.render(launch, shape, self.settings, attempt, history)
             try:
@@ -126,8 +93,9 @@ class KubernetesLauncher:
         self._give_job_file(launch, made)
         return made
 
-    def _run(self, launch: Launch, shape: Hardware, kind: Kind) -> Launched:
-        submitted = self.submit(launch, shape, kind)
+    def _run(self, launch: Launch, start: Start) -> Launched:
+        shape, kind = start.shape, start.kind
+        submitted = self.submit(launch, start)
         while True:
             number = int(annotations(submitted)[ATTEMPT])
             history = from_json(annotations(submitted)[HISTORY])
@@ -137,7 +105,8 @@ class KubernetesLauncher:
                 verdict = self._follow(launch, kind, submitted, watch)
                 if verdict is None:
                     attempts = (*attempts_before(history, number), *watch.attempts())
-                    return Launched(f"{kind.name} {self.cluster.namespace}/{object_name(launch)}", shape.name, attempts)
+                    place = f"{kind.name} {self.cluster.namespace}/{object_name(launch)}"
+                    return Launched(place, annotations(submitted)[HARDWARE], attempts)
                 failed = Failed(verdict, max(watch.seconds(), time.monotonic() - started))
                 history = (*history, failed)[-KEPT_FAILURES:]
                 # Before the object goes: a step that dies then takes no failure with it.
@@ -243,10 +212,3 @@ class KubernetesLauncher:
         if found is not None and not differences(launch, self.settings, found):
             log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, name)
             self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
-
-
-def state_of(kind: Kind, found: Object) -> str:
-    """`active`, `done` or `failed`."""
-    conditions = found.get("status", {}).get("conditions") or []
-    true = {condition["type"] for condition in conditions if condition["status"] == "True"}
-    return "done" if kind.done in true else "failed" if "Failed" in true else "active"

@@ -19,7 +19,9 @@ from launches import IMAGE, ROOT, WAIT_SECONDS, cordoned, launch_of, launcher_of
 from lineage.jobs import Launch
 from recipes.hardware import hardware
 from resources.cluster import JOBS, PODS, ApiError, Cluster
-from resources.kubernetes_launcher import JOB, JobFailedError, LaunchRefusedError, state_of
+from resources.job_account import LaunchRefusedError
+from resources.job_kinds import JOB, Start, state_of
+from resources.kubernetes_launcher import JobFailedError
 from resources.manifests import ATTEMPT, HISTORY, JUDGED, object_name
 
 pytestmark = pytest.mark.cluster
@@ -138,7 +140,7 @@ def test_a_step_that_dies_when_it_has_judged_leaves_a_failure_that_counts_once(c
     reset = [[{"print": f"ConnectionResetError: {i}"}, {"exit": 1}] for i in range(9)]
     launch = launch_of(tmp_path, attempts=reset, counter=str(tmp_path / "n"))
     launcher = launcher_of(cluster, tmp_path)
-    launcher.submit(launch, hardware("cpu"), JOB)
+    launcher.submit(launch, Start(hardware("cpu"), JOB))
     until(lambda: state_of(JOB, cluster.get(JOBS, object_name(launch)) or {}) == "failed", "the first attempt fails")
     judged = {HISTORY: '[{"seconds": 1.0, "kind": "transient", "cause": "network", "because": "ConnectionResetError: 0"}]'}
     uid = cluster.find(JOBS)[0]["metadata"]["uid"]

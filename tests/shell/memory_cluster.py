@@ -1,0 +1,98 @@
+"""An API server as a dictionary, for what a launcher decides by itself: objects by name and uid, what they own goes with them.
+
+Real ones are in tests/lab. Here a job ends when the test says so: after a number of looks at it, well or not.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from resources.cluster import JOBS, JOBSETS, PODS, ApiError, Object
+
+DONE = {JOBS: "Complete", JOBSETS: "Completed"}
+
+
+@dataclass
+class MemoryCluster:
+    """What `resources.cluster.Cluster` is to a launcher."""
+
+    looks: Callable[[int], int] = lambda attempt: 1
+    """How often a job of an attempt is looked at before it ends."""
+    fails: Callable[[int], str] = lambda attempt: ""
+    """The last line of its log, where it ends badly."""
+    namespace: str = "lab"
+    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    created: list[tuple[str, str]] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    uids: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def create(self, collection: str, body: Object) -> Object:
+        key = (collection, body["metadata"]["name"])
+        if key in self.objects:
+            raise ApiError(409, "AlreadyExists", f"POST {key}")
+        made = deepcopy(body)
+        made["metadata"] |= {"uid": f"u-{next(self.uids)}", "namespace": self.namespace}
+        self.objects[key] = made
+        self.created.append(key)
+        return deepcopy(made)
+
+    def get(self, collection: str, name: str) -> Object | None:
+        found = self.objects.get((collection, name))
+        if found is not None and collection in DONE:
+            self._go_on(collection, found)
+        return deepcopy(found)
+
+    def find(self, collection: str, selector: str = "") -> list[Object]:
+        assert collection == PODS
+        jobs = [found for (where, _), found in self.objects.items() if where in DONE]
+        return [_pod(job) for job in jobs if selector.endswith(f"={_attempt(job)}")]
+
+    def log(self, pod: str, container: str, *, since: str = "", tail: int = 0) -> list[str]:
+        attempts = [_attempt(found) for (where, _), found in self.objects.items() if where in DONE and _pod_name(found) == pod]
+        return [f"2026-11-22T00:00:00Z {self.fails(attempt) or 'said'}" for attempt in attempts]
+
+    def annotate(self, collection: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        found = self.objects[collection, name]
+        if found["metadata"]["uid"] != uid:
+            raise ApiError(409, "Conflict", name)
+        found["metadata"]["annotations"] |= annotations
+
+    def delete(self, collection: str, name: str, uid: str | None = None, *, policy: str = "Background") -> None:
+        found = self.objects.get((collection, name))
+        if found is None or found["metadata"]["uid"] != uid:
+            return
+        owned = [key for key, each in self.objects.items() if uid in _owners(each)]
+        for key in [(collection, name), *owned]:
+            del self.objects[key]
+
+    def names(self, collection: str) -> list[str]:
+        return [name for where, name in self.objects if where == collection]
+
+    def _go_on(self, collection: str, found: Object) -> None:
+        uid = found["metadata"]["uid"]
+        self.seen[uid] = self.seen.get(uid, 0) + 1
+        if self.seen[uid] > self.looks(_attempt(found)):
+            ended = "Failed" if self.fails(_attempt(found)) else DONE[collection]
+            found["status"] = {"conditions": [{"type": ended, "status": "True"}]}
+
+
+def _attempt(found: Object) -> int:
+    return int(found["metadata"]["annotations"]["marin.community/attempt"])
+
+
+def _owners(found: Object) -> list[str]:
+    return [reference["uid"] for reference in found["metadata"].get("ownerReferences", [])]
+
+
+def _pod(job: Object) -> Object:
+    failed = any(condition["type"] == "Failed" for condition in job.get("status", {}).get("conditions", []))
+    ended = {"terminated": {"exitCode": 1 if failed else 0, "finishedAt": "2026-11-22T00:00:01Z"}}
+    status = {"phase": "Failed" if failed else "Succeeded", "startTime": "2026-11-22T00:00:00Z"}
+    told = {"name": _pod_name(job), "uid": f"pod-{job['metadata']['uid']}", "creationTimestamp": "2026-11-22T00:00:00Z"}
+    containers = {"containerStatuses": [{"name": "job", "state": ended}]}
+    return {"metadata": told, "spec": {}, "status": status | containers}
+
+
+def _pod_name(job: Object) -> str:
+    return f"{job['metadata']['name']}-{job['metadata']['uid']}"

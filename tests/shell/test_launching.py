@@ -1,0 +1,101 @@
+"""What the launcher of clusters decides by itself, over a server in memory; on a real one: tests/lab/test_launches.py."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from lineage.jobs import Launch
+from recipes.hardware import hardware
+from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, Cluster
+from resources.failures import RetryPolicy
+from resources.job_account import LaunchRefusedError, to_json
+from resources.job_kinds import JOBSET, Start
+from resources.kubernetes_launcher import JobFailedError, KubernetesLauncher
+from resources.manifests import ATTEMPT, ClusterSettings, jobset_manifest, object_name
+
+RESET = "ConnectionResetError: [Errno 104] by peer"
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    (tmp_path / "job.json").write_text("{}")
+    given = ("runs/tiny/checkpoint", "0123456789abcdef", "c0de", ("h100x8",))
+    return Launch("trainer", tmp_path / "job.json", tmp_path / "log.txt", *given)
+
+
+def launcher_over(cluster: MemoryCluster, **options: Any) -> KubernetesLauncher:
+    policy = RetryPolicy(first_wait_seconds=0, max_wait_seconds=0)
+    settings = ClusterSettings("marin@sha256:1", "lab")
+    given = {"poll_seconds": 0.0, "stuck_seconds": 0.5, **options}
+    return KubernetesLauncher(cast(Cluster, cluster), settings, policy, **given)
+
+
+def gang_of(cluster: MemoryCluster, launch: Launch, attempt: int = 1) -> dict[str, Any]:
+    """The job set that an earlier step made of the same identity, when its recipe still said two nodes."""
+    settings = ClusterSettings("marin@sha256:1", "lab")
+    body = jobset_manifest(replace(launch, hardware=()), hardware("2xh100x8"), settings, attempt, to_json(()))
+    return cluster.create(JOBSETS, body)
+
+
+def test_what_runs_on_other_hardware_is_adopted_and_not_made_twice(launch: Launch) -> None:
+    """Hardware is in no identity: a recipe that says one node while the step of two is gone means the job that is there."""
+    cluster = MemoryCluster(looks=lambda attempt: 3)
+    gang_of(cluster, launch)
+    launched = launcher_over(cluster)(launch)
+    assert (launched.place, launched.hardware) == (f"JobSet lab/{object_name(launch)}", "2xh100x8")
+    assert cluster.names(JOBS) == []
+
+
+def test_what_runs_on_other_hardware_for_something_else_is_refused(launch: Launch) -> None:
+    cluster = MemoryCluster(looks=lambda attempt: 3)
+    gang_of(cluster, replace(launch, code="older"))
+    with pytest.raises(LaunchRefusedError, match=r"code is older, this launch has c0de.*kubectl -n lab delete jobset"):
+        launcher_over(cluster)(launch)
+    assert cluster.names(JOBS) == []
+
+
+def test_what_ended_on_other_hardware_makes_room_and_its_attempts_count_on(launch: Launch) -> None:
+    """Its pods may linger and its job file has its name: another first attempt would be taken for it."""
+    cluster = MemoryCluster(looks=lambda attempt: 0 if attempt == 2 else 2)
+    gang_of(cluster, launch, attempt=2)
+    launched = launcher_over(cluster)(launch)
+    assert (launched.place, launched.hardware) == (f"Job lab/{object_name(launch)}", "h100x8")
+    assert cluster.names(JOBSETS) == []
+    assert cluster.objects[JOBS, object_name(launch)]["metadata"]["annotations"][ATTEMPT] == "3"
+    assert cluster.names(CONFIG_MAPS) == [f"{object_name(launch)}-3"]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_user_who_cancels_stops_what_was_adopted(launch: Launch, cancelled: bool) -> None:
+    looked: list[int] = []
+
+    def interrupted(attempt: int) -> int:
+        looked.append(attempt)
+        if len(looked) == 3:  # adopted, and watched
+            raise KeyboardInterrupt
+        return 9
+
+    cluster = MemoryCluster(looks=interrupted)
+    gang_of(cluster, launch)
+    with pytest.raises(KeyboardInterrupt):
+        launcher_over(cluster, is_cancelled=lambda: cancelled)(launch)
+    left = [] if cancelled else [(JOBSETS, object_name(launch)), (CONFIG_MAPS, f"{object_name(launch)}-1")]
+    assert list(cluster.objects) == left
+
+
+def test_three_failures_that_are_one_end_it_and_the_fourth_launch_is_a_persons(launch: Launch) -> None:
+    cluster = MemoryCluster(fails=lambda attempt: RESET)
+    with pytest.raises(JobFailedError, match=r"(?s)crash loop: 3 failures in a row.*  1\. after .*  3\. after"):
+        launcher_over(cluster)(launch)
+    assert [name for where, name in cluster.created if where == JOBS] == [object_name(launch)] * 3
+    cluster.fails = lambda attempt: ""
+    assert [attempt.number for attempt in launcher_over(cluster)(launch).attempts] == [4]
+
+
+def test_a_step_that_adopts_tells_the_hardware_that_it_ran_on(launch: Launch) -> None:
+    cluster = MemoryCluster(looks=lambda attempt: 2)
+    launcher_over(cluster).submit(replace(launch, hardware=("2xv6e-16",)), Start(hardware("2xv6e-16"), JOBSET))
+    assert launcher_over(cluster)(replace(launch, hardware=("2xh100x8",))).hardware == "2xv6e-16"
