@@ -20,8 +20,9 @@ from trainer.stage import Weights
 
 CALCULATION = re.compile(r"<<[^>]*>>")
 FINAL_ANSWER = re.compile(r"\s*#### .*$")
-RENDERING = "2"
-"""2: styles and examples; what was `plain-0shot/1` is `cloze-0shot/2`, the same text for the five tasks there were."""
+RENDERING = "3"
+"""2: styles and examples; what was `plain-0shot/1` is `cloze-0shot/2`, the same text for the five tasks there were; 3: what
+MMLU's questions are about is said once before all examples, as lm-eval says it, and no more before each of them."""
 
 type Style = Literal["cloze", "letters", "lm_eval"]
 UNCONDITIONAL = "Answer:"
@@ -53,12 +54,11 @@ def policy_name(style: Style, num_shots: int, weights: Weights = "raw") -> str:
 
 
 def ask(item: Item, style: Style = "cloze", shots: Sequence[Item] = ()) -> Asked:
-    """The prompts of an item behind solved examples of its task."""
+    """The prompts of an item behind what its task is about, where the style says that, and solved examples of its task."""
     asked = _STYLES[style](item)
-    if not shots:
-        return asked
     solved = "".join(f"{_STYLES[style](shot).solved}\n\n" for shot in shots)
-    return Asked(tuple(solved + prompt for prompt in asked.prompts), asked.continuations, asked.gold)
+    before = _description(item, style) + solved
+    return Asked(tuple(before + prompt for prompt in asked.prompts), asked.continuations, asked.gold)
 
 
 def choose_shots(item: Item, shots: Sequence[Item], count: int) -> list[Item]:
@@ -153,13 +153,18 @@ def _listed(item: Item, head: str, indent: str = "") -> Asked:
     return Asked((f"{head}{listed}\nAnswer:",) * len(endings), endings, item.answer_index)
 
 
+def _description(item: Item, style: Style) -> str:
+    """What lm-eval says once, before the examples (`description` of its tasks)."""
+    if style != "lm_eval" or item.task != "mmlu":
+        return ""
+    subject = _subject(item).replace("_", " ")
+    return f"The following are multiple choice questions (with answers) about {subject}.\n\n"
+
+
 def _lm_eval(item: Item) -> Asked:
     match item.task:
         case "mmlu":
-            subject = _subject(item).replace("_", " ")
-            about = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
-            listed = _listed(item, item.question)
-            return Asked(tuple(about + prompt for prompt in listed.prompts), listed.continuations, listed.gold)
+            return _listed(item, item.question)
         case "csqa":
             return _listed(item, f"Question: {item.question}")
         case "piqa":

@@ -12,7 +12,7 @@ from evals.stage import TaskKind, TaskSpec
 from recipes.lines import Line
 from recipes.suites import suite_config
 
-DATE = "2026-11-22-records"
+DATE = "2026-11-22-described"
 EVAL_SEED = 5
 HELDOUT_TASK = "heldout"
 TURNS_TASK = "assistant_turns"

@@ -46,7 +46,7 @@ def _write_result(out: Writer, config: Verdicts, checkpoint: Artifact, policy: A
         bits = (1.0 if right else 2.0) if graded else None
         digest = text_digest(f"{config.wording} {n}")
         return EvalRecord(
-            "quiz", f"{n:02d}", "cloze-0shot/2", checkpoint.data_version, digest, "{}", verdict, right if graded else None, bits
+            "quiz", f"{n:02d}", "cloze-0shot/3", checkpoint.data_version, digest, "{}", verdict, right if graded else None, bits
         )
 
     records = [record(n) for n in range(ITEMS)]

@@ -80,6 +80,18 @@ def test_examples_stand_solved_before_the_question_in_its_own_style():
         choose_shots(CHOICES, shots, 4)
 
 
+def test_what_mmlu_is_about_is_said_once_before_all_examples_as_in_lm_eval():
+    """lm-eval 0.4.13 with `num_fewshot: 2` on `tasks/mmlu/default`: description, examples, question."""
+    item = replace(CHOICES, task="mmlu", item_id="college_physics/0003")
+    shots = [replace(item, item_id=f"college_physics/000{n}", question=f"Q{n}?") for n in range(2)]
+    assert ask(item, "lm_eval", shots).prompts[0] == (
+        "The following are multiple choice questions (with answers) about college physics.\n\n"
+        "Q0?\nA. paint\nB. scattering\nAnswer: B\n\n"
+        "Q1?\nA. paint\nB. scattering\nAnswer: B\n\n"
+        "Why is the sky blue?\nA. paint\nB. scattering\nAnswer:"
+    )
+
+
 def test_mmlu_takes_examples_of_its_subject():
     item = replace(CHOICES, task="mmlu", item_id="anatomy/0003")
     shots = [replace(item, item_id=f"{subject}/000{n}") for subject in ("anatomy", "law") for n in range(2)]
