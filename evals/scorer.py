@@ -48,7 +48,7 @@ def score_continuations(
     """
     unique = list(dict.fromkeys(pairs))
     prompts = _encode(tokenizer, [prompt for prompt, _ in unique])
-    endings = _encode(tokenizer, [ending for _, ending in unique])
+    endings = _encode_endings(tokenizer, [ending for _, ending in unique])
     sequences, facts = [], []
     for head, tail in zip(prompts, endings, strict=True):
         room = scorer.max_seq_len - 1 - tail.size
@@ -64,6 +64,22 @@ def score_continuations(
         nats = float(next(scored).sum(dtype=np.float64)) if fits else 0.0
         results[pair] = Scored(nats, len(pair[1].encode()), truncated, next(said)) if fits else None
     return [results[pair] for pair in pairs]
+
+
+def _encode_endings(tokenizer: Tokenizer, endings: list[str]) -> list[np.ndarray]:
+    """The tokens of texts that go on from others.
+
+    Tokenizers of SentencePiece's kind put a space before every text they are given, which an ending has not: theirs are read
+    behind a line's end, whose tokens are taken away again.
+    """
+    line_end, alone, behind = _encode(tokenizer, ["\n", "a", "\na"])
+    if np.array_equal(np.concatenate([line_end, alone]), behind):
+        return _encode(tokenizer, endings)
+    found = _encode(tokenizer, [f"\n{ending}" for ending in endings])
+    odd = [ending for ending, ids in zip(endings, found, strict=True) if not np.array_equal(ids[: line_end.size], line_end)]
+    if odd:
+        raise ValueError(f"the tokenizer joins {odd[0][:40]!r} to the line before it; its endings cannot be told from prompts")
+    return [ids[line_end.size :] for ids in found]
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:

@@ -22,11 +22,12 @@ CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
 
 @dataclass(frozen=True)
 class HfFolder:
-    """A model and the ids that end a text, the first of them the document's end."""
+    """A model, the ids that end a text (the first of them the document's end), and the id that opens one where it is said."""
 
     model: Llama
     config: LlamaConfig
     end_tokens: tuple[int, ...]
+    bos_token: int | None
 
 
 def is_hf_folder(folder: Path) -> bool:
@@ -49,7 +50,7 @@ def read_hf_folder(folder: Path) -> HfFolder:
 
     dynamic, static = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     model = eqx.combine(jax.tree_util.tree_map_with_path(fill, dynamic), static)
-    return HfFolder(model, config, _ends(folder, stated))
+    return HfFolder(model, config, _ends(folder, stated), stated.get("bos_token_id"))
 
 
 def _ends(folder: Path, stated: dict) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ class Choice:
     offsets: TextStream = field(init=False)
 
     def __post_init__(self) -> None:
-        self.offsets = TextStream(self.tokenizer)
+        self.offsets = TextStream(self.tokenizer, self.ask.before)
 
     def take(self, delta: Delta) -> None:
         self.text += delta.text

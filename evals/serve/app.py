@@ -58,8 +58,8 @@ class Server:
         return Response(self.metrics.text(), headers={"content-type": PROMETHEUS_TEXT})
 
     async def tokenizer_info(self, request: Request) -> Response:
-        start = token_text(self.served.tokenizer, self.served.start_token)
-        return JSONResponse({"bos_token": start, "eos_token": start})
+        tokens = {"bos_token": self.served.start_token, "eos_token": self.served.end_token}
+        return JSONResponse({name: token_text(self.served.tokenizer, token) for name, token in tokens.items()})
 
     async def tokenize(self, request: Request) -> Response:
         asked = await run_in_threadpool(parse, TokenizeRequest, await read_body(request))

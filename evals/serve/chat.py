@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension
@@ -79,12 +79,29 @@ def chat_environment() -> ImmutableSandboxedEnvironment:
 
 def find_chat_template(folder: Path) -> ChatTemplate | None:
     """The template beside a `tokenizer.json`: `chat_template.jinja`, or an entry of `tokenizer_config.json`."""
-    file, config_file = folder / TEMPLATE_FILE, folder / CONFIG_FILE
-    config = json.loads(config_file.read_text()) if config_file.is_file() else {}
-    source = file.read_text() if file.is_file() else config.get("chat_template")
+    file = folder / TEMPLATE_FILE
+    source = file.read_text() if file.is_file() else _default(_config(folder).get("chat_template"))
     if source is None:
         return None
-    return ChatTemplate(source, _token(config.get("bos_token")), _token(config.get("eos_token")))
+    return ChatTemplate(source, special_token(folder, "bos_token"), special_token(folder, "eos_token"))
+
+
+def special_token(folder: Path, name: str) -> str:
+    """A token as `tokenizer_config.json` names it; empty where it names none."""
+    entry = _config(folder).get(name)
+    return entry["content"] if isinstance(entry, dict) else entry or ""
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / CONFIG_FILE
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def _default(templates: str | list[dict[str, str]] | None) -> str | None:
+    """Of several templates the one named `default`, as transformers takes it where a request wants no tools."""
+    if not isinstance(templates, list):
+        return templates
+    return next((each["template"] for each in templates if each["name"] == "default"), None)
 
 
 def reading_specials(tokenizer: Tokenizer) -> Tokenizer:
@@ -92,10 +109,6 @@ def reading_specials(tokenizer: Tokenizer) -> Tokenizer:
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.encode_special_tokens = False
     return copy
-
-
-def _token(entry: str | dict | None) -> str:
-    return entry["content"] if isinstance(entry, dict) else entry or ""
 
 
 def _raise(message: str) -> NoReturn:

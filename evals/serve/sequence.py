@@ -26,6 +26,11 @@ class Ask:
     top: int | None = None
     echo: bool = False
 
+    @property
+    def before(self) -> tuple[int, ...]:
+        """What the text that is given out goes on from."""
+        return () if self.echo else self.prompt
+
 
 @dataclass(frozen=True)
 class TokenScore:
@@ -73,7 +78,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.ask.seed)
-        self.stream = TextStream(self.tokenizer)
+        self.stream = TextStream(self.tokenizer, self.ask.before)
         self.scanner = StopScanner(self.ask.stops)
         if self.ask.echo:
             self.prompt_scores.append(TokenScore(self.ask.prompt[0], None))

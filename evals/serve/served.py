@@ -8,14 +8,14 @@ import equinox as eqx
 import jax
 from tokenizers import Tokenizer
 
-from evals.serve.chat import ChatTemplate, find_chat_template
-from evals.tokenization import open_tokenizer
+from evals.serve.chat import ChatTemplate, find_chat_template, special_token
+from evals.tokenization import open_tokenizer, read_tokenizer
 from lineage.digests import file_digest, identity_digest
 from lineage.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
 from trainer.config import LlamaConfig
 from trainer.decoding import Layers
-from trainer.hf_folder import CONFIG_FILE, TOKENIZER_FILE, read_hf_folder
+from trainer.hf_folder import CONFIG_FILE, TOKENIZER_FILE, HfFolder, read_hf_folder
 from trainer.model import Llama
 
 HF_SUFFIXES = (".json", ".safetensors", ".jinja")
@@ -23,7 +23,7 @@ HF_SUFFIXES = (".json", ".safetensors", ".jinja")
 
 @dataclass(frozen=True)
 class Served:
-    """A model and all that is needed to talk to it. `start_token` opens and ends documents."""
+    """A model and all that is needed to talk to it. `start_token` opens documents, `end_token` ends them; here they are one."""
 
     name: str
     created: str
@@ -31,6 +31,7 @@ class Served:
     config: LlamaConfig
     tokenizer: Tokenizer
     start_token: int
+    end_token: int
     end_tokens: frozenset[int]
     chat_template: ChatTemplate | None
     version: str | None = None
@@ -56,10 +57,9 @@ def tokenizer_of(checkpoint: Artifact) -> Artifact:
 def open_hf_folder(folder: Path, name: str | None = None) -> Served:
     """Load a folder in Hugging Face's form, which has no lineage. Raises: ValueError for what our model does not compute."""
     found = read_hf_folder(folder)
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
     if tokenizer.get_vocab_size() > found.config.vocab_size:
         raise ValueError(f"{folder}: {tokenizer.get_vocab_size()} tokens do not fit the model's {found.config.vocab_size} rows")
-    tokenizer.encode_special_tokens = True
     template = find_chat_template(folder)
     return Served(
         name=name or folder.resolve().name,
@@ -67,13 +67,28 @@ def open_hf_folder(folder: Path, name: str | None = None) -> Served:
         model=Layers.of(found.model),
         config=found.config,
         tokenizer=tokenizer,
-        start_token=found.end_tokens[0],
+        start_token=opening_token(folder, tokenizer, found),
+        end_token=found.end_tokens[0],
         end_tokens=frozenset(found.end_tokens) | turn_end(template, tokenizer),
         chat_template=template,
         version=identity_digest(
             {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.suffix in HF_SUFFIXES}
         ),
     )
+
+
+def opening_token(folder: Path, tokenizer: Tokenizer, found: HfFolder) -> int:
+    """What texts begin with, in this order: the tokenizer's `bos_token`, that of `config.json`, a document's end.
+
+    Raises: ValueError for a `bos_token` that is no token.
+    """
+    name = special_token(folder, "bos_token")
+    if not name:
+        return found.end_tokens[0] if found.bos_token is None else found.bos_token
+    number = tokenizer.token_to_id(name)
+    if number is None:
+        raise ValueError(f"{folder}: bos_token of tokenizer_config.json is {name!r}, which {TOKENIZER_FILE} does not have")
+    return number
 
 
 def turn_end(template: ChatTemplate | None, tokenizer: Tokenizer) -> frozenset[int]:
@@ -97,6 +112,7 @@ def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: s
         config=config,
         tokenizer=opened,
         start_token=start,
+        end_token=start,
         end_tokens=turn_end(template, opened) | {start},
         chat_template=template,
         version="+".join(dict.fromkeys((checkpoint.data_version, chosen.data_version))),  # an imported model brings its own

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import uvicorn
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer
 from unigram import START, byte_tokenizer
 
 from evals.serve.app import build_app
@@ -91,12 +92,16 @@ def trained(root: Path) -> Artifact:
     return artifact
 
 
-def untrained(name: str) -> Served:
+def untrained(name: str, tokenizer: Tokenizer | None = None) -> Served:
     """A model of random weights: its numbers are as good as any where only their equality counts."""
-    model = eqx.filter_jit(lambda key: Llama.init(RUN.model, key=key))(jax.random.PRNGKey(0))
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens(["<|endoftext|>"])
-    return Served(name, "2026-01-01T00:00:00+00:00", Layers.of(model), RUN.model, tokenizer, START, frozenset({START}), None)
+    if tokenizer is None:
+        tokenizer = byte_tokenizer()
+        tokenizer.add_special_tokens(["<|endoftext|>"])
+    config = replace(RUN.model, vocab_size=tokenizer.get_vocab_size())
+    model = eqx.filter_jit(lambda key: Llama.init(config, key=key))(jax.random.PRNGKey(0))
+    return Served(
+        name, "2026-01-01T00:00:00+00:00", Layers.of(model), config, tokenizer, START, START, frozenset({START}), None
+    )
 
 
 def write_hf_folder(folder: Path, seed: int = 0, max_seq_len: int = RUN.model.max_seq_len) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spaced import spaced_tokenizer
 from unigram import START, UnigramScorer, byte_tokenizer
 
 from evals.benchmarks import evaluate_benchmark
@@ -67,6 +68,15 @@ def test_the_prompts_end_is_kept_and_equal_pairs_are_asked_once() -> None:
     assert first == again and first is not None and short is not None
     assert (first.nats, first.num_bytes, first.truncated_tokens) == (3.0, 3, 4)
     assert (short.nats, short.num_bytes, short.truncated_tokens) == (2.0, 2, 0)
+
+
+def test_an_ending_has_the_tokens_that_it_has_behind_its_prompt() -> None:
+    """SentencePiece puts a space before every text; the ending would begin with two."""
+    tokenizer, scorer = spaced_tokenizer("the", "cat", "sat"), UnigramScorer(np.ones(400))
+    pairs = [("the cat", " sat"), ("the cat", " dog é"), ("cat\n", "sat"), ("the", "  cat")]
+    scored = score_continuations(scorer, tokenizer, pairs, START)
+    assert [window[1:].tolist() for window in scorer.seen] == [tokenizer.encode("".join(pair)).ids for pair in pairs]
+    assert [found.num_bytes for found in scored if found is not None] == [4, 7, 3, 5]
 
 
 @settings(max_examples=25)

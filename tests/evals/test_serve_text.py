@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from spaced import SPACE, spaced_tokenizer
 from unigram import byte_tokenizer
 
 from evals.serve.forms import parse
@@ -16,6 +17,7 @@ from evals.serve.sampling import Sampling, likeliest, next_token
 from evals.serve.text import StopScanner, TextStream, token_text
 
 TOKENIZER = byte_tokenizer()
+SPACED = spaced_tokenizer("the", "cat", "sat")
 
 
 @given(st.one_of(st.text().map(str.encode), st.binary()))
@@ -29,6 +31,24 @@ def test_the_pieces_of_a_text_join_to_the_text_of_all_its_tokens(raw: bytes) -> 
 def test_a_character_comes_out_whole() -> None:
     stream = TextStream(TOKENIZER)
     assert [stream.push(byte) for byte in "né“".encode()] == ["n", "", "é", "", "", "“"]
+
+
+@given(st.text(alphabet="the cat sat\né“😀", max_size=40))
+@example("the cat")
+@example("  the cat é“ sat")
+def test_words_keep_their_spaces_where_a_decoder_drops_that_of_a_texts_first_token(text: str) -> None:
+    stream, ids = TextStream(SPACED), SPACED.encode(text).ids
+    assert "".join([*map(stream.push, ids), stream.flush()]) == text
+
+
+@given(st.text(alphabet="the cat é“", min_size=1, max_size=20), st.text(alphabet="the cat é“", max_size=20))
+@example("the cat", " sat")
+@example("é", "")
+def test_what_is_said_behind_a_prompt_goes_on_from_it(prompt: str, said: str) -> None:
+    ids, whole = SPACED.encode(prompt).ids, SPACED.encode(prompt + said).ids
+    assume(whole[: len(ids)] == ids)
+    stream = TextStream(SPACED, ids)
+    assert "".join([*map(stream.push, whole[len(ids) :]), stream.flush()]) == said
 
 
 def before_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
@@ -56,6 +76,9 @@ def test_a_text_ends_before_its_first_stop_string_however_it_comes(pieces: list[
 
 def test_half_a_character_is_named_by_its_id() -> None:
     assert [token_text(TOKENIZER, byte) for byte in b"a\xc3"] == ["a", "token_id:195"]
+    spaced = [f"{SPACE}cat", "a", "<0xC3>", "<0x0A>", "</s>"]
+    names = [token_text(SPACED, SPACED.token_to_id(token)) for token in spaced]
+    assert names == [" cat", "a", f"token_id:{SPACED.token_to_id('<0xC3>')}", "\n", "</s>"]
 
 
 log_prob_lists = st.lists(st.integers(-8, 0), min_size=1, max_size=12).map(
