@@ -3,6 +3,9 @@
 What was made once must not be made again in another region, and must not lose what is known of it on the way: its verdicts go
 along (a copy of a quarantined artifact is quarantined), its ancestors too unless told otherwise, and every byte is held to its
 digest before the manifest is written. `<address>/mirrored.json` says from where, by whom, when.
+
+A lease keeps two copiers of one artifact apart, and nothing relies on it: one that stood still for longer writes the same bytes
+under the same names as whoever took over, and deletes nothing that a manifest may name.
 """
 
 import datetime
@@ -80,7 +83,7 @@ def _parents_first(family: list[Artifact]) -> list[Artifact]:
 
 def _mirror_one(artifact: Artifact, into: Store, who: str) -> Copied:
     size = sum(entry.bytes for entry in artifact.manifest.files)
-    with lease(into.storage, f"mirror/{artifact.spec.version}", who):
+    with lease(into.storage, f"mirror/{artifact.spec.version}", who) as held:
         _copy_verdicts(artifact, into)
         there = into.find(artifact.spec)
         if there is not None:
@@ -91,6 +94,7 @@ def _mirror_one(artifact: Artifact, into: Store, who: str) -> Copied:
                 )
             return Copied(artifact.name, "was there", size)
         artifact.verify()
+        held.check()
         _copy(artifact, into, who)
     log.info("%s: copied to %s", artifact.name, into.root)
     return Copied(artifact.name, "copied", size)
@@ -103,15 +107,47 @@ def _copy(artifact: Artifact, into: Store, who: str) -> None:
     if text is None:
         raise ValueError(f"{artifact.name} was deleted from {artifact.store.root} while it was copied")
     data = f"{address}/{artifact.manifest.data_folder}"
-    into.storage.delete(data)  # of a copier that was killed: the lease is ours
-    into.storage.publish(_private_copy(artifact, into), data)
+    _put_data(artifact, into, data)
     when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    note = Mirrored(artifact.uri, text_digest(text), who, when)
-    into.storage.replace(f"{address}/{MIRRORED}", (json.dumps(asdict(note), indent=1) + "\n").encode())
-    if not into.storage.create(manifest_name, text):
-        into.storage.delete(f"{address}/{MIRRORED}")
-        into.storage.delete(data)
-        log.warning("%s: a writer in %s committed it first; its artifact stays", artifact.name, into.root)
+    note = json.dumps(asdict(Mirrored(artifact.uri, text_digest(text), who, when)), indent=1) + "\n"
+    if into.find(artifact.spec) is None:  # else the note is another's
+        into.storage.replace(f"{address}/{MIRRORED}", note.encode())
+    if into.storage.create(manifest_name, text):
+        return
+    winner = into.find(artifact.spec)
+    if winner is not None and winner.manifest.data_folder == artifact.manifest.data_folder:
+        log.warning(
+            "%s: another copier of it in %s was first; its note stays, the bytes are the same", artifact.name, into.root
+        )
+        return
+    into.storage.delete(f"{address}/{MIRRORED}")
+    into.storage.delete(data)
+    log.warning("%s: a writer in %s committed it first; its artifact stays", artifact.name, into.root)
+
+
+def _put_data(artifact: Artifact, into: Store, data: str) -> None:
+    """The files in their place, over what a copier left there that was killed or lost its lease.
+
+    A bucket's objects are replaced one by one by the same bytes. A local folder came there whole, in one rename: one that has
+    every file is left, and one that has not is none that a manifest names.
+    """
+    wanted = {entry.path: entry.bytes for entry in artifact.manifest.files}
+    there = into.storage.sizes(data)
+    if into.storage.is_local and there == wanted:
+        return
+    folder = _private_copy(artifact, into)
+    try:
+        if into.storage.is_local and there and into.storage.sizes(data) == there:
+            into.storage.delete(data)
+        elif not into.storage.is_local:
+            for name in there.keys() - wanted.keys():
+                into.storage.delete(f"{data}/{name}")
+        into.storage.publish(folder, data)
+    except OSError:
+        if not into.storage.is_local or into.storage.sizes(data) != wanted:  # else another's rename was first
+            raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # moved, unless it went to a bucket
 
 
 def _private_copy(artifact: Artifact, into: Store) -> Path:

@@ -2,11 +2,15 @@
 
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gcs_server import GcsServer
 
+import lineage.mirror
 from lineage.gate import inspect
 from lineage.jobs import Job, read_job, write_job
 from lineage.lifecycle import apply, merged, ttl_rules
@@ -55,6 +59,7 @@ def test_there_and_back_an_artifact_is_the_same(local: Store, bucket: Store, tmp
     note = provenance(there)
     assert note is not None
     assert (note.source, note.who) == (model.uri, "me")
+    assert list((bucket.scratch / "mirroring").iterdir()) == [], "what was uploaded is not kept on this disk, too"
     back = Store(str(tmp_path / "back"))
     assert [each.outcome for each in mirror(there, back, "me")] == ["copied"] * 3
     texts = [store.storage.read_text(f"{model.spec.address}/manifest.json") for store in (local, bucket, back)]
@@ -84,6 +89,47 @@ def test_damaged_files_are_not_copied_and_a_killed_copy_is_made_again(local: Sto
     path.write_bytes(b"raw" * 1000)
     list(mirror(raw, bucket, "me"))
     assert list(bucket.storage.sizes(f"{raw.spec.address}/{raw.manifest.data_folder}")) == ["sub/data"]
+
+
+@pytest.mark.parametrize("paused_in", ["verify", "private copy"])
+@pytest.mark.parametrize("other", ["mirror", "writer"])
+@pytest.mark.parametrize("place", ["bucket", "folder"])
+def test_a_copier_whose_lease_was_taken_over_harms_nothing(
+    local: Store, bucket: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, other: str, paused_in: str
+) -> None:
+    """It stood still for longer than its lease, and another committed meanwhile: the same files, or its own."""
+    into = bucket if place == "bucket" else Store(str(tmp_path / "other"))
+    raw = list(local.walk_up(family(local)))[-1]
+    first = iter([True])
+
+    def committed_by_another() -> None:
+        if not next(first, False):
+            return
+        if other == "mirror":
+            assert [each.outcome for each in mirror(raw, into, "quick")] == ["copied"]
+        else:
+            family(into)
+
+    @contextmanager
+    def taken_over(storage: object, name: str, who: str) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(check=lambda: None)
+
+    verify, private_copy = Artifact.verify, lineage.mirror._private_copy
+    monkeypatch.setattr(lineage.mirror, "lease", taken_over)
+    if paused_in == "verify":
+        monkeypatch.setattr(Artifact, "verify", lambda artifact: (verify(artifact), committed_by_another()))
+    else:
+        paused = lambda artifact, into: (committed_by_another(), private_copy(artifact, into))[1]  # noqa: E731
+        monkeypatch.setattr(lineage.mirror, "_private_copy", paused)
+    list(mirror(raw, into, "paused"))
+    monkeypatch.undo()
+    there = into.find(raw.spec)
+    assert there is not None
+    there.verify()
+    note = provenance(there)
+    assert (note is not None and note.who) == ("quick" if other == "mirror" else False)
+    folders = [name for name in into.storage.folders(raw.spec.address) if name.startswith("data-")]
+    assert folders == [there.manifest.data_folder]
 
 
 @pytest.mark.parametrize(
