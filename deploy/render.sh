@@ -3,7 +3,7 @@
 set -eu
 out=${1:?where to write: sh deploy/render.sh OUT_FOLDER}
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
-words="PROJECT_ID REGION REGISTRY GIT_SHA ARTIFACT_BUCKET LOG_BUCKET PG_HOST PG_CIDR API_SERVER_CIDR DOMAIN"
+words="PROJECT_ID REGION REGISTRY GIT_SHA ARTIFACT_BUCKET LOG_BUCKET PG_HOST PG_CIDR API_SERVER_CIDR DOMAIN WEB_URL"
 script=""
 for word in $words; do
     eval "value=\${$word:-}"

@@ -27,6 +27,8 @@ DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, JUDGED, VERDICT = (
     f"{LABEL}/{word}" for word in ("digest", "artifact", "code", "image", "hardware", "attempt", "history", "judged", "verdict")
 )
 """Annotations: what an object was made for, and what has become of it so far."""
+SHARDS = f"{LABEL}/shards"
+"""Label of pods that do shards of data stages: they may reach the internet (deploy/kubernetes/network.yaml)."""
 COORDINATOR_PORT = 8476
 SAVED_AND_LEFT = 143
 """Exit code of a process that SIGTERM ended: peers on healthy nodes leave with it when one host is taken."""
@@ -158,6 +160,7 @@ def indexed_job_manifest(launch: Launch, shape: Hardware, settings: ClusterSetti
         "parallelism": launch.indices,
         "backoffLimitPerIndex": 0,
     }
+    spec["template"]["metadata"]["labels"] |= {SHARDS: "yes"}
     return job
 
 

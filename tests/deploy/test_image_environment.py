@@ -66,6 +66,7 @@ def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_pat
     assert container["envFrom"] == [{"configMapRef": {"name": "marin-environment"}}]
     assert pod["nodeSelector"] == {"marin.community/pool": "on-demand"}
     assert "dagster/run-id" in template["metadata"]["labels"], "what the network policy of runs looks for"
+    assert template["metadata"]["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     assert told["terminated"] is True, "a cancel deletes the run's Job, and its pods: a Job that goes leaves them behind"
     allowed = sorted([verb, resource] for rule in rules for resource in rule["resources"] for verb in rule["verbs"])
     assert told["asked"] == allowed, "every right is used"

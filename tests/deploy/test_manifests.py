@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from deploy.queues import parse_pools, queues
 from lineage.config import from_jsonable
 from lineage.jobs import Launch
 from recipes.hardware import hardware
-from resources.manifests import ClusterSettings, job_manifest
+from resources.manifests import ClusterSettings, indexed_job_manifest, job_manifest
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WORDS = {
@@ -29,6 +32,7 @@ WORDS = {
     "PG_CIDR": "10.1.2.3/32",
     "API_SERVER_CIDR": "10.0.0.2/32",
     "DOMAIN": "example.org",
+    "WEB_URL": "http://localhost:4180",
 }
 OF_OTHERS = {"external-secrets.io/v1/ExternalSecret", "external-secrets.io/v1/ClusterSecretStore"}
 """Kinds of custom resources, whose schemas are not Kubernetes'."""
@@ -157,11 +161,93 @@ def test_nothing_listens_in_public_and_only_the_proxy_reaches_the_webserver(
     assert [each["port"] for each in way_in["ports"]] == [port]
     # "dagster.webserver.fullname" of the chart: the release's name, `helm upgrade --install marin`, and this one.
     service = f"marin-{values['dagsterWebserver'].get('nameOverride', 'webserver')}.marin.svc.cluster.local:{port}"
-    assert upstream(proxy) == [f"--upstream=http://{service}"]
+    assert flag_of(proxy, "upstream") == f"http://{service}"
 
 
-def upstream(pod: Manifest) -> list[str]:
-    return [argument for argument in pod["spec"]["containers"][0]["args"] if argument.startswith("--upstream=")]
+def test_a_person_comes_back_from_the_sign_in_to_where_the_proxy_is(manifests: list[Manifest]) -> None:
+    """With Secure cookies oauth2-proxy takes its own address for https, which a port-forward is not, unless it is told."""
+    proxy = of_kind(manifests, "Deployment")["marin-proxy"]["spec"]["template"]
+    back = flag_of(proxy, "redirect-url")
+    assert (flag_of(proxy, "cookie-secure"), back) == ("true", f"{WORDS['WEB_URL']}/oauth2/callback")
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    assert f"export WEB_URL={WORDS['WEB_URL']}" in page and "$WEB_URL/oauth2/callback" in page, "Google must know it, too"
+    forwarded = re.search(r"port-forward service/marin-proxy (\d+):80", page)
+    assert forwarded is not None and WORDS["WEB_URL"].endswith(f":{forwarded[1]}")
+
+
+NAMES = {"kube-dns": ({"k8s-app": "kube-dns"}, 53), "node-local-dns": ({"k8s-app": "node-local-dns"}, 53)}
+ADDRESSES = {
+    "NodeLocal DNSCache": ("169.254.20.10", 53),
+    "Cloud DNS": ("169.254.169.254", 53),
+    "metadata": ("169.254.169.254", 80),
+    "workload identity": ("169.254.169.252", 988),
+    "bucket": ("199.36.153.9", 443),
+    "database": (WORDS["PG_HOST"], 5432),
+    "API server": (WORDS["API_SERVER_CIDR"].removesuffix("/32"), 443),
+    "internet": ("151.101.0.223", 443),
+    "somebody else's database": ("10.9.9.9", 5432),
+    "kubelet": ("10.128.0.7", 10250),
+}
+EVERYBODY = {*NAMES, "NodeLocal DNSCache", "Cloud DNS", "metadata", "workload identity", "bucket"}
+
+
+def matches(selector: Manifest, labels: dict[str, str]) -> bool:
+    assert selector.keys() <= {"matchLabels", "matchExpressions"}
+    assert all(each["operator"] == "Exists" for each in selector.get("matchExpressions", []))
+    keys = {each["key"] for each in selector.get("matchExpressions", [])}
+    return selector.get("matchLabels", {}).items() <= labels.items() and keys <= labels.keys()
+
+
+def is_peer(peer: Manifest, address: str, labels: dict[str, str] | None) -> bool:
+    """Whether a rule's peer is an address, or a pod of these labels (its namespace is taken for granted)."""
+    if "ipBlock" not in peer:
+        return labels is not None and matches(peer["podSelector"], labels)
+    block, here = peer["ipBlock"], ip_address(address)
+    return here in ip_network(block["cidr"]) and not any(here in ip_network(each) for each in block.get("except", []))
+
+
+def reached(policies: dict[str, Manifest], pod: dict[str, str]) -> set[str]:
+    """Where a pod of some labels may go, of the places above."""
+    rules = [
+        rule
+        for policy in policies.values()
+        if "Egress" in policy["spec"]["policyTypes"] and matches(policy["spec"]["podSelector"], pod)
+        for rule in policy["spec"].get("egress", [])
+    ]
+    places = {name: ("192.0.2.1", labels, port) for name, (labels, port) in NAMES.items()}
+    places |= {name: (address, None, port) for name, (address, port) in ADDRESSES.items()}
+    return {
+        name
+        for name, (address, labels, port) in places.items()
+        for rule in rules
+        if port in [each["port"] for each in rule.get("ports", [{"port": port}])]
+        if any(is_peer(peer, address, labels) for peer in rule["to"])
+    }
+
+
+def test_every_pod_reaches_what_it_needs_and_nothing_else(manifests: list[Manifest], values: Manifest) -> None:
+    """Names and the bucket: all. The database and the API server: what orchestrates. The internet: what downloads."""
+    policies = of_kind(manifests, "NetworkPolicy")
+    launch = Launch("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint", "0123456789abcdef")
+    settings, cpu = ClusterSettings("image@sha256:1", "marin"), hardware("cpu")
+    training = job_manifest(launch, cpu, settings, 1, "[]")["spec"]["template"]["metadata"]["labels"]
+    runner = indexed_job_manifest(replace(launch, indices=8), cpu, settings, 1, "[]")["spec"]["template"]["metadata"]["labels"]
+    worker = {"dagster/run-id": "r", "app.kubernetes.io/part-of": "dagster"}
+    (location,) = values["dagster-user-deployments"]["deployments"]
+    control = {"database", "API server"}
+    assert reached(policies, training) == EVERYBODY
+    assert reached(policies, runner) == EVERYBODY | {"internet"}
+    assert reached(policies, worker) == EVERYBODY | control | {"internet"}
+    for part in (values["dagsterWebserver"], values["dagsterDaemon"], location):
+        assert reached(policies, part["labels"]) == EVERYBODY | control
+    proxy = of_kind(manifests, "Deployment")["marin-proxy"]["spec"]["template"]["metadata"]["labels"]
+    assert reached(policies, proxy) == EVERYBODY | {"internet"}, "Google's sign-in"
+
+
+def flag_of(pod: Manifest, flag: str) -> str:
+    """The value of a flag of its container, or "" without one."""
+    arguments = dict(argument.removeprefix("--").split("=", 1) for argument in pod["spec"]["containers"][0]["args"])
+    return arguments.get(flag, "")
 
 
 def test_what_the_chart_renders_is_what_the_instance_file_says(values: Manifest) -> None:
@@ -170,6 +256,7 @@ def test_what_the_chart_renders_is_what_the_instance_file_says(values: Manifest)
     launcher, charted = instance["run_launcher"]["config"], values["runLauncher"]["config"]["k8sRunLauncher"]
     pod, charted_pod = launcher["run_k8s_config"], charted["runK8sConfig"]
     assert charted_pod["podSpecConfig"]["nodeSelector"] == pod["pod_spec_config"]["node_selector"]
+    assert charted_pod["podTemplateSpecMetadata"] == pod["pod_template_spec_metadata"]
     assert charted_pod["podSpecConfig"]["serviceAccountName"] == launcher["service_account_name"]
     assert charted_pod["containerConfig"]["resources"] == pod["container_config"]["resources"]
     assert charted_pod["jobSpecConfig"]["backoffLimit"] == pod["job_spec_config"]["backoff_limit"] == 0
@@ -219,8 +306,8 @@ def test_queues_are_those_of_the_hardware_table() -> None:
 
 def test_the_launchers_read_the_clusters_settings(manifests: list[Manifest], values: Manifest) -> None:
     """Of the very class that they are read into; accounts, queues and priorities are those that the other files make."""
-    told = of_kind(manifests, "ConfigMap")["marin-cluster"]["data"]["cluster.yaml"]
-    settings = from_jsonable(ClusterSettings, yaml.safe_load(told), "cluster.yaml")
+    text = of_kind(manifests, "ConfigMap")["marin-cluster"]["data"]["cluster.yaml"]
+    settings = from_jsonable(ClusterSettings, yaml.safe_load(text), "cluster.yaml")
     assert settings.service_account in of_kind(manifests, "ServiceAccount")
     made = list(queues(dict.fromkeys(settings.queues, 1)))
     assert set(settings.queues.values()) == of_kind(made, "LocalQueue").keys()
@@ -231,6 +318,21 @@ def test_the_launchers_read_the_clusters_settings(manifests: list[Manifest], val
     path = of_kind(manifests, "ConfigMap")["marin-environment"]["data"]["MARIN_CLUSTER"]
     (mount,) = values["runLauncher"]["config"]["k8sRunLauncher"]["volumeMounts"]
     assert path == f"{mount['mountPath']}/cluster.yaml"
+
+
+def test_the_page_says_every_word_and_its_commands_are_shell() -> None:
+    """What a stranger copies from it, block by block, into one shell."""
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    shell = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
+    assert subprocess.run(["bash", "-n"], input=shell, text=True, capture_output=True, check=False).stderr == ""
+    before, _, _ = shell.partition("sh deploy/render.sh")
+    assert {
+        word for word in WORDS if not re.search(rf"^\s*export .*\b{word}=|&& export {word}=", before, re.MULTILINE)
+    } == set()
+    used = set(re.findall(r"\$\{?([A-Z_]{3,})", shell)) - {"HOME"}
+    assert {word for word in used if not re.search(rf"export .*\b{word}=", shell)} == set(), "every variable is given"
+    for pool in (line for line in shell.splitlines() if "node-pools create" in line and "--tpu-topology" in line):
+        assert "--node-locations=$TPU_ZONE" in pool, "TPUs are in one zone of a region"
 
 
 @pytest.mark.parametrize("told", [[], ["--pool", "v5p-8"], ["--pool", "v5p-8=0"], ["--pool"]])
