@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from datakit.conversations import CONVERSATION_FIELD
 from datakit.record import Record, Unreadable, text_fault
 from datakit.sources import DatatroveStep
 
@@ -99,6 +100,11 @@ def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
         document = document_class(text=record.text, id=record.source_id, metadata=dict(record.fields))
         (verdict,) = naming_faults(step, record, lambda: block.filter_batch([document]))
         kept, reason = verdict if isinstance(verdict, tuple) else (verdict, None)
+        if kept and document.text != record.text and CONVERSATION_FIELD in record.fields:
+            raise ValueError(
+                f"step {step.block} takes text out of record {record.source_id}, a conversation, whose tokens are made of its "
+                "messages and would hold it still; leave the step out"
+            )
         if kept:
             return replace(record, text=document.text)  # C4's filters take lines out of what they keep
         return Unreadable(record.source_id, f"{prefix}:{reason}" if reason else prefix, record.text)

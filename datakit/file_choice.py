@@ -5,12 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 log = logging.getLogger(__name__)
 
 NAMES_SHOWN = 5
-HELD_OUT = frozenset({"test", "tests", "val", "valid", "validation", "dev", "eval", "heldout", "holdout"})
+HELD_OUT = frozenset(
+    {
+        *("test", "tests", "testset", "val", "valid", "validation", "valset", "dev", "devset", "eval", "evals", "evaluation"),
+        *("heldout", "holdout"),
+    }
+)
 """Words of a path that say "not for training". Marin trained on Dolmino's `math/gsm8k/.../test.json` (32B retrospective)."""
 
 
@@ -22,7 +28,7 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     """
     there = sorted(set(names))
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in there):
+        if not any(_any(name, (glob,)) for name in there):
             raise ValueError(
                 f"{what}: no file matches the glob {glob!r}; it has {', '.join(there[:NAMES_SHOWN]) or 'none'}, ..."
             )
@@ -36,13 +42,19 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     for name in chosen:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"{what}: file {name!r} would leave the artifact's folder")
-    refused = [name for name in chosen if trainable and is_held_out(name) and name not in globs]
+    if trainable:
+        refuse_held_out(chosen, globs, what)
+    return chosen
+
+
+def refuse_held_out(names: Iterable[str], globs: tuple[str, ...], what: str) -> None:
+    """Raises ValueError naming the test and validation files among those to train on, but for those that a glob names."""
+    refused = [name for name in names if is_held_out(name) and name not in globs]
     if refused:
         raise ValueError(
             f"{what}: {len(refused)} of its files look like a test or validation split ({_first(refused)}), and the "
             "source is trained on; exclude them, or give each as a glob of its own without '*'"
         )
-    return chosen
 
 
 def check_once(names: Iterable[str], what: str) -> None:
@@ -56,9 +68,9 @@ def check_once(names: Iterable[str], what: str) -> None:
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a word of the path says so: `gsm8k/test-00000.parquet` does, `latest/contest.jsonl` does not."""
-    words = re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", name.lower())
-    return not HELD_OUT.isdisjoint(words)
+    """Whether a word of the path says so: `gsm8k/test-00000.parquet` and `qaTestSplit` do, `latest/contest.jsonl` does not."""
+    words = [word.lower() for word in re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z0-9])", name)]
+    return not HELD_OUT.isdisjoint(words) or any(pair in (("held", "out"), ("hold", "out")) for pair in pairwise(words))
 
 
 def _first(names: list[str]) -> str:
@@ -66,4 +78,4 @@ def _first(names: list[str]) -> str:
 
 
 def _any(name: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+    return any(name == glob or fnmatchcase(name, glob) for glob in globs)  # a name may hold brackets: `part[1].jsonl`

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datakit.conversations import CONVERSATION_FIELD, with_strings
 from datakit.datatrove_steps import after, prepared
 from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, part_name, text_bytes, write_parquet, writing_part
 from datakit.drop_samples import SAMPLE_CHARS, DropSamples, joined
@@ -96,7 +97,9 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     )
 
 
-NORMALIZE = Stage("datakit.normalize", "4", normalize)
+NORMALIZE = Stage("datakit.normalize", "5", normalize)
+"""5: marks (BOM) are no text, pages are read as browsers read them, conversations say what they call and think. 4: every
+record of a WARC is counted."""
 
 
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
@@ -113,8 +116,7 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
             dropped.add(source_id, reason, _encodable((record.text or "")[:SAMPLE_CHARS]), order)
         else:
             assert isinstance(record, Record)  # `clean` gives no text of what is Unreadable
-            kept = {name: _encodable(value) for name, value in record.fields.items()}
-            metadata = json.dumps({"source_id": source_id, **kept}, ensure_ascii=False)
+            metadata = json.dumps({"source_id": source_id, **_kept_fields(record, whitespace)}, ensure_ascii=False)
             runs.add((text_digest(text), text, config.source, metadata, order))
         order += 1
     runs.flush()
@@ -172,6 +174,14 @@ def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[str |
         return None, 0, fault
     text, runs = whitespace.apply(record.text)
     return text, runs, ""
+
+
+def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:
+    """What a document keeps beside its text. Messages of a conversation are capped like its text: tokens are made of them."""
+    kept = {name: _encodable(value) for name, value in record.fields.items()}
+    if CONVERSATION_FIELD in kept:
+        kept[CONVERSATION_FIELD] = with_strings(kept[CONVERSATION_FIELD], lambda string: whitespace.apply(string)[0])
+    return kept
 
 
 def _encodable(name: str) -> str:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from datakit.debian import fetch_debian
-from datakit.file_choice import check_once, choose
+from datakit.file_choice import check_once, choose, refuse_held_out
 from datakit.pypi import ensure_downloaded
 from datakit.remote import fetch_remote
 from datakit.sources import DebianFiles, InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source
@@ -45,7 +45,10 @@ def fetch_raw(out: Writer, source: Source) -> None:
         found = repository_listing(loader.globs)
         if found != loader.listing:
             raise ValueError(f"the files of {loader.globs} changed: their listing is {found}, the source says {loader.listing}")
-        count = _copy(((path.relative_to(REPOSITORY).as_posix(), path) for path in repository_paths(loader.globs)), target)
+        files = {path.relative_to(REPOSITORY).as_posix(): path for path in repository_paths(loader.globs)}
+        if asked:
+            refuse_held_out(files, loader.globs, f"source {source.name}")
+        count = _copy(iter(files.items()), target)
     elif isinstance(loader, InstalledPython):
         count = _installed(loader, target)
     else:

@@ -17,6 +17,7 @@ import yaml
 
 from datakit.conversations import conversation_record
 from datakit.html_text import html_to_text
+from datakit.page_encoding import marked_text
 from datakit.record import Record, Unreadable
 from datakit.record_files import Span, read_records
 from datakit.sources import Format, Records
@@ -41,11 +42,11 @@ def read_file(format: Format | Records, name: str, path: Path, span: Span | None
 
 
 def _decoding(read: Callable[[str, str], Iterator[Record | Unreadable]]) -> Reader:
-    """A reader of bytes from a reader of text: a file that is not UTF-8 is one drop."""
+    """A reader of bytes from a reader of text: a file that is not UTF-8 is one drop. A mark in front (BOM) is no text."""
 
     def reader(name: str, content: bytes) -> Iterator[Record | Unreadable]:
         try:
-            text = content.decode("utf-8")
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
             yield Unreadable(name, "invalid_utf8")
             return
@@ -76,11 +77,14 @@ def _record(source_id: str, text: object) -> Record | Unreadable:
     return Unreadable(source_id, "not_text")
 
 
-def _whole_file(convert: Callable[[str], str]) -> Reader:
-    def read(name: str, text: str) -> Iterator[Record]:
-        yield Record(name, convert(text))
+def _whole_file(name: str, text: str) -> Iterator[Record]:
+    yield Record(name, text)
 
-    return _decoding(read)
+
+def _html(name: str, content: bytes) -> Iterator[Record | Unreadable]:
+    """A page, by the encoding that it names itself where it is not UTF-8."""
+    page = marked_text(content)
+    yield Unreadable(name, "invalid_utf8") if page is None else Record(name, html_to_text(page))
 
 
 def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
@@ -216,10 +220,10 @@ def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
 
 
 READERS: Mapping[Format, Reader] = {
-    "text": _whole_file(lambda text: text),
-    "markdown": _whole_file(lambda text: text),
-    "python": _whole_file(lambda text: text),
-    "html": _whole_file(html_to_text),
+    "text": _decoding(_whole_file),
+    "markdown": _decoding(_whole_file),
+    "python": _decoding(_whole_file),
+    "html": _html,
     "wiki_json": _decoding(_wiki_json),
     "bible_python": _parsing(_bible_python),
     "docstrings": _parsing(_docstrings),

@@ -24,6 +24,9 @@ READ_BYTES = 1 << 20
 COMPRESSIONS = MappingProxyType({b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"})
 """By the first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
 
+SKIPPABLE = b"\x2a\x4d\x18"
+"""The last bytes of the magic number of a skippable frame of zstd (RFC 8878, section 3.1.2); the first is 0x50 to 0x5f."""
+
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
 ARROW_FILE = b"ARROW1"
 
@@ -138,6 +141,11 @@ def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record
 
 
 def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
+    if isinstance(text, bytes):  # a column of bytes: writers older than Parquet's type for text
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError:
+            return Unreadable(source_id, "invalid_utf8")
     if text is None or isinstance(text, str):
         return Record(source_id, text, fields)
     return Unreadable(source_id, "not_text")
@@ -241,6 +249,8 @@ def compression_of(path: Path) -> str | None:
     """gzip, zstd or None, by the first bytes."""
     with path.open("rb") as raw:
         head = raw.read(4)
+    if head[1:] == SKIPPABLE and head[0] >> 4 == 5:
+        return "zstd"  # pzstd and seekable writers put a frame of their own, to be skipped, before the first of data
     return next((kind for magic, kind in COMPRESSIONS.items() if head.startswith(magic)), None)
 
 

@@ -256,6 +256,12 @@ class Source:
             raise ValueError(f"source {self.name}: domain is {self.domain!r}; allowed: {', '.join(DOMAINS)}")
         if self.trainable and self.format == "none":
             raise ValueError(f"source {self.name}: format 'none' holds no documents, so trainable must be False")
+        changing = [step.block for step in self.steps if step.kind != "filters"]
+        if changing and isinstance(self.format, Records) and self.format.form == "messages":
+            raise ValueError(
+                f"source {self.name}: step {changing[0]} changes a text, and a conversation's tokens are made of its messages, "
+                "which would stay; leave the step out, or change the records before they come here"
+            )
         if self.steps and self.format == "none":
             raise ValueError(f"source {self.name}: format 'none' holds no documents, and steps has {len(self.steps)} of them")
 

@@ -30,17 +30,19 @@ from datakit.token_engines import (
 )
 from datakit.token_formats import (
     PLAIN,
+    Chat,
     Dropped,
     Encoded,
     PlainText,
     Prebuilt,
     TokenFormat,
     TokenPolicy,
+    check_special,
     columns,
     encode_documents,
     weights_dtype,
 )
-from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE
+from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.token_cache import ShardInfo, token_dtype, tokens_extra, write_flat_shard
@@ -84,6 +86,8 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     """
     path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
+    if isinstance(config.format, Chat):
+        check_special(load_tokenizer(path), config.format.end_of_turn, tokenizer.name, "end a turn with")
     plan = list(shard_plan(parts))
     out.warm(len(plan), encoder, path, "hf")
     workers = None if len(plan) > 1 else 1  # a start takes longer than the comparison

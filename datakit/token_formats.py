@@ -83,7 +83,7 @@ class TokenPolicy:
 
     @staticmethod
     def of(tokenizer: Path, name: str, bos: str | None, eos: str | None) -> "TokenPolicy":
-        """Raises: ValueError for a token that the tokenizer does not have, and for one that cuts or pads what it encodes."""
+        """Raises: ValueError for a token that the tokenizer lacks or that text can make, and for one that cuts or pads."""
         loaded = load_tokenizer(tokenizer)
         if loaded.truncation is not None or loaded.padding is not None:
             raise ValueError(
@@ -98,7 +98,18 @@ def _frame_id(loaded: Tokenizer, token: str, name: str) -> int:
     found = loaded.token_to_id(token)
     if found is None:
         raise ValueError(f"{name} has no token {token!r} to frame documents with; train one that has")
+    check_special(loaded, token, name, "frame documents with")
     return found
+
+
+def check_special(loaded: Tokenizer, token: str, name: str, purpose: str) -> None:
+    """Raises: ValueError for a token that a text's own characters would make: text could end a document, or a turn."""
+    special = sorted(added.content for added in loaded.get_added_tokens_decoder().values() if added.special)
+    if token not in special:
+        raise ValueError(
+            f"{name} has no special token {token!r} to {purpose}: text that quotes these characters would be taken for it; its "
+            f"special tokens are {', '.join(special) or 'none'}: mark it `special` in tokenizer.json, or name one of them"
+        )
 
 
 @dataclass(frozen=True)

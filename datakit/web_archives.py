@@ -6,14 +6,17 @@ passes over them in silence.
 """
 
 import io
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 from resiliparse.extract.html2text import extract_plain_text
-from resiliparse.parse.encoding import detect_encoding
 
+from datakit.page_encoding import page_text
 from datakit.record import Record, Unreadable, is_damage
 from datakit.record_files import decompressed
 
@@ -21,6 +24,10 @@ HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 PAGES = (WarcRecordType.response, WarcRecordType.conversion)
 OTHERS = frozenset({"warcinfo", "request", "metadata", "revisit", "resource", "continuation"})
 """The other types that the standard has (ISO 28500): each is a reason of its own, what is none of them is `warc_unknown`."""
+
+END_OF_HEADERS = re.compile(rb"\r?\n\r?\n")
+ENCODINGS = re.compile(rb"\r?\n(?:content|transfer)-encoding:[^\r\n]*", re.IGNORECASE)
+ENVELOPE = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n"
 
 
 class _Counted:
@@ -75,28 +82,50 @@ def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
 def _page(place: str, record: WarcRecord, block: bytes) -> Record | Unreadable:
     if record.record_type == WarcRecordType.conversion:  # WET: text already, by the crawl's own extractor
         try:
-            return Record(place, block.decode("utf-8"))
+            return Record(place, block.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return Unreadable(place, "invalid_utf8")
-    record.set_bytes_content(block)
-    record.parse_http(auto_decode="all")
-    if record.http_headers is not None and record.http_headers.status_code not in (None, 200):
+    response = _decoded(block)
+    if response is None:
+        return Unreadable(place, "undecodable_body")
+    if response.status not in (None, 200):
         return Unreadable(place, "http_error")
-    kind = record.headers.get("WARC-Identified-Payload-Type") or record.http_content_type
+    kind = record.headers.get("WARC-Identified-Payload-Type") or response.kind
     if kind not in HTML_TYPES:
         return Unreadable(place, "not_html")
-    page = _decoded(record.reader.read(), record.http_charset)
+    page = page_text(response.body, response.charset)
     if page is None:
         return Unreadable(place, "invalid_utf8")
     return Record(place, extract_plain_text(page, main_content=True))
 
 
-def _decoded(content: bytes, declared: str | None) -> str | None:
-    """The page by its declared encoding, else by the one that its bytes show; None when neither reads it."""
-    for encoding in (declared, detect_encoding(content, from_html_meta=True)):
-        try:
-            if encoding:
-                return content.decode(encoding)
-        except (UnicodeDecodeError, LookupError):
-            continue
-    return None
+@dataclass(frozen=True)
+class _Response:
+    """What a server said: status, media type and character set where it said them, and the body."""
+
+    status: int | None
+    kind: str | None
+    charset: str | None
+    body: bytes
+
+
+def _decoded(block: bytes) -> _Response | None:
+    """A response without the encodings that its headers name; as it is where they lie: crawlers decode and keep the header.
+
+    None where its body is neither. One page that lies must not take the archive with it.
+    """
+    try:
+        return _response(block, "all")
+    except OSError:  # of bytes in memory: they are not what the headers say
+        head, body = (*END_OF_HEADERS.split(block, maxsplit=1), b"")[:2]
+        is_markup = body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+        return _response(ENCODINGS.sub(b"", head) + b"\r\n\r\n" + body, "none") if is_markup else None
+
+
+def _response(block: bytes, decode: Literal["all", "none"]) -> _Response:
+    """Through an archive of its own: FastWARC's iterator goes on from the record that it gave, and a lying one breaks that."""
+    archive = ArchiveIterator(io.BytesIO(ENVELOPE % len(block) + block), parse_http=False)
+    record = next(archive)
+    record.parse_http(auto_decode=decode)
+    status = None if record.http_headers is None else record.http_headers.status_code
+    return _Response(status, record.http_content_type, record.http_charset, record.reader.read())

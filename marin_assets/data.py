@@ -275,10 +275,14 @@ def evaluation_families(line: Line) -> Iterator[Family]:
     yield _of_line(EVAL_POLICY, line)
 
 
-def own_families(line: Line) -> Iterator[Family]:
-    """The data assets of another canonical line that do not stand for every source."""
+def own_families(line: Line, *, has_cards: bool = False) -> Iterator[Family]:
+    """The data assets of another canonical line that do not stand for every source.
+
+    `has_cards`: another line over the same corpus has its cards, which speak of that line's tokens.
+    """
     yield from canonical_per_source(line)
-    yield _of_sources(CARD, line, sources(line.sources))
+    if not has_cards:
+        yield _of_sources(CARD, line, sources(line.sources))
     if data.trajectories(line):
         yield _of_sources(TRAJECTORIES, line, sources(line.sources))
     yield from whole_line_families(line)

@@ -1,11 +1,15 @@
 """The one assembly of the graph: production, tests and notebooks use it."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import dagster as dg
 
 from evals.stage import EVAL_RESULT
 from jobs import campaigns
+from lineage.config import to_jsonable
+from lineage.plan import Node
 from marin_assets.canary import canary_asset, canary_data_families, canary_run_family
 from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import canonical_families, corpus_families, evaluation_families, own_families
@@ -27,20 +31,49 @@ from sensors.evaluations import leaderboard_sensor
 
 
 def families(ferry: Ferry, line: Line, others: Sequence[Line], corpora: Sequence[Line] = ()) -> Iterator[Family]:
-    """Every asset that is an artifact. What the other lines share with the first, as they share its nodes, is there once."""
-    seen: set[tuple[str, ...]] = set()
+    """Every asset that is an artifact. What the other lines share with the first, as they share its nodes, is there once.
+
+    Raises: ValueError when two lines mean different artifacts by one key.
+    """
+    seen: dict[tuple[str, ...], Node] = {}
+    before = [line.corpus, *(other.corpus for other in others)]
+    own = (own_families(other, has_cards=other.corpus in before[: at + 1]) for at, other in enumerate(others))
     evaluated = map(evaluation_families, (line, *others))
-    for each in (canonical_families(line), *map(own_families, others), *map(corpus_families, corpora), *evaluated):
+    for each in (canonical_families(line), *own, *map(corpus_families, corpora), *evaluated):
         for family in each:
             if family.example.key not in seen:
-                seen.add(family.example.key)
+                seen[family.example.key] = family.example
                 yield family
+            elif unlike := difference(seen[family.example.key], family.example):
+                raise ValueError(
+                    f"two lines have the asset {'/'.join(family.example.key)} and mean different artifacts by it: {unlike}; "
+                    "one of them can never be found, so give one line a name of its own for it (scope, policy, corpus, ...)"
+                )
     models = [other.start_model for other in others if other.start_model is not None]
     for model in models:
         yield from model_families(model, line)
     yield from canary_data_families("cpu")
     yield canary_run_family("cpu")
     yield from ferry_families(ferry)
+
+
+def difference(first: Node, second: Node) -> str:
+    """What two nodes of one key do not share of what they are made by and from; "" where it is nothing.
+
+    One step of the graph up: every key is compared, so the steps above are too. Partitions of an asset stand for each other.
+    """
+    if first.stage is not second.stage:
+        return f"stage {first.stage.name} and {second.stage.name}"
+    if first.partition == second.partition and to_jsonable(first.config) != to_jsonable(second.config):
+        return f"config {first.config} and {second.config}"
+    one, other = (Counter(_place(parent, node) for parent in node.parents()) for node in (first, second))
+    unlike = [*(one - other), *(other - one)]
+    return f"only one of them is made from {', '.join(unlike)}" if unlike else ""
+
+
+def _place(parent: Node, child: Node) -> str:
+    own = parent.partition is not None and parent.partition == child.partition
+    return replace(parent, partition="<its own>").name if own else parent.name
 
 
 def build_defs(

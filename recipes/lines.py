@@ -13,7 +13,7 @@ from datakit.corpus_filters import CorpusConfig
 from datakit.score_cutoff import ScoreCutoffConfig
 from datakit.scorer import ScorerConfig
 from datakit.sources import Source
-from datakit.token_formats import PLAIN, TokenFormat
+from datakit.token_formats import PLAIN, Chat, Prebuilt, TokenFormat
 from datakit.tokenizer import END_OF_TEXT
 from lineage.batches import BatchSchedule
 from lineage.mixture import StepPhase
@@ -120,6 +120,11 @@ class Line:
                 f"line of mixture {self.mixture}: its phase at step {named[strange[0]]} weighs {strange[0]!r}, which is "
                 f"none of the line's sources; they are {', '.join(self.sources)}"
             )
+        if self.corpus_filters.cut_paragraphs and isinstance(self.format, Chat | Prebuilt):
+            raise ValueError(
+                f"line of corpus {self.corpus}: its filters cut paragraphs out of texts, and format {self.format.kind!r} makes "
+                "tokens of what lies beside them, which would stay whole; leave it out, or take the format 'plain'"
+            )
         if "scores" in self.corpus_filters.reads and self.scorer is None:
             raise ValueError(f"line of corpus {self.corpus}: its filters read scores and it has no scorer")
         starts = [start for start in (self.after, self.start_model) if start is not None]
@@ -212,6 +217,7 @@ def permissive(line: Line) -> Line:
         phases=tuple(_of_sources(phase, choice.kept, line.mixture) for phase in line.phases),
         run=replace(line.run, name=f"{line.run.name}_permissive"),
         scope=f"{line.scope}-permissive",
+        policy=f"{line.policy}-permissive",
         corpus=f"{line.corpus}-permissive",
         tokenizer=f"{line.tokenizer}-permissive",
         cache=f"{line.cache}-permissive",

@@ -195,6 +195,25 @@ def test_what_is_no_step_is_refused_with_where_to_go(block: str, arguments: Mapp
         DatatroveStep(block, VERSION, arguments)
 
 
+TALK = Records("jsonl", text="m", form="messages")
+
+
+def test_steps_that_change_texts_are_refused_for_conversations() -> None:
+    """Tokens are made of the messages, which a step does not see: what it took out would be trained on."""
+    loader, formatter = RepositoryFiles(("*",), ""), step(f"{FORMATTERS}:PIIFormatter")
+    with pytest.raises(ValueError, match=r"source s: step datatrove\.pipeline\.formatters:PIIFormatter changes a text"):
+        Source("s", loader, TALK, "chat", "MIT", "", 1.0, steps=(formatter,))
+    assert Source("s", loader, TALK, "chat", "MIT", "", 1.0, steps=(step(f"{FILTERS}:RegexFilter", regex_exp="x"),))
+
+
+@needs("datatrove", "spacy")
+def test_a_filter_that_takes_lines_out_of_a_conversation_stops() -> None:
+    text = f"user: {PROSE * 3}\n\nassistant: javascript is needed\n{PROSE * 5}"
+    talk = Record("r", text, {"conversation": "{}"})
+    with pytest.raises(ValueError, match=r"C4QualityFilter takes text out of record r, a conversation"):
+        list(after(prepared([step(f"{FILTERS}:C4QualityFilter", filter_no_terminal_punct=False)]), [talk]))
+
+
 def test_identities_without_steps_stay_and_steps_survive_a_job() -> None:
     source = Source("s", RepositoryFiles(("x",), "0"), LINES, "prose", "CC0-1.0", "free", 1.0)
     bare = NormalizeConfig("s", LINES, "prose")

@@ -92,6 +92,17 @@ def test_sixteen_megabytes_of_spaces_are_a_drop_or_a_cap(tmp_path: Path) -> None
     assert read_documents(artifact)["text"].to_list() == [f"before{' ' * 128}after"]
 
 
+def test_runs_are_capped_in_the_messages_that_tokens_are_made_of(tmp_path: Path) -> None:
+    """In the text alone they would stay in every chat cache."""
+    call = {"arguments": "\n" * 200, "name": "x" + " " * 5_000}
+    message = {"role": "assistant", "content": f"a{' ' * (1 << 20)}b", "tool_calls": [call]}
+    artifact = normalized(tmp_path, {"a.jsonl": json.dumps({"m": [message]})}, Records("jsonl", text="m", form="messages"))
+    (kept,) = read_documents(artifact)["metadata"]
+    (capped,) = json.loads(json.loads(kept)["conversation"])["messages"]
+    assert capped["content"] == f"a{' ' * 128}b"
+    assert capped["tool_calls"] == [{"arguments": "\n" * 128, "name": "x" + " " * 128}]
+
+
 def test_a_run_is_capped_only_when_it_is_longer_than_the_limit(tmp_path: Path) -> None:
     mixed = "\t\n" * 70
     artifact = normalized(tmp_path, {"a": f"a{' ' * 128}b{' ' * 129}c{mixed}d"})

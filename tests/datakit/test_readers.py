@@ -36,6 +36,28 @@ def test_a_file_that_is_not_utf8_is_one_named_drop(format: Format) -> None:
     assert read(format, NOT_UTF8) == [Unreadable("name", "invalid_utf8")]
 
 
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("text", "words"),
+        ("markdown", "# words"),
+        ("python", "x = 1"),
+        ("html", "<p>words</p>"),
+        ("wiki_json", '{"T": {"title": "T", "extract": "words"}}'),
+        ("bible_python", "Bible('x', 'words')"),
+        ("docstrings", f'"""{"words " * 100}"""'),
+        ("topics_python", "topics = {'a': 'words'}"),
+        ("metadata", "Name: x\n\nwords"),
+        ("chatterbot_yaml", "conversations:\n- [words, more]"),
+    ],
+)
+def test_a_mark_in_front_of_a_file_changes_nothing(format: Format, content: str) -> None:
+    """Editors on Windows write it: the text would have another id than its copy, and Python and JSON with it do not parse."""
+    plain = read(format, content)
+    assert plain and all(isinstance(record, Record) for record in plain)
+    assert read(format, b"\xef\xbb\xbf" + content.encode()) == plain
+
+
 @pytest.mark.parametrize("format", SYNTAX_FORMATS)
 @pytest.mark.parametrize("code", ["def f(:", "x = 1\0", "(" * 5000])
 def test_code_that_does_not_parse_is_one_named_drop(format: Format, code: str) -> None:

@@ -177,6 +177,54 @@ def test_pieces_of_a_parquet_file_are_its_rows(tmp_path: Path, target: int) -> N
     assert [record for span in pieces for record in read_records(Records("parquet", id=None), "a", path, span)] == whole
 
 
+@pytest.mark.parametrize("first", [0x50, 0x5F])
+def test_frames_that_zstd_skips_are_skipped(first: int, tmp_path: Path) -> None:
+    """What pzstd writes begins with one: the file was taken for plain lines, and all of it was dropped."""
+    frame = bytes([first]) + b"\x2a\x4d\x18\x04\x00\x00\x00\xff\n\n\n"
+    (tmp_path / "f").write_bytes(frame + encoded("zstd", ROWS[:1]) + frame + encoded("zstd", ROWS[2:]))
+    assert read(tmp_path / "f", Records("jsonl")) == [EXPECTED[0], Record("three", "drei\x85 ü")]
+
+
+COLUMNS = {
+    "nullable": pa.array(["ü", None, "b"]),
+    "large_string": pa.array(["ü", None, "b"], pa.large_string()),
+    "string_view": pa.array(["ü", None, "b"], pa.string_view()),
+    "dictionary": pa.array(["ü", None, "b"]).dictionary_encode(),
+    "binary": pa.array(["ü".encode(), None, b"b"]),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("container", ["parquet", "arrow_file"])
+def test_text_is_read_from_columns_of_any_type_that_holds_it(kind: str, container: str, tmp_path: Path) -> None:
+    rows = pa.table({"id": ["1", "2", "3"], "text": COLUMNS[kind]})
+    with pa.OSFile(str(tmp_path / "f"), "wb") as sink:
+        if container == "parquet":
+            pq.write_table(rows, sink)
+        else:
+            with pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_table(rows)
+    assert read(tmp_path / "f", records_of(container)) == [Record("1", "ü"), Record("2", None), Record("3", "b")]
+
+
+def test_a_column_of_bytes_that_are_no_text_is_a_drop_of_each(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [b"a", b"\xff\xfe"]}), tmp_path / "f")
+    assert read(tmp_path / "f", Records("parquet", id=None)) == [Record("f:1", "a"), Unreadable("f:2", "invalid_utf8")]
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+def test_a_file_without_records_has_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(content)
+    assert read(tmp_path / "f", Records("jsonl")) == []
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "f")
+    assert read(tmp_path / "f", Records("parquet")) == []
+
+
+def test_a_mark_and_carriage_returns_are_no_part_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n{"text": "b"}\r\n\r\n')
+    assert read(tmp_path / "f", Records("jsonl")) == [Record("f:1", "a"), Record("f:2", "b")]
+
+
 def test_a_compressed_file_is_one_piece(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 9_000, mtime=0))

@@ -1,5 +1,6 @@
 """Every format through the real stage: ids and weights aligned, framed as declared, bad records dropped by name."""
 
+import datetime
 import json
 import os
 import signal
@@ -179,6 +180,8 @@ def test_an_encoder_that_breaks_the_policy_writes_nothing(tokens, message):
     ("config", "message"),
     [
         ({"bos": "<|nowhere|>"}, r"has no token '<\|nowhere\|>'"),
+        ({"bos": "a"}, r"no special token 'a' to frame documents with: .* special tokens are <\|assistant\|>, <\|endoftext"),
+        ({"format": Chat(TEMPLATE, end_of_turn="</s>")}, "no special token '</s>' to end a turn with"),
         ({"eos": ""}, r"token_cache\.eos is ''"),
         ({"engine": "fastest"}, "token_cache.engine is 'fastest'; allowed: auto, gigatoken, hf"),
     ],
@@ -207,6 +210,47 @@ def test_either_engine_writes_the_same_bytes(tmp_path):
 )
 def test_what_is_no_conversation_is_a_named_drop(messages):
     assert conversation_record("r", messages) == Unreadable("r", "not_messages")
+
+
+@pytest.mark.parametrize(
+    ("message", "tools", "reason"),
+    [
+        ({"role": "user", "content": "x"}, "{broken", "not_tools"),
+        ({"role": "user", "content": "x"}, "5", "not_tools"),
+        ({"role": "user", "content": "x"}, {"name": "look"}, "not_tools"),
+        ({"role": "user", "content": "x"}, ["\ud800"], "lone_surrogate"),
+        ({"role": "assistant", "content": "", "tool_calls": ["\ud800"]}, None, "lone_surrogate"),
+        ({"role": "assistant", "content": "x", "name": "\udc00"}, None, "lone_surrogate"),
+        ({"role": "assistant", "content": None, "tool_calls": None}, None, "not_messages"),
+    ],
+)
+def test_a_conversation_that_would_stop_a_stage_is_a_named_drop(message, tools, reason):
+    """Tools that are no JSON stopped the file; half a pair of surrogates beside the content stopped the token cache."""
+    assert conversation_record("r", [message], {}, tools) == Unreadable("r", reason)
+
+
+def test_conversations_that_call_or_think_differently_are_not_one():
+    """With calls in no text, all rollouts of one task were copies, and nothing of a call was decontaminated."""
+
+    def said(**more):
+        record = conversation_record("r", [{"role": "assistant", "content": None, **more}])
+        assert isinstance(record, Record) and record.text is not None
+        return record.text
+
+    assert said(tool_calls=[{"name": "look", "arguments": {"at": "é"}}]) == (
+        'assistant: \n{"tool_calls":[{"arguments":{"at":"é"},"name":"look"}]}'
+    )
+    assert len({said(tool_calls=[call], reasoning_content=why) for call in "ab" for why in "cd"}) == 4
+    assert said(name="n", tool_calls=None) == "assistant: ", "other fields are for templates, and null is no field"
+
+
+def test_fields_of_columns_that_are_null_or_times_are_no_matter():
+    """Parquet has a column of every field: null where a row has none, and of whatever type."""
+    said = {"role": "user", "content": "x"}
+    there = conversation_record("r", [said])
+    assert conversation_record("r", [{**said, "tool_calls": None, "name": None}]) == there
+    record = conversation_record("r", [{**said, "when": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "raw": b"b"}])
+    assert isinstance(record, Record) and "2026-01-02 00:00:00+00:00" in record.fields[CONVERSATION_FIELD]
 
 
 def test_content_in_parts_and_tools_are_kept():

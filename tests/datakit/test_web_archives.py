@@ -94,6 +94,43 @@ def test_an_archive_cut_inside_a_record_is_never_read_as_whole(kind: str, tmp_pa
             read(tmp_path / "f", whole[:cut])
 
 
+LIES = {
+    "Content-Encoding: gzip\r\n": page(),
+    "Content-Encoding: br\r\n": page(),
+    "Transfer-Encoding: chunked\r\n": page(),
+    "Content-Encoding: rot13\r\nX-More: 1\r\n": b"\r\n" + page(),
+}
+
+
+@pytest.mark.parametrize("more", LIES)
+def test_a_page_whose_headers_lie_is_read_as_it_is_and_so_are_those_after_it(more: str, tmp_path: Path) -> None:
+    """Crawlers keep the headers of encodings that they have taken off; one such page ended its archive."""
+    records = (record("u:lies", response(LIES[more], more=more)), record("u:next", response(page())))
+    assert read(tmp_path / "f", archive("gzip", records)) == [Record("u:lies", TEXT), Record("u:next", TEXT)]
+
+
+@pytest.mark.parametrize("charset", ["undefined", "utf\0-8", "x-no-such"])
+def test_a_character_set_that_is_none_costs_nothing(charset: str, tmp_path: Path) -> None:
+    """Scripts send `charset=undefined`, and Python has a codec of that name, which raises what no reader expects."""
+    records = (record("u:a", response(page(), f"text/html; charset={charset}")), record("u:next", response(page())))
+    assert read(tmp_path / "f", archive("plain", records)) == [Record("u:a", TEXT), Record("u:next", TEXT)]
+
+
+def test_a_body_that_cannot_be_decoded_is_one_counted_drop(tmp_path: Path) -> None:
+    lying = response(b"\x00\x01 no markup", more="Content-Encoding: gzip\r\n")
+    found = read(tmp_path / "f", archive("plain", (record("u:lies", lying), record("u:next", response(page())))))
+    assert found == [Unreadable("u:lies", "undecodable_body"), Record("u:next", TEXT)]
+
+
+def test_bodies_in_chunks_are_put_together_and_marks_are_no_text(tmp_path: Path) -> None:
+    body = gzip.compress(b"\xef\xbb\xbf" + page())
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:40], body[40:], b""))
+    told = "Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n"
+    assert read(tmp_path / "f", archive("plain", (record("u:a", response(chunks, more=told)),))) == [Record("u:a", TEXT)]
+    mark = record("u:b", b"\xef\xbb\xbfwords", "conversion")
+    assert read(tmp_path / "f", archive("plain", (mark,))) == [Record("u:b", "words")]
+
+
 @pytest.mark.parametrize("content", [b"", b"not an archive\n" * 50])
 def test_what_is_no_archive_stops_with_its_name(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="f: not a whole WARC file"):

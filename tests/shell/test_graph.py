@@ -1,15 +1,18 @@
 """The graph as a whole: it loads, it is documented, its edges are those of the nodes it builds."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
+import pytest
 import yaml
 
 from marin_assets.data import canonical_families
+from marin_assets.definitions import families
 from marin_assets.factory import dependencies
 from partitions.axes import days
-from recipes.lab import default_line
+from recipes.lab import default_line, smoke_ferry
 
 GOLDEN = Path(__file__).with_name("asset_graph.golden.txt")
 
@@ -56,6 +59,18 @@ def test_a_corpus_partition_depends_on_its_own_source_only(real_definitions: dg.
         "kjv", dg.AssetKey(["datakit", "normalized"]), dg.AssetKey(["corpus", "default"])
     )
     assert list(upstream.partitions_subset.get_partition_keys()) == ["kjv"]
+
+
+def test_lines_that_mean_different_artifacts_by_one_key_are_refused() -> None:
+    """The index of a policy keeps a proof over the line's clean sources: over fewer sources it is another index, and whatever
+    needs it could never be made, for the graph has one of them."""
+    line = default_line()
+    fewer = replace(line, sources=("sotu", "python_topics"), scope="f", corpus="f", tokenizer="f", cache="f", mixture="f")
+    with pytest.raises(
+        ValueError, match=r"contamination_index/\S+ and mean different artifacts .* made from datakit/normalized"
+    ):
+        list(families(smoke_ferry(), line, [fewer]))
+    assert list(families(smoke_ferry(), line, [replace(fewer, policy="f")]))
 
 
 def test_pyproject_and_workspace_name_the_same_definitions() -> None:

@@ -1,6 +1,9 @@
 from dataclasses import replace
 
+import pytest
+
 from datakit.corpus import CorpusConfig
+from datakit.token_formats import Chat, Prebuilt
 from marin_assets.data import whole_line_families
 from recipes import data
 from recipes.lab import default_line
@@ -14,6 +17,15 @@ def test_a_line_that_cuts_paragraphs_has_the_asset_and_its_corpora_read_it():
     assert corpus.inputs["paragraphs"] == data.paragraphs(CUTTING)
     keys = [family.example.key for family in whole_line_families(CUTTING)]
     assert ("paragraphs", LINE.scope) in keys
+
+
+@pytest.mark.parametrize("format", [Chat("x", end_of_turn="<|end|>"), Prebuilt()])
+def test_a_line_whose_tokens_are_not_of_the_text_cannot_cut_it(format):
+    """The cut would be in the text, and what is trained on would still hold it."""
+    with pytest.raises(
+        ValueError, match=f"its filters cut paragraphs out of texts, and format '{format.kind}' makes tokens of"
+    ):
+        replace(CUTTING, format=format)
 
 
 def test_the_default_line_does_not():
