@@ -70,7 +70,10 @@ def evaluate_benchmark(
     ]
     records = [_record(task, each, checkpoint) for each in found]
     if not any(record.verdict == "graded" for record in records):
-        raise ValueError(f"task {task.name}: none of {len(items)} items could be scored in {scorer.max_seq_len} tokens")
+        reasons = ", ".join(sorted({json.loads(record.outputs)["reason"] for record in records}))
+        raise ValueError(
+            f"task {task.name}: none of {len(items)} items could be scored: {reasons} ({scorer.max_seq_len} tokens fit)"
+        )
     return _scores(task, found, records, seed), records
 
 
@@ -103,6 +106,8 @@ def _record(task: TaskSpec, found: _Found, checkpoint: str) -> EvalRecord:
     scored = [s for s in (*found.scored, *found.free) if s is not None]
     if len(scored) < len(found.scored) + len(found.free):
         return record({"reason": "longer than the context"}, "failed", None, None)
+    if not all(math.isfinite(s.nats) for s in scored):
+        return record({"reason": "the model's log-probability is not a finite number"}, "failed", None, None)
     choices, free = scored[: len(found.scored)], scored[len(found.scored) :]
     outputs: dict[str, object] = {
         "nats": [round(s.nats, 4) for s in choices],

@@ -130,7 +130,10 @@ def document_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token
 
 
 def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> list[np.ndarray]:
-    """Nats of every token of every document (float64), in windows without overlap."""
+    """Nats of every token of every document (float64), in windows without overlap.
+
+    Raises: ValueError where they are not finite: a sum with such a one says nothing.
+    """
     stride = scorer.max_seq_len - 1
     windows, owners = [], []
     for index, sequence in enumerate(tokens):
@@ -141,7 +144,12 @@ def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: i
     pieces: list[list[np.ndarray]] = [[] for _ in tokens]
     for owner, nll in zip(owners, scorer.token_nll(windows), strict=True):
         pieces[owner].append(nll.astype(np.float64))
-    return [np.concatenate([np.zeros(0), *found]) for found in pieces]
+    nats = [np.concatenate([np.zeros(0), *found]) for found in pieces]
+    if broken := sum(not np.isfinite(found).all() for found in nats):
+        raise ValueError(
+            f"{broken} of {len(nats)} documents have log-probabilities that are not finite numbers; the model is broken"
+        )
+    return nats
 
 
 def unigram_entropy_nats(tokens: Sequence[np.ndarray]) -> float:

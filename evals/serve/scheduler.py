@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 type Deliver = Callable[[Delta | BaseException], None]
 
 MOST_WAITING = 1024
+NO_NUMBERS = "the model's log-probabilities are not numbers"
 
 
 class QueueFullError(RuntimeError):
@@ -170,6 +171,8 @@ class Scheduler:
             hidden, known = self.engine.prefill(sequence.lane, sequence.row, tokens, start, key)
             if sequence.ask.echo:
                 self._score_prompt(sequence, hidden, start)
+            if sequence.finished:
+                return
             sequence.filled += len(tokens)
             sequence.reused_tokens += len(tokens) * known
             self.metrics.prompt_tokens.inc(len(tokens))
@@ -186,6 +189,8 @@ class Scheduler:
             sequence.prompt_scores += [TokenScore(token, None) for token in targets]
         elif targets:
             scores = self.engine.score(hidden, targets, top)
+            if np.isnan(scores.log_probs).any():
+                return sequence.fail(FaultError(NO_NUMBERS))
             for i, token in enumerate(targets):
                 best = zip(scores.top_tokens[i].tolist(), scores.top_log_probs[i].tolist(), strict=True)
                 sequence.prompt_scores.append(TokenScore(token, float(scores.log_probs[i]), tuple(best)))
@@ -209,6 +214,8 @@ class Scheduler:
             self._take_next(sequence, log_probs[sequence.row])
 
     def _take_next(self, sequence: Sequence, log_probs: np.ndarray) -> None:
+        if np.isnan(log_probs).any():
+            return sequence.fail(FaultError(NO_NUMBERS))
         sequence.take_next(log_probs)
         self.metrics.generated_tokens.inc()
         if sequence.generated == 1:

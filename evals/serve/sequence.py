@@ -97,6 +97,11 @@ class Sequence:
             finish: Finish | None = "length" if self.finished else None
             self.deliver(Delta(text, tuple(self.prompt_scores), 0, finish, self.reused_tokens))
 
+    def fail(self, fault: BaseException) -> None:
+        """It alone ends, and its asker is told why."""
+        self.finished = True
+        self.deliver(fault)
+
     def take_next(self, log_probs: np.ndarray) -> None:
         """Choose the next token and hand out what it makes known."""
         ask = self.ask

@@ -102,6 +102,22 @@ def test_one_choice_that_does_not_fit_fails_its_item_and_no_other():
     assert scores["accuracy"].high == wilson(2, 2)[1], "or right"
 
 
+def test_a_number_that_is_none_chooses_nothing():
+    """argmin of nats takes the first that is no number: a broken model would be right wherever the first choice is."""
+    nats = NATS.copy()
+    nats[ord("z")] = np.nan
+    broken = item(4, "zz", "aaaa", gold=0)
+    scores, records = evaluated([ITEMS[0], broken], UnigramScorer(nats))
+    assert [(r.verdict, r.correct, r.bpb) for r in records][1] == ("failed", None, None)
+    assert json.loads(records[1].outputs)["reason"] == "the model's log-probability is not a finite number"
+    assert (scores["accuracy"].n, scores["accuracy"].attempted) == (1, 2)
+    assert all(np.isfinite([s.value, s.low, s.high]).all() for s in scores.values())
+    with pytest.raises(ValueError, match="none of 1 items could be scored: the model's log-probability is not a finite number"):
+        evaluated([broken], UnigramScorer(nats))
+    with pytest.raises(ValueError, match="none of 1 items could be scored: longer than the context"):
+        evaluated([item(5, "aa", "b" * 80, gold=0)])
+
+
 def test_records_say_what_was_asked_of_whom():
     _, records = evaluated([ITEMS[0], replace(ITEMS[0], item_id="x"), replace(ITEMS[0], item_id="y", question="What?")])
     assert {r.checkpoint for r in records} == {"version"}

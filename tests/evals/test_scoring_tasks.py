@@ -55,6 +55,14 @@ def test_no_unigram_model_beats_the_entropy_and_the_counts_reach_it(documents, s
     assert document_nats(best, arrays, START).sum() / total == pytest.approx(entropy, abs=1e-5)
 
 
+def test_documents_with_a_number_that_is_none_have_no_score() -> None:
+    nats = np.ones(257)
+    nats[7] = np.inf
+    documents = [np.array([1, 2, 3]), np.array([4, 7])]
+    with pytest.raises(ValueError, match="1 of 2 documents have log-probabilities that are not finite numbers"):
+        document_nats(UnigramScorer(nats), documents, START)
+
+
 def test_entropy_of_a_fair_coin_is_a_bit() -> None:
     assert unigram_entropy_nats([np.array([0, 1]), np.array([1, 0])]) == pytest.approx(math.log(2))
     assert unigram_entropy_nats([np.array([7, 7, 7])]) == 0

@@ -246,6 +246,20 @@ def test_a_server_that_failed_says_so_to_everyone_and_offers_nothing(served) -> 
     assert len(told) == 1 and "RESOURCE_EXHAUSTED" in str(told[0])
 
 
+@pytest.mark.parametrize("fields", [{"max_tokens": 3}, {"max_tokens": 0, "echo": True, "logprobs": 1}])
+def test_a_model_that_gives_no_numbers_says_nothing_in_its_own_name(served, fields) -> None:
+    """The likeliest of no numbers is the first token, for ever; and JSON has no word for them."""
+    broken = replace(served, model=jax.tree.map(lambda weight: weight * jnp.nan, served.model))
+    with serving(broken) as client:
+        for _ in range(2):
+            answer = client.post("/v1/completions", {"model": client.model, "prompt": "The café", "temperature": 0, **fields})
+            assert (answer.status, answer.json["error"]["code"]) == (500, "scheduler_fault")
+            assert answer.json["error"]["message"] == "the model's log-probabilities are not numbers"
+        assert client.get("/health").status == 200
+        body = {"model": client.model, "prompt": "The café", "stream": True, **fields}
+        assert client.post("/v1/completions", body).events[-1]["error"]["code"] == "scheduler_fault"
+
+
 def test_an_answer_says_which_bytes_gave_it(client, checkpoint, served, tmp_path) -> None:
     assert served.version == f"{checkpoint.data_version}+{tokenizer_of(checkpoint).data_version}"
     (card,) = client.get("/v1/models").json["data"]
