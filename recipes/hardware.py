@@ -102,7 +102,7 @@ _H100 = Chip("H100 SXM", 989e12, 80 * 10**9, _from_memory(6.16, "CoreWeave"))
 
 
 def hardware(name: str) -> Hardware:
-    """The hardware of a name. Raises ValueError that lists the known names."""
+    """The hardware of a name. Raises ValueError that lists the known names, or says which slices cannot be joined."""
     match = re.fullmatch(r"([1-9]\d*)x(?=\D)(.+)", name)
     count, base = (int(match[1]), match[2]) if match else (1, name)
     table = base_shapes()
@@ -111,6 +111,12 @@ def hardware(name: str) -> Hardware:
     shape = table[base]
     if match is None:
         return shape
+    if shape.kind == "tpu" and shape.hosts == 1 and count > 1:
+        many = next(each.name for each in table.values() if each.chip is shape.chip and each.hosts > 1)
+        raise ValueError(
+            f"hardware {name!r}: GKE joins slices of several hosts alone (Multislice), and {base} is one host; take one larger "
+            f"slice, or {count} of {many} or above"
+        )
     # Slices are joined by a slow network that gradients alone are to cross; GPU nodes share one that bears FSDP.
     return replace(shape, name=name, slices=count, mesh=f"slice={count}" if shape.kind == "tpu" and count > 1 else shape.mesh)
 

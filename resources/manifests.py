@@ -297,7 +297,7 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
 
 
 def _gang_environment(name: str, shape: Hardware) -> list[Manifest]:
-    """What `trainer/processes.py` reads. On GKE TPUs JAX finds its peers itself, and needs nothing of ours."""
+    """What `trainer/processes.py` reads. On TPU slices the rest is GKE's to set: TPU_WORKER_*, and MEGASCALE_* of several."""
     if shape.kind == "tpu":
         return [{"name": "MARIN_PROCESSES", "value": "gke-tpu"}]
     index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}

@@ -1,7 +1,8 @@
 """Start-up of a job that is several processes: which of them this is, and where they meet (`jax.distributed`).
 
-Launchers say it in the environment (`resources/manifests.py`). JAX reads its number of processes from no environment variable
-of its own, and finds its peers by itself on GKE TPUs alone (jax 0.10.2's source; research/cluster.md, 2.2).
+Launchers say it in the environment (`resources/manifests.py`); on TPU slices GKE's webhook does, and JAX reads that by itself.
+It is read here all the same: of a lone slice JAX asks the metadata server for the variables of several, six times each, and
+does not start where that server is not reached (jax 0.11.2; its issue 40854).
 """
 
 import logging
@@ -21,6 +22,8 @@ log = logging.getLogger("trainer")
 
 PROCESSES, INDEX, COORDINATOR = "MARIN_PROCESSES", "MARIN_PROCESS_INDEX", "MARIN_COORDINATOR"
 GKE_TPU = "gke-tpu"
+TPU_PORT = 8482
+"""Of the first host, where JAX's own reading has it, too."""
 HEARTBEAT = "MARIN_HEARTBEAT_SECONDS"
 HEARTBEAT_SECONDS = 60
 """A host that is lost ends its peers within that time (SIGABRT, from C++); JAX's own 100 s is paid by every chip."""
@@ -56,19 +59,37 @@ class Gang:
 
 
 def gang_of(environment: Mapping[str, str]) -> Gang | None:
-    """What the environment says: None for a lone process. Raises ValueError naming the variable that is missing or odd.
+    """What the environment says: None for a lone process, and where GKE said nothing of a TPU host (JAX asks the machine).
 
-    GKE's TPUs (`MARIN_PROCESSES=gke-tpu`) are no gang here: JAX asks the machine.
+    Raises: ValueError naming the variable that is missing or odd.
     """
     count = environment.get(PROCESSES, "1")
-    if count in ("1", GKE_TPU):
+    if count == "1":
         return None
+    if count == GKE_TPU:
+        return _of_slices(environment)
     missing = [name for name in (INDEX, COORDINATOR) if name not in environment]
     if missing:
         raise ValueError(f"{PROCESSES} is {count}, and {missing[0]} is not set; a launcher sets all three")
     if not (count.isdecimal() and environment[INDEX].isdecimal()):
         raise ValueError(f"{PROCESSES} is {count!r} and {INDEX} is {environment[INDEX]!r}; both must be whole numbers")
     return Gang(int(count), int(environment[INDEX]), environment[COORDINATOR])
+
+
+def _of_slices(environment: Mapping[str, str]) -> Gang | None:
+    """A host of TPU slices, numbered as JAX does: the hosts of the first slice, then those of the next."""
+    addresses = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
+    worker, slices = environment.get("TPU_WORKER_ID"), int(environment.get("MEGASCALE_NUM_SLICES", "1"))
+    if not addresses or worker is None:
+        return None
+    hosts = addresses.split(",")
+    first, number = hosts[0], 0
+    if slices > 1:
+        missing = [each for each in ("MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS") if each not in environment]
+        if missing:
+            raise ValueError(f"MEGASCALE_NUM_SLICES is {slices}, and {missing[0]} is not set; GKE sets all three")
+        first, number = environment["MEGASCALE_COORDINATOR_ADDRESS"], int(environment["MEGASCALE_SLICE_ID"])
+    return Gang(slices * len(hosts), number * len(hosts) + int(worker), f"{first.split(':')[0]}:{TPU_PORT}")
 
 
 def join(environment: Mapping[str, str], stop: Stop) -> int:

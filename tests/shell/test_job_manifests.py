@@ -55,7 +55,7 @@ SETTINGS = ClusterSettings(
     env={"MARIN_ROOT": "gs://bucket/lab"},
     secrets=("tracker",),
 )
-GANGS = ("v4-512", "v6e-16", "2xv5e-256", "2xh100x8", "v5p-2048", "4xv5p-8")
+GANGS = ("v4-512", "v6e-16", "2xv5e-256", "2xh100x8", "v5p-2048", "4xv5p-16")
 
 
 @cache

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
+from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster
 from tiny_run import ROOT
 
 from trainer.processes import COORDINATOR, GATHER, INDEX, PROCESSES, Gang, gang_of
@@ -22,8 +24,36 @@ def test_the_environment_of_a_launcher_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("slices", "addresses"), [(1, "TPU_WORKER_HOSTNAMES"), (2, "TPU_WORKER_HOSTNAMES"), (2, "TPU_PROCESS_ADDRESSES")]
+)
+def test_hosts_of_tpu_slices_are_counted_as_jax_counts_them(
+    monkeypatch: pytest.MonkeyPatch, slices: int, addresses: str
+) -> None:
+    """By what GKE sets in their pods. For what a lone slice has not, JAX would ask the metadata server (its issue 40854)."""
+    seen = []
+    for slice_id, worker in product(range(slices), range(4)):
+        port = ":8471" if addresses == "TPU_PROCESS_ADDRESSES" else ""
+        told = {addresses: ",".join(f"a-host-{slice_id}-{host}.a{port}" for host in range(4)), "TPU_WORKER_ID": str(worker)}
+        many = {"NUM_SLICES": str(slices), "SLICE_ID": str(slice_id), "COORDINATOR_ADDRESS": "a-host-0-0.a:8080"}
+        told |= {f"MEGASCALE_{name}": value for name, value in many.items() if slices > 1}
+        gang = gang_of({PROCESSES: "gke-tpu", **told})
+        assert gang is not None
+        seen.append(gang.index)
+        assert (gang.count, gang.coordinator) == (4 * slices, "a-host-0-0.a:8482")
+        with monkeypatch.context() as pod:
+            for name, value in {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0", **told}.items():
+                pod.setenv(name, value)
+            assert (GkeTpuCluster.get_process_count(), GkeTpuCluster.get_process_id()) == (gang.count, gang.index)
+    assert seen == list(range(4 * slices))
+
+
+@pytest.mark.parametrize(
     ("environment", "message"),
     [
+        (
+            {PROCESSES: "gke-tpu", "TPU_WORKER_HOSTNAMES": "a,b", "TPU_WORKER_ID": "0", "MEGASCALE_NUM_SLICES": "2"},
+            "MEGASCALE_NUM_SLICES is 2, and MEGASCALE_SLICE_ID is not set",
+        ),
         ({PROCESSES: "2", COORDINATOR: "a:1"}, "MARIN_PROCESSES is 2, and MARIN_PROCESS_INDEX is not set"),
         ({PROCESSES: "2", INDEX: "2", COORDINATOR: "a:1"}, "MARIN_PROCESS_INDEX is 2; .* from 0 to 1"),
         ({PROCESSES: "2", INDEX: "", COORDINATOR: "a:1"}, "both must be whole numbers"),
