@@ -27,13 +27,15 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     trained on, for a test or validation file that no glob names exactly.
     """
     there = sorted(set(names))
-    for glob in globs:
-        if not any(_any(name, (glob,)) for name in there):
+    literal = {glob: glob.replace("[", "[[]") for glob in {*globs, *exclude} & set(there)}  # a name, though it has brackets
+    asked, unwanted = ([literal.get(glob, glob) for glob in some] for some in (globs, exclude))
+    for glob, pattern in zip(globs, asked, strict=True):
+        if not any(fnmatchcase(name, pattern) for name in there):
             raise ValueError(
                 f"{what}: no file matches the glob {glob!r}; it has {', '.join(there[:NAMES_SHOWN]) or 'none'}, ..."
             )
-    matched = [name for name in there if _any(name, globs)]
-    excluded = [name for name in matched if _any(name, exclude)]
+    matched = [name for name in there if _any(name, asked)]
+    excluded = [name for name in matched if _any(name, unwanted)]
     chosen = sorted({*matched} - {*excluded})
     if excluded:
         log.warning("%s: %d of %d files are excluded: %s", what, len(excluded), len(matched), _first(excluded))
@@ -77,5 +79,5 @@ def _first(names: list[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
 
 
-def _any(name: str, globs: tuple[str, ...]) -> bool:
-    return any(name == glob or fnmatchcase(name, glob) for glob in globs)  # a name may hold brackets: `part[1].jsonl`
+def _any(name: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)

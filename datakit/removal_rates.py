@@ -1,5 +1,8 @@
 """The check that no source was wiped out by deduplication: its share of removed documents, the worst cluster, samples.
 
+A source can be wiped out before a scope sees it: of a million records whose text field is the wrong one (a licence, a
+placeholder) normalization leaves one, and the rest are copies of it.
+
 Fuzzy deduplication fails by removing too much (median 76 % of a source, 15 of 113 sources above 95 %: marin#6854), and a count
 of drops alone does not show it. So a source that loses more than the scope's declared share blocks what stands on it, and
 the finding says with texts what was taken for a repetition of what.
@@ -11,6 +14,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.documents import document_paths
+from datakit.drop_samples import EXACT_DUPLICATE
 from datakit.duplicates import DuplicatesConfig, document_source
 from datakit.schemas import DUPLICATES_FILE
 from lineage.config import from_jsonable
@@ -21,7 +25,10 @@ SAMPLE_CHARS = 100
 
 
 def check_removal_rates(duplicates: Artifact) -> list[str]:
-    """A violation for every source of which more than `max_removed_share` is removed, counted in the files."""
+    """A violation for every source of which more than `max_removed_share` is removed, copies within the source included.
+
+    Documents are counted in the files; the copies, which normalization dropped, are those that its manifest counts.
+    """
     bound = from_jsonable(DuplicatesConfig, duplicates.spec.config).max_removed_share
     sources = _documents(duplicates)
     table = pl.scan_parquet(duplicates.files(DUPLICATES_FILE)[0])
@@ -29,13 +36,15 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     removed = dict(gone.group_by("source").len().collect(engine="streaming").iter_rows())
     violations = []
     for name, artifact in sources.items():
-        rows = sum(pq.read_metadata(path).num_rows for path in document_paths(artifact))
-        count = removed.get(name, 0)
+        copies = int(dict(artifact.manifest.statistics.get("drops") or {}).get(EXACT_DUPLICATE, 0))
+        rows = copies + sum(pq.read_metadata(path).num_rows for path in document_paths(artifact))
+        count = copies + removed.get(name, 0)
         if rows and count / rows > bound:
-            told = "; ".join(_worst_cluster(gone.filter(pl.col("source") == name), artifact, sources, table))
-            violations.append(
-                f"{name}: {count:,} of {rows:,} documents are removed ({count / rows:.1%}, bound {bound:.0%}); {told}"
-            )
+            told = [f"{copies:,} are copies within the source (dropped.parquet of {artifact.name} has some)"] if copies else []
+            if count > copies:
+                told += _worst_cluster(gone.filter(pl.col("source") == name), artifact, sources, table)
+            share = f"{count / rows:.1%}, bound {bound:.0%}"
+            violations.append(f"{name}: {count:,} of {rows:,} documents are removed ({share}); {'; '.join(told)}")
     return violations
 
 

@@ -31,6 +31,13 @@ def test_held_out_files_of_a_training_source_are_refused_unless_named() -> None:
     assert "math/gsm8k/test.jsonl" in choose(NAMES, ("*.jsonl",), (), trainable=False, what="s")
 
 
+def test_a_name_with_brackets_names_itself() -> None:
+    names = ["part[1].jsonl", "part1.jsonl", "test[0].jsonl"]
+    assert choose(names, ("part[1].jsonl",), (), trainable=True, what="s") == ["part[1].jsonl"]
+    assert choose(names, ("part*",), ("part[1].jsonl",), trainable=True, what="s") == ["part1.jsonl"]
+    assert choose(names, ("test[0].jsonl",), (), trainable=True, what="s") == ["test[0].jsonl"]
+
+
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up.jsonl", "a/../../up.jsonl"])
 def test_a_name_may_not_leave_the_artifact(name: str) -> None:
     with pytest.raises(ValueError, match="would leave the artifact's folder"):
@@ -47,12 +54,29 @@ def test_a_name_may_not_leave_the_artifact(name: str) -> None:
         "gsm8k_test.jsonl",
         "test0.txt",
         "TEST/a",
+        "qaTestSplit.json",
+        "a/held_out.jsonl",
+        "hold-out/b",
+        "evaluation/0.parquet",
+        "devset.json",
     ],
 )
 def test_a_word_of_the_path_says_held_out(name: str) -> None:
     assert is_held_out(name)
 
 
-@pytest.mark.parametrize("name", ["latest/a.json", "contest.json", "train.json", "testament.txt", "values.csv", "unittest.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "de/v2/a.json",
+        "out/held.json",
+        "latest/a.json",
+        "contest.json",
+        "train.json",
+        "testament.txt",
+        "values.csv",
+        "unittest.py",
+    ],
+)
 def test_words_that_only_contain_it_do_not(name: str) -> None:
     assert not is_held_out(name)

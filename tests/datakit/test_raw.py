@@ -149,6 +149,20 @@ def test_vendored_files_are_those_that_were_declared(tmp_path: Path) -> None:
         fetched(store, source(RepositoryFiles(("data/*.none",), repository_listing(("data/*.none",)))))
 
 
+def test_a_vendored_test_file_is_refused_in_a_source_that_is_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datakit.raw.REPOSITORY", tmp_path / "repository")
+    (tmp_path / "repository/data").mkdir(parents=True)
+    for name in ("train.txt", "held_out.txt"):
+        (tmp_path / "repository/data" / name).write_text(name)
+    globs, named = ("data/*.txt",), ("data/*.txt", "data/held_out.txt")
+    with pytest.raises(ValueError, match=r"source s: 1 of its files look like .* \(data/held_out\.txt\)"):
+        fetched(Store(str(tmp_path / "store")), source(RepositoryFiles(globs, repository_listing(globs))))
+    artifact = fetched(Store(str(tmp_path / "store")), source(RepositoryFiles(named, repository_listing(named))))
+    assert names(artifact) == ["files/data/held_out.txt", "files/data/train.txt"]
+
+
 def test_another_python_than_the_declared_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="this Python's topics has the listing"):
         fetched(Store(str(tmp_path)), source(InstalledPython("topics", "3.12.0", "0" * 32), "topics_python"))

@@ -23,6 +23,17 @@ def test_a_wiped_out_source_is_named_with_its_share_the_worst_cluster_and_texts(
     assert f"its largest cluster took 8 for {kept} of wiped (" in violation and violation.count(LONG.split()[0]) >= 2
 
 
+def test_a_source_that_is_copies_of_itself_is_wiped_out_too(tmp_path):
+    """A text field that is the same in every record: normalization leaves one document, which repeats nothing."""
+    placeholder = Texts("placeholder", (*["licence text"] * 9, ORIGINALS[0]))
+    (violation,) = check_removal_rates(made(tmp_path, duplicates((HEALTHY, placeholder), signed=SURE)))
+    assert violation.startswith("placeholder: 9 of 10 documents are removed (90.0%, bound 75%); 8 are copies within the source")
+    assert f"its largest cluster took 1 for {text_digest(ORIGINALS[0])} of healthy" in violation
+    alone = Texts("alone", ("licence text",) * 9)
+    (violation,) = check_removal_rates(made(tmp_path / "alone", duplicates((alone,), signed=SURE)))
+    assert violation.startswith("alone: 8 of 9 documents") and violation.endswith("has some)")
+
+
 def test_the_bound_is_the_scopes(tmp_path):
     artifact = made(tmp_path, duplicates((HEALTHY, WIPED), DuplicatesConfig(max_removed_share=1.0), SURE))
     assert check_removal_rates(artifact) == []
