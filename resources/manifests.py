@@ -43,23 +43,30 @@ PRIORITIES: tuple[Priority, ...] = ("production", "interactive", "batch")
 
 @dataclass(frozen=True)
 class Mount:
-    """A volume that every job's pod gets: a path in the pod, and a folder of its node or a claim of the namespace."""
+    """A volume that every job's pod gets: a path in the pod, and a folder of its node, a claim or a secret of the namespace."""
 
     path: str
     host_path: str = ""
     claim: str = ""
+    secret: str = ""
+    """Name of a Secret, whose keys are files there: the way to a bucket from a cloud without Workload Identity."""
 
     def __post_init__(self) -> None:
-        if bool(self.host_path) == bool(self.claim):
-            raise ValueError(
-                f"mount {self.path}: host_path is {self.host_path!r} and claim is {self.claim!r}; give exactly one of the two"
-            )
+        if sum(map(bool, (self.host_path, self.claim, self.secret))) != 1:
+            given = f"host_path is {self.host_path!r}, claim is {self.claim!r} and secret is {self.secret!r}"
+            raise ValueError(f"mount {self.path}: {given}; give exactly one of the three")
 
     def source(self) -> Manifest:
         """The volume's source in Kubernetes' words."""
+        if self.secret:
+            return {"secret": {"secretName": self.secret, "defaultMode": 0o440}}
         if self.claim:
             return {"persistentVolumeClaim": {"claimName": self.claim}}
         return {"hostPath": {"path": self.host_path}}
+
+    def place(self, volume: str) -> Manifest:
+        """Where the container has it; a secret is read only."""
+        return {"name": volume, "mountPath": self.path, **({"readOnly": True} if self.secret else {})}
 
 
 @dataclass(frozen=True)
@@ -248,7 +255,7 @@ def _job_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
 
 def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int) -> Manifest:
     mounts = [{"name": "job", "mountPath": JOB_FILE.rpartition("/")[0], "readOnly": True}]
-    mounts += [{"name": f"mount-{index}", "mountPath": mount.path} for index, mount in enumerate(settings.mounts)]
+    mounts += [mount.place(f"mount-{index}") for index, mount in enumerate(settings.mounts)]
     volumes: list[Manifest] = [{"name": "job", "configMap": {"name": job_file_name(launch, attempt)}}]
     volumes += [{"name": f"mount-{index}", **mount.source()} for index, mount in enumerate(settings.mounts)]
     if shape.kind == "gpu":

@@ -256,8 +256,21 @@ def test_settings_that_cannot_be_are_refused_by_field(field: str, change: dict) 
 
 
 def test_a_mount_is_one_thing() -> None:
-    with pytest.raises(ValueError, match="mount /data: host_path is '' and claim is ''; give exactly one"):
+    with pytest.raises(ValueError, match="mount /data: host_path is '', claim is '' and secret is ''; give exactly one"):
         Mount("/data")
+    with pytest.raises(ValueError, match=r"mount /data: .*claim is 'lab' and secret is 'key'; give exactly one"):
+        Mount("/data", claim="lab", secret="key")
+
+
+def test_a_key_file_of_a_cloud_without_workload_identity_is_a_secret_that_only_the_pods_user_reads() -> None:
+    """Clusters outside Google read buckets by a file that GOOGLE_APPLICATION_CREDENTIALS names."""
+    key = Mount("/etc/gcs", secret="gcs-credentials")
+    settings = replace(SETTINGS, mounts=(key,), env={"GOOGLE_APPLICATION_CREDENTIALS": "/etc/gcs/key.json"})
+    spec = job_manifest(LAUNCH, hardware("h100x8"), settings, 1, "[]")["spec"]
+    hold(spec, JOB_SPEC)
+    pod = spec["template"]["spec"]
+    assert {"name": "mount-0", "secret": {"secretName": "gcs-credentials", "defaultMode": 0o440}} in pod["volumes"]
+    assert {"name": "mount-0", "mountPath": "/etc/gcs", "readOnly": True} in pod["containers"][0]["volumeMounts"]
 
 
 def test_the_manifests_are_the_reviewed_ones() -> None:
