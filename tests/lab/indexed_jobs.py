@@ -16,6 +16,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
+from kubelet import now
 from rounds import is_of_the_world
 
 from resources.cluster import JOBS, PODS, ApiError, Cluster, Object
@@ -89,7 +90,9 @@ def _sync(cluster: Cluster, job: Object) -> None:
         kind, reason = ("Failed", "FailedIndexes") if failed else ("Complete", "")
         condition = {"type": kind, "status": "True", "reason": reason, "message": f"failed indexes: {failed}"}
         path = f"{JOBS.format(namespace=cluster.namespace)}/{job['metadata']['name']}/status"
-        cluster.merge(path, {"status": {"conditions": [condition], "succeeded": len(done), "failed": len(failed)}})
+        ended = {} if failed else {"completionTime": now()}  # which only a Job that succeeded has
+        counts = {"startTime": job["metadata"]["creationTimestamp"], "succeeded": len(done), "failed": len(failed)}
+        cluster.merge(path, {"status": {"conditions": [condition], **counts, **ended}})
 
 
 def _ignored(spec: Object, pod: Object) -> bool:
