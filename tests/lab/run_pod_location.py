@@ -1,4 +1,4 @@
-"""The code location of `test_run_pods.py`: an asset that launches a job of the lab, and says so."""
+"""The code location of `test_run_pods.py`: assets that launch a job of the lab, one that ends and one that does not."""
 
 import json
 import tempfile
@@ -9,7 +9,7 @@ import dagster as dg
 from lineage.jobs import Launch
 from resources.lab import Lab, lab_from_environment
 
-LAUNCH = "launch"
+LAUNCH, WAIT = "launch", "wait"
 SAID, PRINTED = "said by the run's worker", "printed by its job"
 
 
@@ -22,7 +22,14 @@ def launched(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> d
     return dg.MaterializeResult(metadata={"place": done.place, "log": (home / "log.txt").read_text()})
 
 
+@dg.asset
+def waiting(lab: dg.ResourceParam[Lab]) -> None:
+    home = Path(tempfile.mkdtemp())
+    (home / "job.json").write_text(json.dumps({"steps": [{"print": PRINTED}, {"wait_for": "/what/never/comes"}]}))
+    lab.launcher(Launch("quick_job", home / "job.json", home / "log.txt", "tests/waiting", "fedcba9876543210"))
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
-    job = dg.define_asset_job(LAUNCH, selection=[launched])
-    return dg.Definitions(assets=[launched], jobs=[job], resources={"lab": lab_from_environment()})
+    jobs = [dg.define_asset_job(LAUNCH, selection=[launched]), dg.define_asset_job(WAIT, selection=[waiting])]
+    return dg.Definitions(assets=[launched, waiting], jobs=jobs, resources={"lab": lab_from_environment()})

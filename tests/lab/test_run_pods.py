@@ -5,6 +5,7 @@ another: it is in no pod here.
 """
 
 import base64
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from dagster_processes import DagsterProcesses
 from image_environment import image_python
 from launches import IMAGE, ROOT, until
 from pod_process import SECRETS, Image
-from run_pod_location import LAUNCH, PRINTED, SAID
+from run_pod_location import LAUNCH, PRINTED, SAID, WAIT
 from whole_lab import NAMESPACE, WholeLab
 
-from resources.cluster import CONFIG_MAPS
+from resources.cluster import CONFIG_MAPS, JOBS, PODS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 RUN_IMAGE = "marin:run"
@@ -95,6 +96,35 @@ def test_a_run_is_a_pod_that_launches_a_job(lab: WholeLab, dagster: DagsterProce
     assert PRINTED in event[0]
     (log,) = [name for name in objects(lab) if name.endswith(".out")]
     assert SAID in requests.get(f"{lab.bucket.url}/download/storage/v1/b/{LOGS}/o/{log.replace('/', '%2F')}?alt=media").text
+
+
+CANCEL = """
+import sys
+import dagster as dg
+with dg.DagsterInstance.get() as instance:
+    assert instance.run_launcher.terminate(sys.argv[1]), "the launcher could not end the run"
+"""
+"""What the webserver does for a person who cancels a run."""
+
+
+def test_a_user_who_cancels_a_run_ends_its_pod_and_the_job_that_it_launched(lab: WholeLab, dagster: DagsterProcesses) -> None:
+    dagster.launch(WAIT, {})
+    rows = f"select run_id, status from runs where pipeline_name = '{WAIT}'"
+
+    def said() -> bool:
+        return any(
+            PRINTED.encode() in b"".join(pod.log_lines("", 0) or []) for pod in lab.kubelet.history if "waiting" in pod.name
+        )
+
+    until(lambda: said() or (lab.postgres.rows(rows) or [("", "")])[0][1] in ENDED, "its job runs")
+    ((run_id, status),) = lab.postgres.rows(rows)
+    assert status == "STARTED"
+    subprocess.run([dagster.python, "-c", CANCEL, run_id], env=dict(dagster.environment), check=True)
+    until(lambda: lab.postgres.rows(rows)[0][1] in ENDED, "the run ends")
+    assert lab.postgres.rows(rows) == [(run_id, "CANCELED")]
+    ours = ("waiting", run_id[:8])
+    until(lambda: not [pod for pod in lab.admin.find(PODS) if any(word in pod["metadata"]["name"] for word in ours)], "pods go")
+    assert not [job for job in lab.admin.find(JOBS) if any(word in job["metadata"]["name"] for word in ours)]
 
 
 def objects(lab: WholeLab) -> list[str]:
