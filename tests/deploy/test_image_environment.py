@@ -35,6 +35,7 @@ def test_the_production_instance_runs_as_it_is(tmp_path: Path) -> None:
         ended = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         assert "logs: GCSComputeLogManager" in ended.stdout
+        assert bucket.counts["bucket"], "every process asks for the bucket itself, which takes storage.buckets.get"
         assert "run: True" in ended.stdout
         assert "launcher: Service host/port is not set." in ended.stdout, "dagster-k8s took its configuration"
         assert database.rows("select status from runs") == [("SUCCESS",)]

@@ -335,6 +335,28 @@ def test_the_page_says_every_word_and_its_commands_are_shell() -> None:
         assert "--node-locations=$TPU_ZONE" in pool, "TPUs are in one zone of a region"
 
 
+def test_every_account_may_do_with_each_bucket_what_its_processes_do() -> None:
+    """Who writes a bucket also asks for the bucket itself: the region guard where it lies, dagster-gcp whether it is there, in
+    every process that has the instance (seen in `test_image_environment.py`); objectUser has no storage.buckets.get."""
+    page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
+    accounts: dict[str, set[str]] = {}
+    for names, body in re.findall(r"^for account in ([a-z -]+); do\n(.*?)^done", page, re.MULTILINE | re.DOTALL):
+        for bucket, role in re.findall(r"gs://\$(\w+) --role=roles/storage\.(\w+)", body):
+            for name in names.split():
+                accounts.setdefault(name, set()).add(f"{bucket} {role}")
+    lone = re.findall(
+        r"^gcloud storage buckets add-iam.*gs://\$(\w+) --role=roles/storage\.(\w+) .*:([a-z-]+)@", page, re.MULTILINE
+    )
+    for bucket, role, name in lone:
+        accounts.setdefault(name, set()).add(f"{bucket} {role}")
+    artifacts, logs = ({f"{bucket} objectUser", f"{bucket} legacyBucketReader"} for bucket in ("ARTIFACT_BUCKET", "LOG_BUCKET"))
+    assert accounts == {
+        "marin-dagster": {"ARTIFACT_BUCKET objectViewer"} | logs,
+        "marin-runs": artifacts | logs,
+        "marin-job": artifacts,
+    }
+
+
 @pytest.mark.parametrize("told", [[], ["--pool", "v5p-8"], ["--pool", "v5p-8=0"], ["--pool"]])
 def test_odd_pools_are_refused(told: list[str]) -> None:
     with pytest.raises(ValueError, match="NAME=COUNT"):
