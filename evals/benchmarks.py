@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer
 from evals.intervals import ratio_bootstrap
 from evals.items import Item
 from evals.prompts import UNCONDITIONAL, Asked, ask, choose_shots, policy_name
-from evals.records import EvalRecord, Score, Verdict
+from evals.records import EvalRecord, Score, Verdict, log_probs_of
 from evals.scorer import Scored, TokenScorer, score_continuations
 from evals.stage import TaskSpec
 from evals.statistics import share_score
@@ -98,41 +99,50 @@ def _record(task: TaskSpec, found: _Found, checkpoint: str) -> EvalRecord:
     digest = text_digest("\x1f".join(dict.fromkeys(found.asked.prompts)))
     item = found.item
 
-    def record(outputs: dict[str, object], verdict: Verdict, correct: bool | None, bpb: float | None) -> EvalRecord:
+    def record(
+        outputs: dict[str, object],
+        verdict: Verdict,
+        correct: bool | None = None,
+        bpb: float | None = None,
+        log_probs: tuple[float, ...] = (),
+        answer: str | None = None,
+    ) -> EvalRecord:
         told = json.dumps(_said(found) | outputs, ensure_ascii=False)
-        whose = (task.name, item.item_id, policy, checkpoint, digest)
-        return EvalRecord(*whose, told, verdict, correct, bpb, item.suite, item.source_digest)
+        whose, judged = (task.name, item.item_id, policy, checkpoint, digest), (verdict, correct, bpb)
+        about = (item.suite, item.source_digest, found.asked.continuations)
+        return EvalRecord(*whose, told, *judged, *about, log_probs, answer)
 
     scored = [s for s in (*found.scored, *found.free) if s is not None]
     if len(scored) < len(found.scored) + len(found.free):
-        return record({"reason": "longer than the context"}, "failed", None, None)
+        return record({"reason": "longer than the context"}, "failed")
     if not all(math.isfinite(s.nats) for s in scored):
-        return record({"reason": "the model's log-probability is not a finite number"}, "failed", None, None)
+        return record({"reason": "the model's log-probability is not a finite number"}, "failed")
     choices, free = scored[: len(found.scored)], scored[len(found.scored) :]
     outputs: dict[str, object] = {
-        "nats": [round(s.nats, 4) for s in choices],
         "bytes": [s.num_bytes for s in choices],
         "truncated_tokens": max(s.truncated_tokens for s in choices),
     }
     gold = choices[found.asked.gold]
-    correct = gold.is_greedy
+    correct, answer = gold.is_greedy, None
     if task.kind == "multiple_choice":
-        outputs |= _choices(found.asked, choices, free)
-        correct = outputs["choice_per_byte"] == found.asked.gold
-    return record(outputs, "graded", correct, gold.nats / math.log(2) / gold.num_bytes)
+        chosen = _choices(found.asked, choices, free)
+        outputs |= chosen
+        correct, answer = chosen["choice_per_byte"] == found.asked.gold, item.choices[chosen["choice_per_byte"]]
+    bits = gold.nats / math.log(2) / gold.num_bytes
+    return record(outputs, "graded", correct, bits, log_probs_of(s.nats for s in choices), answer)
 
 
 def _said(found: _Found) -> dict[str, object]:
-    """The texts whose nats the outputs hold, in their order, and which is right; the choices where these are in the prompts."""
-    endings = list(found.asked.continuations)
+    """Which continuation is right; the choices where these are in the prompts."""
+    endings = found.asked.continuations
     filled = {"choices": list(found.item.choices)} if len(endings) > len(set(endings)) else {}
-    return {"continuations": endings, **filled, "gold_index": found.asked.gold, "gold": found.item.answer}
+    return {**filled, "gold_index": found.asked.gold, "gold": found.item.answer}
 
 
-def _choices(asked: Asked, scored: Sequence[Scored], free: Sequence[Scored]) -> dict[str, object]:
+def _choices(asked: Asked, scored: Sequence[Scored], free: Sequence[Scored]) -> dict[str, Any]:
     """What each accuracy would choose; the first of equals, as in lm-eval."""
     characters = [len(ending.removeprefix(" ")) for ending in asked.continuations]
-    chosen: dict[str, object] = {
+    chosen: dict[str, Any] = {
         "choice": int(np.argmin([s.nats for s in scored])),
         "choice_per_byte": int(np.argmin([s.nats / s.num_bytes for s in scored])),
         "choice_per_character": int(np.argmin([s.nats / n for s, n in zip(scored, characters, strict=True)])),

@@ -28,7 +28,7 @@ log = logging.getLogger("evals")
 
 
 def score_contamination(job: Job) -> Artifact:
-    """Run a job: `records.parquet` in `record/1`, a row an item and checkpoint; nothing is summed up here."""
+    """Run a job: `records.parquet` in `record/2`, a row an item and checkpoint; nothing is summed up here."""
     config = from_jsonable(ContaminationScoresConfig, job.spec.config)
     tokenizer_artifact = job.inputs["tokenizer"]
     checkpoint, baseline = job.inputs["checkpoint"], job.inputs.get("baseline", ())  # of no run that starts from nothing

@@ -39,6 +39,7 @@ class Judged:
     verdict: Verdict
     correct: bool | None
     facts: dict[str, object]
+    answer: str | None = None
 
 
 def evaluate_generation(
@@ -75,6 +76,8 @@ def evaluate_generation(
             None,
             item.suite,
             item.source_digest,
+            continuations=(each.text,),
+            answer=verdict.answer,
         )
         for item, prompt, each, verdict in zip(items, prompts, made, judged, strict=True)
     ]
@@ -83,7 +86,6 @@ def evaluate_generation(
 
 def _outputs(made: Generated) -> dict[str, object]:
     return {
-        "text": made.text,
         "finish": made.finish,
         "num_tokens": made.num_tokens,
         "truncated_tokens": made.truncated_tokens,
@@ -93,8 +95,8 @@ def _outputs(made: Generated) -> dict[str, object]:
 def _judge_answer(task: TaskSpec, item: Item, made: Generated) -> Judged:
     found, gold = extract_answer(task.item_task, made.text), gold_form(task.item_task, item.answer)
     if found is None:
-        return Judged("unparsed", None, {"answer": None, "gold": gold})
-    return Judged("graded", found == gold, {"answer": found, "gold": gold})
+        return Judged("unparsed", None, {"gold": gold})
+    return Judged("graded", found == gold, {"gold": gold}, found)
 
 
 def _judge_programs(items: Sequence[Item], made: Sequence[Generated], limits: Limits) -> list[Judged]:

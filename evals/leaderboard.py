@@ -168,7 +168,7 @@ def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
     """Every record with whose it is; columns that came later are null in the records of older evaluators."""
     about = {"policy_name": pl.String, "policy_version": pl.String, "model": pl.String, "day": pl.String}
     about |= {"step": pl.Int64, "address": pl.String}
-    columns = dict.fromkeys(RECORD_SCHEMA.names, pl.String) | {"correct": pl.Boolean, "bpb": pl.Float64}
+    columns = pl.Schema(pl.from_arrow(RECORD_SCHEMA.empty_table()).schema)  # pyrefly: ignore
     frames = [pl.DataFrame(schema=columns | about)]
     for artifact in artifacts:
         policy, model = artifact.manifest.extra["policy"], _model(artifact.input("checkpoint"))

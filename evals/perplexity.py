@@ -8,7 +8,6 @@ the sum of all bits over the sum of all bytes: a mean of means would weight shor
 """
 
 import heapq
-import json
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ import polars as pl
 from tokenizers import Tokenizer
 
 from evals.intervals import ratio_bootstrap
-from evals.records import EvalRecord, Score
+from evals.records import EvalRecord, Score, log_probs_of
 from evals.scorer import TokenScorer
 from evals.stage import LONGEST_CHARACTER_BYTES, TaskSpec
 from evals.tagged import Measured, batch_weighted, tag_scores
@@ -109,7 +108,8 @@ def evaluate_perplexity(
             policy=POLICY + ("" if task.weights == "raw" else f"+{task.weights}"),
             checkpoint=checkpoint,
             prompt_digest=text_digest(document.text),
-            outputs=json.dumps({"nats": round(float(total), 4)}),
+            outputs="{}",
+            log_probs=log_probs_of([total]),
             verdict="graded",
             correct=None,
             bpb=found.bits / found.num_bytes,

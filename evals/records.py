@@ -1,6 +1,6 @@
-"""Per-item records, `record/1`, and scores: what an evaluation leaves behind."""
+"""Per-item records, `record/2`, and scores: what an evaluation leaves behind."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,9 @@ RECORD_SCHEMA = pa.schema(
         ("policy", pa.string()),
         ("checkpoint", pa.string()),
         ("prompt_digest", pa.string()),
+        ("continuations", pa.list_(pa.string())),
+        ("log_probs", pa.list_(pa.float64())),
+        ("answer", pa.string()),
         ("outputs", pa.string()),
         ("verdict", pa.string()),
         ("correct", pa.bool_()),
@@ -25,6 +28,8 @@ RECORD_SCHEMA = pa.schema(
         ("source_digest", pa.string()),
     ]
 )
+LOG_PROB_DIGITS = 4
+"""Decimals of a log-probability, for the same reason as the next."""
 SIGNIFICANT_DIGITS = 6
 """Scores are kept to six digits: float32 sums may differ beyond that between machines."""
 
@@ -33,7 +38,10 @@ SIGNIFICANT_DIGITS = 6
 class EvalRecord:
     """One item (or held-out document): what was asked, what came out, how it was judged.
 
-    `suite` and `source_digest` (xxh3_128 of the file that the item was read from) are empty for held-out text.
+    `continuations`: the texts that were scored after the prompt, or the one that was written; none for held-out text.
+    `log_probs`: natural logarithms, one of each text that was scored. `answer`: what the model says, a choice or what was found
+    in its text; None where it says none. `suite` and `source_digest` (xxh3_128 of the file that the item was read from) are
+    empty for held-out text. `outputs`: what else there is to know, JSON.
     """
 
     task: str
@@ -47,6 +55,9 @@ class EvalRecord:
     bpb: float | None
     suite: str = ""
     source_digest: str = ""
+    continuations: tuple[str, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,11 @@ class Score:
 
     def rounded(self) -> dict[str, object]:
         return asdict(self) | {name: _rounded(getattr(self, name)) for name in ("value", "low", "high")}
+
+
+def log_probs_of(nats: Iterable[float]) -> tuple[float, ...]:
+    """As records hold them."""
+    return tuple(round(-float(each), LOG_PROB_DIGITS) for each in nats)
 
 
 def write_records(records: Sequence[EvalRecord], path: Path) -> None:

@@ -7,14 +7,16 @@ from evals.prompts import Style
 from lineage.stage import Stage
 from trainer.stage import Weights
 
-EVAL_RESULT = Stage("evals.result", "7", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
+EVAL_RESULT = Stage("evals.result", "8", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 """2: what cannot be scored is told apart; 3: the loss in row tiles, 4: shared beginnings once: both round elsewhere; 5: under a
 policy, styles and examples, generation, programs, scores over items attempted; 6: sources are tags, micro and macro; 7: records
-hold what was scored or written whole, the right answer, suite and source; units of a final answer end at their letters."""
+hold what was scored or written whole, the right answer, suite and source; units of a final answer end at their letters; 8:
+texts, log-probabilities and answers have columns; what is no number fails; endings of SentencePiece's tokenizers."""
 CONTAMINATION_SCORES = Stage(
-    "evals.contamination_scores", "4", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
+    "evals.contamination_scores", "5", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
 )
-"""2: shared beginnings once; 3: records name the style that items were asked in; 4: what was scored, suite and source."""
+"""2: shared beginnings once; 3: records name the style that items were asked in; 4: what was scored, suite and source;
+5: columns as in `evals.result` 8."""
 GAP = Stage("evals.gap", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals")
 LONGEST_CHARACTER_BYTES = 4

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from evals.intervals import ratio_bootstrap
 from evals.perplexity import token_nats
-from evals.records import EvalRecord, Score
+from evals.records import EvalRecord, Score, log_probs_of
 from evals.scorer import TokenScorer
 from evals.stage import TaskSpec
 from evals.tagged import byte_lengths
@@ -90,10 +90,11 @@ def evaluate_trajectories(
             POLICY + ("" if task.weights == "raw" else f"+{task.weights}"),
             checkpoint,
             text_digest(f"{each.tokens.tolist()} {each.weights.tolist()}"),
-            json.dumps({"nats": round(float(counted[i]), 4), "weight": float(weight[i]), "tokens": int(each.tokens.size)}),
+            json.dumps({"weight": float(weight[i]), "tokens": int(each.tokens.size)}),
             "graded",
             None,
             None if sizes is None or not sizes[i] else float(bits[i] / sizes[i]),
+            log_probs=log_probs_of([counted[i]]),
         )
         for i, each in enumerate(trajectories)
     ]

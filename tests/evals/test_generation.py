@@ -58,7 +58,7 @@ def test_a_record_holds_the_whole_text_the_right_answer_and_where_the_item_is_fr
     text = "so it goes on, " * 400 + "\n#### 18"
     _, records = judged(TaskSpec("gsm8k", "generation"), items("gsm8k", "1,8"), text)
     outputs = json.loads(records[0].outputs)
-    assert (outputs["text"], outputs["answer"], outputs["gold"]) == (text, "18", "18")
+    assert (records[0].continuations, records[0].answer, outputs["gold"]) == ((text,), "18", "18")
     assert (records[0].suite, records[0].source_digest) == ("s", "d")
 
 

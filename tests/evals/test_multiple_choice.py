@@ -129,16 +129,20 @@ def test_a_record_says_what_was_scored_what_is_right_and_where_the_item_is_from(
     long = item(4, "aa", "b" * 80, gold=0)
     _, records = evaluated([replace(ITEMS[3], suite="trivia", source_digest="abc"), long])
     outputs = [json.loads(r.outputs) for r in records]
-    assert outputs[0]["continuations"] == [" bb", " aa", " cc", " dd"]
+    assert records[0].continuations == (" bb", " aa", " cc", " dd")
+    assert records[0].log_probs == (-6.0, -4.0, -6.0, -6.0)
+    assert records[0].answer == "aa", "of the choices the likeliest a byte, which `correct` goes by"
     assert (outputs[0]["gold_index"], outputs[0]["gold"]) == (3, "dd")
     assert (records[0].suite, records[0].source_digest) == ("trivia", "abc")
-    assert outputs[1]["reason"] and outputs[1]["continuations"] == [" aa", " " + "b" * 80], "also where nothing was scored"
+    assert outputs[1]["reason"] and records[1].continuations == (" aa", " " + "b" * 80), "also where nothing was scored"
+    assert (records[1].log_probs, records[1].answer) == ((), None)
 
 
 def test_a_record_of_a_blank_says_what_was_filled_in():
     blank = Item("s", "winogrande", "0", "Ann paid Bo; _ was ill.", "Bo", "MIT", "d", choices=("Ann", "Bo"), answer_index=1)
-    outputs = json.loads(evaluated([blank])[1][0].outputs)
-    assert outputs["continuations"] == [" was ill."] * 2
+    (record,) = evaluated([blank])[1]
+    outputs = json.loads(record.outputs)
+    assert (record.continuations, record.answer) == ((" was ill.",) * 2, "Ann")
     assert (outputs["choices"], outputs["gold_index"]) == (["Ann", "Bo"], 1)
 
 

@@ -52,13 +52,14 @@ def assert_same_results(evaluated: Artifact, out: Path) -> None:
     for name in ("value", "low", "high"):
         np.testing.assert_allclose([s[name] for s in found], [s[name] for s in expected], rtol=1e-5)
     theirs, ours = pl.read_parquet(out / "records.parquet"), pl.read_parquet(evaluated.files("records.parquet")[0])
-    same = ["task", "item_id", "policy", "prompt_digest", "verdict", "correct"]
+    same = ["task", "item_id", "policy", "prompt_digest", "continuations", "answer", "verdict", "correct"]
     assert theirs.select(same).equals(ours.select(same))
     for mine, other in zip(ours["outputs"], theirs["outputs"], strict=True):
         mine, other = json.loads(mine), json.loads(other)
-        for name in ("nats", "free_nats"):
-            np.testing.assert_allclose(other.pop(name, 0.0), mine.pop(name, 0.0), atol=1e-3)
+        np.testing.assert_allclose(other.pop("free_nats", 0.0), mine.pop("free_nats", 0.0), atol=1e-3)
         assert other == mine
+    mine, other = (frame["log_probs"].explode().drop_nulls().to_numpy() for frame in (ours, theirs))
+    np.testing.assert_allclose(other, mine, atol=1e-3)
 
 
 @contextmanager
