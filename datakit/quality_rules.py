@@ -57,7 +57,8 @@ def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifac
     out.record(rows_in=rows, rows_out=rows)
 
 
-QUALITY_RULES = Stage("datakit.quality_rules", "1", judge_documents)
+QUALITY_RULES = Stage("datakit.quality_rules", "2", judge_documents)
+"""2: C4's list of bad words."""
 
 
 def judge_part(folder: Path, part: Path, config: QualityRulesConfig) -> dict[str, int]:

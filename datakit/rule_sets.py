@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from datakit.bad_words import WORDS_SHA256, bad_words
 from datakit.documents import slices
 from datakit.line_signals import line_signals
 from datakit.repetition import DUPLICATE_NAMES, TOP_NAMES, repetition_signals
@@ -41,6 +42,7 @@ SIGNALS = (
     "lorem_ipsum",
     "curly_bracket",
     "long_lines",
+    "bad_words",
     *TOP_NAMES,
     *DUPLICATE_NAMES,
 )
@@ -111,9 +113,15 @@ GOPHER_REPETITION = RuleSet(
 )
 C4 = RuleSet(
     "c4",
-    "Raffel et al. 2020, arXiv:1910.10683, section 2.2, with the line rules of its published code; not its list of bad words, "
-    "which is another project's, and its lines are counted, not cut out",
+    "Raffel et al. 2020, arXiv:1910.10683, section 2.2, with the line rules of its published code; its lines are counted, "
+    "not cut out, and its list of bad words is the set `c4_bad_words`",
     (Rule("lorem_ipsum", high=0), Rule("curly_bracket", high=0), Rule("c4_sentences", low=5)),
+)
+C4_BAD_WORDS = RuleSet(
+    "c4_bad_words",
+    f"Raffel et al. 2020, arXiv:1910.10683, section 2.2: no word of the list that it names, in the English of sha256 "
+    f"{WORDS_SHA256[:16]} (data/word_lists)",
+    (Rule("bad_words", high=0),),
 )
 MC4_PARAGRAPHS = RuleSet(
     "mc4_paragraphs",
@@ -131,13 +139,14 @@ FINEWEB = RuleSet(
         Rule("newline_word_ratio", high=0.3),
     ),
 )
-PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, MC4_PARAGRAPHS, FINEWEB)
+PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, C4_BAD_WORDS, MC4_PARAGRAPHS, FINEWEB)
 
 
 def measured(texts: pl.Series) -> pl.DataFrame:
     """float64 columns `SIGNALS`, a row a text."""
     of_words = pl.concat([_of_words(run["text"]) for run in slices(pl.DataFrame({"text": texts}), WORD_CHARS)])
-    return of_words.hstack(line_signals(texts, of_words["num_words"])).select(SIGNALS)
+    of_lines = line_signals(texts, of_words["num_words"])
+    return of_words.hstack(of_lines).with_columns(bad_words(texts)).select(SIGNALS)
 
 
 def _of_words(texts: pl.Series) -> pl.DataFrame:

@@ -3,8 +3,12 @@
 import re
 import unicodedata
 from collections import Counter
+from pathlib import Path
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+BAD = (Path(__file__).parents[2] / "data/word_lists/ldnoobw_en.txt").read_text().splitlines()
+BAD_WORDS = re.compile(r"(?:\W|^)({})(?:\W|$)".format("|".join(map(re.escape, BAD))))
+"""As c4_utils.get_badwords_filter_fn has it."""
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 
 
@@ -34,6 +38,7 @@ def slow_signals(text: str) -> dict[str, float]:
         "c4_sentences": sentences,
         "lorem_ipsum": int(lorem),
         "curly_bracket": int(curly),
+        "bad_words": int(bool(BAD_WORDS.search(text.lower()))),
         "long_lines": sum(len(line) >= 200 for line in lines),
         **{f"top_{n}_gram_char_frac": frac(top_gram_chars(words, n), len(text)) for n in (2, 3, 4)},
         **{f"duplicate_{n}_gram_char_frac": frac(repeated_gram_chars(words, n), len(text)) for n in (5, 6, 7, 8, 9, 10)},

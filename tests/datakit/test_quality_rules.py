@@ -9,15 +9,28 @@ from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, random_texts
 from slow_rules import slow_signals
 
+from datakit.bad_words import WORDS_SHA256, bad_words_pattern
 from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig, judged, quality_rules_config
-from datakit.rule_sets import C4, FINEWEB, GOPHER_QUALITY, GOPHER_REPETITION, MC4_PARAGRAPHS, PUBLISHED, SIGNALS, Rule, RuleSet
+from datakit.rule_sets import (
+    C4,
+    C4_BAD_WORDS,
+    FINEWEB,
+    GOPHER_QUALITY,
+    GOPHER_REPETITION,
+    MC4_PARAGRAPHS,
+    PUBLISHED,
+    SIGNALS,
+    Rule,
+    RuleSet,
+)
 from datakit.rule_sets import measured as measured_signals
 from lineage.config import from_jsonable, to_jsonable
 from lineage.plan import Node
 
 WORDS = st.sampled_from(
     ["the", "The", "of", "a", "house", "7", "#", "…", "...", "end.", "{", "-", "•", "\n", "\n\n", "\n \n", '"so"', "é。",
-     "[1]", "[edit]", "lorem ipsum", "JavaScript", "uses cookies", "won't", "a" * 1001, "word " * 50]
+     "[1]", "[edit]", "lorem ipsum", "JavaScript", "uses cookies", "won't", "a" * 1001, "word " * 50,
+     "nude", "Nude.", "denuded", "s&m", "🖕", "a (big breasts) b", "sexyé"]
 )  # fmt: skip
 TEXT = st.lists(WORDS, max_size=60).map(" ".join) | st.text(st.sampled_from("ab \n.-…é!\t"), max_size=50)
 SENTENCE = "The years have been kind to house number {} by the river, and people of the town walk past it with their dogs."
@@ -54,6 +67,9 @@ def reason(rules, text):
         (C4, "We saw lorem ipsum there.", "lorem_ipsum_high"),
         (C4, "It is a { here, they said.", "curly_bracket_high"),
         (C4, "One sentence is too few.\nmenu\nhome\nUse of cookies is what we do here.", "c4_sentences_low"),
+        (C4_BAD_WORDS, f"{SENTENCE} Then came NUDE, they say.", "bad_words_high"),
+        (C4_BAD_WORDS, f"{SENTENCE} Then came a nude\npainting", "bad_words_high"),
+        (C4_BAD_WORDS, f"{SENTENCE} The hills were denuded, as in Essex and Scunthorpe.", ""),
         (MC4_PARAGRAPHS, "a short page", "long_lines_low"),
         (FINEWEB, "no end\n" * 3 + "none here", "terminal_line_frac_low"),
         (FINEWEB, "Short.\nAlso.\nToo.\n" + SENTENCE, "short_line_frac_high"),
@@ -79,6 +95,16 @@ def test_prose_passes_every_set():
     sentences = [f"The {' '.join(words[i : i + 4])} of {' '.join(words[i + 4 : i + 8])}." for i in range(0, 240, 8)]
     essay = "\n".join(" ".join(sentences[i : i + 6]) for i in range(0, 30, 6))
     assert {rules.name: reason(rules, essay) for rules in PUBLISHED} == {rules.name: "" for rules in PUBLISHED}
+
+
+def test_another_list_of_words_is_refused(tmp_path, monkeypatch):
+    """Its digest is in the set, and so in every config that judges by it."""
+    (tmp_path / "words").write_text("kumin\n")
+    monkeypatch.setattr("datakit.bad_words.WORDS_FILE", tmp_path / "words")
+    bad_words_pattern.cache_clear()
+    with pytest.raises(ValueError, match=r"words has sha256 \w+, \w+ is declared"):
+        bad_words_pattern()
+    assert WORDS_SHA256[:16] in json.dumps(to_jsonable(quality_rules_config("prose")))
 
 
 def test_prose_rules_are_refused_for_code():
