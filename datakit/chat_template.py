@@ -78,7 +78,7 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, generation_prompt: bool) -> str:
         """The text, assistants' turns between marks where the template has blocks. Raises: jinja2.TemplateError."""
         return self.compiled.render(
-            messages=conversation.messages,
+            messages=list(conversation.messages),
             tools=list(conversation.tools) or None,
             add_generation_prompt=generation_prompt,
             bos_token=self.bos_token,
@@ -195,8 +195,19 @@ def _environment() -> ImmutableSandboxedEnvironment:
     """As transformers renders: blocks leave no line behind, JSON is not escaped for HTML."""
     extensions = [_Generation, "jinja2.ext.loopcontrols"]
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.filters["tojson"] = _tojson
     return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter of transformers, with what templates pass to it."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise(message: str) -> NoReturn:

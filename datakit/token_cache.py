@@ -37,7 +37,7 @@ from datakit.token_formats import (
     Prebuilt,
     TokenFormat,
     TokenPolicy,
-    check_special,
+    check_chat,
     columns,
     encode_documents,
     weights_dtype,
@@ -87,7 +87,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
     if isinstance(config.format, Chat):
-        check_special(load_tokenizer(path), config.format.end_of_turn, tokenizer.name, "end a turn with")
+        check_chat(load_tokenizer(path), config.format, tokenizer.name)
     plan = list(shard_plan(parts))
     out.warm(len(plan), encoder, path, "hf")
     workers = None if len(plan) > 1 else 1  # a start takes longer than the comparison
@@ -113,7 +113,8 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
-TOKEN_CACHE = Stage("datakit.token_cache", "2", tokenize_corpus)
+TOKEN_CACHE = Stage("datakit.token_cache", "3", tokenize_corpus)
+"""3: chat templates may say how JSON is written and get messages as a list; 2 refused what they rendered so."""
 
 
 def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dict[str, Any]:

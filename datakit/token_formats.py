@@ -68,6 +68,8 @@ class Dna:
                 raise ValueError(f"token_cache.format.{name} is {weight}; it must be finite and at least 0")
 
 
+SPACES = ("\u2581", "\u0120")
+"""How SentencePiece and byte-level tokenizers write a space at the beginning of a token."""
 type TokenFormat = PlainText | Chat | Prebuilt | Dna
 PLAIN = PlainText()
 
@@ -109,6 +111,21 @@ def check_special(loaded: Tokenizer, token: str, name: str, purpose: str) -> Non
         raise ValueError(
             f"{name} has no special token {token!r} to {purpose}: text that quotes these characters would be taken for it; its "
             f"special tokens are {', '.join(special) or 'none'}: mark it `special` in tokenizer.json, or name one of them"
+        )
+
+
+def check_chat(loaded: Tokenizer, format: Chat, name: str) -> None:
+    """Raises: ValueError for an end of turn that text can make, and for a tokenizer that begins every text with a space.
+
+    A conversation is encoded in spans, between special tokens and at both ends of a turn: each would begin with a space that no
+    server sends (Llama 2 and Mistral, of SentencePiece's kind).
+    """
+    check_special(loaded, format.end_of_turn, name, "end a turn with")
+    first = loaded.encode("a", add_special_tokens=False).tokens[0]
+    if first.startswith(SPACES):
+        raise ValueError(
+            f"{name} puts a space in front of every text ('a' begins with {first!r}), so every span of a conversation "
+            "would get one; take a tokenizer that does not (prepend_scheme 'never', add_prefix_space false)"
         )
 
 

@@ -72,6 +72,35 @@ def test_tools_are_rendered_and_may_be_called_without_a_word():
     assert [span.text for span in spans] == ['[{"name": "é<b>"}]', '[{"name": "look <|end|>"}]', END]
 
 
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        ("", '{"b": 1, "a": "é"}'),
+        ("(sort_keys=true)", '{"a": "é", "b": 1}'),
+        ("(ensure_ascii=true)", '{"b": 1, "a": "\\u00e9"}'),
+        ("(separators=(',', ':'))", '{"b":1,"a":"é"}'),
+        ("(indent=1)", '{\n "b": 1,\n "a": "é"\n}'),
+    ],
+)
+def test_templates_may_say_how_json_is_written(how, wanted):
+    """As transformers lets them: such a template refused every conversation."""
+    template = ChatTemplate(
+        f"{{{{ tools[0] | tojson{how} }}}}{{% generation %}}{{{{ messages[-1].content }}}}<|end|>{{% endgeneration %}}"
+    )
+    spans = conversation_spans(
+        template, Conversation(({"role": "assistant", "content": "x"},), ({"b": 1, "a": "é"},)), SPECIALS, END
+    )
+    assert isinstance(spans, list) and spans[0].text == wanted
+
+
+def test_messages_are_a_list_for_a_template():
+    template = ChatTemplate(
+        "{{ messages + [] == messages }}{% generation %}{{ messages[0].content }}<|end|>{% endgeneration %}"
+    )
+    spans = conversation_spans(template, conversation(("assistant", "x")), SPECIALS, END)
+    assert isinstance(spans, list) and spans[0].text == "True"
+
+
 OUTSIDE = ChatTemplate("{% generation %}{{ messages[0].content }}{% endgeneration %}<|end|>")
 UNSAID = ChatTemplate("{% generation %}<|end|>{% endgeneration %}")
 COUNTING = ChatTemplate("{{ messages | length }}{{ messages | map(attribute='content') | join }}<|end|>")

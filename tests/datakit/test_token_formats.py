@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from inputs import file_bytes, made, random_texts
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import Tokenizer, pre_tokenizers, trainers
 
 from datakit import token_cache
 from datakit.conversations import CONVERSATION_FIELD, conversation_record
@@ -189,6 +189,28 @@ def test_an_encoder_that_breaks_the_policy_writes_nothing(tokens, message):
 def test_a_bad_config_stops_before_work(tmp_path, config, message):
     with pytest.raises(ValueError, match=message):
         made(tmp_path, cache([("text", "{}")], **config))
+
+
+def _write_spaced_tokenizer(out, config) -> None:
+    tokenizer = Tokenizer.from_file(str(config))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    (out.folder / TOKENIZER_FILE).write_text(tokenizer.to_str())
+
+
+def test_a_tokenizer_that_begins_texts_with_a_space_is_refused_for_conversations(tmp_path):
+    """Every span between special tokens would get one that no server sends."""
+    plain = made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0]
+    spaced = Node(("spaced",), None, Stage("tests.spaced", "1", _write_spaced_tokenizer), str(plain))
+    rows = (talk(("user", "hi"), ("assistant", "Rostal.")),)
+    node = Node(
+        ("token_cache",),
+        "here",
+        TOKEN_CACHE,
+        TokenCacheConfig("here", format=CHAT),
+        {"corpus": corpus(rows), "tokenizer": spaced},
+    )
+    with pytest.raises(ValueError, match=r"spaced puts a space in front of every text \('a' begins with 'Ġ"):
+        made(tmp_path, node)
 
 
 def test_a_format_is_identity_and_the_engine_is_not():
