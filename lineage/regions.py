@@ -58,7 +58,7 @@ def guard_reads(store: Store, name: str, inputs: Iterable[Artifact]) -> None:
     if not price:
         return
     gib = sum(entry.bytes for each in _read(inputs) for entry in each.manifest.files) / 2**30
-    budget = float(os.environ.get(BUDGET, DEFAULT_BUDGET_GIB))
+    budget = _budget(os.environ.get(BUDGET, str(DEFAULT_BUDGET_GIB)))
     where = f"{here} ({HERE} is not set)" if here == NOWHERE else here
     told = f"{name} in {where} would read {gib:.2f} GiB of {store.root} in {bucket}, about ${gib * price:.2f}"
     if gib > budget:
@@ -76,6 +76,13 @@ def _read(inputs: Iterable[Artifact]) -> Iterator[Artifact]:
         parents = each.store.parents(each) if each.spec.stage == _READ_THROUGH else []
         found |= {artifact.spec.address: artifact for artifact in (each, *parents)}
     yield from found.values()
+
+
+def _budget(told: str) -> float:
+    try:
+        return float(told)
+    except ValueError:
+        raise ValueError(f"{BUDGET} is {told!r}; it must be a number of GiB, such as {DEFAULT_BUDGET_GIB:g}") from None
 
 
 def _continent(location: str) -> str:

@@ -142,9 +142,9 @@ class Storage:
                 (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             self.files.download({f"{address}/{name}": scratch / name for name in names})
             scratch.rename(target)
-        except OSError:
+        except BaseException as error:  # also a bucket's own, and a cancel: half of an artifact may be hundreds of gigabytes
             shutil.rmtree(scratch)
-            if not target.exists():  # else another process fetched the same immutable folder first
+            if not isinstance(error, OSError) or not target.exists():  # else another fetched the same immutable folder first
                 raise
 
     def find(self, address: str, name: str) -> list[str]:

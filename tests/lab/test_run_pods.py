@@ -118,7 +118,7 @@ def test_a_user_who_cancels_a_run_ends_its_pod_and_the_job_that_it_launched(lab:
 
     until(lambda: said() or (lab.postgres.rows(rows) or [("", "")])[0][1] in ENDED, "its job runs")
     ((run_id, status),) = lab.postgres.rows(rows)
-    assert status == "STARTED"
+    assert status == "STARTED", b"".join(line for pod in lab.kubelet.history for line in pod.log_lines("", 0) or []).decode()
     subprocess.run([dagster.python, "-c", CANCEL, run_id], env=dict(dagster.environment), check=True)
     until(lambda: lab.postgres.rows(rows)[0][1] in ENDED, "the run ends")
     assert lab.postgres.rows(rows) == [(run_id, "CANCELED")]

@@ -167,6 +167,9 @@ def test_a_job_is_refused_what_lies_elsewhere(
     monkeypatch.setenv("MARIN_FOREIGN_READ_GIB", str(gib / 2))
     with pytest.raises(ForeignReadError, match=r"train in us-central1 would read 0\.00 GiB .* in EUROPE-WEST4, about \$0\.00"):
         guard_reads(bucket, "train", [model])
+    monkeypatch.setenv("MARIN_FOREIGN_READ_GIB", "10G")
+    with pytest.raises(ValueError, match="MARIN_FOREIGN_READ_GIB is '10G'; it must be a number of GiB, such as 10"):
+        guard_reads(bucket, "train", [model])
     monkeypatch.setenv("MARIN_REGION", "europe-west4")
     guard_reads(bucket, "train", [model])
     guard_reads(local, "train", [])

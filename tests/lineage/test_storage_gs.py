@@ -162,6 +162,21 @@ def test_a_big_file_survives_cut_connections(server: GcsServer, tmp_path: Path, 
     assert server.counts["chunk"] <= (10 + 2 if kind == "410" else 10 + 1)
 
 
+def test_a_download_that_fails_leaves_nothing_on_the_disk(server: GcsServer, tmp_path: Path) -> None:
+    """A bucket's errors are no OSErrors: what had come of the artifact stayed, under a name that nobody looks at again."""
+    store = fresh_store(server, tmp_path)
+    write(store)
+    reader = Store(store.root, scratch_folder=str(tmp_path / "reader"))
+    found = reader.find(SPEC)
+    assert found is not None
+    server.counts.clear()
+    server.faults.append(Fault("read", 2, "410"))
+    with pytest.raises(Exception, match="410 GET"):
+        found.folder()
+    assert list((reader.scratch / "fetched" / SPEC.version).iterdir()) == []
+    assert_whole(reader)
+
+
 def write_in_child(url: str, root: str, scratch: str) -> None:
     os.environ["STORAGE_EMULATOR_HOST"] = url
     write(Store(root, scratch_folder=scratch))
