@@ -81,7 +81,7 @@ class Line:
     """How the run runs: trackers, evaluation on the way, profile, meshes; no part of any identity either."""
 
     eval_hardware: tuple[str, ...] = ("cpu",)
-    """What its checkpoints are scored on."""
+    """What its checkpoints are scored on: one host, whose processes meet no others."""
 
     start_model: PublishedModel | None = None
     """The published model that this run starts from; its tokenizer is the line's."""
@@ -145,7 +145,12 @@ class Line:
                 "mixture is packed for the sequences of its run"
             )
         alternatives(self.hardware)
-        alternatives(self.eval_hardware)
+        for shape in alternatives(self.eval_hardware):
+            if shape.pods > 1:
+                raise ValueError(
+                    f"line of run {self.run.name}: eval_hardware has {shape.name}, which is {shape.pods} hosts; evaluations run "
+                    "on one"
+                )
         if strange := sorted(dict(self.settings.meshes).keys() - set(self.hardware)):
             raise ValueError(
                 f"line of run {self.run.name}: settings.meshes is for {strange[0]}, which is none of its hardware; that is "

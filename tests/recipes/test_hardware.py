@@ -96,3 +96,11 @@ def test_what_orchestrates_and_what_sails_daily_may_not_hold_accelerators() -> N
     with pytest.raises(ValueError, match="ferry of run smoke asks for v5p-8, by accident or not"):
         Ferry(line, line)
     assert Ferry(line, line, with_accelerators=True).online.hardware == ("cpu", "v5p-8")
+
+
+@pytest.mark.parametrize(("name", "hosts"), [("v5e-16", 4), ("2xh100x8", 2)])
+def test_evaluations_run_on_one_host(name: str, hosts: int) -> None:
+    """Their processes do not meet: each of several would score everything, and of a slice none would ever start."""
+    with pytest.raises(ValueError, match=rf"line of run tiny: eval_hardware has {name}, which is {hosts} hosts; .* on one$"):
+        replace(default_line(), eval_hardware=("v5e-4", name))
+    assert replace(default_line(), eval_hardware=("v5e-8", "h100x8", "cpu")).eval_hardware[0] == "v5e-8"
