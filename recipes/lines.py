@@ -148,8 +148,8 @@ class Line:
         for shape in alternatives(self.eval_hardware):
             if shape.pods > 1:
                 raise ValueError(
-                    f"line of run {self.run.name}: eval_hardware has {shape.name}, which is {shape.pods} hosts; evaluations run "
-                    "on one"
+                    f"line of run {self.run.name}: eval_hardware has {shape.name}, which is {shape.pods} hosts; evaluations "
+                    "run on one"
                 )
         if strange := sorted(dict(self.settings.meshes).keys() - set(self.hardware)):
             raise ValueError(
