@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.corpus import SPLITS
+from datakit.corpus import HELDOUT, SPLITS
 from datakit.documents import as_frame, document_paths, iterate_part, part_bounds, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import (
@@ -82,7 +82,8 @@ class TokenCacheConfig:
 def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tokenizer: Artifact) -> None:
     """Write `tokens/<shard>.{tokens,ends,ids}`, `.weights` where the format has a mask, and `dropped/` where it drops.
 
-    Raises: ValueError when the tokenizer lacks a token that the config names, or when no document is left.
+    Raises: ValueError when the tokenizer lacks a token that the config names, or when no document is left; of a held-out split
+    that had none the cache is empty.
     """
     path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
@@ -109,7 +110,8 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     )
     out.extra["engine"] = {"engine": "none"} if verdict is None else asdict(verdict)
     out.record(**_statistics(done, weights is not None))
-    if not out.extra["tokens"]["num_documents"]:
+    nothing_held_out = config.split == HELDOUT and not out.statistics["rows_in"]  # a small source may have none
+    if not out.extra["tokens"]["num_documents"] and not nothing_held_out:
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 

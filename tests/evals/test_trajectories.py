@@ -11,12 +11,13 @@ import pytest
 from unigram import START, UnigramScorer, byte_tokenizer
 
 from datakit.corpus import HELDOUT, TRAIN
+from datakit.invariants import check_token_cache
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.token_formats import Chat
 from evals.stage import TaskSpec
 from evals.trajectories import evaluate_trajectories, read_trajectories
 from lineage.digests import text_digest
-from lineage.plan import Node, Stage, build
+from lineage.plan import Node, Stage, build, resolve
 from lineage.store import Artifact, Store, Writer
 
 TEMPLATE = (
@@ -34,18 +35,19 @@ TALKS = {
 @dataclass(frozen=True)
 class Talks:
     name: str = "talks"
+    holds_out: bool = True
 
 
 def write_corpus(out: Writer, config: Talks) -> None:
     for split in (TRAIN, HELDOUT):
         rows = []
-        for talk in TALKS[split]:
+        for talk in TALKS[split] if split == TRAIN or config.holds_out else ():
             messages = [{"role": role, "content": content} for role, content in talk]
             text = "\n\n".join(f"{m['role']}: {m['content']}" for m in messages)
             rows.append((text_digest(text), text, json.dumps({"conversation": json.dumps({"messages": messages})})))
         folder = out.folder / split
         folder.mkdir()
-        frame = pl.DataFrame(sorted(rows), schema=["id", "text", "metadata"], orient="row")
+        frame = pl.DataFrame(sorted(rows), schema=dict.fromkeys(("id", "text", "metadata"), pl.String), orient="row")
         frame.with_columns(source=pl.lit(config.name)).write_parquet(folder / "part-00000-of-00001.parquet")
 
 
@@ -60,12 +62,12 @@ CORPUS = Node(("corpus",), None, Stage("tests.corpus", "1", write_corpus), Talks
 TOKENIZER = Node(("tokenizer",), None, Stage("tests.tokenizer", "1", write_tokenizer), Talks())
 
 
-def heldout_cache(root: Path) -> tuple[Artifact, Artifact]:
+def heldout_cache(root: Path, corpus: Node = CORPUS) -> tuple[Artifact, Artifact]:
     store = Store(str(root))
-    build(store, CORPUS)
+    build(store, corpus)
     tokenizer = build(store, TOKENIZER).artifact
     config = TokenCacheConfig("talks", Chat(TEMPLATE, end_of_turn="<|end|>"), split="heldout", engine="hf")
-    node = Node(("token_cache",), None, TOKEN_CACHE, config, {"corpus": CORPUS, "tokenizer": TOKENIZER})
+    node = Node(("token_cache",), None, TOKEN_CACHE, config, {"corpus": corpus, "tokenizer": TOKENIZER})
     return build(store, node).artifact, tokenizer
 
 
@@ -85,6 +87,17 @@ def test_only_what_the_assistant_says_in_held_out_conversations_counts(tmp_path)
     assert values["loss_nats_per_token"] == pytest.approx(NATS[everything].mean(), rel=1e-5)
     assert len(records) == 2 and all(json.loads(r.outputs)["weight"] in (3.0, 8.0) for r in records)
     assert len(read_trajectories((cache,), tokenizer, 1)) == 1
+
+
+def test_a_source_too_small_to_hold_anything_out_does_not_stop_the_others(tmp_path):
+    """Of 40 conversations, 2 % are none as often as not: its cache is empty, and the line is evaluated on the others'."""
+    cache, tokenizer = heldout_cache(tmp_path)
+    small = Node(("small",), None, CORPUS.stage, Talks(holds_out=False))
+    empty, _ = heldout_cache(tmp_path, small)
+    assert check_token_cache(empty, resolve(Store(str(tmp_path)), small)) == []
+    assert empty.manifest.extra["tokens"]["num_documents"] == 0 and empty.manifest.statistics["rows_in"] == 0
+    both = read_trajectories((empty, cache), tokenizer, TASK.max_items)
+    assert [each.id for each in both] == [each.id for each in read_trajectories((cache,), tokenizer, TASK.max_items)]
 
 
 def test_ids_of_another_tokenizer_and_caches_without_a_turn_are_refused(tmp_path):
