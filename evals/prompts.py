@@ -26,7 +26,8 @@ MMLU's questions are about is said once before all examples, as lm-eval says it,
 
 type Style = Literal["cloze", "letters", "lm_eval"]
 UNCONDITIONAL = "Answer:"
-"""What a choice follows when nothing is asked: its probability there is what acc_uncond divides by (OLMES, lm-eval PMI)."""
+"""What a choice follows when nothing is asked: its probability there is what acc_uncond divides by (OLMES; lm-eval asks
+after an empty text)."""
 _COPA_LINKS = {"cause": "because", "effect": "therefore"}
 
 

@@ -73,7 +73,8 @@ def _encode_endings(tokenizer: Tokenizer, endings: list[str]) -> list[np.ndarray
     behind a line's end, whose tokens are taken away again.
     """
     line_end, alone, behind = _encode(tokenizer, ["\n", "a", "\na"])
-    if np.array_equal(np.concatenate([line_end, alone]), behind):
+    rest = behind[line_end.size :]
+    if not np.array_equal(behind[: line_end.size], line_end) or np.array_equal(rest, alone):
         return _encode(tokenizer, endings)
     found = _encode(tokenizer, [f"\n{ending}" for ending in endings])
     odd = [ending for ending, ids in zip(endings, found, strict=True) if not np.array_equal(ids[: line_end.size], line_end)]

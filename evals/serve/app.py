@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -44,10 +45,20 @@ class Server:
         """What is served, and its data version; 503 once nothing is answered any more, so that nobody sends requests here."""
         if not self.scheduler.alive:
             raise RequestError(503, f"nothing is served any more: {self.scheduler.fault or 'the server is shutting down'}")
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        """What `/v1/models` says of one model."""
+        name = request.path_params["name"]
+        if name != self.served.name:
+            raise RequestError(404, f"model is {name!r}; allowed: {self.served.name!r}", "model", "model_not_found")
+        return JSONResponse(self._card())
+
+    def _card(self) -> dict[str, Any]:
         created = int(datetime.datetime.fromisoformat(self.served.created).timestamp())
         card = {"id": self.served.name, "object": "model", "created": created, "owned_by": "marin-lab"}
         facts = {"max_model_len": self.served.config.max_seq_len, "data_version": self.served.version}
-        return JSONResponse({"object": "list", "data": [card | facts]})
+        return card | facts
 
     async def health(self, request: Request) -> Response:
         if self.scheduler.alive:
@@ -153,6 +164,7 @@ def build_app(
     server = Server(served, scheduler, metrics)
     routes = [
         Route("/v1/models", server.models),
+        Route("/v1/models/{name:path}", server.model),
         Route("/v1/completions", server.completions, methods=["POST"]),
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
         Route("/tokenizer_info", server.tokenizer_info),

@@ -109,9 +109,19 @@ class CompletionRequest(Sampled):
     suffix: Annotated[None, _only("", None)] = None
 
 
+def _content(value: object) -> str:
+    """A text, or several parts that are texts, a line each (as vLLM joins them)."""
+    if not isinstance(value, list):
+        return _text(value)
+    texts = [part.get("text") for part in value if isinstance(part, dict) and part.keys() == {"type", "text"}]
+    if not value or len(texts) < len(value) or any(part["type"] != "text" for part in value):
+        raise ValueError('a string is allowed, or a list of {"type": "text", "text": ...}')
+    return "\n".join(map(_text, texts))
+
+
 class Message(Strict):
     role: Text
-    content: Text
+    content: Annotated[str, BeforeValidator(_content)]
 
 
 class ChatRequest(Sampled):

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+COLDEST = 1e-5
+"""Temperatures below are 0 (vLLM's bound too): divided by less, log-probabilities overflow."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -19,7 +22,7 @@ def next_token(log_probs: Float[np.ndarray, " V"], sampling: Sampling, rng: np.r
 
     Source: nucleus sampling, Holtzman et al. 2019; temperature first, as in the peers.
     """
-    if sampling.temperature == 0:
+    if sampling.temperature < COLDEST:
         return int(np.argmax(log_probs))
     tempered = log_probs.astype(np.float64) / sampling.temperature
     weights = np.exp(tempered - tempered.max())

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaced import spaced_tokenizer
-from unigram import START, UnigramScorer, byte_tokenizer
+from tokenizers import models
+from unigram import START, UnigramScorer, byte_tokenizer, bytes_to_characters
 
 from evals.benchmarks import evaluate_benchmark
 from evals.intervals import wilson
@@ -85,6 +86,16 @@ def test_an_ending_has_the_tokens_that_it_has_behind_its_prompt() -> None:
     scored = score_continuations(scorer, tokenizer, pairs, START)
     assert [window[1:].tolist() for window in scorer.seen] == [tokenizer.encode("".join(pair)).ids for pair in pairs]
     assert [found.num_bytes for found in scored if found is not None] == [4, 7, 3, 5]
+
+
+def test_an_ending_is_read_alone_where_tokens_go_over_the_ends_of_lines() -> None:
+    line_end = bytes_to_characters()[ord("\n")]
+    tokenizer = byte_tokenizer()
+    vocab = tokenizer.get_vocab() | {f"{line_end}a": 257}
+    tokenizer.model = models.BPE(vocab=vocab, merges=[(line_end, "a")])  # pyrefly: ignore
+    scorer = UnigramScorer(np.ones(258))
+    score_continuations(scorer, tokenizer, [("x\n", "a b")], START)
+    assert scorer.seen[0][1:].tolist() == [*b"x\na b"]
 
 
 @settings(max_examples=25)

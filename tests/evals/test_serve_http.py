@@ -189,7 +189,7 @@ def test_the_context_is_full_when_nothing_more_can_be_read(client, served) -> No
         ("/v1/completions", b" " * (4 << 20) + b"{}", 413, "the body has more than 4194304 bytes"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}, 400, "has no chat template"),
         ("/v1/models", {}, 405, "POST /v1/models is 405"),
-        ("/v1/nothing", {}, 404, "allowed: /v1/models, /v1/completions"),
+        ("/v1/nothing", {}, 404, "allowed: /v1/models, /v1/models/{name:path}, /v1/completions"),
         ("/tokenize", {"prompt": 5}, 400, "prompt is 5; a string is allowed"),
         ("/detokenize", {"tokens": [300]}, 400, "tokens holds 300; 0 to 256 are allowed"),
     ],
@@ -275,6 +275,8 @@ def test_an_answer_says_which_bytes_gave_it(client, checkpoint, served, tmp_path
 def test_the_server_says_what_it_serves_and_counts(client, served) -> None:
     (card,) = client.get("/v1/models").json["data"]
     assert (card["id"], card["max_model_len"]) == (served.name, served.config.max_seq_len)
+    assert client.get(f"/v1/models/{served.name}").json == card
+    assert client.get("/v1/models/gpt").json["error"]["code"] == "model_not_found"
     assert client.get("/tokenizer_info").json == {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
     assert client.post("/tokenize", {"prompt": "é<|endoftext|>"}).json["tokens"] == [*"é<|endoftext|>".encode()]
     assert client.post("/tokenize", {"prompt": "<|endoftext|>"}).json["tokens"] == [START], "lm-eval asks so what the end is"

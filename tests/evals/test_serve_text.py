@@ -100,6 +100,13 @@ def test_a_sampled_token_is_in_the_nucleus(log_probs, top_p, temperature, seed) 
     assert next_token(log_probs, Sampling(0, top_p), rng) == order[0]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-6])
+def test_a_temperature_of_next_to_nothing_is_greedy(temperature: float) -> None:
+    log_probs = np.log(np.array([0.2, 0.5, 0.3], np.float32))
+    drawn = {next_token(log_probs, Sampling(temperature, top_p), np.random.default_rng(0)) for top_p in (0.9, 1.0)}
+    assert drawn == {1}
+
+
 @pytest.mark.parametrize(
     ("sampling", "expected"),
     [
@@ -186,6 +193,12 @@ def test_prompts_of_every_form_become_a_tuple_and_neutral_fields_pass() -> None:
         assert parse(CompletionRequest, json.dumps(GOOD | neutral | {"prompt": prompt}).encode()).prompt == expected
 
 
+def test_parts_of_a_message_that_are_texts_are_lines_of_one() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    asked = parse(ChatRequest, json.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]}).encode())
+    assert asked.messages[0].content == "a\nb"
+
+
 @pytest.mark.parametrize("form", [CompletionRequest, ChatRequest])
 def test_a_null_where_openai_allows_one_is_the_default(form) -> None:
     required = GOOD if form is CompletionRequest else {"model": "m", "messages": [{"role": "user", "content": "a"}]}
@@ -205,6 +218,12 @@ def test_a_null_where_openai_allows_one_is_the_default(form) -> None:
             "field 'messages.0.name' (value 'b') is not known; allowed: role, con",
         ),
         ([{"role": "user", "content": [1]}], "messages.0.content is [1]; a string is allowed"),
+        ([{"role": "user", "content": []}], "messages.0.content is []; a string is allowed"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "text": "a"}]}],
+            'a string is allowed, or a list of {"type": "text", "text": ...}',
+        ),
+        ([{"role": "user", "content": [{"type": "text", "text": 1}]}], "a string is allowed"),
     ],
 )
 def test_a_bad_conversation_is_named_by_its_place(messages: list, message: str) -> None:
