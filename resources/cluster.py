@@ -4,12 +4,9 @@ Not the official client: its models drop the fields that they do not know, it ta
 is authentication, which is below (kubeconfig with a token, a certificate or an exec plugin such as GKE's; a pod's own account).
 """
 
-import base64
 import json
 import logging
 import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +16,8 @@ from typing import Any
 import requests
 import yaml
 
+from resources.credentials import TokenPlugin, file_of
+
 log = logging.getLogger(__name__)
 
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -26,6 +25,8 @@ TIMEOUT_SECONDS = 30.0
 ASK_AGAIN_SECONDS = 1.0
 NODE_AWAY = (500, 502, 503)
 """Answers to a request that the API server hands on to a node."""
+THROTTLED = 429
+"""The server's priority and fairness say "later", which is no refusal."""
 AWAY = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 """The last: it went while it was answering."""
 JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -56,9 +57,12 @@ class Cluster:
     """Read at every request: a pod's token is renewed in place."""
 
     client_cert: tuple[str, str] | None = None
+    plugin: TokenPlugin | None = field(default=None, repr=False, compare=False)
+    """Asked for another token when the server no longer takes the last one."""
+
     patience_seconds: float = 0.0
-    """How long a server that is away (no connection, no answer, 5xx) is asked again before the request fails. A create whose
-    answer was lost is then refused as "already there": callers look at what is there, as they do for creates of others."""
+    """How long a server that is away (no connection, no answer, 429, 5xx) is asked again before the request fails. A create
+    whose answer was lost is then refused as "already there": callers look at what is there, as for creates of others."""
 
     session: requests.Session = field(default_factory=lambda: _session(), repr=False, compare=False)
 
@@ -151,14 +155,20 @@ class Cluster:
         Statuses of `final` are answers, and not the sign of a server that is away.
         """
         away_since: float | None = None
+        has_new_token = False
         while True:
             try:
                 answer = self._send(method, path, **options)
             except requests.exceptions.SSLError:  # the wrong certificate stays wrong
                 raise
             except (*AWAY, ApiError) as error:
-                if isinstance(error, ApiError) and (error.status < 500 or error.status in final):
-                    raise
+                if isinstance(error, ApiError):
+                    if error.status == 401 and self.plugin is not None and not has_new_token:
+                        self.plugin.token(fresh=True)
+                        has_new_token = True
+                        continue
+                    if (error.status < 500 and error.status != THROTTLED) or error.status in final:
+                        raise
                 if away_since is None:
                     away_since = time.monotonic()
                     if self.patience_seconds:
@@ -182,7 +192,11 @@ class Cluster:
         content_type: str = "application/json",
         stream: bool = False,
     ) -> requests.Response:
-        token = Path(self.token_file).read_text().strip() if self.token_file else self.token
+        token = self.token
+        if self.token_file:
+            token = Path(self.token_file).read_text().strip()
+        elif self.plugin is not None:
+            token = self.plugin.token()
         headers = {"Content-Type": content_type} | ({"Authorization": f"Bearer {token}"} if token else {})
         answer = self.session.request(
             method,
@@ -238,35 +252,16 @@ def from_kubeconfig(path: Path, namespace: str) -> Cluster:
     clusters = {entry["name"]: entry["cluster"] for entry in record["clusters"]}
     users = {entry["name"]: entry["user"] for entry in record["users"]}
     cluster, user = clusters[contexts[current]["cluster"]], users[contexts[current]["user"]]
-    cert, key = _file(user, "client-certificate"), _file(user, "client-key")
+    cert, key = file_of(user, "client-certificate"), file_of(user, "client-key")
     found = Cluster(
         server=cluster["server"].rstrip("/"),
         namespace=namespace,
-        ca_file=_file(cluster, "certificate-authority"),
-        token=user.get("token", "") or (_exec_token(user["exec"]) if "exec" in user else ""),
+        ca_file=file_of(cluster, "certificate-authority"),
+        token=user.get("token", ""),
         token_file=user.get("tokenFile", ""),
         client_cert=(cert, key) if cert and key else None,
+        plugin=TokenPlugin(user["exec"]) if "exec" in user and "token" not in user else None,
     )
-    if not (found.token or found.token_file or found.client_cert):
+    if not (found.token or found.token_file or found.client_cert or found.plugin):
         raise ValueError(f"{path}: the user of context {current} has neither token, tokenFile, exec nor client certificate")
     return found
-
-
-def _file(entry: Mapping[str, str], name: str) -> str | None:
-    """Path of a file that a kubeconfig names or holds; held bytes are written where only this user reads."""
-    if f"{name}-data" not in entry:
-        return entry.get(name)
-    with tempfile.NamedTemporaryFile(prefix="marin-kube-", delete=False) as out:
-        out.write(base64.b64decode(entry[f"{name}-data"]))
-    return out.name
-
-
-def _exec_token(plugin: Mapping[str, Any]) -> str:
-    """Token of a credential plugin (client.authentication.k8s.io), asked once a process."""
-    env = {**os.environ, **{pair["name"]: pair["value"] for pair in plugin.get("env") or []}}
-    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
-    env["KUBERNETES_EXEC_INFO"] = json.dumps(info)
-    answer = subprocess.run(
-        [plugin["command"], *(plugin.get("args") or [])], env=env, capture_output=True, text=True, check=True
-    )
-    return json.loads(answer.stdout)["status"]["token"]

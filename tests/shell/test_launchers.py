@@ -1,12 +1,16 @@
 """The launcher that a lab has, and that nobody else tries again."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import dagster as dg
 import pytest
+import requests
 import yaml
 
 from lineage.child_processes import run_subprocess
+from resources.cluster import PODS, ApiError, Cluster, from_kubeconfig
 from resources.kubernetes_launcher import KubernetesLauncher
 from resources.lab import PRIORITY_TAG, Lab, LabResource
 
@@ -37,9 +41,53 @@ def test_jobs_are_child_processes_unless_a_cluster_is_named(tmp_path: Path) -> N
     launcher = LabResource(root=str(tmp_path), cluster=named).lab().launcher
     assert isinstance(launcher, KubernetesLauncher)
     assert (launcher.settings.queues, launcher.settings.mounts[0].claim) == (queues, "lab")
-    assert (launcher.cluster.server, launcher.cluster.token) == ("https://127.0.0.1:1", "t")
+    assert launcher.cluster.server == "https://127.0.0.1:1" and launcher.cluster.plugin is not None
+    assert launcher.cluster.plugin.token() == "t"
     assert launcher.settings.priority == "production"
     launcher.cluster.close()
+
+
+class Answers:
+    """A session whose server answers with these statuses, one after the other; it notes the tokens that it was shown."""
+
+    def __init__(self, *statuses: int):
+        self.statuses, self.tokens = list(statuses), []
+
+    def request(self, method: str, url: str, headers: dict[str, str], **options: object) -> requests.Response:
+        self.tokens.append(headers["Authorization"])
+        answer = requests.Response()
+        answer.status_code, answer._content = self.statuses.pop(0), b'{"items": []}'
+        return answer
+
+
+def test_a_server_that_asks_for_patience_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 is Kubernetes' own way to say "later" (priority and fairness): no reason to leave a job unwatched."""
+    waits: list[float] = []
+    monkeypatch.setattr("resources.cluster.time.sleep", waits.append)
+    session = Answers(429, 503, 200)
+    assert (
+        Cluster("https://lab", "lab", token="t", patience_seconds=60, session=cast(requests.Session, session)).find(PODS) == []
+    )
+    assert len(waits) == 2
+    with pytest.raises(ApiError, match="403"):
+        Cluster("https://lab", "lab", token="t", patience_seconds=60, session=cast(requests.Session, Answers(403))).find(PODS)
+
+
+def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
+    """A credential plugin's lives an hour, a run that is watched from a workstation days."""
+    script = """
+        n=$(cat asked 2>/dev/null || echo 0); echo $((n+1)) > asked
+        echo "{\\"status\\": {\\"token\\": \\"t$n\\"}}"
+    """
+    user = {"exec": {"apiVersion": "v1", "command": "sh", "args": ["-c", f"cd {tmp_path}; {script}"]}}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(KUBECONFIG | {"users": [{"name": "lab", "user": user}]}))
+    session = Answers(200, 200, 401, 200, 401, 401)
+    cluster = replace(from_kubeconfig(tmp_path / "kubeconfig", "lab"), session=cast(requests.Session, session))
+    for _ in range(3):
+        assert cluster.find(PODS) == []
+    with pytest.raises(ApiError, match="401"):
+        cluster.find(PODS)
+    assert session.tokens == [f"Bearer t{n}" for n in (0, 0, 0, 1, 1, 2)], "once a request, and not without end"
 
 
 def test_a_runs_tag_gives_its_jobs_their_priority(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""How a kubeconfig's user is let in: files that it names or holds, and credential plugins."""
+
+import base64
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class TokenPlugin:
+    """A credential plugin of a kubeconfig (client.authentication.k8s.io, such as GKE's); its tokens live about an hour."""
+
+    told: Mapping[str, Any]
+    held: str = ""
+
+    def token(self, *, fresh: bool = False) -> str:
+        """The token it gave, asked for again where a `fresh` one is wanted."""
+        if fresh or not self.held:
+            self.held = _exec_token(self.told)
+        return self.held
+
+
+def file_of(entry: Mapping[str, str], name: str) -> str | None:
+    """Path of a file that a kubeconfig names or holds; held bytes are written where only this user reads."""
+    if f"{name}-data" not in entry:
+        return entry.get(name)
+    with tempfile.NamedTemporaryFile(prefix="marin-kube-", delete=False) as out:
+        out.write(base64.b64decode(entry[f"{name}-data"]))
+    return out.name
+
+
+def _exec_token(plugin: Mapping[str, Any]) -> str:
+    """Raises: CalledProcessError; FileNotFoundError where the plugin is not installed."""
+    env = {**os.environ, **{pair["name"]: pair["value"] for pair in plugin.get("env") or []}}
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    env["KUBERNETES_EXEC_INFO"] = json.dumps(info)
+    answer = subprocess.run(
+        [plugin["command"], *(plugin.get("args") or [])], env=env, capture_output=True, text=True, check=True
+    )
+    return json.loads(answer.stdout)["status"]["token"]
