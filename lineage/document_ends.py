@@ -4,9 +4,9 @@ A shard's ends are in its own tokens; asked here they are in tokens of the whole
 in memory what somebody reads of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -45,21 +45,25 @@ class DocumentEnds:
 
     def take(self, documents: np.ndarray) -> np.ndarray:
         """The end of each document."""
-        shard = np.searchsorted(self.firsts, documents, side="right") - 1
         ends = np.empty(len(documents), np.int64)
-        for number in np.unique(shard).tolist():
-            here = shard == number
+        for number, here in _by_shard(documents, self.firsts):
             ends[here] = self.shards[number][documents[here] - self.firsts[number]] + self.bases[number]
         return ends
 
     def at_or_before(self, tokens: np.ndarray) -> np.ndarray:
         """How many documents end at or before each token, which is the number of the document that holds it."""
-        if not self.shards:
-            return np.zeros(len(tokens), np.int64)
-        shard = np.minimum(np.searchsorted(self.bases, tokens, side="right") - 1, len(self.shards) - 1)
-        found = np.empty(len(tokens), np.int64)
-        for number in np.unique(shard).tolist():
-            here = shard == number
+        found = np.zeros(len(tokens), np.int64)
+        for number, here in _by_shard(tokens, self.bases):
             within = np.searchsorted(self.shards[number], tokens[here] - self.bases[number], side="right")
             found[here] = within + self.firsts[number]
         return found
+
+
+def _by_shard(values: np.ndarray, firsts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(shard, where in `values` it has some), ascending there: a search for rising values is quick. What lies before the first
+    shard or after the last is theirs."""
+    order = np.argsort(values)
+    edges = np.searchsorted(values[order], firsts[1:-1])
+    for number, (low, high) in enumerate(pairwise([0, *edges.tolist(), len(order)][: len(firsts)])):
+        if low < high:
+            yield number, order[low:high]

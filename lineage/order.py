@@ -18,7 +18,7 @@ import numpy as np
 from lineage.apportion import Apportioning, OrderPhase, Shares, check_apportioning, shares_of
 from lineage.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
 from lineage.packing import Packed, plan_files
-from lineage.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key
+from lineage.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key, forward_each
 from lineage.rows import Pieces, Rows, pieces_of, read_rows, split_by_document
 from lineage.sequences import Chunked, Sequences
 from lineage.store import Artifact
@@ -194,8 +194,8 @@ class DataOrder:
     def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Components (by number) and sequences, int64 like `indices`, at global indices.
 
-        One permutation a block and one a (component, epoch), not one an index: a batch of 1,024 sequences of 512 tokens takes
-        22 ms instead of 177 (measured 2026-11-21 on two busy cores, 4 components), a third of it here.
+        One permutation a block, and those of all (component, epoch) at once, not one an index: 2,048 sequences of 8 components
+        take 1.6 ms, 2.4 with a block shuffle (benchmarks/notes/2026-11-22-loader.md).
         """
         values = np.asarray(indices, dtype=np.int64)
         if values.size and int(values.min()) < 0:
@@ -211,14 +211,16 @@ class DataOrder:
             edges = np.cumsum(count)
             components[here] = np.searchsorted(edges, slots, side="right")
             ordinals[here] = (before - edges + count)[components[here]] + slots
-        sequences = np.empty_like(values)
-        for component in np.unique(components).tolist():
-            epochs, turns = np.divmod(ordinals, self.num_used(component))
-            for epoch in np.unique(epochs[components == component]).tolist():
-                here = (components == component) & (epochs == epoch)
-                ranks = self._epoch(component, epoch).forward(turns[here])
-                sequences[here] = self._subset(component).forward(ranks)
-        return components, sequences
+        return components, self._sequences(components, ordinals)
+
+    def _sequences(self, components: np.ndarray, ordinals: np.ndarray) -> np.ndarray:
+        """What components read at their turns `ordinals`."""
+        used = np.array([self.num_used(number) for number in range(len(self.names))], np.int64)
+        epochs, turns = np.divmod(ordinals, used[components])
+        named, which = np.unique(epochs * used.size + components, return_inverse=True)
+        each = [divmod(pair, used.size) for pair in named.tolist()]
+        ranks = forward_each([self._epoch(component, epoch) for epoch, component in each], which, turns)
+        return forward_each([self._subset(component) for _, component in each], which, ranks)
 
     def _slots(self, block: int) -> np.ndarray:
         """Permuted slots of a block [block_size]: which component (by edges) and which of its turns each position is."""

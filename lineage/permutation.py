@@ -10,21 +10,24 @@ consecutive indices at n = 2**20 maps to one parity (research/training_levanter_
 import hashlib
 import math
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from lineage.config import from_jsonable
+from lineage.feistel import Network, Networks, half_bits, multiply_add, splitmix, walk
 
 type ShuffleName = Literal["splitmix", "feistel_levanter", "linear", "none"]
 SHUFFLES: tuple[ShuffleName, ...] = ("splitmix", "feistel_levanter", "linear", "none")
 
 SPLITMIX_ROUNDS = 4
 FEISTEL_ROUNDS = 5
-FEISTEL_MULTIPLIER = np.uint64(2654435761)
 LEGACY_SEED_BITS = 30
 """The reference draws the seed of its round keys as an integer below 2**30."""
+NETWORKS = ("windows", "last window", "rest", "blocks")
+"""Of a block shuffle."""
 
 
 @dataclass(frozen=True)
@@ -83,42 +86,67 @@ class Permutation:
 
     def forward(self, indices: np.ndarray) -> np.ndarray:
         """Where each index goes. Raises ValueError for an index outside `range(size)`."""
-        return self._apply(indices, inverse=False)
+        return _moved((self,), np.zeros(1, np.int64), indices, inverse=False)
 
     def inverse(self, indices: np.ndarray) -> np.ndarray:
         """Where each index comes from: `inverse(forward(x)) == x`."""
-        return self._apply(indices, inverse=True)
+        return _moved((self,), np.zeros(1, np.int64), indices, inverse=True)
 
-    def _apply(self, indices: np.ndarray, *, inverse: bool) -> np.ndarray:
-        values = np.asarray(indices, dtype=np.int64)
-        if values.size and (int(values.min()) < 0 or int(values.max()) >= self.size):
-            raise ValueError(f"indices {int(values.min())} to {int(values.max())} are outside range({self.size})")
-        if self.kind == "none" or self.size == 1:
-            return values
-        if isinstance(self.kind, BlockShuffle):
-            return _block_shuffled(values, self.kind, self.size, self.key, inverse=inverse)
-        if self.kind == "linear":
-            return self._linear(values, inverse=inverse)
-        mix = _splitmix if self.kind == "splitmix" else _multiply_add
-        keys = self._round_keys(_half_bits(self.size))
-        return _walk(values.astype(np.uint64), self.size, keys, mix, inverse=inverse).astype(np.int64)
+    def networks(self) -> list[Network]:
+        """What `_moved` walks through: of a block shuffle NETWORKS, by their names, else one."""
+        if not isinstance(self.kind, BlockShuffle):
+            return [Network(self.size, _round_keys(self.kind, self.size, self.key))]
+        blocks, rest = divmod(self.size, self.kind.io_block)
+        window = self.kind.io_block * self.kind.window_blocks
+        sizes = {"windows": window, "last window": (self.size - rest) % window, "rest": rest, "blocks": blocks}
+        return [Network(sizes[name], _splitmix_keys(derive_key(self.key, name))) for name in NETWORKS]
 
-    def _linear(self, values: np.ndarray, *, inverse: bool) -> np.ndarray:
-        """`a x + b mod n` with gcd(a, n) = 1."""
-        generator = np.random.Generator(np.random.PCG64(self.key % (1 << LEGACY_SEED_BITS)))
-        a = int(generator.integers(1, self.size))
-        while math.gcd(a, self.size) != 1:
-            a = int(generator.integers(1, self.size))
-        b = int(generator.integers(0, self.size))
+
+def forward_each(permutations: Sequence[Permutation], which: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """`permutations[which[i]].forward(indices[i])` for every i, at once: a few hundred indices of each of a few permutations
+    cost calls, not arithmetic. Raises: ValueError for permutations of several kinds, and as `forward` does."""
+    if len({permutation.kind for permutation in permutations}) > 1:
+        raise ValueError(f"permutations of kinds {', '.join(sorted({str(each.kind) for each in permutations}))}; one is wanted")
+    return _moved(permutations, which, indices, inverse=False)
+
+
+def _moved(permutations: Sequence[Permutation], which: np.ndarray, indices: np.ndarray, *, inverse: bool) -> np.ndarray:
+    """`which` is [indices], or [1] where all go through the same."""
+    values = np.asarray(indices, dtype=np.int64)
+    if not values.size:
+        return values
+    kind, sizes = permutations[0].kind, np.array([permutation.size for permutation in permutations], np.int64)[which]
+    odd = np.flatnonzero((values < 0) | (values >= sizes))
+    if odd.size:
+        size = np.broadcast_to(sizes, values.shape)[odd[0]]
+        raise ValueError(f"index {values[odd[0]]} is outside range({size})")
+    if kind == "none":
+        return values
+    if kind == "linear":
+        return _linear(permutations, which, values, inverse=inverse)
+    networks = Networks.of([network for permutation in permutations for network in permutation.networks()])
+    if isinstance(kind, BlockShuffle):
+        return _block_shuffled(values, np.broadcast_to(which, values.shape), kind, sizes, networks, inverse=inverse)
+    return walk(values, networks.take(which), splitmix if kind == "splitmix" else multiply_add, inverse=inverse)
+
+
+def _linear(permutations: Sequence[Permutation], which: np.ndarray, values: np.ndarray, *, inverse: bool) -> np.ndarray:
+    """`a x + b mod n` with gcd(a, n) = 1."""
+    out = np.zeros_like(values)
+    for number, (size, key) in enumerate((permutation.size, permutation.key) for permutation in permutations):
+        here = np.flatnonzero(np.broadcast_to(which == number, values.shape))
+        if size == 1:
+            continue
+        generator = np.random.Generator(np.random.PCG64(key % (1 << LEGACY_SEED_BITS)))
+        a = int(generator.integers(1, size))
+        while math.gcd(a, size) != 1:
+            a = int(generator.integers(1, size))
+        b = int(generator.integers(0, size))
         if inverse:
-            return _times((values - b) % self.size, pow(a, -1, self.size), self.size)
-        return (_times(values, a, self.size) + b) % self.size
-
-    def _round_keys(self, half_bits: int) -> np.ndarray:
-        if self.kind == "splitmix":
-            return _splitmix_keys(self.key)
-        generator = np.random.Generator(np.random.PCG64(self.key % (1 << LEGACY_SEED_BITS)))
-        return generator.integers(0, 1 << half_bits, size=FEISTEL_ROUNDS, dtype=np.uint64)
+            out[here] = _times((values[here] - b) % size, pow(a, -1, size), size)
+        else:
+            out[here] = (_times(values[here], a, size) + b) % size
+    return out
 
 
 def _times(values: np.ndarray, factor: int, size: int) -> np.ndarray:
@@ -131,88 +159,43 @@ def _times(values: np.ndarray, factor: int, size: int) -> np.ndarray:
     return total
 
 
-def _block_shuffled(values: np.ndarray, shuffle: BlockShuffle, size: int, key: int, *, inverse: bool) -> np.ndarray:
-    blocks = size // shuffle.io_block
-    whole = blocks * shuffle.io_block
-    out = values.copy()
-    if not inverse:
-        out = _within_windows(out, shuffle, size, key, inverse=False)
-    here = out < whole
-    if blocks:
-        numbers, rests = np.divmod(out[here], shuffle.io_block)
-        order = Permutation("splitmix", blocks, derive_key(key, "blocks"))
-        moved = order.inverse(numbers) if inverse else order.forward(numbers)
-        out[here] = moved * shuffle.io_block + rests
-    return _within_windows(out, shuffle, size, key, inverse=True) if inverse else out
+def _block_shuffled(
+    values: np.ndarray, which: np.ndarray, shuffle: BlockShuffle, sizes: np.ndarray, networks: Networks, *, inverse: bool
+) -> np.ndarray:
+    whole = np.broadcast_to(sizes - sizes % shuffle.io_block, values.shape)
+    out = values.copy() if inverse else _within_windows(values, which, shuffle, whole, networks, inverse=False)
+    here = np.flatnonzero(out < whole)
+    numbers, places = np.divmod(out[here], shuffle.io_block)
+    of_blocks = networks.take(len(NETWORKS) * which[here] + NETWORKS.index("blocks"))
+    out[here] = walk(numbers, of_blocks, splitmix, inverse=inverse) * shuffle.io_block + places
+    return _within_windows(out, which, shuffle, whole, networks, inverse=True) if inverse else out
 
 
-def _within_windows(values: np.ndarray, shuffle: BlockShuffle, size: int, key: int, *, inverse: bool) -> np.ndarray:
-    """Every window permuted in itself: those of full length all at once, then the shorter last one, then the rest."""
-    whole = size - size % shuffle.io_block
+def _within_windows(
+    values: np.ndarray, which: np.ndarray, shuffle: BlockShuffle, whole: np.ndarray, networks: Networks, *, inverse: bool
+) -> np.ndarray:
+    """Every window permuted in itself; of those of full length each has keys of its own, the shorter last one and the rest
+    after `whole` have networks of their own."""
     window = shuffle.io_block * shuffle.window_blocks
     full = whole - whole % window
-    out = values.copy()
-    keys = _splitmix_keys(derive_key(key, "windows"))
-    here = values < full
-    numbers, places = np.divmod(values[here], window)
-    of_each = np.stack([_splitmix(numbers.astype(np.uint64), round_key) for round_key in keys])
-    moved = _walk(places.astype(np.uint64), window, of_each, _splitmix, inverse=inverse)
-    out[here] = numbers * window + moved.astype(np.int64)
-    for name, start, end in (("last window", full, whole), ("rest", whole, size)):
-        here = (values >= start) & (values < end)
-        if here.any():
-            alone = Permutation("splitmix", end - start, derive_key(key, name))
-            out[here] = start + (alone.inverse if inverse else alone.forward)(values[here] - start)
-    return out
+    is_full, is_rest = values < full, values >= whole
+    starts = np.where(is_full, values - values % window, np.where(is_rest, whole, full))
+    name = np.where(
+        is_full, NETWORKS.index("windows"), np.where(is_rest, NETWORKS.index("rest"), NETWORKS.index("last window"))
+    )
+    mine = networks.take(len(NETWORKS) * which + name)
+    numbers = (starts[is_full] // window).astype(np.uint64)
+    for keys in mine.keys:
+        keys[is_full] = splitmix(numbers, keys[is_full])
+    return starts + walk(values - starts, mine, splitmix, inverse=inverse)
+
+
+def _round_keys(kind: ShuffleName, size: int, key: int) -> np.ndarray:
+    if kind == "splitmix":
+        return _splitmix_keys(key)
+    generator = np.random.Generator(np.random.PCG64(key % (1 << LEGACY_SEED_BITS)))
+    return generator.integers(0, 1 << half_bits(size), size=FEISTEL_ROUNDS, dtype=np.uint64)
 
 
 def _splitmix_keys(key: int) -> np.ndarray:
     return np.array([derive_key(key, "round", r) for r in range(SPLITMIX_ROUNDS)], dtype=np.uint64)
-
-
-def _half_bits(size: int) -> int:
-    bits = max(2, (size - 1).bit_length())
-    return bits - bits // 2
-
-
-def _walk(values: np.ndarray, size: int, keys: np.ndarray, mix, *, inverse: bool) -> np.ndarray:
-    """Cycle walking: the network permutes a power of two; a value that leaves `range(size)` is sent on until it returns.
-
-    `keys` are [rounds], or [rounds, values] where each value has its own.
-    """
-    half_bits = _half_bits(size)
-    step = _feistel_inverse if inverse else _feistel
-    out = step(values, keys, half_bits, mix)
-    outside = out >= size
-    while outside.any():
-        out[outside] = step(out[outside], keys if keys.ndim == 1 else keys[:, outside], half_bits, mix)
-        outside = out >= size
-    return out
-
-
-def _feistel(values: np.ndarray, keys: np.ndarray, half_bits: int, mix) -> np.ndarray:
-    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
-    left, right = values >> shift, values & mask
-    for key in keys:
-        left, right = right, left ^ (mix(right, key) & mask)
-    return (left << shift) | right
-
-
-def _feistel_inverse(values: np.ndarray, keys: np.ndarray, half_bits: int, mix) -> np.ndarray:
-    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
-    left, right = values >> shift, values & mask
-    for key in keys[::-1]:
-        left, right = right ^ (mix(left, key) & mask), left
-    return (left << shift) | right
-
-
-def _splitmix(values: np.ndarray, key: np.uint64) -> np.ndarray:
-    """Finalizer of splitmix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit."""
-    mixed = values + key
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def _multiply_add(values: np.ndarray, key: np.uint64) -> np.ndarray:
-    return values * FEISTEL_MULTIPLIER + key

@@ -8,7 +8,6 @@ long token array; the artifact's manifest says what they hold. Writer and reader
 trainer share the format and nothing else (DESIGN, section 4).
 """
 
-import bisect
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import numpy as np
 from lineage.document_ends import DocumentEnds
 from lineage.ranges import RemoteArray
 from lineage.store import Artifact
+from lineage.token_arrays import TokenArray, copy_pieces, copy_span
 
 FORMAT = "tokens/1"
 FOLDER = "tokens"
@@ -29,8 +29,6 @@ WHOLE_BYTES = 1 << 30
 CHECKED_ENDS = 1 << 20
 DTYPES = ("uint16", "uint32")
 WEIGHT_DTYPES = ("uint8", "float32")
-type TokenArray = np.ndarray | RemoteArray
-"""Mapped from a local file, or read from the bucket as it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -217,13 +215,13 @@ class TokenCache:
         """Tokens `[start, stop)` across shards, in the cache's dtype."""
         out = np.empty(max(0, stop - start), self.dtype)
         self._check_span(start, stop)
-        self._copy(self.arrays, start, out)
+        copy_span(self.arrays, self._bases, start, out)
         return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
         """Fill `out` with the tokens from `start` on, in its dtype."""
         self._check_span(start, start + out.size)
-        self._copy(self.arrays, start, out)
+        copy_span(self.arrays, self._bases, start, out)
 
     def read_weights(self, start: int, stop: int) -> np.ndarray:
         """Loss weights of the tokens `[start, stop)` as targets, float32; ones where the cache has none."""
@@ -235,38 +233,22 @@ class TokenCache:
         """Fill `out` with the loss weights from `start` on."""
         self._check_span(start, start + out.size)
         if self.has_weights:
-            self._copy(self.weight_arrays, start, out)
+            copy_span(self.weight_arrays, self._bases, start, out)
         else:
             out[...] = 1
 
-    def read_rows_into(self, starts: np.ndarray, out: np.ndarray, rows: np.ndarray, *, weights: bool = False) -> None:
-        """Fill `out[rows]`, whole rows, with the tokens from each of `starts` on, or with their loss weights. Not of a bucket.
-
-        Rows of one shard are one copy out of overlapping views of its array: 1.2 to 1.6 thousand million tokens a second where
-        a call a row gives 180 to 220 (256 and 512 tokens a row, warm, 2026-11-22).
-        """
-        length, bases = out.shape[1], np.asarray(self._bases)
-        if starts.size:
-            self._check_span(int(starts.min()), int(starts.max()) + length)
-        if weights and not self.has_weights:
-            out[rows] = 1
-            return
+    def read_pieces_into(
+        self, starts: np.ndarray, lengths: np.ndarray, out: np.ndarray, at: np.ndarray, *, weights: bool = False
+    ) -> None:
+        """Fill `out` [rows, seq_len] from each of its flat positions `at` on with the `lengths` tokens from `starts` on, or
+        with their loss weights, which the cache must have. Raises: ValueError for a cache that stays in the bucket."""
         arrays = self.weight_arrays if weights else self.arrays
-        shards = np.searchsorted(bases, starts, side="right") - 1
-        within = starts + length <= bases[shards + 1]
-        for shard in np.unique(shards[within]).tolist():
-            here = within & (shards == shard)
-            out[rows[here]] = np.lib.stride_tricks.sliding_window_view(arrays[shard], length)[starts[here] - bases[shard]]
-        for row, start in zip(rows[~within].tolist(), starts[~within].tolist(), strict=True):
-            self._copy(arrays, start, out[row])
-
-    def _copy(self, arrays: Sequence[TokenArray], start: int, out: np.ndarray) -> None:
-        done, shard = 0, bisect.bisect_right(self._bases, start) - 1
-        while done < out.size:
-            base, array = self._bases[shard], arrays[shard]
-            piece = array[start + done - base : start - base + out.size]
-            out[done : done + piece.size] = piece
-            done, shard = done + piece.size, shard + 1
+        mapped = [array for array in arrays if isinstance(array, np.ndarray)]
+        if len(mapped) < len(self.shards):
+            raise ValueError(f"{self.artifact_name}: {len(mapped)} of {len(self.shards)} arrays are mapped; use read_into")
+        if starts.size:
+            self._check_span(int(starts.min()), int((starts + lengths).max()))
+        copy_pieces(mapped, self._bases, starts, lengths, out, at)
 
     def _check_span(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_tokens:

@@ -71,14 +71,14 @@ def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole, b
 def batches_of(order: DataOrder, spec: RunSpec, step: int, count: int, begin: int = 0) -> list[Batch]:
     """What `count` steps read, on the host: views of rows that are read at once, because a read of a few thousand tokens costs
     more in calls than in copies (benchmarks/loader.py)."""
-    starts = [begin + spec.batches.first(each) for each in range(step, step + count + 1)]
+    batches = spec.batches
+    starts = [begin + batches.first(each) for each in range(step, step + count + 1)]
     found = order.rows(starts[0], starts[-1] - starts[0], within_documents=not spec.cross_document_attention)
-    batches = []
-    for first, end in itertools.pairwise(starts):
-        mine = slice(first - starts[0], end - starts[0])
-        weights, segment_ids = (None if each is None else each[mine] for each in (found.weights, found.segment_ids))
-        batches.append(Batch(found.tokens[mine], weights, segment_ids))
-    return batches
+    rows = [slice(first - starts[0], end - starts[0]) for first, end in itertools.pairwise(starts)]
+    return [
+        Batch(found.tokens[mine], *(None if each is None else each[mine] for each in (found.weights, found.segment_ids)))
+        for mine in rows
+    ]
 
 
 def steps_at_once(spec: RunSpec) -> int:

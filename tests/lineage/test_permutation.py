@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage.permutation import SHUFFLES, BlockShuffle, Permutation, Shuffle, derive_key
+from lineage.permutation import SHUFFLES, BlockShuffle, Permutation, Shuffle, derive_key, forward_each
 
 BLOCKS = st.builds(BlockShuffle, st.integers(1, 40), st.integers(1, 9))
 
@@ -97,6 +97,81 @@ def test_the_default_never_changes() -> None:
 def test_keys_tell_their_parts_apart() -> None:
     assert derive_key("a", 12) != derive_key("a1", 2)
     assert derive_key("a", 1) != derive_key("a", 2)
+
+
+def splitmix_feistel(x: int, size: int, keys: list[int]) -> int:
+    """Four rounds over halves of the bits, mixed by the finalizer of splitmix64, walked back into the range."""
+    bits = max(2, (size - 1).bit_length())
+    half = bits - bits // 2
+    while True:
+        left, right = x >> half, x & ((1 << half) - 1)
+        for key in keys:
+            left, right = right, left ^ (finalized(right + key) & ((1 << half) - 1))
+        x = (left << half) | right
+        if x < size:
+            return x
+
+
+def finalized(z: int) -> int:
+    z %= 1 << 64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % (1 << 64)
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % (1 << 64)
+    return z ^ (z >> 31)
+
+
+def rounds(*parts: object) -> list[int]:
+    return [derive_key(derive_key(*parts), "round", r) for r in range(4)]
+
+
+def blocks_one_by_one(x: int, shuffle: BlockShuffle, size: int, key: int) -> int:
+    """Within its window, the shorter last one or what is left over; then its block."""
+    io, window = shuffle.io_block, shuffle.io_block * shuffle.window_blocks
+    whole = size - size % io
+    full = whole - whole % window
+    if x < full:
+        number, place = divmod(x, window)
+        x = number * window + splitmix_feistel(place, window, [finalized(number + k) for k in rounds(key, "windows")])
+    elif x < whole:
+        x = full + splitmix_feistel(x - full, whole - full, rounds(key, "last window"))
+    else:
+        return whole + splitmix_feistel(x - whole, size - whole, rounds(key, "rest"))
+    block, place = divmod(x, io)
+    return splitmix_feistel(block, whole // io, rounds(key, "blocks")) * io + place
+
+
+def one_by_one(kind: Shuffle, size: int, key: int, x: int) -> int:
+    if isinstance(kind, BlockShuffle):
+        return blocks_one_by_one(x, kind, size, key)
+    if kind == "none" or size == 1:
+        return x
+    if kind == "splitmix":
+        return splitmix_feistel(x, size, [derive_key(key, "round", r) for r in range(4)])
+    return (five_round_feistel if kind == "feistel_levanter" else linear)(x, size, key % (1 << 30))
+
+
+@given(
+    st.sampled_from(SHUFFLES) | BLOCKS,
+    st.lists(st.tuples(st.integers(1, 3000) | st.integers(2**31, 2**40), st.integers(0, 2**64 - 1)), min_size=1, max_size=4),
+    st.data(),
+)
+@settings(max_examples=60)
+def test_many_permutations_at_once_are_each_by_itself(kind: Shuffle, drawn: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Against integers, one at a time; a permutation may have no index, or all of them."""
+    which = data.draw(st.lists(st.integers(0, len(drawn) - 1), max_size=30))
+    indices = [data.draw(st.integers(0, drawn[number][0] - 1)) for number in which]
+    wanted = [one_by_one(kind, *drawn[number], x) for number, x in zip(which, indices, strict=True)]
+    permutations = [Permutation(kind, size, key) for size, key in drawn]
+    assert forward_each(permutations, np.array(which, np.int64), np.array(indices, np.int64)).tolist() == wanted
+    alone = [permutations[number].forward(np.array([x])).item() for number, x in zip(which, indices, strict=True)]
+    assert alone == wanted
+
+
+def test_many_permutations_are_of_one_kind_and_an_index_outside_its_own_is_refused() -> None:
+    two = [Permutation("splitmix", 10, 1), Permutation("none", 20, 1)]
+    with pytest.raises(ValueError, match="permutations of kinds none, splitmix; one is wanted"):
+        forward_each(two, np.array([0, 1]), np.array([3, 3]))
+    with pytest.raises(ValueError, match=r"index 15 is outside range\(10\)"):
+        forward_each([two[0], Permutation("splitmix", 20, 2)], np.array([1, 0]), np.array([15, 15]))
 
 
 LEVANTER = [

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
+from lineage.token_arrays import SHORT_ROW
 from lineage.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_flat_shard, write_token_shard
 
 
@@ -85,21 +86,36 @@ def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
 
 
 @given(shards, st.data())
-@settings(max_examples=25)
-def test_rows_read_together_are_rows_read_alone(
+@settings(max_examples=50)
+def test_pieces_read_together_are_pieces_read_alone(
     tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
 ) -> None:
-    """Across the borders of shards too, in any order, a start more than once."""
+    """Across the borders of shards too, in any order, a start more than once, whole rows and parts of them."""
     cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), config))
-    length = data.draw(st.integers(1, max(1, cache.num_tokens)))
-    starts = data.draw(st.lists(st.integers(0, cache.num_tokens - length), max_size=6)) if cache.num_tokens else []
-    rows = np.arange(len(starts))[::-1]
-    out = np.full((len(starts) + 1, length), -1)
-    cache.read_rows_into(np.array(starts, np.int64), out, rows)
-    assert [out[row].tolist() for row in rows] == [cache.read(start, start + length).tolist() for start in starts]
-    assert (out[-1] == -1).all(), "no other row is touched"
-    cache.read_rows_into(np.array(starts, np.int64), out, rows, weights=True)
-    assert (out[:-1] == 1).all(), "every token counts one where a cache has no weights"
+    if not cache.num_tokens:
+        return
+    row = data.draw(st.sampled_from([1, 2, 3, cache.num_tokens, SHORT_ROW + 1]))
+    lengths = data.draw(st.lists(st.integers(1, min(row, cache.num_tokens)) | st.just(min(row, cache.num_tokens)), max_size=6))
+    starts = [data.draw(st.integers(0, cache.num_tokens - length)) for length in lengths]
+    offsets = [data.draw(st.integers(0, row - length)) for length in lengths]
+    rows = data.draw(st.permutations(range(len(lengths))))
+    out, wanted = np.full((len(lengths) + 1, row), -1), np.full((len(lengths) + 1, row), -1)
+    at = np.array(rows, np.int64) * row + np.array(offsets, np.int64)
+    cache.read_pieces_into(np.array(starts, np.int64), np.array(lengths, np.int64), out, at)
+    for number, start, length, offset in zip(rows, starts, lengths, offsets, strict=True):
+        wanted[number, offset : offset + length] = cache.read(start, start + length)
+    assert out.tolist() == wanted.tolist()
+
+
+def test_pieces_want_rows_that_follow_each_other_and_tokens_that_are_there(tmp_path: Path) -> None:
+    cache = TokenCache.open(cache_of(tmp_path, Shards((((1, 2, 3), (4, 5, 6)),))))
+    start, length, at = np.array([2]), np.array([2]), np.array([0])
+    with pytest.raises(ValueError, match="must follow each other in memory"):
+        cache.read_pieces_into(start, length, np.zeros((2, 4), np.int32).T, at)
+    with pytest.raises(ValueError, match=r"span \[5, 7\) is outside its 6 tokens"):
+        cache.read_pieces_into(start + 3, length, np.zeros((1, 2), np.int32), at)
+    with pytest.raises(ValueError, match="0 of 1 arrays are mapped; use read_into"):
+        cache.read_pieces_into(start, length, np.zeros((1, 2), np.int32), at, weights=True)
 
 
 def test_shards_count_as_one_array_in_name_order(tmp_path: Path) -> None:
