@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lineage.jobs import Launch
 from recipes.hardware import Hardware, hardware
 from resources.cluster import JOBS, JOBSETS, Cluster, Object
-from resources.job_account import annotations, refuse_other, to_json
+from resources.job_account import annotations, differences, refuse_other, to_json
 from resources.manifests import (
     ATTEMPT,
     HARDWARE,
@@ -84,7 +84,8 @@ def start_of(cluster: Cluster, settings: ClusterSettings, launch: Launch, shape:
                 )
                 return Start(hardware(ran_on), other)
             log.info("%s: %s %s of other hardware is %s: replaced", launch.name, other.name, name, state)
-            history = to_json(()) if state == "done" or VERDICT in told else told[HISTORY]
+            over = state == "done" or VERDICT in told or differences(launch, settings, found)
+            history = to_json(()) if over else told[HISTORY]
             start = Start(shape, start.kind, int(told[ATTEMPT]) + 1, history)
             cluster.delete(other.collection, name, found["metadata"]["uid"], policy=other.deletion)
         time.sleep(look_seconds)

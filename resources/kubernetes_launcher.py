@@ -75,15 +75,17 @@ class KubernetesLauncher:
             found = self.cluster.get(kind.collection, name)
             if found is None or "deletionTimestamp" in found["metadata"]:
                 if found is not None:  # whoever deleted it may have died before it made the next: its account goes on
-                    attempt = int(annotations(found)[ATTEMPT]) + 1
-                    if JUDGED in annotations(found) and VERDICT not in annotations(found):
-                        history = annotations(found)[HISTORY]
+                    told = annotations(found)
+                    attempt = int(told[ATTEMPT]) + 1
+                    if JUDGED in told and VERDICT not in told and not differences(launch, self.settings, found):
+                        history = told[HISTORY]
                 time.sleep(min(self.poll_seconds, 0.5))
                 continue
             state = state_of(kind, found)
             if state == "active":
                 refuse_other(launch, self.settings, kind.name, found)
-            if state == "active" or (state == "failed" and VERDICT not in annotations(found)):
+            unjudged = state == "failed" and VERDICT not in annotations(found) and not differences(launch, self.settings, found)
+            if state == "active" or unjudged:
                 log.info("%s: %s %s is there (%s): adopted", launch.name, kind.name, name, state)
                 made = found
                 break

@@ -12,7 +12,7 @@ from recipes.hardware import hardware
 from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, Cluster
 from resources.failures import RetryPolicy
 from resources.job_account import LaunchRefusedError, to_json
-from resources.job_kinds import JOBSET, Start
+from resources.job_kinds import JOB, JOBSET, Start
 from resources.kubernetes_launcher import JobFailedError, KubernetesLauncher
 from resources.manifests import ATTEMPT, ClusterSettings, jobset_manifest, object_name
 
@@ -93,6 +93,20 @@ def test_three_failures_that_are_one_end_it_and_the_fourth_launch_is_a_persons(l
     assert [name for where, name in cluster.created if where == JOBS] == [object_name(launch)] * 3
     cluster.fails = lambda attempt: ""
     assert [attempt.number for attempt in launcher_over(cluster)(launch).attempts] == [4]
+
+
+@pytest.mark.parametrize("change", [{"code": "older"}, {"digest": "01234567-another"}])
+def test_a_failure_of_other_code_that_nobody_judged_is_not_this_launchs(launch: Launch, change: dict[str, str]) -> None:
+    """The step died with it; who mends the program and launches again must not be told that it would end the same way."""
+    nan = "FloatingPointError: the loss of step 3 is nan"
+    cluster = MemoryCluster(looks=lambda attempt: 0, fails=lambda attempt: nan if attempt == 1 else "")
+    launcher_over(cluster).submit(replace(launch, **change), Start(hardware("h100x8"), JOB))
+    assert [(each.number, each.ended) for each in launcher_over(cluster)(launch).attempts] == [(2, "done")]
+    again = MemoryCluster(looks=lambda attempt: 0, fails=lambda attempt: nan)
+    launcher_over(again).submit(launch, Start(hardware("h100x8"), JOB))
+    with pytest.raises(JobFailedError, match="diverged"):
+        launcher_over(again)(launch)
+    assert len([name for where, name in again.created if where == JOBS]) == 1, "its own is judged"
 
 
 def test_a_step_that_adopts_tells_the_hardware_that_it_ran_on(launch: Launch) -> None:
