@@ -25,7 +25,7 @@ import gigatoken
 import numpy as np
 
 from datakit.adversarial_texts import adversarial_texts
-from datakit.tokenizer import load_tokenizer, pieces
+from datakit.tokenizer import begins_with_space, load_tokenizer, pieces
 from datakit.unassigned import has_unassigned
 
 log = logging.getLogger(__name__)
@@ -64,9 +64,12 @@ class Encoder:
     encode_pieces: Callable[[Sequence[str]], list[np.ndarray]]
     """Ids [tokens] of each text, none longer than `datakit.tokenizer.MAX_PIECE_CHARS`."""
 
+    spaced: bool = False
+    """Whether it puts a space in front of every text (`datakit.tokenizer.begins_with_space`)."""
+
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """Ids of each text, whatever its length: long ones are cut, encoded piece by piece and joined."""
-        cut = [pieces(text) for text in texts]
+        cut = [pieces(text, spaced=self.spaced) for text in texts]
         flat = iter(self.encode_pieces([piece for group in cut for piece in group]))
         joined = ([next(flat) for _ in group] for group in cut)
         return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in joined]
@@ -97,7 +100,7 @@ def reference_encoder(tokenizer: Path) -> Encoder:
         encoded = (one for batch in batches for one in loaded.encode_batch_fast(batch, add_special_tokens=False))
         return [np.array(one.ids, dtype=np.uint32) for one in encoded]
 
-    return Encoder("hf", encode)
+    return Encoder("hf", encode, bool(begins_with_space(loaded)))
 
 
 def fast_encoder(tokenizer: Path) -> Encoder:
@@ -118,7 +121,7 @@ def fast_encoder(tokenizer: Path) -> Encoder:
         )
         return [by_reference[index] if index in by_reference else loaded.encode(text) for index, text in enumerate(texts)]
 
-    return Encoder("gigatoken", encode)
+    return Encoder("gigatoken", encode, bool(begins_with_space(load_tokenizer(tokenizer))))
 
 
 @lru_cache(maxsize=2)

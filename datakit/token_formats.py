@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from datakit.chat_template import ChatTemplate, Conversation, conversation_spans
 from datakit.conversations import CONVERSATION_FIELD
 from datakit.token_engines import Encoder
-from datakit.tokenizer import load_tokenizer
+from datakit.tokenizer import begins_with_space, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,6 @@ class Dna:
                 raise ValueError(f"token_cache.format.{name} is {weight}; it must be finite and at least 0")
 
 
-SPACES = ("\u2581", "\u0120")
-"""How SentencePiece and byte-level tokenizers write a space at the beginning of a token."""
 type TokenFormat = PlainText | Chat | Prebuilt | Dna
 PLAIN = PlainText()
 
@@ -121,8 +119,7 @@ def check_chat(loaded: Tokenizer, format: Chat, name: str) -> None:
     server sends (Llama 2 and Mistral, of SentencePiece's kind).
     """
     check_special(loaded, format.end_of_turn, name, "end a turn with")
-    first = loaded.encode("a", add_special_tokens=False).tokens[0]
-    if first.startswith(SPACES):
+    if first := begins_with_space(loaded):
         raise ValueError(
             f"{name} puts a space in front of every text ('a' begins with {first!r}), so every span of a conversation "
             "would get one; take a tokenizer that does not (prepend_scheme 'never', add_prefix_space false)"

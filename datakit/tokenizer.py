@@ -22,6 +22,8 @@ SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """Words with a leading space, digits by three: the split of Llama 3's tokenizer."""
+SPACES = ("\u2581", "\u0120")
+"""How SentencePiece and byte-level tokenizers write a space at the beginning of a token."""
 MAX_PIECE_CHARS = 1 << 20
 """Longer texts are cut before encoding: 16 MB of one character panics the reference's regex (research, section 6)."""
 
@@ -88,9 +90,36 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def pieces(text: str) -> list[str]:
-    """A text in pieces short enough to encode; almost always the text itself."""
-    return [text[i : i + MAX_PIECE_CHARS] for i in range(0, len(text), MAX_PIECE_CHARS)] or [""]
+def begins_with_space(tokenizer: Tokenizer) -> str:
+    """The first token of "a" where the tokenizer puts a space in front of every text (SentencePiece's kind), else ""."""
+    first = tokenizer.encode("a", add_special_tokens=False).tokens[:1]
+    return first[0] if first and first[0].startswith(SPACES) else ""
+
+
+def pieces(text: str, *, spaced: bool = False) -> list[str]:
+    """A text in pieces short enough to encode; almost always the text itself.
+
+    `spaced`: for a tokenizer that puts a space in front of each. Cuts are at lone spaces then, which belong to neither piece,
+    so that the pieces' ids are those of the text; a stretch without one is cut anywhere.
+    """
+    if not spaced or len(text) <= MAX_PIECE_CHARS:
+        return [text[i : i + MAX_PIECE_CHARS] for i in range(0, len(text), MAX_PIECE_CHARS)] or [""]
+    found, start = [], 0
+    while len(text) - start > MAX_PIECE_CHARS:
+        lone = _last_lone_space(text, start, start + MAX_PIECE_CHARS)
+        end = start + MAX_PIECE_CHARS if lone is None else lone
+        found.append(text[start:end])
+        start = end if lone is None else end + 1
+    return [*found, text[start:]]
+
+
+def _last_lone_space(text: str, start: int, end: int) -> int | None:
+    """Place of the last space in `(start, end]` with no white space beside it."""
+    place = end + 1
+    while (place := text.rfind(" ", start + 1, place)) >= 0:
+        if not text[place - 1].isspace() and not text[place + 1 : place + 2].isspace():
+            return place
+    return None
 
 
 def _sample(corpus: Artifact, budget: int) -> Iterator[str]:

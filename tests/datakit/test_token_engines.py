@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from inputs import random_texts
 from tokenizers import pre_tokenizers, trainers
 
 from datakit.token_engines import EngineError, choose_engine, differing, fast_encoder, reference_encoder
-from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, load_tokenizer, new_tokenizer
+from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, load_tokenizer, new_tokenizer, pieces
 from datakit.unassigned import has_unassigned
 
 SPECIALS = (END_OF_TEXT, "<|end|>")
@@ -104,6 +104,28 @@ def test_both_engines_give_the_same_ids_which_decode_to_the_text(loaded, encoder
 @pytest.mark.parametrize("unit", [" ", "字a"])
 def test_a_run_longer_than_a_piece_is_cut_alike(encoders, unit):
     assert differing(*encoders, [unit * (MAX_PIECE_CHARS // len(unit) + 3)]) == []
+
+
+def with_space_in_front(description) -> None:
+    description["normalizer"] = {"type": "Prepend", "prepend": " "}
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.lists(st.sampled_from(["it's", "字", "é", "12", "word", " ", "\n", "  "]), max_size=60).map(" ".join))
+@example(text="word " * 30)
+def test_pieces_of_a_tokenizer_that_puts_a_space_in_front_are_its_text(tokenizer, tmp_path, monkeypatch, text):
+    """As of Llama 2 and Mistral: every piece behind the first began with a space that the document does not have."""
+    path = altered(tokenizer, tmp_path / "spaced.json", with_space_in_front)
+    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 60)
+    (cut,) = reference_encoder(path).encode([text])
+    assert cut.tolist() == load_tokenizer(path).encode(text, add_special_tokens=False).ids
+
+
+def test_a_stretch_without_a_space_is_cut_anywhere(monkeypatch):
+    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 4)
+    assert pieces("abcdefghij kl", spaced=True) == ["abcd", "efgh", "ij", "kl"]
+    assert pieces("ab  cd ef", spaced=True) == ["ab  ", "cd", "ef"], "of two spaces neither is lone"
+    assert "".join(pieces("abcdefghij kl")) == "abcdefghij kl"
 
 
 def test_the_fast_engine_is_chosen_where_it_is_exact_and_says_so(tokenizer, caplog):
