@@ -92,7 +92,7 @@ class EngineGenerator:
 
 def sampling_from(served: Served, count: int, max_tokens: int, seed: int) -> list[Generated]:
     """Texts that a model makes up from a document's start, by its own probabilities; text `i` has the seed `seed + i`."""
-    start, sampling = (served.start_token,), Sampling(1.0, 1.0)
+    start, sampling = (served.end_token,), Sampling(1.0, 1.0)  # in training a document begins behind the end of another
     asks = [Ask(start, max_tokens, sampling, seed + i, (), served.end_tokens) for i in range(count)]
     with _scheduling(served) as scheduler:
         return _answered(scheduler, asks, [_Pending(0) for _ in asks])

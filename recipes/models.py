@@ -16,12 +16,14 @@ from trainer.hf_import import HF_IMPORT, HfImportConfig
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A model of the catalogue: its raw source, the token that ends a document in its training data, the context used here."""
+    """A model of the catalogue: its raw source, the token that ends a document in its training data, the context used here, and
+    the token that opens a document where it is another."""
 
     name: str
     source: str
     document_end: str
     max_seq_len: int
+    document_start: str = ""
 
 
 def smollm2() -> PublishedModel:
@@ -47,7 +49,7 @@ def smollm2_config() -> LlamaConfig:
 def imported(model: PublishedModel) -> Node:
     """The model as a checkpoint that has no mixture."""
     raw = Node(("datakit", "raw"), model.source, RAW, replace(catalogue()[model.source], mixture_weight=0.0))
-    config = HfImportConfig(document_end=model.document_end, max_seq_len=model.max_seq_len)
+    config = HfImportConfig(model.document_end, model.max_seq_len, model.document_start)
     return Node(("models", model.name), None, HF_IMPORT, config, {"raw": raw})
 
 

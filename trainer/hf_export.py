@@ -58,13 +58,15 @@ def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokeniz
     _save_shards(tensors, out.folder)
     source = tokenizer.files(TOKENIZER_FILE)[0]
     opened = Tokenizer.from_file(str(source))
-    first = int(tokenizer.manifest.extra["tokenizer"]["eos"])
+    facts = tokenizer.manifest.extra["tokenizer"]
+    first = int(facts["eos"])
+    opening = int(facts.get("bos", first))
     own = _own_config(tokenizer)
     turn_end = own.get("eos_token")
     ends = (*(() if turn_end is None else (_content(turn_end),)), *config.end_tokens)
     eos = tuple(dict.fromkeys((first, *(_token_id(opened, token, tokenizer.name) for token in ends))))
-    _write_json(out.folder / "config.json", hf_config(model, eos, first) | {"torch_dtype": config.dtype})
-    _write_json(out.folder / "generation_config.json", {"bos_token_id": first, "eos_token_id": list(eos)})
+    _write_json(out.folder / "config.json", hf_config(model, eos, opening) | {"torch_dtype": config.dtype})
+    _write_json(out.folder / "generation_config.json", {"bos_token_id": opening, "eos_token_id": list(eos)})
     (out.folder / TOKENIZER_FILE).write_bytes(source.read_bytes())
     for template in tokenizer.files(TEMPLATE_FILE):
         (out.folder / TEMPLATE_FILE).write_bytes(template.read_bytes())

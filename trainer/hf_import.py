@@ -6,7 +6,7 @@ The result has no mixture behind it: what the model read before is not known her
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,12 @@ TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE = "tokenizer.json", "tokenizer_config
 
 @dataclass(frozen=True)
 class HfImportConfig:
-    """Which token ends a document in the model's training data, and the context to use of the one it was made for."""
+    """Which token ends a document in the model's training data, the context to use of the one it was made for, and which token
+    opens a document where that is another than the one that ends it (Llama 2's `<s>`)."""
 
     document_end: str
     max_seq_len: int | None = None
+    document_start: str = field(default="", metadata={"added_later": True})
 
     def __post_init__(self) -> None:
         if self.max_seq_len is not None and self.max_seq_len < 2:
@@ -59,9 +61,8 @@ def import_hf(out: Writer, config: HfImportConfig, raw: Artifact) -> None:
     stated = from_hf_config(found.config)
     model = stated if config.max_seq_len is None else _shortened(stated, config.max_seq_len, raw.name)
     arrays = from_hf(found.tensors, model)
-    end = found.tokenizer.token_to_id(config.document_end)
-    if end is None:
-        raise ValueError(f"{raw.name}: document_end {config.document_end!r} is not a token; name one of its special tokens")
+    named = {"eos": ("document_end", config.document_end), "bos": ("document_start", config.document_start)}
+    specials = {name: _token_id(found.tokenizer, *told, raw.name) for name, told in named.items() if told[1] or name == "eos"}
     if found.tokenizer.get_vocab_size() > model.vocab_size:
         raise ValueError(
             f"{raw.name}: {found.tokenizer.get_vocab_size()} tokens do not fit the model's {model.vocab_size} rows"
@@ -80,7 +81,7 @@ def import_hf(out: Writer, config: HfImportConfig, raw: Artifact) -> None:
         "parameters": model.num_parameters,
         "imported": {"from": raw.name, "form": found.form, "architecture": architecture(model)},
     }
-    out.extra["tokenizer"] = {"vocab_size": found.tokenizer.get_vocab_size(), "eos": end}
+    out.extra["tokenizer"] = {"vocab_size": found.tokenizer.get_vocab_size(), **specials}
     out.record(bytes_out=sum(array.nbytes for array in arrays.values()))
 
 
@@ -108,6 +109,13 @@ def _read(raw: Artifact) -> _Found:
     template = paths[TEMPLATE_FILE].read_text() if TEMPLATE_FILE in paths else settings.get("chat_template")
     tokenizer = Tokenizer.from_file(str(paths[TOKENIZER_FILE]))
     return _Found("safetensors", tensors, _json(paths["config.json"]), tokenizer, settings, template)
+
+
+def _token_id(tokenizer: Tokenizer, name: str, token: str, where: str) -> int:
+    number = tokenizer.token_to_id(token)
+    if number is None:
+        raise ValueError(f"{where}: {name} {token!r} is not a token; name one of its special tokens")
+    return number
 
 
 def _shortened(stated: LlamaConfig, max_seq_len: int, where: str) -> LlamaConfig:

@@ -2,14 +2,16 @@
 tests/shell/test_campaigns.py, on a real export.)"""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from serving import untrained
 from unigram import START, byte_tokenizer
 
 from evals.export_canary import special_tokens_wrong
+from evals.generator import sampling_from
 from lineage.plan import Node, Stage, build
 from lineage.store import Artifact, Store, Writer
 
@@ -71,3 +73,9 @@ def test_every_fault_of_the_special_tokens_is_told(tmp_path, export, wrong):
     found = special_tokens_wrong(*made(tmp_path, export))
     assert len(found) == len(wrong)
     assert all(told in sentence for told, sentence in zip(wrong, found, strict=True)), found
+
+
+def test_texts_begin_where_documents_do_whatever_opens_a_prompt():
+    served = untrained("m")
+    said, other = (sampling_from(each, 2, 8, seed=0) for each in (served, replace(served, start_token=65)))
+    assert said == other

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
 from evals.export_canary import special_tokens_wrong
+from evals.tokenization import open_tokenizer
 from lineage.child_processes import run_subprocess
 from lineage.history import imported_start, training_legs
 from lineage.jobs import Job, Launch, Launched
@@ -109,6 +110,8 @@ class Fetched:
 
     form: str
     rope_theta: float = MODEL.rope_theta
+    padding: int = 0
+    """Rows of the embedding behind those of tokens."""
 
 
 def fetch(out: Writer, config: Fetched) -> None:
@@ -118,10 +121,13 @@ def fetch(out: Writer, config: Fetched) -> None:
         write_gguf(folder / "model.gguf", published())
         return
     tensors = published()
+    embedding = "model.embed_tokens.weight"
+    tensors[embedding] = np.pad(tensors[embedding], ((0, config.padding), (0, 0)))
     half = len(tensors) // 2
     for number, names in enumerate((list(tensors)[:half], list(tensors)[half:]), start=1):
         save_file({name: tensors[name] for name in names}, folder / f"model-0000{number}-of-00002.safetensors")
-    stated = hf_config(replace(MODEL, rope_theta=config.rope_theta), (1,), 1)
+    model = replace(MODEL, rope_theta=config.rope_theta, vocab_size=MODEL.vocab_size + config.padding)
+    stated = hf_config(model, (1,), 1)
     (folder / "config.json").write_text(json.dumps(stated))
     (folder / "tokenizer.json").write_text(a_tokenizer(out.folder).to_str())
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": TURN, "chat_template": TEMPLATE}))
@@ -132,7 +138,7 @@ FETCHED = Stage("tests.fetched", "1", fetch)
 
 def imported(fetched: Fetched, **changes: object) -> Node:
     config = replace(HfImportConfig(document_end=END), **changes)  # pyrefly: ignore
-    raw = Node(("raw",), f"{fetched.form}-{fetched.rope_theta}", FETCHED, fetched)
+    raw = Node(("raw",), f"{fetched.form}-{fetched.rope_theta}-{fetched.padding}", FETCHED, fetched)
     return Node(("models", "m"), None, HF_IMPORT, config, {"raw": raw})
 
 
@@ -180,6 +186,33 @@ def test_the_tokenizer_comes_along_and_reads_no_special_token_out_of_text(store:
     assert opened.encode(f"a{TURN}").ids[-1] == 1
     assert AddedToken(TURN, special=True, normalized=False) in opened.get_added_tokens_decoder().values()
     assert load_scorer(model).vocab_size == len(TOKENS)
+
+
+def test_a_model_with_more_rows_than_tokens_is_read_with_its_own_tokenizer_and_no_other(store: Store) -> None:
+    """Qwen3 has 151,936 rows for 151,669 tokens."""
+    node = imported(Fetched("safetensors", padding=3))
+    model, rows = made(store, node), len(TOKENS) + 3
+    tokenizer = made(store, Node(("tokenizer", "padded"), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": node}))
+    assert load_scorer(model).vocab_size == rows
+    for artifact in (model, tokenizer):
+        assert open_tokenizer(artifact, rows)[0].get_vocab_size() == len(TOKENS)
+        with pytest.raises(ValueError, match=f"has {len(TOKENS)} tokens for {rows} rows, the checkpoint's model {rows - 1}"):
+            open_tokenizer(artifact, rows - 1)
+
+
+def test_what_opens_a_text_of_a_published_model_is_what_its_import_names(store: Store) -> None:
+    """Llama 2 and Mistral open with `<s>` and end with `</s>`."""
+    node = imported(Fetched("safetensors"), document_start=TURN)
+    tokenizer = Node(("tokenizer", "opened"), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": node})
+    for artifact in (made(store, node), made(store, tokenizer)):
+        assert open_tokenizer(artifact, MODEL.vocab_size)[1] == TOKENS.index(TURN)
+    export = Node(("hf", "opened"), None, HF_MODEL, HfExportConfig(), {"checkpoint": node, "tokenizer": tokenizer})
+    folder = made(store, export).folder()
+    for name in ("config.json", "generation_config.json"):
+        stated = json.loads((folder / name).read_text())
+        assert (stated["bos_token_id"], stated["eos_token_id"]) == (1, [0, 1])
+    with pytest.raises(ValueError, match=r"document_start '<s>' is not a token"):
+        made(store, imported(Fetched("safetensors"), document_start="<s>"))
 
 
 def test_scores_do_not_depend_on_the_form(store: Store) -> None:
