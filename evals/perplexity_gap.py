@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from evals.intervals import ratio_bootstrap
 from evals.perplexity import HeldoutDocument, token_nats
 from evals.scorer import TokenScorer
+from evals.serve.text import is_byte_level
 from evals.tagged import tags_above
 
 STRETCH_BYTES = 64
@@ -67,19 +68,40 @@ def byte_bits(reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
 
     Raises: ValueError for a tokenizer whose tokens are not the bytes of the text (one that normalizes it).
     """
-    encoded = reader.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    encoded = reader.tokenizer.encode_batch(list(texts), add_special_tokens=False)
     nats = token_nats(reader.scorer, [np.asarray(e.ids, np.int64) for e in encoded], reader.start_token)
     spread = []
     for text, encoding, found in zip(texts, encoded, nats, strict=True):
-        tokens = [reader.tokenizer.id_to_token(token) or "" for token in encoding.ids]
-        lengths = np.array([len(token) for token in tokens], np.int64)  # byte-level: a character stands for a byte
+        of_tokens = _bytes_of_tokens if is_byte_level(reader.tokenizer) else _bytes_of_places
+        costs, lengths = of_tokens(reader.tokenizer, text, encoding, found)
         if lengths.sum() != len(text.encode()):
             raise ValueError(
                 f"the tokenizer gives {lengths.sum()} bytes for a text of {len(text.encode())} ({text[:40]!r}): its tokens are "
                 "not the bytes of the text, so they cannot be aligned"
             )
-        spread.append(np.repeat(found / math.log(2) / lengths, lengths))
+        spread.append(np.repeat(costs / math.log(2) / lengths, lengths))
     return spread
+
+
+def _bytes_of_tokens(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nats and bytes of every token of a byte-level tokenizer: a character of a token stands for a byte."""
+    return nats, np.array([len(tokenizer.id_to_token(token) or "") for token in encoding.ids], np.int64)
+
+
+def _bytes_of_places(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nats and bytes of every stretch that ends where a token does, by the places of tokens in the text; no bytes where tokens do
+    not make the text again.
+
+    The bytes of a character that are tokens of their own share its place, and a space that the tokenizer put before the text
+    has none: its nats are the first stretch's.
+    """
+    if not text or tokenizer.decode(encoding.ids, skip_special_tokens=False) != text:
+        return np.zeros(0), np.zeros(0, np.int64)
+    ends = np.maximum.accumulate([end for _, end in encoding.offsets])
+    places, stretch = np.unique(ends[ends > 0], return_inverse=True)
+    costs = np.bincount(np.concatenate([np.zeros(int((ends == 0).sum()), np.int64), stretch]), weights=nats)
+    sizes = [len(text[start:end].encode()) for start, end in zip([0, *places[:-1]], places, strict=True)]
+    return costs, np.array(sizes, np.int64)
 
 
 def perplexity_gap(
