@@ -12,7 +12,7 @@ from kubelet import Kubelet
 from launches import WAIT_SECONDS, launch_of, launcher_of, until
 
 from lineage.jobs import Launch
-from resources.cluster import JOBSETS, Cluster
+from resources.cluster import JOBS, JOBSETS, Cluster
 from resources.kubernetes_launcher import JobFailedError
 from resources.manifests import ATTEMPT, object_name
 
@@ -101,6 +101,22 @@ def test_a_killed_host_ends_the_attempt_and_the_launcher_starts_the_next(
         launched = running.result(WAIT_SECONDS)
     assert launched.attempts[0].ended.startswith("killed (transient)")
     assert [(attempt.number, attempt.ended) for attempt in launched.attempts[1:]] == [(2, "done"), (2, "done")]
+
+
+def test_a_gang_whose_recipe_says_one_host_now_is_followed_as_the_gang_that_it_is(
+    cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    launch = gang_of(tmp_path, steps=[RANK, {"wait_for": str(tmp_path / "go")}])
+    smaller = replace(launch, hardware=("h100x8",), log_path=tmp_path / "another.txt")
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(launcher_of(cluster, tmp_path), launch)
+        until(lambda: len(ranks(launch)) == 2, "both hosts run")
+        adopting = pool.submit(launcher_of(cluster, tmp_path), smaller)
+        until(lambda: "runs on 2xh100x8, and is adopted; wanted was h100x8" in caplog.text, "it is found")
+        (tmp_path / "go").touch()
+        first, second = running.result(WAIT_SECONDS), adopting.result(WAIT_SECONDS)
+    assert (second.place, second.hardware) == (first.place, "2xh100x8")
+    assert cluster.get(JOBS, object_name(launch)) is None
 
 
 def test_of_a_gang_the_host_that_diverged_is_named(cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path) -> None:
