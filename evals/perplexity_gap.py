@@ -89,8 +89,8 @@ def _bytes_of_tokens(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: 
 
 
 def _bytes_of_places(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nats and bytes of every stretch that ends where a token does, by the places of tokens in the text; no bytes where tokens do
-    not make the text again.
+    """Nats and bytes of every stretch that ends where a token does, by the places of tokens in the text; no bytes where tokens
+    do not make the text again.
 
     The bytes of a character that are tokens of their own share its place, and a space that the tokenizer put before the text
     has none: its nats are the first stretch's.
