@@ -8,21 +8,33 @@ choice twice; MBPP's programs have carriage returns; MBPP's own ids start at 11.
 
 import gzip
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Literal
 
 from evals.shots import read_choice_shots, read_solution_shots
+from evals.table_formats import (
+    Channels,
+    choice_channels,
+    read_boolq_rows,
+    read_choice_rows,
+    read_copa,
+    read_gsm8k_rows,
+    read_hellaswag,
+    read_mmlu,
+    read_winogrande_rows,
+    winogrande_channels,
+)
 
 type ItemFormat = Literal[
     "mmlu_arrow",
     "hellaswag_arrow",
     "copa_arrow",
+    "choice_rows",
+    "boolq_rows",
+    "winogrande_rows",
+    "gsm8k_rows",
     "choice_requests",
     "boolq_requests",
     "piqa_requests",
@@ -36,14 +48,8 @@ type ItemFormat = Literal[
     "solution_shots",
     "item_jsonl",
 ]
-type Channels = dict[str, Any]
-"""What a format gives for one item: `item_id` and the channels it has, by the names of `Item`."""
-
 UNCONDITIONAL_DOC_ID = 1_000_000
 """Request rows from this id on score a choice under a bare "Answer:"; they are no items."""
-
-COPA_QUESTIONS = {"cause": "What was the CAUSE of this?", "effect": "What happened as a RESULT?"}
-"""COPA's own wording; what it asks is part of the item, not of a template."""
 
 
 def read_channels(form: ItemFormat, path: Path) -> Iterator[Channels]:
@@ -53,45 +59,6 @@ def read_channels(form: ItemFormat, path: Path) -> Iterator[Channels]:
     IndexError where a record has another form.
     """
     return _FORMATS[form](path)
-
-
-def _choice_channels(item_id: str, question: str, choices: Sequence[str], gold: int) -> Channels:
-    if not 0 <= gold < len(choices):
-        raise IndexError(f"item {item_id}: gold {gold} of {len(choices)} choices")
-    return {
-        "item_id": item_id,
-        "question": question,
-        "choices": tuple(choices),
-        "answer": choices[gold],
-        "answer_index": gold,
-    }
-
-
-def _read_mmlu(path: Path) -> Iterator[Channels]:
-    """One subject a file; rows are numbered within the subject."""
-    for row, record in enumerate(_rows(path)):
-        item_id = f"{record['subject']}/{row:04d}"
-        yield _choice_channels(item_id, record["question"].strip(), record["choices"], record["answer"])
-
-
-def _read_hellaswag(path: Path) -> Iterator[Channels]:
-    """Question = "<activity>: <context>", cleaned of WikiHow markers as lm-eval and OLMES do."""
-    for row, record in enumerate(_rows(path)):
-        context = f"{record['activity_label']}: {record['ctx_a']} {record['ctx_b'].capitalize()}"
-        endings = [_clean_wikihow(ending) for ending in record["endings"]]
-        yield _choice_channels(f"{row:05d}", _clean_wikihow(context), endings, int(record["label"]))
-
-
-def _clean_wikihow(text: str) -> str:
-    text = text.strip().replace(" [title]", ". ")
-    return re.sub(r"\[.*?\]", "", text).replace("  ", " ").strip()
-
-
-def _read_copa(path: Path) -> Iterator[Channels]:
-    for record in _rows(path):
-        question = f"{record['premise'].strip()} {COPA_QUESTIONS[record['question']]}"
-        choices = [record["choice1"].strip(), record["choice2"].strip()]
-        yield _choice_channels(f"{record['idx']:03d}", question, choices, int(record["label"]))
 
 
 def _first_requests(path: Path) -> Iterator[dict]:
@@ -108,7 +75,7 @@ def _read_choice_requests(path: Path) -> Iterator[Channels]:
     for record in _first_requests(path):
         doc = record["doc"]
         question = doc["query"].removeprefix("Question: ").removesuffix("\nAnswer:").strip()
-        yield _choice_channels(str(record["native_id"]), question, doc["choices"], doc["gold"])
+        yield choice_channels(str(record["native_id"]), question, doc["choices"], doc["gold"])
 
 
 def _read_boolq(path: Path) -> Iterator[Channels]:
@@ -118,23 +85,18 @@ def _read_boolq(path: Path) -> Iterator[Channels]:
         passage, _, question = doc["query"].removesuffix("\nAnswer:").rpartition("\nQuestion: ")
         if not passage:
             raise KeyError(f"no passage in item {record['doc_id']}")
-        yield _choice_channels(f"{record['doc_id']:04d}", question, doc["choices"], doc["gold"]) | {"passage": passage}
+        yield choice_channels(f"{record['doc_id']:04d}", question, doc["choices"], doc["gold"]) | {"passage": passage}
 
 
 def _read_piqa(path: Path) -> Iterator[Channels]:
     for record in _first_requests(path):
         doc = record["doc"]
-        yield _choice_channels(f"{record['doc_id']:04d}", doc["goal"], [doc["sol1"], doc["sol2"]], int(doc["label"]))
+        yield choice_channels(f"{record['doc_id']:04d}", doc["goal"], [doc["sol1"], doc["sol2"]], int(doc["label"]))
 
 
 def _read_winogrande(path: Path) -> Iterator[Channels]:
-    """Question = the sentence with its blank `_`; choices fill it."""
     for record in _first_requests(path):
-        doc = record["doc"]
-        if doc["sentence"].count("_") != 1:
-            raise KeyError(f"item {record['doc_id']} has {doc['sentence'].count('_')} blanks")
-        choices = [doc["option1"], doc["option2"]]
-        yield _choice_channels(f"{record['doc_id']:04d}", doc["sentence"], choices, int(doc["answer"]) - 1)
+        yield winogrande_channels(f"{record['doc_id']:04d}", record["doc"])
 
 
 def _read_lambada(path: Path) -> Iterator[Channels]:
@@ -216,9 +178,13 @@ def _read_item_jsonl(path: Path) -> Iterator[Channels]:
 
 _FORMATS: Mapping[ItemFormat, Callable[[Path], Iterator[Channels]]] = MappingProxyType(
     {
-        "mmlu_arrow": _read_mmlu,
-        "hellaswag_arrow": _read_hellaswag,
-        "copa_arrow": _read_copa,
+        "mmlu_arrow": read_mmlu,
+        "hellaswag_arrow": read_hellaswag,
+        "copa_arrow": read_copa,
+        "choice_rows": read_choice_rows,
+        "boolq_rows": read_boolq_rows,
+        "winogrande_rows": read_winogrande_rows,
+        "gsm8k_rows": read_gsm8k_rows,
         "choice_requests": _read_choice_requests,
         "boolq_requests": _read_boolq,
         "piqa_requests": _read_piqa,
@@ -233,18 +199,6 @@ _FORMATS: Mapping[ItemFormat, Callable[[Path], Iterator[Channels]]] = MappingPro
         "item_jsonl": _read_item_jsonl,
     }
 )
-
-
-def _rows(path: Path) -> Iterator[dict]:
-    """Rows of Parquet (the hub's own files), or of an Arrow IPC *stream* (Hugging Face `datasets` on disk)."""
-    if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches():
-                yield from batch.to_pylist()
-        return
-    with pa.memory_map(str(path)) as source:
-        for batch in pa.ipc.open_stream(source):
-            yield from batch.to_pylist()
 
 
 def _json_lines(path: Path) -> Iterator[dict]:

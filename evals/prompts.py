@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evals.formats import COPA_QUESTIONS
 from evals.items import Item
 from evals.shots import BLANK, CONTINUE, LETTERS
+from evals.table_formats import COPA_QUESTIONS
 from trainer.stage import Weights
 
 CALCULATION = re.compile(r"<<[^>]*>>")

