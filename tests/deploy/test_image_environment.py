@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -71,3 +72,32 @@ def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_pat
     assert told["terminated"] is True, "a cancel deletes the run's Job, and its pods: a Job that goes leaves them behind"
     allowed = sorted([verb, resource] for rule in rules for resource in rule["resources"] for verb in rule["verbs"])
     assert told["asked"] == allowed, "every right is used"
+
+
+LOAD = """
+import importlib
+from lineage.fingerprint import stage_code
+from marin_assets.definitions import defs
+from recipes.stages import stages
+for module in ("trainer.__main__", "evals.__main__", "trainer.export.__main__", "lineage.shard_runner"):
+    importlib.import_module(module)
+codes = {stage_code(known.stage.module).fingerprint for known in stages().values()}
+print("loaded", len(defs.resolve_asset_graph().get_all_asset_keys()), "assets,", len(codes), "codes")
+"""
+
+
+def test_what_the_image_copies_is_all_that_the_code_location_and_its_jobs_need(tmp_path: Path) -> None:
+    """By `.dockerignore`, with no other file of the checkout, no home and nothing of this environment."""
+    for rule in (REPOSITORY / ".dockerignore").read_text().split():
+        source, target = REPOSITORY / rule.removeprefix("!"), tmp_path / rule.removeprefix("!")
+        if rule.startswith("!") and source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        elif rule.startswith("!"):
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(source, target)
+    told = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": "/nonexistent", "MARIN_ROOT": "gs://a-bucket"}
+    ended = subprocess.run(
+        [str(image_python()), "-c", LOAD], cwd=tmp_path, env=told, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("loaded ")
