@@ -18,7 +18,7 @@ from evals.serve.app import build_app
 from evals.serve.engine import EngineSettings
 from evals.serve.refusals import LOOPBACK, check_host, read_key
 from evals.serve.scheduler import MOST_WAITING, StoppedError
-from evals.serve.served import Served, open_hf_folder, open_served
+from evals.serve.served import Served, open_hf_folder, open_served, shortened
 from lineage.gate import inspect, today, waived
 from lineage.store import MANIFEST_NAME, Artifact, open_folder
 from trainer.hf_folder import is_hf_folder
@@ -48,12 +48,17 @@ def serve(
     name: str | None,
     settings: EngineSettings,
     max_waiting: int = MOST_WAITING,
+    context: int | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which.
+    """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which. `context`: of how many tokens, by
+    default as many as the model was made for.
 
-    Raises: StoppedError when it can answer nothing any more; whoever started it may start it again.
+    Raises: ValueError for a folder or a context that cannot be served; StoppedError when it can answer nothing any
+    more; whoever started it may start it again.
     """
     served = open_model(folder, tokenizer, name)
+    if context is not None:
+        served = shortened(served, context)
     with socket.create_server((where.host, where.port)) as listener:
         address = f"http://{where.host}:{listener.getsockname()[1]}"
         log.info(
@@ -133,6 +138,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer artifact; by default the training data's own")
     parser.add_argument("--name", help="what the API calls the model; by default the artifact's name")
     parser.add_argument("--rows", type=int, default=defaults.rows, help="sequences decoded together, in each lane")
+    parser.add_argument("--context", type=int, help="tokens of a sequence; by default as many as the model was made for")
     parser.add_argument("--prefix-mib", type=int, default=defaults.prefix_bytes >> 20, help="memory for shared prompt blocks")
     parser.add_argument("--max-waiting", type=int, default=MOST_WAITING, help="sequences that may wait for a row; then 429")
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on; beyond loopback only with a key")
@@ -146,7 +152,7 @@ def main() -> None:
     keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
     where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands it on when it is done: the worker ends in order too
-    serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting)
+    serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting, given.context)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What is served: the model of a checkpoint's folder, with the tokenizer that its data was tokenized with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,6 +75,14 @@ def open_hf_folder(folder: Path, name: str | None = None) -> Served:
             {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.suffix in HF_SUFFIXES}
         ),
     )
+
+
+def shortened(served: Served, context: int) -> Served:
+    """The same with contexts of fewer tokens. Raises: ValueError for more than the model's own, or none to go on from."""
+    own = served.config.max_seq_len
+    if not 2 <= context <= own:
+        raise ValueError(f"context is {context}; 2 to {own} tokens, the model's own, are allowed")
+    return replace(served, config=replace(served.config, max_seq_len=context))
 
 
 def opening_token(folder: Path, tokenizer: Tokenizer, found: HfFolder) -> int:

@@ -28,7 +28,7 @@ from unigram import START
 
 from evals.serve.__main__ import Listening, open_model
 from evals.serve.chat import ChatTemplate, find_chat_template
-from evals.serve.served import Served, open_served, tokenizer_of
+from evals.serve.served import Served, open_served, shortened, tokenizer_of
 from evals.serve.text import token_text
 from lineage.plan import build
 from lineage.store import Artifact, Store, open_folder
@@ -178,6 +178,20 @@ def test_the_context_is_full_when_nothing_more_can_be_read(client, served) -> No
         answer = client.post("/v1/completions", {"model": client.model, "prompt": prompt, "max_tokens": number})
         assert answer.status == 400
         assert answer.json["error"]["message"] == message
+
+
+def test_a_context_may_be_served_shorter_than_the_models_own(client, served) -> None:
+    """Each lane has a row's memory for the whole of it: a published model's 131,072 tokens are gigabytes a row."""
+    with serving(shortened(served, 40)) as short:
+        (card,) = short.get("/v1/models").json["data"]
+        assert card["max_model_len"] == 40
+        refused = short.post("/v1/completions", {"model": short.model, "prompt": [65] * 41, "max_tokens": 0})
+        assert refused.json["error"]["message"] == "prompt 0 has 41 tokens; at most 40 are allowed"
+        fields = {"max_tokens": 20, "logprobs": 2, "echo": True}
+        assert short.complete("The café", **fields)["choices"] == client.complete("The café", **fields)["choices"]
+    for length in (1, 121):
+        with pytest.raises(ValueError, match=f"context is {length}; 2 to 120 tokens, the model's own, are allowed"):
+            shortened(served, length)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +460,18 @@ def test_a_key_is_asked_for_where_there_is_one_and_an_open_address_needs_one(ser
 
 
 def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> None:
-    command = [sys.executable, "-m", "evals.serve", str(checkpoint.folder().parent), "--port", "0", "--name", "m"]
+    command = [
+        sys.executable,
+        "-m",
+        "evals.serve",
+        str(checkpoint.folder().parent),
+        "--port",
+        "0",
+        "--name",
+        "m",
+        "--context",
+        "64",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -457,6 +482,7 @@ def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> Non
             while "ok" not in client.get("/health").text:
                 assert process.poll() is None
             assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
+            assert client.get("/v1/models").json["data"][0]["max_model_len"] == 64
         finally:
             process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
