@@ -30,7 +30,6 @@ _NO_STEP = MappingProxyType(
         "LanguageFilter": _DOWNLOADS,
         "FastTextClassifierFilter": _DOWNLOADS,
         "UnigramLogProbFilter": _DOWNLOADS,
-        "URLFilter": _DOWNLOADS,  # the public suffix list of the day, through tldextract
     }
 )
 _NO_ARGUMENT = MappingProxyType(
@@ -70,6 +69,11 @@ class DatatroveStep:
             if name in _NO_ARGUMENT:
                 raise ValueError(f"step {self.block}: arguments has {name!r}; leave it out: {_NO_ARGUMENT[name]}")
             _check_argument(self.arguments[name], f"step {self.block}: arguments[{name!r}]")
+        if self.class_name == "URLFilter" and "tldextract" not in self.beside:
+            raise ValueError(
+                f"step {self.block}: beside is {dict(self.beside)}; it must name the version of tldextract, whose list of "
+                "public suffixes decides what a domain is"
+            )
         if self.class_name == "Trafilatura" and self.arguments.get("deduplicate", True):
             raise ValueError(
                 f"step {self.block}: arguments['deduplicate'] must be False: trafilatura remembers the paragraphs of documents "

@@ -85,7 +85,10 @@ def _block_class(step: DatatroveStep) -> type[Any]:
 
 def _construct(step: DatatroveStep, block_class: type[Any]) -> Any:
     try:
-        return block_class(**step.arguments)
+        block = block_class(**step.arguments)
+        if step.class_name == "URLFilter":  # by itself it asks the web for the public suffixes of the day
+            block.tldextractor = importlib.import_module("tldextract").TLDExtract(suffix_list_urls=(), cache_dir=None)
+        return block
     except ImportError as error:  # datatrove's own message names the packages of this block
         raise ModuleNotFoundError(f"step {step.block}: {error}") from error
     except (TypeError, ValueError) as error:

@@ -1,7 +1,9 @@
 """Blocks of datatrove as steps of a source. What runs a block needs the optional package and says so where it is absent."""
 
+import importlib.metadata
 import importlib.util
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -182,7 +184,7 @@ def test_an_absent_package_stops_before_work_with_the_command(tmp_path: Path) ->
         (f"{FILTERS}:LambdaFilter", {}, "no stable form"),
         (f"{FILTERS}:SamplerFilter", {"rate": 0.5}, "draws depend on which documents came before"),
         (f"{FILTERS}:LanguageFilter", {}, "carries no hash"),
-        (f"{FILTERS}:URLFilter", {}, "carries no hash"),
+        (f"{FILTERS}:URLFilter", {}, "beside is {}; it must name the version of tldextract"),
         (f"{FILTERS}:RegexFilter", {"exclusion_writer": "x"}, "leave it out"),
         (f"{FILTERS}:RegexFilter", {"regex_exp": object()}, r"arguments\['regex_exp'\] is <object"),
         (f"{EXTRACTORS}:Trafilatura", {}, r"arguments\['deduplicate'\] must be False"),
@@ -193,6 +195,31 @@ def test_an_absent_package_stops_before_work_with_the_command(tmp_path: Path) ->
 def test_what_is_no_step_is_refused_with_where_to_go(block: str, arguments: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DatatroveStep(block, VERSION, arguments)
+
+
+@needs("datatrove", "tldextract", "ahocorasick", "fasteners")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # datatrove's own, of tarfile and tldextract
+@pytest.mark.parametrize("lists", [False, True])
+def test_urls_are_judged_by_lists_of_the_packages_alone(lists: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Left alone the block asks the web for the public suffixes of the day; here nothing answers, and nothing is asked."""
+
+    asked = list[object]()
+
+    def nobody(host: object, *_: object, **__: object) -> None:
+        asked.append(host)
+        raise socket.gaierror("nobody answers here")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    monkeypatch.setenv("TLDEXTRACT_CACHE", str(tmp_path / "suffixes"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(tmp_path))
+    beside = {"tldextract": importlib.metadata.version("tldextract")}
+    arguments = {"extra_domains": ("kumin.co.uk",), "banned_words": ("rostal",), "use_integrated_lists": lists}
+    steps = prepared([DatatroveStep(f"{FILTERS}:URLFilter", VERSION, arguments, beside)])
+    urls = ("https://news.kumin.co.uk/a", "https://other.co.uk/rostal/b", "https://example.org/weather")
+    found = list(after(steps, [Record(str(i), "words", {"url": url}) for i, url in enumerate(urls)]))
+    reasons = [record.reason if isinstance(record, Unreadable) else "" for record in found]
+    assert reasons == ["url:domain", "url:hard_blacklisted", ""]
+    assert asked == []
 
 
 TALK = Records("jsonl", text="m", form="messages")
