@@ -4,11 +4,11 @@
 
 Eight components of random tokens, log-normal documents as of web pages, four shards each, in `--root`. Every side hands out
 int32 batches of the same shapes, as many of them. `ours` is what the trainer runs (`trainer.loader.Loader` over a data order):
-cut sequences, the same with segments and weights, and packed ones with both. `memmap` copies random rows out of one flat file
-and mixes nothing, which is the most that numpy gives. Levanter (in an environment of its own) is a MixtureDataset of shuffled
-TokenSeqDatasets without its device placement. CPU time of the whole process, all threads, so that prefetching cannot flatter;
-sides take turns; median and spread of `--rounds`. The bar is 20 M tokens a CPU second. Then the stall: steps as long as the CPU
-trainer's, and how long they waited for their batches.
+cut sequences, the same with segments and weights, packed ones with both, and those under a block shuffle. `memmap` copies
+random rows out of one flat file and mixes nothing, which is the most that numpy gives. Levanter (in an environment of its own)
+is a MixtureDataset of shuffled TokenSeqDatasets without its device placement. CPU time of the whole process, all threads, so
+that prefetching cannot flatter; sides take turns; median and spread of `--rounds`. The bar is 20 M tokens a CPU second. Then
+the stall: steps as long as the CPU trainer's, and how long they waited for their batches.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from loader_caches import COMPONENTS, VOCABULARY, mixture
 
 from lineage.order import DataOrder
 from lineage.packing import Packing
+from lineage.permutation import BlockShuffle, Shuffle
 from trainer.config import LlamaConfig, RunSpec
 from trainer.loader import Loader, batches_of, steps_at_once
 from trainer.optimizers.config import AdamWConfig
@@ -44,9 +45,11 @@ def spec_of(seq_len: int, batch: int, *, cross: bool) -> RunSpec:
     return RunSpec("loader", model, AdamWConfig(), schedule, seed=0, cross_document_attention=cross, **geometry)
 
 
-def ours(root: str, num_tokens: int, shape: tuple[int, int], read: int, *, cross: bool, packed: bool) -> float:
+def ours(
+    root: str, num_tokens: int, shape: tuple[int, int], read: int, shuffle: Shuffle = "splitmix", *, cross: bool, packed: bool
+) -> float:
     """Tokens a CPU second of our loader; `read` tokens are handed out."""
-    order = DataOrder.open(mixture(root, num_tokens, Packing(shape[0]) if packed else None), shape[0])
+    order = DataOrder.open(mixture(root, num_tokens, Packing(shape[0]) if packed else None, shuffle), shape[0])
     spec = spec_of(*shape, cross=cross)
     loader = Loader(partial(batches_of, order, spec), steps_at_once(spec))
     steps = max(2, read // (shape[0] * shape[1]))
@@ -118,6 +121,9 @@ def main() -> None:
             "ours": lambda shape=shape: ours(options.root, num_tokens, shape, read, cross=True, packed=False),
             "ours, segments": lambda shape=shape: ours(options.root, num_tokens, shape, read, cross=False, packed=False),
             "ours, packed": lambda shape=shape: ours(options.root, num_tokens, shape, read, cross=False, packed=True),
+            "ours, blocks": lambda shape=shape: ours(
+                options.root, num_tokens, shape, read, BlockShuffle(), cross=False, packed=True
+            ),
         }
         if options.levanter:
             sides["levanter"] = lambda shape=shape: levanter(options.levanter, options.root, num_tokens, shape, read)

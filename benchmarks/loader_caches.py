@@ -6,6 +6,7 @@ import numpy as np
 
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.packing import Packing
+from lineage.permutation import Shuffle
 from lineage.plan import Node, Stage, ancestors_first, build
 from lineage.store import Artifact, Store, Writer
 from lineage.token_cache import tokens_extra, write_flat_shard
@@ -37,12 +38,12 @@ def write_component(out: Writer, config: Component) -> None:
 CACHE = Stage("benchmarks.random_tokens", "1", write_component)
 
 
-def mixture(root: str, num_tokens: int, packing: Packing | None) -> Artifact:
+def mixture(root: str, num_tokens: int, packing: Packing | None, shuffle: Shuffle = "splitmix") -> Artifact:
     """A mixture of eight components with weights 1 to 8."""
     names = [f"component-{number}" for number in range(COMPONENTS)]
     parts = tuple(Component(name, num_tokens // COMPONENTS) for name in names)
     caches = tuple(Node(("cache", part.name), f"tokens-{num_tokens}", CACHE, part) for part in parts)
     weights = {name: 1.0 + number for number, name in enumerate(names)}
-    config = MixtureConfig("loader", (Phase(0, weights),), seed=1, packing=packing)
+    config = MixtureConfig("loader", (Phase(0, weights),), seed=1, shuffle=shuffle, packing=packing)
     node = Node(("mixture",), None, MIXTURE, config, {"caches": caches})
     return [build(Store(root), each).artifact for each in ancestors_first([node])][-1]
