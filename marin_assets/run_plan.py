@@ -12,7 +12,7 @@ from lineage.jobs import Launch
 from lineage.ranges import BLOCK_BYTES
 from recipes.hardware import Hardware, hardware
 from recipes.paper_runs import PaperRun
-from resources.manifests import ClusterSettings, Manifest, job_manifest, jobset_manifest
+from resources.manifests import DISK, ClusterSettings, Manifest, job_manifest, jobset_manifest
 from trainer.footprint import Footprint, footprint
 from trainer.running import Running
 from trainer.saving import KEEP_ROLLING, MOST_POLL_SECONDS
@@ -30,6 +30,8 @@ BUCKET_BYTES_PER_SECOND = 6.25e9
 SENSOR_READS_A_DAY = 2 * 60 * 24 * 20
 """A tick every 30 s asks for the manifests of the declared checkpoint and its ancestors."""
 TOKEN_BYTES = 4
+TOKENS_PER_DOCUMENT = 1000
+"""Of web text, from memory: every host keeps 24 bytes a document of its token caches on its disk (ends and ids)."""
 ANCESTORS = 20
 """Of a checkpoint, about: every input's manifest is read, and the gate looks for verdicts beside it."""
 TREES = 2
@@ -102,6 +104,17 @@ class RunPlan:
     def host_save_bytes(self) -> float:
         """Every host writes the arrays that it owns."""
         return self.needs.state_bytes / self.shape.pods
+
+    @property
+    def host_disk_bytes(self) -> float:
+        """What a host has on its disk at once: what it fetched to resume, a save on its way, the ends and ids of documents."""
+        documents = self.step_tokens * self.run.spec.num_steps / TOKENS_PER_DOCUMENT
+        return 2 * self.host_save_bytes + 24 * documents
+
+    @property
+    def host_disk_gib(self) -> int:
+        """What its pod may have, after which it is evicted."""
+        return int(self.shape.resources[DISK].removesuffix("Gi"))
 
     @property
     def save_seconds(self) -> float:
@@ -202,6 +215,7 @@ def rows(found: RunPlan) -> list[tuple[str, str]]:
             "checkpoint",
             f"{needs.state_bytes / 1e12:.3f} TB, {found.host_save_bytes / 1e9:.1f} GB a host, {found.save_seconds:.0f} s",
         ),
+        ("host: disk for a save, a resume, documents, of", f"{found.host_disk_bytes / GIB:.0f} of {found.host_disk_gib} GiB"),
         ("saves a day", f"{found.saves_a_day:.0f}, {found.saves_a_day * needs.state_bytes / 1e12:.0f} TB"),
         ("storage operations a day", f"{found.class_a_a_day:,.0f} of class A, {found.class_b_a_day:,.0f} of class B"),
         (

@@ -163,7 +163,7 @@ def _tpu(generation: str, name: str, topology: tuple[int, ...]) -> Hardware:
         hosts=chips // per_host,
         slices=1,
         topology=shape,
-        resources={"google.com/tpu": str(per_host), _DISK: "50Gi"},
+        resources={"google.com/tpu": str(per_host), _DISK: "100Gi"},
         node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": shape},
         taints=("google.com/tpu",),
         machine=f"{machine}-{per_host}t",

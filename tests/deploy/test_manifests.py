@@ -293,7 +293,7 @@ def test_queues_are_those_of_the_hardware_table() -> None:
     assert flavors["v4-512"]["spec"]["nodeLabels"] == dict(hardware("v4-512").node_selector)
     cluster = of_kind(made, "ClusterQueue")["marin-v4-512"]["spec"]["resourceGroups"][0]
     quota = {item["name"]: item["nominalQuota"] for item in cluster["flavors"][0]["resources"]}
-    assert quota == {"google.com/tpu": "256", "ephemeral-storage": "3200Gi"}
+    assert quota == {"google.com/tpu": "256", "ephemeral-storage": "6400Gi"}
     assert cluster["coveredResources"] == list(quota), "Kueue admits no workload that asks for more than is covered"
     cpu = of_kind(made, "ClusterQueue")["marin-cpu"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     assert {item["name"]: item["nominalQuota"] for item in cpu} == {

@@ -32,6 +32,11 @@ def test_the_june_model_is_16b_a2b_and_fits_two_nodes(plans: dict[str, RunPlan])
     assert found.shape.chips == 16 and found.needs.device_bytes < found.device_memory
 
 
+def test_what_a_host_keeps_on_its_disk_is_below_what_evicts_its_pod(plans: dict[str, RunPlan]) -> None:
+    for name, found in plans.items():
+        assert found.host_disk_bytes / 2**30 < found.host_disk_gib, name
+
+
 def test_the_documents_table_is_what_the_command_prints(plans: dict[str, RunPlan]) -> None:
     """`./marin plan-run --markdown`"""
     assert markdown(list(plans.values())) in SCALE.read_text()
