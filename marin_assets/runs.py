@@ -4,6 +4,7 @@
 sensor reports each as a step partition (sensors/checkpoints.py), so neither side needs the other alive.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -155,9 +156,17 @@ def eval_family(line: Line) -> Family:
         kinds=frozenset({"jax", "parquet"}),
         partitions_def=steps_by_task(line.run.name, list(tasks)),
         invariants=(SCORES,),
-        mappings={checkpoint(line, 1).key: dg.MultiToSingleDimensionPartitionMapping("step")},
+        mappings={checkpoint(line, 1).key: _step_of_both()},
         builds_inputs=EVAL_MATERIAL,
     )
+
+
+def _step_of_both() -> dg.PartitionMapping:
+    """A result's step and task, to the step of its checkpoint. Beta in Dagster, which docs/dependencies.md says once;
+    Dagster itself says it for every run, in every process (378 lines an hour of `make ui`)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is currently in beta")
+        return dg.MultiToSingleDimensionPartitionMapping("step")
 
 
 def hf_family(line: Line) -> Family:
