@@ -131,6 +131,16 @@ def test_bodies_in_chunks_are_put_together_and_marks_are_no_text(tmp_path: Path)
     assert read(tmp_path / "f", archive("plain", (mark,))) == [Record("u:b", "words")]
 
 
+def test_a_page_of_boxes_in_boxes_is_one_counted_drop_and_a_long_one_is_not(tmp_path: Path) -> None:
+    """Its extraction takes the square of its depth: a megabyte of it held an archive up for minutes."""
+    deep = b"<html><body>" + b"<DIV class=x>" * 5_000 + b"words"
+    long = page().replace(b"</p>", b"</p>" + b"<div><span>item</span></div>" * 5_000)
+    records = (record("u:deep", response(deep)), record("u:long", response(long)), record("u:next", response(page())))
+    found = read(tmp_path / "f", archive("plain", records))
+    assert [found[0], found[2]] == [Unreadable("u:deep", "too_deep"), Record("u:next", TEXT)]
+    assert isinstance(found[1], Record)
+
+
 @pytest.mark.parametrize("content", [b"", b"not an archive\n" * 50])
 def test_what_is_no_archive_stops_with_its_name(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="f: not a whole WARC file"):
