@@ -12,7 +12,8 @@ from lineage.jobs import Launch
 from lineage.ranges import BLOCK_BYTES
 from recipes.hardware import Hardware, hardware
 from recipes.paper_runs import PaperRun
-from resources.manifests import DISK, ClusterSettings, Manifest, job_manifest, jobset_manifest
+from resources.cluster_settings import ClusterSettings
+from resources.manifests import DISK, Manifest, job_manifest, jobset_manifest
 from trainer.footprint import Footprint, footprint
 from trainer.running import Running
 from trainer.saving import KEEP_ROLLING, MOST_POLL_SECONDS

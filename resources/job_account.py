@@ -7,8 +7,9 @@ from typing import Any
 
 from lineage.jobs import Attempt, Launch
 from resources.cluster import Object
+from resources.cluster_settings import ClusterSettings
 from resources.failures import Failed, Verdict
-from resources.manifests import ClusterSettings, object_name, wanted
+from resources.manifests import object_name, wanted
 
 KEPT_FAILURES = 20
 """In the annotation, the newest ones; Kubernetes allows 256 KiB of annotations."""

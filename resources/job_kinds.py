@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from lineage.jobs import Launch
 from recipes.hardware import Hardware, hardware
 from resources.cluster import JOBS, JOBSETS, Cluster, Object
+from resources.cluster_settings import ClusterSettings
 from resources.job_account import annotations, differences, refuse_other, to_json
 from resources.manifests import (
     ATTEMPT,
     HARDWARE,
     HISTORY,
     VERDICT,
-    ClusterSettings,
     Manifest,
     indexed_job_manifest,
     job_manifest,

@@ -13,6 +13,7 @@ from typing import NoReturn
 from lineage.jobs import Launch, Launched
 from recipes.hardware import Hardware, alternatives
 from resources.cluster import CONFIG_MAPS, ApiError, Cluster, Object
+from resources.cluster_settings import ClusterSettings
 from resources.failures import Decision, Failed, RetryPolicy, Verdict, classify, decide
 from resources.job_account import (
     KEPT_FAILURES,
@@ -25,7 +26,7 @@ from resources.job_account import (
     to_json,
 )
 from resources.job_kinds import Kind, Start, start_of, state_of
-from resources.manifests import ATTEMPT, HARDWARE, HISTORY, JUDGED, VERDICT, ClusterSettings, job_file, object_name
+from resources.manifests import ATTEMPT, HARDWARE, HISTORY, JUDGED, VERDICT, job_file, object_name
 from resources.pod_watch import PodWatch
 
 log = logging.getLogger(__name__)

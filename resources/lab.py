@@ -16,8 +16,8 @@ from lineage.shards import DEFAULT_LIMITS, ShardLimits
 from lineage.store import Store
 from recipes.hardware import refuse_accelerators
 from resources.cluster import connect
+from resources.cluster_settings import ClusterSettings
 from resources.kubernetes_launcher import KubernetesLauncher
-from resources.manifests import ClusterSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_ROOT = ".marin"

@@ -6,15 +6,13 @@ in one place (`resources/failures.py`). Facts and sources: docs/design/launchers
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from lineage.child_processes import HUGE_PAGES
 from lineage.jobs import Launch
 from lineage.messages import ASKED
 from recipes.hardware import Hardware
-from resources.failures import RetryPolicy
+from resources.cluster_settings import ClusterSettings
 
 CONTAINER = "job"
 JOB_FILE = "/etc/marin/job.json"
@@ -37,87 +35,6 @@ NAME_LENGTH = 44
 DIGEST_LENGTH = 8
 
 type Manifest = dict[str, Any]
-type Priority = Literal["production", "interactive", "batch"]
-PRIORITIES: tuple[Priority, ...] = ("production", "interactive", "batch")
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A volume that every job's pod gets: a path in the pod, and a folder of its node, a claim or a secret of the namespace."""
-
-    path: str
-    host_path: str = ""
-    claim: str = ""
-    secret: str = ""
-    """Name of a Secret, whose keys are files there: the way to a bucket from a cloud without Workload Identity."""
-
-    def __post_init__(self) -> None:
-        if sum(map(bool, (self.host_path, self.claim, self.secret))) != 1:
-            given = f"host_path is {self.host_path!r}, claim is {self.claim!r} and secret is {self.secret!r}"
-            raise ValueError(f"mount {self.path}: {given}; give exactly one of the three")
-
-    def source(self) -> Manifest:
-        """The volume's source in Kubernetes' words."""
-        if self.secret:
-            return {"secret": {"secretName": self.secret, "defaultMode": 0o440}}
-        if self.claim:
-            return {"persistentVolumeClaim": {"claimName": self.claim}}
-        return {"hostPath": {"path": self.host_path}}
-
-    def place(self, volume: str) -> Manifest:
-        """Where the container has it; a secret is read only."""
-        return {"name": volume, "mountPath": self.path, **({"readOnly": True} if self.secret else {})}
-
-
-@dataclass(frozen=True)
-class ClusterSettings:
-    """What differs between clusters. Nothing here enters an identity."""
-
-    image: str
-    namespace: str = "default"
-    kubeconfig: str = ""
-    """Path; empty: `$KUBECONFIG`, or the account of the pod that this runs in."""
-
-    service_account: str = "marin-job"
-    python: str = "python"
-    queues: Mapping[str, str] = field(default_factory=dict)
-    """Hardware name -> Kueue's local queue; empty: no queues, and every hardware may be asked for."""
-
-    priorities: Mapping[str, str] = field(default_factory=dict)
-    """`production`, `interactive`, `batch` -> name of the cluster's WorkloadPriorityClass."""
-
-    priority: Priority = "batch"
-    spot: bool = False
-    host_network: bool = False
-    """Gangs on their hosts' network, as xpk has TPU slices; a namespace under Pod Security's baseline refuses that."""
-
-    grace_seconds: int = 25
-    keep_finished_seconds: int = 86_400
-    mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
-    """Names of Secrets whose keys become environment variables."""
-
-    retries: RetryPolicy = field(default_factory=RetryPolicy)
-    patience_seconds: float = 900.0
-    """How long the API server may be away before a step gives up; its job goes on meanwhile."""
-
-    def __post_init__(self) -> None:
-        if not self.image:
-            raise ValueError("cluster settings: image is empty; name the image of this repository's commit, by digest")
-        odd = [name for name in (*self.priorities, self.priority) if name not in PRIORITIES]
-        if odd:
-            raise ValueError(f"cluster settings: priorities name {odd}; known: {', '.join(PRIORITIES)}")
-
-    def choose(self, shapes: tuple[Hardware, ...]) -> Hardware:
-        """The first alternative that this cluster has a queue for. Raises ValueError that lists its queues."""
-        for shape in shapes:
-            if not self.queues or shape.name in self.queues:
-                return shape
-        raise ValueError(
-            f"none of {', '.join(shape.name for shape in shapes)} has a queue on this cluster; "
-            f"queues: {', '.join(sorted(self.queues))}"
-        )
 
 
 def object_name(launch: Launch) -> str:

@@ -18,7 +18,8 @@ from deploy.queues import parse_pools, queues
 from lineage.config import from_jsonable
 from lineage.jobs import Launch
 from recipes.hardware import hardware
-from resources.manifests import ClusterSettings, indexed_job_manifest, job_manifest
+from resources.cluster_settings import ClusterSettings
+from resources.manifests import indexed_job_manifest, job_manifest
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WORDS = {

@@ -11,9 +11,9 @@ from kubelet import NODES, Kubelet
 
 from lineage.jobs import Launch
 from resources.cluster import Cluster
+from resources.cluster_settings import ClusterSettings, Mount
 from resources.failures import RetryPolicy
 from resources.kubernetes_launcher import KubernetesLauncher
-from resources.manifests import ClusterSettings, Mount
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "marin:test"

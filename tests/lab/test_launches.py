@@ -33,7 +33,7 @@ from lineage.jobs import Launch
 from resources.cluster import connect
 from resources.failures import RetryPolicy
 from resources.kubernetes_launcher import KubernetesLauncher
-from resources.manifests import ClusterSettings, Mount
+from resources.cluster_settings import ClusterSettings, Mount
 
 kubeconfig, namespace, folder, image = sys.argv[1:]
 settings = ClusterSettings(image, namespace, mounts=(Mount(folder, host_path=folder),))

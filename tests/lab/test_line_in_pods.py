@@ -18,8 +18,9 @@ from lineage.store import Store
 from recipes.lines import Line
 from recipes.runs import checkpoint, eval_result, eval_tasks
 from resources.cluster import JOBS, Cluster
+from resources.cluster_settings import Mount
 from resources.failures import PREEMPTION
-from resources.manifests import ATTEMPT, Mount
+from resources.manifests import ATTEMPT
 
 pytestmark = pytest.mark.cluster
 SAVED = (200, 400, 600)

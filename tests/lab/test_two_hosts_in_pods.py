@@ -18,8 +18,9 @@ from lineage.plan import build, resolve, spec_of
 from lineage.store import Store
 from recipes.runs import checkpoint
 from resources.cluster import JOBSETS, Cluster
+from resources.cluster_settings import Mount
 from resources.failures import PREEMPTION
-from resources.manifests import ATTEMPT, Mount
+from resources.manifests import ATTEMPT
 from trainer.saving import rolling_store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

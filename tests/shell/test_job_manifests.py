@@ -23,11 +23,10 @@ from recipes.hardware import hardware
 from recipes.lab import default_line
 from recipes.paper_runs import paper_runs
 from recipes.runs import checkpoint
+from resources.cluster_settings import ClusterSettings, Mount
 from resources.manifests import (
     NAME_LENGTH,
-    ClusterSettings,
     Manifest,
-    Mount,
     indexed_job_manifest,
     job_file,
     job_manifest,

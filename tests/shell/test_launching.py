@@ -10,11 +10,12 @@ from memory_cluster import MemoryCluster
 from lineage.jobs import Launch
 from recipes.hardware import hardware
 from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, Cluster
+from resources.cluster_settings import ClusterSettings
 from resources.failures import RetryPolicy
 from resources.job_account import LaunchRefusedError, to_json
 from resources.job_kinds import JOB, JOBSET, Start
 from resources.kubernetes_launcher import JobFailedError, KubernetesLauncher
-from resources.manifests import ATTEMPT, ClusterSettings, jobset_manifest, object_name
+from resources.manifests import ATTEMPT, jobset_manifest, object_name
 
 RESET = "ConnectionResetError: [Errno 104] by peer"
 
