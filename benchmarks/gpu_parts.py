@@ -21,8 +21,8 @@ from trainer.flops import arithmetic
 from trainer.meter import memory
 from trainer.optimizers.config import AdamWConfig
 from trainer.schedules import WarmupStableDecay
+from trainer.starting import initial_state
 from trainer.step import StepState, compiled_step
-from trainer.train import initial_state
 
 
 @dataclass(frozen=True)

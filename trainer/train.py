@@ -19,12 +19,11 @@ import polars as pl
 from jaxtyping import PyTree
 
 from lineage.config import from_jsonable, to_jsonable
-from lineage.history import MIXTURE
 from lineage.jobs import Job, job_folder
 from lineage.measure import measuring
 from lineage.order import DataOrder
 from lineage.store import Artifact
-from trainer.checkpoint import METRICS_SCHEMA, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
+from trainer.checkpoint import METRICS_SCHEMA, TrainState
 from trainer.compute import Compute
 from trainer.config import RunSpec
 from trainer.determinism import note
@@ -33,19 +32,18 @@ from trainer.flops import Arithmetic, arithmetic
 from trainer.loader import Loader, batch_of, batches_of, steps_at_once
 from trainer.mesh import Layout
 from trainer.meter import Throughput, row_of, values_of
-from trainer.model import Llama
 from trainer.norms import norm_names
 from trainer.profiling import ProfilerWindow
 from trainer.progress import LogLines, Show
 from trainer.running import Running
 from trainer.same_tokens import check_same_tokenizer
-from trainer.saving import PEER_SECONDS, Saver, saved_before, step_of
+from trainer.saving import PEER_SECONDS, Saver
 from trainer.signals import Agreement, PreemptedError, Stop, Wish, either, read_wish
 from trainer.stage import CheckpointConfig
-from trainer.step import StepMetrics, StepState, compiled_step, initial_step_state, resolved_compute
+from trainer.starting import start_input, starting_state, told_first_sequence
+from trainer.step import StepMetrics, StepState, compiled_step, resolved_compute
 from trainer.tagged import Evaluation, read_evaluation
 from trainer.trackers import Trackers, open_trackers
-from trainer.unfinished import check_frozen_inputs, refuse_other_inputs
 
 log = logging.getLogger("trainer")
 
@@ -81,7 +79,7 @@ def train(
         raise ValueError(
             f"run {spec.name}: model.vocab_size is {spec.model.vocab_size}, the mixture's caches have {order.vocab_size}"
         )
-    start = _start_input(job, spec)
+    start = start_input(job, spec)
     if start is not None:
         check_same_tokenizer(start, mixture, spec)
     layout = Layout.of(running.mesh)
@@ -90,7 +88,7 @@ def train(
     evaluation = read_evaluation(running.evaluation, spec.model.vocab_size)
     _announce(spec, config.step, layout, meter.arithmetic)
     with measuring() as cost:
-        state, metrics = _start(job, config, start, layout)
+        state, metrics = starting_state(job, config, start, layout)
         chosen = resolved_compute(spec, state.model)
         compute = replace(chosen, notes=(*chosen.notes, note(jax.default_backend(), os.environ)))
         log.info("%s: %s", spec.name, "; ".join(compute.notes))
@@ -98,7 +96,7 @@ def train(
         saver = Saver(job, spec, layout, running, start, cost, how)
         trackers = _trackers(job, spec, running, saver.attempt, how)
         told = {"saver": saver, "trackers": trackers, "meter": meter, "evaluation": evaluation}
-        begin = _first_sequence(spec, start, mixture)
+        begin = told_first_sequence(spec, start, mixture)
         loop = _Loop(
             spec, begin, layout, compute, running, stop, watchdog, **told, metrics=metrics, weights=norm_names(state.model)
         )
@@ -115,77 +113,6 @@ def train(
         raise RuntimeError(f"{job.spec.name} was not committed")
     saver.forget_rolling()
     return final
-
-
-def initial_state(spec: RunSpec, layout: Layout | None = None) -> TrainState:
-    """Fresh parameters and optimizer state, a function of the spec alone.
-
-    Over several devices each makes its own share, in one compiled program, whose rounding may differ from one device's in the
-    last bit of a parameter.
-    """
-    if layout is None or layout.size == 1:
-        return _initial(spec)
-    shardings = layout.shardings(eqx.filter_eval_shape(lambda: _initial(spec).trees()))
-    return TrainState(step=0, **jax.jit(lambda: _initial(spec).trees(), out_shardings=shardings)())
-
-
-def _initial(spec: RunSpec) -> TrainState:
-    model = Llama.init(spec.model, key=jax.random.PRNGKey(spec.seed))
-    fresh = initial_step_state(spec, model)
-    return TrainState(model, fresh.optimizer, 0, fresh.skip, fresh.ema)
-
-
-def state_shapes(spec: RunSpec, layout: Layout) -> TrainState:
-    """An initial state without its numbers: shapes, and where each array is to lie."""
-    shapes = eqx.filter_eval_shape(lambda: _initial(spec).trees())
-    placed = jax.tree.map(
-        lambda shape, where: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=where), shapes, layout.shardings(shapes)
-    )
-    return TrainState(step=0, **placed)
-
-
-def _start_input(job: Job, spec: RunSpec) -> Artifact | None:
-    """The checkpoint to start from. Raises: ValueError where the spec and the inputs disagree whether there is one."""
-    given = job.inputs.get("start")
-    if (given is None) != (spec.start is None):
-        said = "sets start" if spec.start is not None else "sets no start"
-        raise ValueError(f"run {spec.name} {said}, its inputs are {', '.join(job.inputs)}; give both or neither")
-    assert given is None or isinstance(given, Artifact)
-    return given
-
-
-def _first_sequence(spec: RunSpec, start: Artifact | None, mixture: Artifact) -> int:
-    """The same as `first_sequence`, and told."""
-    begin = first_sequence(spec, start)
-    if begin and start is not None:
-        before = start.input(MIXTURE)
-        same = before.data_version == mixture.data_version
-        which = f"of {mixture.name}, as before" if same else f"of {mixture.name}; before it was {before.name}, another order"
-        log.info("%s: data go on at sequence %d %s", spec.name, begin, which)
-    return begin
-
-
-def _start(job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout) -> tuple[TrainState, pl.DataFrame]:
-    """The state of the last whole checkpoint of this run, else that of the run it starts from, else a fresh one.
-
-    Raises: ValueError where an unfinished run of that name had other inputs.
-    """
-    refuse_other_inputs(job)
-    for found in saved_before(job, config.step):
-        try:
-            verify_together(found)
-        except ValueError as error:
-            log.error("%s: %s; the checkpoint before it is tried", config.run.name, error)
-            continue
-        check_frozen_inputs(job, found)
-        log.info("resuming %s at step %d from %s", config.run.name, step_of(found), found.uri)
-        return read_checkpoint(found, state_shapes(config.run, layout))
-    state = initial_state(config.run, layout)
-    if start is not None and config.run.start is not None:
-        state = warm_start(start, state, config.run)
-        new = ", ".join(config.run.start.new_parameters) or "nothing"
-        log.info("%s: warm start from %s, optimizer %s, new: %s", config.run.name, start.uri, config.run.start.optimizer, new)
-    return state, pl.DataFrame(schema=METRICS_SCHEMA)
 
 
 def steps_ahead(seconds: Sequence[float]) -> int:

@@ -30,7 +30,7 @@ from trainer.config import LlamaConfig, RunSpec
 from trainer.optimizers.config import AdamWConfig, EmaConfig
 from trainer.schedules import WarmupStableDecay
 from trainer.scoring import load_scorer
-from trainer.train import initial_state
+from trainer.starting import initial_state
 
 RUN = RunSpec(
     name="r",

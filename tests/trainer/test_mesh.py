@@ -18,7 +18,7 @@ from tiny_run import RUN
 
 from trainer.array_files import SHAPES, ArrayFiles, Files
 from trainer.mesh import Layout, MeshShape
-from trainer.train import state_shapes
+from trainer.starting import state_shapes
 
 AXES = ("slice", "data", "expert", "tensor")
 

@@ -28,7 +28,7 @@ from trainer.optimizers.config import (
     SkipBadStepsConfig,
 )
 from trainer.schedules import CycleSchedule, WarmupStableDecay
-from trainer.train import initial_state
+from trainer.starting import initial_state
 
 SMOKE_JSON = (
     '{"name": "smoke", "model": {"vocab_size": 8192, "hidden_dim": 128, "intermediate_dim": 352, "num_layers": 4, '

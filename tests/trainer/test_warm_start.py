@@ -38,7 +38,8 @@ from trainer.same_tokens import check_same_tokenizer
 from trainer.schedules import CycleSchedule, WarmupStableDecay
 from trainer.scoring import load_scorer
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
-from trainer.train import initial_state, train
+from trainer.starting import initial_state
+from trainer.train import train
 
 SEQ_LEN = 16
 RUN = RunSpec(
