@@ -23,6 +23,7 @@ from recipes.gaps import Gap
 from recipes.lab import best_half, cpu_band, default_line, gaps, other_lines, smoke_ferry
 from recipes.lines import Line
 from resources.dagster_private import UnresolvedAssetJobDefinition
+from resources.executor import one_here_many_apart
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
 from sensors.checkpoints import checkpoint_sensor
@@ -124,6 +125,7 @@ def build_defs(
             *pass_rate_sensors(rates),
         ],
         resources={"lab": lab},
+        executor=one_here_many_apart,
     )
     return definitions
 

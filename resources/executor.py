@@ -1,0 +1,44 @@
+"""Where the steps of a run are executed: one step in the run's own process, several in processes of their own.
+
+A process of the lab takes seconds to load all that is declared (4.4 CPU seconds, 2026-11-22), and most runs have one step: a
+checkpoint, an evaluation, a source's stage, asked for in the UI. A second process would load it all again before anything
+begins. Dagster's own choice between the two is by configuration, a run at a time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+
+@dataclass(frozen=True)
+class OneHereManyApart(dg.Executor):
+    """An executor of Dagster's for plans of one step, another for those of more."""
+
+    here: dg.Executor
+    apart: dg.Executor
+
+    @property
+    def retries(self) -> Any:
+        return self.apart.retries
+
+    @property
+    def step_dependency_config(self) -> Any:
+        return self.apart.step_dependency_config
+
+    def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[dg.DagsterEvent]:
+        which = self.here if len(execution_plan.step_keys_to_execute) == 1 else self.apart
+        return which.execute(plan_context, execution_plan)
+
+
+@dg.executor(
+    name="one_here_many_apart",
+    config_schema=dg.multiprocess_executor.config_schema.as_field(),
+    requirements=dg.multiple_process_executor_requirements(),
+)
+def one_here_many_apart(context: dg.InitExecutorContext) -> OneHereManyApart:
+    """Configured as Dagster's multiprocess executor is (how many steps at once, ...), which takes the runs of several steps."""
+    here, apart = (each.executor_creation_fn for each in (dg.in_process_executor, dg.multiprocess_executor))
+    assert here is not None and apart is not None  # both are made by the same decorator as this one
+    return OneHereManyApart(here(context), apart(context))
