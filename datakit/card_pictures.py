@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
-import matplotlib.ticker
 import numpy as np
+
+from lineage.figures import new_figure
 
 INK, PALE, RED = "#2b3a55", "#c9d2e3", "#d1495b"
 DPI = 80
@@ -14,7 +14,7 @@ DPI = 80
 
 def lengths_png(characters: np.ndarray, path: Path) -> None:
     """Histogram of document lengths on a logarithmic axis, with the median."""
-    figure = matplotlib.figure.Figure(figsize=(7, 2.5), layout="constrained")
+    figure = new_figure(7, 2.5)
     axes = figure.add_subplot()
     low, high = max(1, int(characters.min())), int(characters.max()) + 1
     counts, edges = np.histogram(characters, bins=np.geomspace(low, max(high, low + 1), 40))
@@ -23,7 +23,7 @@ def lengths_png(characters: np.ndarray, path: Path) -> None:
     axes.axvline(median, color=RED, linewidth=1, label=f"median {median:,.0f}")
     axes.set(xscale="log", xlabel="characters in a document", ylabel="documents")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    axes.minorticks_off()
     axes.legend(frameon=False, fontsize=8)
     _save(figure, axes, path)
 
@@ -31,7 +31,7 @@ def lengths_png(characters: np.ndarray, path: Path) -> None:
 def fates_png(fates: Mapping[str, int], path: Path) -> None:
     """Horizontal bars: what became of every record, the largest group on top."""
     rows = sorted(fates.items(), key=lambda item: item[1])[-14:]
-    figure = matplotlib.figure.Figure(figsize=(7, 0.7 + 0.27 * len(rows)), layout="constrained")
+    figure = new_figure(7, 0.7 + 0.27 * len(rows))
     axes = figure.add_subplot()
     colours = [INK if name in ("train", "held out") else RED for name, _ in rows]
     bars = axes.barh([name for name, _ in rows], [count for _, count in rows], color=colours)
@@ -43,7 +43,7 @@ def fates_png(fates: Mapping[str, int], path: Path) -> None:
 
 def deciles_png(deciles: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Range and mean of the scores of each decile."""
-    figure = matplotlib.figure.Figure(figsize=(7, 2.4), layout="constrained")
+    figure = new_figure(7, 2.4)
     axes = figure.add_subplot()
     places, low = [row["decile"] for row in deciles], [row["low"] for row in deciles]
     axes.bar(places, [row["high"] - row["low"] for row in deciles], bottom=low, color=PALE, width=0.7)
@@ -52,6 +52,6 @@ def deciles_png(deciles: Sequence[Mapping[str, Any]], path: Path) -> None:
     _save(figure, axes, path)
 
 
-def _save(figure: matplotlib.figure.Figure, axes: Any, path: Path) -> None:
+def _save(figure: Any, axes: Any, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=DPI, metadata={"Software": None})

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
-import matplotlib.ticker
 import numpy as np
 import polars as pl
 
 from evals.audit_evidence import TIERS
 from evals.audit_scores import GROUPS
+from lineage.figures import new_figure
 
 TIER_COLOURS = dict(zip(TIERS, ("#d1495b", "#e08e45", "#b9a13d", "#9db0cf"), strict=True))
 GROUP_COLOURS = dict(zip(GROUPS, ("#2b3a55", "#7286a8", "#9db0cf", "#b9772e", "#d1495b"), strict=True))
@@ -22,8 +21,10 @@ def exposures_png(exposed: pl.DataFrame, steps: Sequence[int], path: Path) -> No
 
     `exposed` has `leg`, `step`, `tier`; `steps` [legs] is how many steps each run took.
     """
+    from matplotlib.ticker import MaxNLocator
+
     starts = np.concatenate([[0], np.cumsum(steps)])
-    figure = matplotlib.figure.Figure(figsize=(8, 2.6), layout="constrained")
+    figure = new_figure(8, 2.6)
     axes = figure.add_subplot()
     edges = np.linspace(0, starts[-1], min(BINS, int(starts[-1])) + 1)
     shown = [tier for tier in TIERS if (exposed["tier"] == tier).any()]
@@ -36,7 +37,7 @@ def exposures_png(exposed: pl.DataFrame, steps: Sequence[int], path: Path) -> No
     )
     axes.set_ylabel("reads", fontsize=8)
     axes.tick_params(labelsize=8)
-    axes.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8, ncols=len(shown), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=90)
@@ -51,7 +52,7 @@ def effects_png(by_task: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     rows = [
         (task, group, found["groups"][group]) for task, found in by_task.items() for group in GROUPS if group in found["groups"]
     ]
-    figure = matplotlib.figure.Figure(figsize=(8, 0.9 + 0.24 * len(rows)), layout="constrained")
+    figure = new_figure(8, 0.9 + 0.24 * len(rows))
     axes = figure.add_subplot()
     values = np.array([row["bits_per_byte"] for _, _, row in rows])
     axes.errorbar(

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
-
 from evals.report_page import Table, image, page
+from lineage.figures import new_figure
 
 HARDER, EASIER = "#b9772e", "#2b3a55"
 PICTURE = "gap.png"
@@ -38,7 +37,7 @@ def write_gap_page(folder: Path, facts: Mapping[str, Any], worst: Sequence[Mappi
 
 def gap_png(tags: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
     """A bar a tag with its interval; everything on top."""
-    figure = matplotlib.figure.Figure(figsize=(7.5, 1.5 + 0.3 * len(tags)), layout="constrained")
+    figure = new_figure(7.5, 1.5 + 0.3 * len(tags))
     axes = figure.add_subplot()
     values = [tag["gap"] for tag in tags]
     spread = [[tag["gap"] - tag["low"] for tag in tags], [tag["high"] - tag["gap"] for tag in tags]]

@@ -4,11 +4,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib.figure
 import polars as pl
 
 from evals.leaderboard import cells
 from evals.report_page import Table, image, page
+from lineage.figures import new_figure
 
 COLOURS = ("#2b3a55", "#b9772e", "#4f8a6b", "#8a4f7d", "#7286a8", "#a34a3f")
 SHOWN_MODELS = len(COLOURS)
@@ -58,7 +58,7 @@ def board_png(rows: pl.DataFrame, title: str, path: Path) -> None:
     sides = [side for side in sides if side.height]
     tallest = max(side["task"].n_unique() for side in sides)
     height = 1.4 + tallest * max(0.28, 0.16 * len(models))
-    figure = matplotlib.figure.Figure(figsize=(5.4 * len(sides), height), layout="constrained")
+    figure = new_figure(5.4 * len(sides), height)
     for number, side in enumerate(sides):
         axes = figure.add_subplot(1, len(sides), number + 1)
         _draw(axes, side, models)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import matplotlib.figure
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from typing import TYPE_CHECKING, Any
 
 from evals.statistics import graded_of, is_incomplete
+from lineage.figures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 HELDOUT, MEAN, GOLD = "#2b3a55", "#7286a8", "#b9772e"
 CHANCE = "#d1495b"
@@ -38,14 +38,14 @@ def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
         raise ValueError(f"{title}: no score is in bits per byte or a share; there are {sorted({s['metric'] for s in scores})}")
     chance = {s["task"]: float(s["value"]) for s in scores if s["metric"] == "chance"}
     height = 1.3 + 0.3 * max(len(bits), len(accuracies), 2)
-    figure = matplotlib.figure.Figure(figsize=(5.2 * len(panels), height), layout="constrained")
+    figure = new_figure(5.2 * len(panels), height)
     for index, (draw, chosen) in enumerate(panels):
         draw(figure.add_subplot(1, len(panels), index + 1), chosen, chance)
     figure.suptitle(title, fontsize=9)
     figure.savefig(path, dpi=90)
 
 
-def _bits(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
+def _bits(axes: "Axes", scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
     del chance  # a likelihood has none
     names = {
         "bits_per_byte": "held-out text, all bytes",
@@ -55,20 +55,24 @@ def _bits(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, 
     _bars(axes, scores, [BITS[s["metric"]] for s in scores])
     axes.set_xlabel("bits per byte, lower is better; line: 95 % interval", fontsize=8)
     shown = [metric for metric in names if any(s["metric"] == metric for s in scores)]
+    from matplotlib.patches import Patch
+
     _legend(axes, [Patch(color=BITS[metric], label=names[metric]) for metric in shown])
 
 
-def _accuracies(axes: Axes, scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
+def _accuracies(axes: "Axes", scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
     _bars(axes, scores, [GOLD] * len(scores))
     for row, score in enumerate(scores):
         if score["task"] in chance:
             axes.plot([chance[score["task"]]] * 2, [row - 0.42, row + 0.42], color=CHANCE, linewidth=2)
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of items that are right; line: 95 % interval", fontsize=8)
+    from matplotlib.lines import Line2D
+
     _legend(axes, [Line2D([], [], color=CHANCE, linewidth=2, label="chance")])
 
 
-def _bars(axes: Axes, scores: Sequence[Mapping[str, Any]], colours: Sequence[str]) -> None:
+def _bars(axes: "Axes", scores: Sequence[Mapping[str, Any]], colours: Sequence[str]) -> None:
     """One bar a score, the first on top, with its interval and its items; hatched where too few were graded."""
     values = [float(s["value"]) for s in scores]
     below = [value - float(s["low"]) for value, s in zip(values, scores, strict=True)]
@@ -86,5 +90,5 @@ def _bars(axes: Axes, scores: Sequence[Mapping[str, Any]], colours: Sequence[str
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(axes: Axes, handles: Sequence[Patch | Line2D]) -> None:
+def _legend(axes: "Axes", handles: "Sequence[Artist]") -> None:
     axes.legend(handles=handles, fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
-
+from lineage.figures import new_figure
 from marin_assets.pictures import DPI, INK
 
 RULES_SHOWN = 16
@@ -17,7 +16,7 @@ def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title:
     rows = [(name, reason, 100 * count / max(1, documents)) for name, found in drops.items() for reason, count in found.items()]
     rows = sorted(rows, key=lambda row: row[2])[-RULES_SHOWN:]
     colours = dict(zip(drops, COLOURS, strict=False))
-    figure = matplotlib.figure.Figure(figsize=(7.5, 1.0 + 0.28 * max(1, len(rows))), layout="constrained")
+    figure = new_figure(7.5, 1.0 + 0.28 * max(1, len(rows)))
     axes = figure.add_subplot()
     labels = [f"{name}: {reason}" for name, reason, _ in rows]
     bars = axes.barh(labels, [share for *_, share in rows], color=[colours.get(name, INK) for name, *_ in rows])
@@ -30,7 +29,7 @@ def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title:
 
 def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
     """Predicted against found share of good seeds, on the diagonal where a probability means what it says."""
-    figure = matplotlib.figure.Figure(figsize=(4.4, 4.0), layout="constrained")
+    figure = new_figure(4.4, 4.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="#8d96a3", linewidth=1, linestyle="--", label="calibrated")
     predicted, found = [row["predicted"] for row in table], [row["positive"] for row in table]
@@ -47,7 +46,7 @@ def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) 
 
 def deciles_png(deciles: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
     """Range and mean of the scores of each decile."""
-    figure = matplotlib.figure.Figure(figsize=(6, 2.6), layout="constrained")
+    figure = new_figure(6, 2.6)
     axes = figure.add_subplot()
     places = [row["decile"] for row in deciles]
     axes.bar(

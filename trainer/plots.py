@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-import matplotlib.figure
 import polars as pl
+
+from lineage.figures import new_figure
 
 
 def loss_curve_png(metrics: pl.DataFrame, path: Path, unigram_entropy: float | None, title: str = "training loss") -> None:
     """Loss in nats a token against steps, with its running mean and, if known, the unigram entropy no such model can beat."""
-    figure = matplotlib.figure.Figure(figsize=(7, 3.4), layout="constrained")
+    figure = new_figure(7, 3.4)
     axes = figure.add_subplot()
     steps, loss = metrics["step"].to_numpy(), metrics["loss_nats"]
     axes.plot(steps, loss.to_numpy(), color="#9db0cf", linewidth=0.8, label="each step")

@@ -10,8 +10,8 @@ from pathlib import Path
 import dagster as dg
 
 from lineage.jobs import Launch
-from marin_assets.definitions import declared_defs
-from resources.lab import Lab, lab_from_environment
+from marin_assets.definitions import defs as declared
+from resources.lab import Lab
 
 FOLDER, NUMBER, LAUNCH = "LATENCY_FOLDER", "latency/number", "launch"
 CALLED, BEGAN, RETURNED = "called", "began", "returned"
@@ -31,4 +31,4 @@ def launched(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> N
 @dg.definitions
 def defs() -> dg.Definitions:
     job = dg.define_asset_job(LAUNCH, selection=[launched])
-    return dg.Definitions.merge(declared_defs(lab_from_environment()), dg.Definitions(assets=[launched], jobs=[job]))
+    return dg.Definitions.merge(declared, dg.Definitions(assets=[launched], jobs=[job]))
