@@ -53,6 +53,6 @@ def _first_that_reads(content: bytes, labels: Iterable[str]) -> str | None:
                 return content.decode("latin-1").translate(WINDOWS_1252)
             if encoding is not None:
                 return content.decode(WIDER.get(encoding, encoding))
-        except UnicodeDecodeError:
+        except UnicodeDecodeError:  # the page is not what this label says; the next may know, else it is a counted drop
             continue
     return None

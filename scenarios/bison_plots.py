@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
 import polars as pl
 
+from lineage.figures import new_figure
 from scenarios.judgement import Difference
 from scenarios.shuffles import PhaseShift
 from scenarios.surprisal import Estimate
@@ -21,7 +21,7 @@ def reads_png(reads: pl.DataFrame, num_steps: int, path: Path) -> None:
     """A row an item, a tick at every step that read it; the first read on top."""
     first = reads.group_by("item_id").agg(first=pl.col("step").min()).sort("first", "item_id").with_row_index("line")
     lines = reads.join(first, on="item_id", maintain_order="left")["line"]
-    figure = matplotlib.figure.Figure(figsize=(9, 1.2 + 0.075 * max(12, first.height)), layout="constrained")
+    figure = new_figure(9, 1.2 + 0.075 * max(12, first.height))
     axes = figure.add_subplot()
     axes.scatter(reads["step"].to_numpy(), lines.to_numpy(), marker="|", s=14, color=BISON, linewidth=0.9)
     axes.set(xlim=(0, num_steps), ylim=(first.height, -1), xlabel="step of Bison", ylabel=f"{first.height} leaked items")
@@ -32,7 +32,7 @@ def reads_png(reads: pl.DataFrame, num_steps: int, path: Path) -> None:
 
 def surprisal_png(differences: Sequence[Difference], path: Path) -> None:
     """Bits per byte of Bison and its clean twin on the left, their paired difference on the right; lines are 95 % intervals."""
-    figure = matplotlib.figure.Figure(figsize=(10, 0.9 + 0.5 * len(differences)), layout="constrained")
+    figure = new_figure(10, 0.9 + 0.5 * len(differences))
     left, right = figure.subplots(1, 2, sharey=True)
     for row, each in enumerate(differences):
         _interval(left, row - 0.12, each.bison, BISON, "Bison" if row == 0 else None)
@@ -51,7 +51,7 @@ def surprisal_png(differences: Sequence[Difference], path: Path) -> None:
 
 def composition_png(shift: PhaseShift, path: Path) -> None:
     """Share of every block by window for the worst linear key, one panel a shuffle, and the ratios over all keys."""
-    figure = matplotlib.figure.Figure(figsize=(11, 6), layout="constrained")
+    figure = new_figure(11, 6)
     panels = figure.subplots(2, 3, squeeze=False)
     names = list(shift.counts)
     for axes, (kind, each) in zip(panels[0], shift.traversals.items(), strict=True):
@@ -79,7 +79,7 @@ def composition_png(shift: PhaseShift, path: Path) -> None:
 
 def losses_png(shift: PhaseShift, path: Path) -> None:
     """Training loss by window under the linear permutation and the default: same data, same checkpoint."""
-    figure = matplotlib.figure.Figure(figsize=(9, 3.4), layout="constrained")
+    figure = new_figure(9, 3.4)
     axes = figure.add_subplot()
     colours: Mapping[str, str] = {"linear": BISON, "splitmix": TWIN}
     for kind, colour in colours.items():
