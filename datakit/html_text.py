@@ -4,7 +4,10 @@ Enough for documentation pages, which is what the default corpus has; web crawls
 """
 
 import re
-from html.parser import HTMLParser
+from collections import Counter
+from dataclasses import dataclass, field
+
+from datakit.html_tokens import tokens
 
 DROPPED = frozenset({"script", "style", "nav", "head", "template", "noscript", "svg"})
 BLOCKS = frozenset(
@@ -17,34 +20,39 @@ SPACES = re.compile(r"[ \t\r\n\f]+")
 BLANK_LINES = re.compile(r"\n{3,}")
 
 
-class _TextBuilder(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
-        self.dropped: list[str] = []
-        """Open elements whose text does not count, outermost first."""
-        self.pre_depth = 0
+@dataclass
+class _TextBuilder:
+    pieces: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    """Open elements whose text does not count, outermost first."""
+    open: Counter[str] = field(default_factory=Counter)
+    """How many of each name are among them: a page may open thousands and close others."""
+    pre_depth: int = 0
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "body":
-            self.dropped.clear()  # `</head>` may be left out
+    def start(self, tag: str) -> None:
+        if tag == "body":  # `</head>` may be left out
+            self.dropped.clear()
+            self.open.clear()
         if tag in DROPPED:
             self.dropped.append(tag)
+            self.open[tag] += 1
         if tag == "pre":
             self.pre_depth += 1
         if tag in BLOCKS:
             self.pieces.append("\n")
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self.dropped:
-            while self.dropped.pop() != tag:
-                continue  # an element inside it that was never closed
+    def end(self, tag: str) -> None:
+        if self.open[tag]:
+            while True:  # what stands inside it was never closed
+                self.open[last := self.dropped.pop()] -= 1
+                if last == tag:
+                    break
         if tag == "pre":
             self.pre_depth = max(0, self.pre_depth - 1)
         if tag in BLOCKS:
             self.pieces.append("\n")
 
-    def handle_data(self, data: str) -> None:
+    def text(self, data: str) -> None:
         if self.dropped:
             return
         if not self.pre_depth:
@@ -62,7 +70,16 @@ def html_to_text(page: str) -> str:
     'A & B\\n\\none two\\n\\nx\\n  y'
     """
     builder = _TextBuilder()
-    builder.feed(page)
-    builder.close()
+    for kind, value in tokens(page):
+        match kind:
+            case "text":
+                builder.text(value)
+            case "start":
+                builder.start(value)
+            case "end":
+                builder.end(value)
+            case "empty":
+                builder.start(value)
+                builder.end(value)
     lines = (line.rstrip() for line in "".join(builder.pieces).split("\n"))
     return BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()

@@ -97,7 +97,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     )
 
 
-NORMALIZE = Stage("datakit.normalize", "5", normalize)
+NORMALIZE = Stage("datakit.normalize", "6", normalize)
 """5: marks (BOM) are no text, pages are read as browsers read them, conversations say what they call and think. 4: every
 record of a WARC is counted."""
 
