@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 from resiliparse.extract.html2text import extract_plain_text
 
+from datakit.http_body import BodyError, page_of
 from datakit.page_encoding import page_text
 from datakit.record import Record, Unreadable, is_damage
 from datakit.record_files import decompressed
@@ -30,8 +30,6 @@ MAX_DEPTH = 4_000
 """Browsers stop at 512. Ten thousand boxes in each other take resiliparse 4 s, a hundred thousand 400 (2026-11-22)."""
 BOX = re.compile(r"<(/?)(?:article|blockquote|center|dl|div|fieldset|form|main|ol|section|span|table|ul)\b", re.IGNORECASE)
 """Elements whose end is never left out."""
-END_OF_HEADERS = re.compile(rb"\r?\n\r?\n")
-ENCODINGS = re.compile(rb"\r?\n(?:content|transfer)-encoding:[^\r\n]*", re.IGNORECASE)
 ENVELOPE = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -90,15 +88,19 @@ def _page(place: str, record: WarcRecord, block: bytes) -> Record | Unreadable:
             return Record(place, block.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return Unreadable(place, "invalid_utf8")
-    response = _decoded(block)
-    if response is None:
-        return Unreadable(place, "undecodable_body")
-    if response.status not in (None, 200):
+    head = _head(block)
+    if head.status not in (None, 200):
         return Unreadable(place, "http_error")
-    kind = record.headers.get("WARC-Identified-Payload-Type") or response.kind
+    kind = record.headers.get("WARC-Identified-Payload-Type") or head.kind
     if kind not in HTML_TYPES:
         return Unreadable(place, "not_html")
-    page = page_text(response.body, response.charset)
+    if record.headers.get("WARC-Truncated"):
+        return Unreadable(place, "truncated_body")
+    try:
+        body = page_of(head.body, head.headers)
+    except BodyError as fault:
+        return Unreadable(place, str(fault))
+    page = page_text(body, head.charset)
     if page is None:
         return Unreadable(place, "invalid_utf8")
     if _is_too_deep(page):
@@ -115,32 +117,20 @@ def _is_too_deep(page: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Response:
-    """What a server said: status, media type and character set where it said them, and the body."""
+class _Head:
+    """What a server said: status, media type and character set where it said them, its headers, and what it sent."""
 
     status: int | None
     kind: str | None
     charset: str | None
+    headers: tuple[tuple[str, str], ...]
     body: bytes
 
 
-def _decoded(block: bytes) -> _Response | None:
-    """A response without the encodings that its headers name; as it is where they lie: crawlers decode and keep the header.
-
-    None where its body is neither. One page that lies must not take the archive with it.
-    """
-    try:
-        return _response(block, "all")
-    except OSError:  # of bytes in memory: they are not what the headers say
-        head, body = (*END_OF_HEADERS.split(block, maxsplit=1), b"")[:2]
-        is_markup = body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
-        return _response(ENCODINGS.sub(b"", head) + b"\r\n\r\n" + body, "none") if is_markup else None
-
-
-def _response(block: bytes, decode: Literal["all", "none"]) -> _Response:
-    """Through an archive of its own: FastWARC's iterator goes on from the record that it gave, and a lying one breaks that."""
-    archive = ArchiveIterator(io.BytesIO(ENVELOPE % len(block) + block), parse_http=False)
-    record = next(archive)
-    record.parse_http(auto_decode=decode)
-    status = None if record.http_headers is None else record.http_headers.status_code
-    return _Response(status, record.http_content_type, record.http_charset, record.reader.read())
+def _head(block: bytes) -> _Head:
+    """By an archive of its own, which holds the block alone: an odd response cannot disturb the one that is being read."""
+    record = next(ArchiveIterator(io.BytesIO(ENVELOPE % len(block) + block), parse_http=False))
+    record.parse_http(auto_decode="none")
+    told = record.http_headers
+    status, headers = (None, ()) if told is None else (told.status_code, tuple(told.items()))
+    return _Head(status, record.http_content_type, record.http_charset, headers, record.reader.read())

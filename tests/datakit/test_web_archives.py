@@ -1,11 +1,13 @@
 """WARC and WET: the main text of every page, every other record counted, no cut archive read as a whole one."""
 
 import gzip
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from datakit import http_body
 from datakit.readers import read_file
 from datakit.record import Record, Unreadable
 
@@ -94,6 +96,7 @@ def test_an_archive_cut_inside_a_record_is_never_read_as_whole(kind: str, tmp_pa
             read(tmp_path / "f", whole[:cut])
 
 
+CODECS = {"br": "brotli", "zstd": "zstd"}
 LIES = {
     "Content-Encoding: gzip\r\n": page(),
     "Content-Encoding: br\r\n": page(),
@@ -120,6 +123,68 @@ def test_a_body_that_cannot_be_decoded_is_one_counted_drop(tmp_path: Path) -> No
     lying = response(b"\x00\x01 no markup", more="Content-Encoding: gzip\r\n")
     found = read(tmp_path / "f", archive("plain", (record("u:lies", lying), record("u:next", response(page())))))
     assert found == [Unreadable("u:lies", "undecodable_body"), Record("u:next", TEXT)]
+
+
+LONG = PAGE.format(" ".join(f"{SENTENCE} {i * i}." for i in range(200))).encode()
+GZIP, CHUNKS = gzip.compress(LONG, mtime=0), b"%x\r\n%b\r\n" % (len(LONG), LONG)
+CUT = {
+    "gzip": (GZIP[: len(GZIP) // 2], "Content-Encoding: gzip"),
+    "gzip without its checksum": (GZIP[:-8], "Content-Encoding: GZIP"),
+    "gzip but its last byte": (GZIP[:-1], "Content-Encoding: x-gzip"),
+    "a second member": (GZIP + GZIP[:-1], "Content-Encoding: gzip"),
+    "deflate": (zlib.compress(LONG)[:-400], "Content-Encoding: deflate"),
+    "bare deflate": (zlib.compress(LONG, wbits=-15)[:-400], "Content-Encoding: deflate"),
+    "inside a chunk": (CHUNKS[:-400], "Transfer-Encoding: chunked"),
+    "between chunks": (CHUNKS, "Transfer-Encoding: chunked"),
+    "gzip in chunks": (b"%x\r\n%b\r\n0\r\n" % (400, GZIP[:400]), "Content-Encoding: gzip\r\nTransfer-Encoding: chunked"),
+    "a length": (LONG[:-400], f"Content-Length: {len(LONG)}"),
+}
+
+
+@pytest.mark.parametrize("what", CUT)
+def test_a_body_that_is_cut_is_a_counted_drop_and_no_shorter_page(what: str, tmp_path: Path) -> None:
+    """FastWARC decodes what there is of it, and a site that went away in mid-page would be half a document."""
+    body, told = CUT[what]
+    records = (record("u:cut", response(body, more=f"{told}\r\n")), record("u:next", response(page())))
+    assert read(tmp_path / "f", archive("gzip", records)) == [Unreadable("u:cut", "truncated_body"), Record("u:next", TEXT)]
+
+
+def test_a_body_that_the_crawler_cut_is_a_counted_drop(tmp_path: Path) -> None:
+    whole = record("u:cut", response(LONG[:400]))
+    cut = whole.replace(b"WARC-Type:", b"WARC-Truncated: length\r\nWARC-Type:", 1)
+    assert read(tmp_path / "f", archive("plain", (cut,))) == [Unreadable("u:cut", "truncated_body")]
+
+
+WHOLE = {
+    "members and zeros": (gzip.compress(page()[:50]) + gzip.compress(page()[50:]) + b"\0" * 9, "Content-Encoding: gzip"),
+    "twice": (gzip.compress(gzip.compress(page())), "Content-Encoding: gzip, gzip"),
+    "two headers": (gzip.compress(zlib.compress(page())), "Content-Encoding: deflate\r\nContent-Encoding: gzip"),
+    "bare deflate": (zlib.compress(page(), wbits=-15), "Content-Encoding: deflate"),
+    "x-gzip": (gzip.compress(page()), "Content-Encoding: x-gzip"),
+    "zstd": (pa.compress(page(), codec="zstd", asbytes=True), "Content-Encoding: zstd"),
+    "brotli": (pa.compress(page(), codec="brotli", asbytes=True), "Content-Encoding: br"),
+    "chunks taken off": (gzip.compress(page()), "Content-Encoding: gzip\r\nTransfer-Encoding: chunked"),
+    "no last line": (b"%X;x=y\r\n%b\r\n0" % (len(page()), page()), "Transfer-Encoding: chunked"),
+    "a shorter length": (page(), "Content-Length: 20"),
+    "no length": (page(), "Content-Length: many"),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_a_body_that_is_whole_is_read_in_every_coding(what: str, tmp_path: Path) -> None:
+    body, told = WHOLE[what]
+    assert read(tmp_path / "f", archive("plain", (record("u:a", response(body, more=f"{told}\r\n")),))) == [Record("u:a", TEXT)]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
+def test_a_small_body_that_grows_without_bounds_is_a_counted_drop(
+    coding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_body, "MAX_BYTES", 1 << 20)
+    zeros = bytes((1 << 20) + 1)
+    body = gzip.compress(zeros) if coding == "gzip" else pa.compress(zeros, codec=CODECS[coding], asbytes=True)
+    records = (record("u:bomb", response(body, more=f"Content-Encoding: {coding}\r\n")), record("u:next", response(page())))
+    assert read(tmp_path / "f", archive("plain", records)) == [Unreadable("u:bomb", "body_too_large"), Record("u:next", TEXT)]
 
 
 def test_bodies_in_chunks_are_put_together_and_marks_are_no_text(tmp_path: Path) -> None:

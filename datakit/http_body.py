@@ -1,0 +1,127 @@
+"""The body of a response as the page that it carries: the codings of its headers taken off, and told from one that is cut.
+
+FastWARC's own decoder gives what a cut gzip or chunked body begins with as if it were all of it.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+MAX_BYTES = 64 << 20
+"""Of a decoded body. Common Crawl keeps 5 MiB of a page; a gzip of 64 KiB may hold as much as this."""
+
+MARKS = b"\xef\xbb\xbf \t\r\n"
+CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\n]*)?(?:\r?\n|$)")
+
+
+class BodyError(ValueError):
+    """Why a body is no whole page, as a reason of a drop."""
+
+
+def page_of(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes:
+    """A body without its codings, or as it is where they are off it already: crawlers decode and keep the header.
+
+    Raises: BodyError("truncated_body") where the coding or the length of its headers says that something is missing,
+    "undecodable_body" where it is not coded as they say, "body_too_large" where it grows over `MAX_BYTES`.
+    """
+    named: dict[str, list[str]] = {}
+    for name, value in headers:
+        named.setdefault(name.lower(), []).append(value)
+    codings = [*_listed(named.get("content-encoding", ())), *_listed(named.get("transfer-encoding", ()))]
+    if not codings:
+        _check_length(body, named.get("content-length", ()))
+    for coding in reversed(codings):
+        if not body or body.lstrip(MARKS).startswith(b"<"):
+            break
+        if coding not in DECODERS:
+            raise BodyError("undecodable_body")
+        body = DECODERS[coding](body)
+    return body
+
+
+def _listed(values: Iterable[str]) -> list[str]:
+    """Codings in the order in which they were applied (RFC 9110, 8.4)."""
+    return [name for value in values for each in value.split(",") if (name := each.strip().lower()) not in ("", "identity")]
+
+
+def _check_length(body: bytes, lengths: Iterable[str]) -> None:
+    """A server that stops early (RFC 9112, 8). A longer body is one that the crawler has decoded."""
+    told = [int(length) for length in lengths if re.fullmatch("[0-9]{1,15}", length)]
+    if told and len(body) < min(told):
+        raise BodyError("truncated_body")
+
+
+def _unzipped(body: bytes) -> bytes:
+    """By Python's reader: every member, zeros behind them (gzip(1)), each byte once however small the members."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as stream:
+            found = stream.read(MAX_BYTES + 1)
+    except EOFError as error:
+        raise BodyError("truncated_body") from error
+    except (OSError, zlib.error) as error:  # of bytes in memory, so of what they are
+        raise BodyError("undecodable_body") from error
+    return _bounded(found)
+
+
+def _inflated(body: bytes) -> bytes:
+    """`deflate` is a zlib stream, and a bare one of servers that took the name by its word; browsers read both."""
+    for kind in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
+        decoder = zlib.decompressobj(kind)
+        try:
+            found = _bounded(decoder.decompress(body, MAX_BYTES + 1))
+        except zlib.error:
+            continue  # the other kind, or a drop
+        if not decoder.eof:
+            raise BodyError("truncated_body")
+        if not decoder.unused_data.strip(b"\0"):
+            return found
+    raise BodyError("undecodable_body")
+
+
+def _bounded(found: bytes) -> bytes:
+    if len(found) > MAX_BYTES:
+        raise BodyError("body_too_large")
+    return found
+
+
+def _by_arrow(body: bytes, codec: str) -> bytes:
+    try:
+        with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
+            found = stream.read(MAX_BYTES + 1)
+    except OSError as error:  # a cut one too: Arrow does not tell it from others
+        raise BodyError("undecodable_body") from error
+    return _bounded(found)
+
+
+def _joined(body: bytes) -> bytes:
+    """A body in chunks (RFC 9112, 7.1), or as it is where none begins: the crawler has put them together."""
+    pieces, at = list[bytes](), 0
+    while size := CHUNK_SIZE.match(body, at):
+        if not (length := int(size[1], 16)):
+            return b"".join(pieces)
+        piece = body[size.end() : size.end() + length]
+        if len(piece) < length:
+            raise BodyError("truncated_body")
+        pieces.append(piece)
+        at = size.end() + length
+        at += 2 if body.startswith(b"\r\n", at) else 1 if body.startswith(b"\n", at) else 0
+    if at == 0:
+        return body
+    raise BodyError("truncated_body" if at >= len(body) else "undecodable_body")
+
+
+DECODERS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
+    {
+        "chunked": _joined,
+        "gzip": _unzipped,
+        "x-gzip": _unzipped,
+        "deflate": _inflated,
+        "br": lambda body: _by_arrow(body, "brotli"),
+        "zstd": lambda body: _by_arrow(body, "zstd"),
+    }
+)
