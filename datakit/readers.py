@@ -8,6 +8,7 @@ import ast
 import email
 import json
 import lzma
+import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,9 @@ from datakit.web_archives import read_warc
 
 PARAGRAPHS_PER_DOCUMENT = 20
 MIN_DOCSTRING_CHARS = 400
+XZ_BYTES = 1 << 16
+"""Read at once: what a stream leaves of it is read again."""
+NO_ZERO = re.compile(rb"[^\0]")
 CHATTERBOT_ROLES = ("user", "assistant")
 
 
@@ -93,8 +97,8 @@ def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
     Raises: ValueError when the file is no xz file, or when no line has the field `text`, naming the fields there are.
     """
     try:
-        lines = lzma.decompress(content).splitlines()
-    except lzma.LZMAError as error:
+        lines = _unpacked(content).splitlines()
+    except (lzma.LZMAError, EOFError) as error:
         raise ValueError(f"{name}: not a whole xz file ({error}); fetch or restore it") from error
     fields: set[str] = set()
     for number, line in enumerate(lines):
@@ -113,6 +117,24 @@ def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
         fields |= set(record)
         yield _record(str(record.get("id", place)), record.get("text"))
     _check_field(name, "text", fields)
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Every stream of an xz file, without the zeros behind them. Python's own function ends quietly at what is no stream."""
+    if not content:
+        raise EOFError("it is empty")
+    pieces, at = list[bytes](), 0
+    while at < len(content):
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        while not decoder.eof:
+            piece = content[at : at + XZ_BYTES]
+            if not piece:
+                raise EOFError("it ends in mid-stream")
+            pieces.append(decoder.decompress(piece))
+            at += len(piece) - len(decoder.unused_data)
+        found = NO_ZERO.search(content, at)
+        at = found.start() if found else len(content)
+    return b"".join(pieces)
 
 
 def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:

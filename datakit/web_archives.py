@@ -5,6 +5,7 @@ record that is no page is counted with its reason (`warc_request`, `not_html`); 
 passes over them in silence.
 """
 
+import gzip
 import io
 import re
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ ENVELOPE = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http; 
 class _Counted:
     """A stream that knows where it is: FastWARC 2.0 asks, and a decompressing Arrow stream cannot say."""
 
-    def __init__(self, stream: pa.NativeFile) -> None:
+    def __init__(self, stream: pa.NativeFile | gzip.GzipFile) -> None:
         self.stream, self.at = stream, 0
 
     def read(self, size: int = -1) -> bytes:
@@ -57,7 +58,7 @@ class _Counted:
 def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
     """Main text of every page; every other record by its type. Raises ValueError for an archive that is cut or damaged.
 
-    FastWARC 2.0 ends quietly where an archive is cut, so lengths are checked here, and Arrow decompresses: it does not.
+    FastWARC 2.0 ends quietly where an archive is cut, so lengths are checked here, and `decompressed` reads for it.
     """
     number = 0
     try:

@@ -104,6 +104,31 @@ def test_a_truncated_file_stops_with_its_name(name: str, share: float, path: Pat
     assert isinstance(outcome, ValueError), f"{len(outcome)} records were read"
 
 
+@pytest.mark.parametrize("name", ["jsonl.gz", "warc.gz", "xz"])
+@pytest.mark.parametrize("zeros", [4, 512, 2 << 20])
+def test_zeros_behind_a_compressed_file_are_no_damage(name: str, zeros: int, path: Path) -> None:
+    """Tapes and disks pad with them; gzip(1) and the xz format allow it, also in front of a next member."""
+    format, content = WHOLE[name]
+    once, twice = (read(format, path, content * times, f"the-file.{name}") for times in (1, 2))
+    assert isinstance(once, list) and isinstance(twice, list) and len(twice) == 2 * len(once)
+    assert read(format, path, content * 2 + bytes(zeros), f"the-file.{name}") == twice
+    assert read(format, path, content + bytes(zeros) + content, f"the-file.{name}") == twice
+
+
+@pytest.mark.parametrize("name", ["jsonl.gz", "warc.gz", "xz"])
+@pytest.mark.parametrize(
+    "tail",
+    [b"junk", b"\0" * 8 + b"junk", b"\0" * 600 + b"\x1f\x8b", b"\x1f"],
+    ids=["words", "zeros, words", "zeros, a mark", "a byte"],
+)
+def test_what_else_stands_behind_a_compressed_file_is_damage(name: str, tail: bytes, path: Path) -> None:
+    """It may be what is left of a member: passed over, its records would be gone in silence."""
+    format, content = WHOLE[name]
+    assert isinstance(read(format, path, content + tail, f"the-file.{name}"), ValueError)
+    cut_member = content + bytes(512) + content[: len(content) // 2]
+    assert isinstance(read(format, path, cut_member, f"the-file.{name}"), ValueError)
+
+
 @contextmanager
 def no_more_open_files() -> Iterator[None]:
     """This process holds as many files as it may."""

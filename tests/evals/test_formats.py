@@ -13,7 +13,9 @@ from evals.shots import read_choice_shots, read_solution_shots
 
 
 def lines(path: Path, rows: list[dict]) -> Path:
-    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0))
+    path.write_bytes(
+        gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0) + bytes(512)
+    )  # padded, as gzip(1) allows
     return path
 
 
