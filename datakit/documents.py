@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute  # a table's first cast would import it: .03 s in which all workers wait for the parent
 import pyarrow.parquet as pq
 
 from datakit.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema

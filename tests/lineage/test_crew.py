@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lineage.crew import Crew
@@ -46,6 +48,17 @@ def refuse(what: str) -> None:
 
 def double(number: int) -> int:
     return 2 * number
+
+
+def faults_of_rounds(rounds: int, num_arrays: int, num_bytes: int) -> int:
+    """Pages that the system gave while arrays were filled and given back, round by round, after a first round."""
+    before = 0
+    for number in range(rounds + 1):
+        if number == 1:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        held = [np.ones(num_bytes, np.uint8) for _ in range(num_arrays)]
+        del held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def meet(folder: str, number: int, of: int) -> int:
@@ -192,3 +205,11 @@ def test_small_calls_answer_in_order_here_and_there(workers: int, tmp_path: Path
 def test_a_small_call_whose_worker_dies_is_told() -> None:
     with Crew() as crew, pytest.raises(RuntimeError, match="die, call 0 of 2: its worker was killed by SIGKILL"):
         crew.map(die, [(), ()], 1, None)
+
+
+def test_a_worker_keeps_the_memory_that_it_gives_back_for_its_next_arrays() -> None:
+    rounds, num_arrays, num_bytes = 20, 8, 1 << 20
+    pages = rounds * num_arrays * num_bytes // resource.getpagesize()
+    with Crew() as crew:
+        (faults,) = crew.map(faults_of_rounds, [(rounds, num_arrays, num_bytes)], 1, None)
+    assert isinstance(faults, int) and faults < pages // 10
