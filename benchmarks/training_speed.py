@@ -9,9 +9,10 @@ The peers live in environments of their own (docs/dependencies.md keeps them out
 round, in an order that turns around; every side starts from the same weights and takes the same steps, so the losses must
 agree, and the largest difference is printed. A step's time is the median after the first, which compiles. Levanter runs
 without rematerialization and without its trainer's hooks and per-step sync, which is its fastest; `levanter_as_shipped` has
-its default rematerialization. `ours` has the allocator that our launchers set (`lineage.jobs.HUGE_PAGES`), and the others what
-the environment says; `ours_plain` has that too. Other ways of ours to compute are further sides: `ours_reference` and
-`ours_xla` (attention), `ours_unrolled` (layers). FLOPs are Levanter's definition, attention over the whole square.
+its default rematerialization, `levanter_unrolled` its layers one by one instead of scanned. `ours` has the allocator that our
+launchers set (`lineage.child_processes.HUGE_PAGES`), and the others what the environment says; `ours_plain` has that too. Other
+ways of ours to compute are further sides: `ours_reference` and `ours_xla` (attention), `ours_unrolled` (layers). FLOPs are
+Levanter's definition, attention over the whole square.
 """
 
 import argparse

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from haliax.nn.scan import BlockSeq
 from levanter.models.llama import LlamaConfig, LlamaLMHeadModel
 from levanter.models.lm_model import LmExample
 from levanter.optim.config import AdamConfig
@@ -36,6 +37,7 @@ def main(folder: Path, side: str) -> None:
         layer_norm_epsilon=told["norm_eps"],
         tie_word_embeddings=True,
         gradient_checkpointing=side == "levanter_as_shipped",
+        scan_layers=side != "levanter_unrolled",
     )
     model = LlamaLMHeadModel.init(hax.Axis("vocab", told["vocab_size"]), config, key=jax.random.PRNGKey(0))
     model = with_weights(model, dict(np.load(folder / "weights.npz")))
@@ -75,21 +77,23 @@ def with_weights(model: LlamaLMHeadModel, weights: dict[str, np.ndarray]) -> Lla
     layers, kv_heads, group, size, d = weights["o"].shape
     weights["o"] = weights["o"].reshape(layers, kv_heads * group, size, d)
 
-    def places(model: LlamaLMHeadModel) -> list:
-        block = model.transformer.layers.stacked
-        attention, mlp = block.self_attn, block.mlp
-        linear = [
-            attention.q_proj,
-            attention.k_proj,
-            attention.v_proj,
-            attention.o_proj,
-            mlp.gate_proj,
-            mlp.up_proj,
-            mlp.down_proj,
-        ]
-        return [model.embeddings.token_embeddings.weight, *(each.weight for each in linear)]
+    def blocks_of(model: LlamaLMHeadModel) -> list:
+        layers = model.transformer.layers
+        return list(layers.blocks) if isinstance(layers, BlockSeq) else [layers.stacked]
 
-    given = [hax.named(jnp.asarray(weights[name]), axes) for name, axes in AXES.items()]
+    def places(model: LlamaLMHeadModel) -> list:
+        of_blocks = []
+        for block in blocks_of(model):
+            attention, mlp = block.self_attn, block.mlp
+            linear = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+            of_blocks += [each.weight for each in (*linear, mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
+        return [model.embeddings.token_embeddings.weight, *of_blocks]
+
+    named = {name: hax.named(jnp.asarray(weights[name]), axes) for name, axes in AXES.items()}
+    of_layers = [array for name, array in named.items() if name != "embedding"]
+    if isinstance(model.transformer.layers, BlockSeq):
+        of_layers = [array["layer", number] for number in range(layers) for array in of_layers]
+    given = [named["embedding"], *of_layers]
     laid = [new.rearrange([axis.name for axis in old.axes]) for new, old in zip(given, places(model), strict=True)]
     return eqx.tree_at(places, model, laid, is_leaf=lambda leaf: isinstance(leaf, hax.NamedArray))
 

@@ -23,6 +23,7 @@ from trainer.config import Llama3RopeScaling, LlamaConfig
 from trainer.cross_entropy import row_nll, weighted_objective
 from trainer.mesh import is_spread
 from trainer.products import products, swiglu
+from trainer.rms_norm import rms_norm
 from trainer.rotary import rotate
 
 SAVED_NAMES = ("attention", "mlp")
@@ -62,9 +63,9 @@ class RmsNorm(eqx.Module):
     eps: float = eqx.field(static=True)
 
     def __call__(self, x: NamedArray) -> NamedArray:
-        wide = x.astype(jnp.float32)
-        variance = hax.mean(hax.square(wide), axis=self.weight.axes[-1].name)
-        return (wide * hax.rsqrt(variance + self.eps) * self.weight).astype(x.dtype)
+        last = self.weight.axes[-1]
+        rows = x.rearrange((*(axis for axis in x.axes if axis != last), last))
+        return hax.named(rms_norm(rows.array, self.weight.array, self.eps), rows.axes).rearrange(x.axes)
 
 
 class Attention(eqx.Module):

@@ -1,10 +1,9 @@
 """Products with gradients of their own, against the plain formulas in float64."""
 
-from collections.abc import Callable
-
 import jax
 import numpy as np
 import pytest
+from finite_differences import differences
 
 from trainer.products import products, swiglu
 
@@ -18,21 +17,6 @@ def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 def plain_swiglu(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
     opened = x @ gate
     return (opened / (1 + np.exp(-opened)) * (x @ up)) @ down
-
-
-def differences(function: Callable[..., float], values: list[np.ndarray], step: float = 1e-5) -> list[np.ndarray]:
-    """Gradients by central differences, an element at a time, in float64."""
-    exact = [value.astype(np.float64) for value in values]
-    found = [np.zeros(value.shape) for value in exact]
-    for value, gradient in zip(exact, found, strict=True):
-        for place in np.ndindex(value.shape):
-            kept = value[place]
-            ends = []
-            for moved in (kept + step, kept - step):
-                value[place] = moved
-                ends.append(function(*exact))
-            value[place], gradient[place] = kept, (ends[0] - ends[1]) / (2 * step)
-    return found
 
 
 @pytest.mark.parametrize("outputs", [(7, 3), (2,), (4, 4, 9)], ids=["both", "narrow", "wide"])
