@@ -73,15 +73,24 @@ def commit(
 
 
 def _create(store: "Store", manifest: Manifest, replacing: "Artifact | None") -> bool:
-    """Write the manifest, unless there is one; only one that lacks shards gives way, to the attempt that knows it."""
+    """Write the manifest, unless there is one; one that lacks shards or is damaged gives way, to the attempt that knows it."""
     where = f"{manifest.spec.address}/{MANIFEST_NAME}"
     there = store.find(manifest.spec) if replacing is not None else None
     if there is None or replacing is None or there.manifest.data_folder != replacing.manifest.data_folder:
         return store.storage.create(where, to_json(manifest))
-    if not there.manifest.omitted:
+    if not there.manifest.omitted and damage_of(there) is None:
         raise ValueError(f"{there.name} is complete: it is immutable, delete it before it is made again")
     store.storage.replace(where, to_json(manifest).encode())
     return True
+
+
+def damage_of(artifact: "Artifact") -> str | None:
+    """What is wrong with an artifact's files, None where they are what its manifest says. Reads all of them."""
+    try:
+        artifact.verify()
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _delete_orphans(store: "Store", manifest: Manifest) -> None:

@@ -338,8 +338,8 @@ class Store:
         launch gate took are kept in the manifest, and so are the installed versions of `packages`, the distributions that the
         stage's code imports.
 
-        When another writer commits the same identity first, its artifact wins and ours is discarded. An artifact that
-        was made without some of its shards is the only one that may be replaced (`replacing`).
+        When another writer commits the same identity first, its artifact wins and ours is discarded. Only an artifact that
+        was made without some of its shards, or whose files are damaged, may be replaced (`replacing`).
         """
         versions = installed_versions({*RECORDED, *packages}) | commit_of(os.environ)
         code = code_id(code_fingerprint, {name: versions[name] for name in packages if name in versions})

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from jax.experimental import multihost_utils
 
-from lineage.commit import file_entry
+from lineage.commit import damage_of, file_entry
 from lineage.jobs import Job
 from lineage.manifest import FileEntry
 from lineage.measure import Meter
@@ -151,7 +151,7 @@ class Saver:
             self._hand_over(job.store, target, state)
             _until(lambda: job.store.find(target), f"{target.name} to be committed by the first process")
             return
-        with job.writing(target, self.cost) as out:
+        with job.writing(target, self.cost, replacing=_damaged(job.store, target)) as out:
             write_checkpoint(out, self.spec, state, metrics, throughput, self.start, self.how)
             self._gather(out, target)
             strike(self.running.faults, "save", state.step)
@@ -218,6 +218,16 @@ class Saver:
                     (storage.local(f"{parts}/{index}") / entry.path).rename(out.folder / entry.path)
                 else:
                     out.elsewhere[f"{parts}/{index}/{entry.path}"] = entry
+
+
+def _damaged(store: Store, target: ArtifactSpec) -> Artifact | None:
+    """The checkpoint of that step that this run could not read and has trained past again; it must not stand in the way."""
+    there = store.find(target)
+    damage = None if there is None else damage_of(there)
+    if damage is None:
+        return None
+    log.warning("%s is written again: %s", target.name, damage)
+    return there
 
 
 def _until[T](look: Callable[[], T | None], what: str) -> T:

@@ -80,7 +80,9 @@ def test_who_is_asked_before_the_first_step_saves_that_and_leaves(tmp_path: Path
     assert len(rolling_steps(job)) == 1
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_checkpoint_is_named_made_again_from_the_one_before_it_and_takes_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     short = replace(RUN, num_steps=8, save_every_steps=2)
     job = job_of(tmp_path, short)
     whole = train(job).data_version
@@ -92,6 +94,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path: P
     with caplog.at_level("INFO", "trainer"):
         assert train(job).data_version == whole
     assert "model.safetensors has digest" in caplog.text and "resuming tiny at step 4" in caplog.text
+    mended = at_step(job, 6)
+    assert mended is not None and mended.data_version == damaged.data_version
+    mended.verify()
 
 
 def test_a_save_that_fails_ends_the_run_loudly_and_leaves_no_half_of_it(tmp_path: Path) -> None:
