@@ -72,7 +72,7 @@ def open_arrays(artifact: Artifact, name: str, source: Files | None = None) -> "
     """
     files = ArrayFiles.of(Files.of_folder(artifact.folder()) if source is None else source, name, artifact.name)
     if files is None:
-        why = {"ema": "; its run spec sets no ema, so weights must be 'raw'"}.get(name, "")
+        why = {"ema": "; its run spec sets no ema, so weights must be 'raw', or an average 'fresh'"}.get(name, "")
         raise ValueError(f"{artifact.name} has no {name}.safetensors{why}")
     return files
 

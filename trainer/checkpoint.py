@@ -159,7 +159,7 @@ def verify_together(artifact: Artifact) -> None:
 
 
 def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
-    """A fresh state with the parameters of another run's checkpoint, at step 0; an average begins at those parameters.
+    """A fresh state with the parameters of another run's checkpoint, at step 0.
 
     Raises: ValueError naming a field or an array that differs and is not declared, or a declared name that no array has.
     """
@@ -185,6 +185,8 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     if unknown:
         raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
     average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
+    if config.average == "carried":
+        average = filled(average, open_arrays(start, "ema", source), stays)
     return TrainState(model, optimizer, 0, skip, average)
 
 

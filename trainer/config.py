@@ -126,6 +126,9 @@ class WarmStart:
     data: Literal["restarted", "continued"] = field(default="restarted", metadata={"added_later": True})
     """`continued`: step 0 reads on where the checkpoint's steps ended in the data order, so that on the same mixture two runs
     read what one would have read. On another mixture it is the same place of that one's order."""
+    average: Literal["fresh", "carried"] = field(default="fresh", metadata={"added_later": True})
+    """Of a run with `ema`: `fresh` begins at the parameters that are taken, `carried` goes on with the checkpoint's average, as
+    a run cut in two needs. The two runs' `beta` may differ."""
 
     def __post_init__(self) -> None:
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
@@ -179,6 +182,8 @@ class RunSpec:
         guarded = self.clip_update_norm is not None or self.skip_bad_steps is not None
         rebuilt = self.start is not None and self.start.guards == "rebuilt"
         require(guarded or not rebuilt, "run.start.guards", "rebuilt", "fresh where the run has neither guard")
+        averaged = self.start is not None and self.start.average == "carried"
+        require(self.ema is not None or not averaged, "run.start.average", "carried", "fresh where the run sets no ema")
         self.schedule.check_length(self.num_steps)
         require(self.z_loss_weight >= 0, "run.z_loss_weight", self.z_loss_weight, "at least 0")
 

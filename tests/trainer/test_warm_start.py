@@ -161,7 +161,7 @@ def mixed(run: RunSpec, step: int, start: Node | None = None) -> Node:
     return Node(("runs", run.name, "checkpoint"), step_partition(step), CHECKPOINT, CheckpointConfig(run, step), inputs)
 
 
-CONTINUED = WarmStart("carried", guards="rebuilt", data="continued")
+CONTINUED = WarmStart("carried", guards="rebuilt", data="continued", average="carried")
 
 
 def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
@@ -169,7 +169,7 @@ def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
     guards = {"clip_update_norm": ClipUpdateNormConfig(8, num_std=0.25), "skip_bad_steps": SkipBadStepsConfig(8, num_std=1.0)}
     whole = replace(
         GUARDED, name="undisturbed", batch_size=(BatchPhase(0, 4), BatchPhase(10, 8), BatchPhase(20, 2)), z_loss_weight=1e-3,
-        keep_steps=(14,), save_every_steps=None, **guards,
+        keep_steps=(14,), save_every_steps=None, ema=EmaConfig(0.9), **guards,
     )  # fmt: skip
     one = trained(store, mixed(whole, 30))
     rest = replace(
@@ -179,7 +179,7 @@ def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
     assert losses(two) == losses(one)[14:]
     told = pl.read_parquet(one.files("metrics.parquet")[0])
     assert told["skipped"][:14].any() and told["skipped"][14:].any(), "a case in which the guards act in both"
-    for name in ("model", "optimizer", "skip"):
+    for name in ("model", "optimizer", "skip", "ema"):
         files = [artifact.files(f"{name}.safetensors")[0].read_bytes() for artifact in (one, two)]
         assert files[0] == files[1], name
     order = DataOrder.open(one.input("mixture"), SEQ_LEN)
@@ -203,6 +203,15 @@ def test_data_are_continued_only_in_an_order_of_the_same_sequences(store: Store)
         first_sequence(shorter, start)
 
 
+def test_an_average_that_is_not_there_is_not_carried(store: Store) -> None:
+    carried = WarmStart(average="carried")
+    with pytest.raises(ValueError, match=r"run\.start\.average"):
+        second(start=carried)
+    start = checkpoint(RUN, 20, Text(0))
+    with pytest.raises(ValueError, match=r"runs/first/checkpoint.* has no ema.* its run spec sets no ema"):
+        trained(store, checkpoint(second(ema=EmaConfig(0.9), start=carried), 30, Text(1), start))
+
+
 def test_a_llama_becomes_a_qwen3_in_the_middle_of_its_data(store: Store) -> None:
     """The 32B run's phase 3: moments and guards come along, norms of queries and keys are new, the clip changes."""
     before = replace(GUARDED, name="llama", save_every_steps=20)
@@ -214,7 +223,7 @@ def test_a_llama_becomes_a_qwen3_in_the_middle_of_its_data(store: Store) -> None
         z_loss_weight=1e-4,
         skip_bad_steps=SkipBadStepsConfig(8),
         schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
-        start=replace(CONTINUED, new_parameters=QK),
+        start=replace(CONTINUED, new_parameters=QK, average="fresh"),
     )
     made = trained(store, mixed(after, 30, mixed(before, 20)))
     state, told = read_checkpoint(made, initial_state(after))
