@@ -12,10 +12,10 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.canonical_text import CANONICAL_TEXT_VERSION
-from datakit.contamination_canaries import num_clean_texts, run_canaries
+from datakit.contamination_canaries import FORMS, Plants, canary_report, items_found, num_clean_texts, plants
 from datakit.contamination_channels import ITEM_KEY, ItemIndex, read_suite_items
 from datakit.contamination_index import index_folder
-from datakit.contamination_judgement import counts_file, judged_again
+from datakit.contamination_judgement import counts_file, judged_again, judging_index
 from datakit.contamination_methods import (
     Policy,
     PolicyIndex,
@@ -58,7 +58,7 @@ def mark_contamination(
 ) -> None:
     """Write `marks/`, `matches.parquet`, `item_documents.parquet` and `items.parquet` (docs/design/contracts.md).
 
-    `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is what `run_canaries` reports.
+    `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is what `canary_report` says.
 
     Raises: ValueError when the suites hold nothing to match, or the index is not of this policy and these suites;
     RuntimeError when planted canaries are not found.
@@ -75,18 +75,21 @@ def mark_contamination(
     ignored = _common_grams(out, pieces, folder, config)
     names = _write_names(scratch / "names.parquet", items, channels)
     out.map_shards(_match_piece, {piece.name: (piece, folder, config, ignored, names) for piece in pieces})
-    item_index = load_index(folder, config)
+    templates: Path | None = None
     if isinstance(config, ContaminationConfig):
-        pieces, item_index = judged_again(out, pieces, folder, config, names)
-    join_pieces(out.folder, scratch, pieces)
-    counts = count(out.folder, scratch, pieces)
-    matchable = channels.filter(pl.Series(item_index.is_matchable()))["item"]
-    statuses = write_statuses(out.folder / "items.parquet", items, matchable, counts)
-    out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
-    out.extra["contamination"] = _summary(config, counts, statuses)
-    scan = scanner(item_index, config, _read_ignored(ignored))
-    clean = clean_texts(out.folder, parts, num_clean_texts(config))
-    out.extra["canaries"] = run_canaries(items, channels, clean, item_index, config, scan)
+        pieces, templates = judged_again(out, pieces, folder, config, names)
+    item_index = judging_index(folder, config, templates)
+    canaries = plants(items, channels, clean_texts(scratch, pieces, num_clean_texts(config)), item_index, config)
+    trials = [(form, canaries, channels["item"], folder, config, ignored, templates) for form in FORMS]
+    with out.calling(_items_in_plants, trials) as found:
+        join_pieces(out.folder, scratch, pieces)
+        counts = count(out.folder, scratch, pieces)
+        matchable = channels.filter(pl.Series(item_index.is_matchable()))["item"]
+        statuses = write_statuses(out.folder / "items.parquet", items, matchable, counts)
+        out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
+        out.extra["contamination"] = _summary(config, counts, statuses)
+        by_form = dict(zip(FORMS, found(), strict=True))
+    out.extra["canaries"] = canary_report(canaries, by_form, items["question"], config)
 
 
 CONTAMINATION = Stage("datakit.contamination", "6", mark_contamination)
@@ -135,6 +138,20 @@ def _match_piece(
         path.parent.mkdir(parents=True, exist_ok=True)
         count_table(counts).write_parquet(path)
     return {"documents": len(ids), "matches": len(found)}
+
+
+def _items_in_plants(
+    form: str,
+    canaries: Plants,
+    item_of_channel: pl.Series,
+    index_folder: Path,
+    config: Policy,
+    ignored: Path | None,
+    templates: Path | None,
+) -> list[set[int]]:
+    """What this very scan marks each planted document of a form for."""
+    scan = scanner(judging_index(index_folder, config, templates), config, _read_ignored(ignored))
+    return items_found(canaries.documents(form), scan, item_of_channel.to_list())
 
 
 def _counting(index: PolicyIndex, config: Policy, ignored: UInt64s) -> tuple[Scanner, list[GramCounts]]:

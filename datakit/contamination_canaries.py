@@ -85,61 +85,84 @@ VARIANTS: Mapping[str, Callable[[Canary], str]] = {
 }
 
 
+SHUFFLED = "shuffled"
+SCRAMBLED = "clean_text"
+FORMS = (SCRAMBLED, *VARIANTS, SHUFFLED)
+"""What `Plants` are made in; the one with the most text first, which workers begin with."""
+
+
 def num_clean_texts(policy: Policy) -> int:
     """How many clean documents `run_canaries` wants."""
     return policy.num_canaries * SCRAMBLED_PER_CANARY
 
 
-def run_canaries(
-    items: pl.DataFrame,
-    channels: pl.DataFrame,
-    clean_texts: Sequence[str],
-    index: PolicyIndex,
-    policy: Policy,
-    scan: Scanner,
-) -> dict[str, object]:
-    """Plant `policy.num_canaries` items in every variant and report recall by variant and false alarms.
+@dataclass(frozen=True)
+class Plants:
+    """Items to plant into clean documents of the source, for each of FORMS. It crosses a process border."""
 
-    `false_positives.shuffled`: share of plants of an item's words in another order that are marked. `.other_items`: share of
-    planted documents marked for an item whose question is not the planted one (siblings made from one template do that
-    rightly). `.clean_text`: share of `scrambled_documents` that are marked.
+    canaries: tuple[Canary, ...]
+    clean_texts: tuple[str, ...]
+    """Openings of clean documents: of `num_clean_texts` where the source has so many."""
+    num_fillers: int
 
-    Raises: ValueError when no item can be planted, for such a suite cannot be scanned for; RuntimeError when the recall of
-    verbatim plants is below `policy.min_canary_recall`.
+    @property
+    def fillers(self) -> Sequence[str]:
+        return self.clean_texts[: self.num_fillers] or ("",)
+
+    def documents(self, form: str) -> list[str]:
+        """Documents with an item in one form each; of SCRAMBLED the clean ones, with their words in another order."""
+        if form == SCRAMBLED:
+            return [_scrambled(text, seed) for seed, text in enumerate(self.clean_texts)]
+        render = _shuffled if form == SHUFFLED else VARIANTS[form]
+        fillers = self.fillers
+        return [planted(render(canary), fillers[at % len(fillers)]) for at, canary in enumerate(self.canaries)]
+
+
+def plants(
+    items: pl.DataFrame, channels: pl.DataFrame, clean_texts: Sequence[str], index: PolicyIndex, policy: Policy
+) -> Plants:
+    """`policy.num_canaries` items to plant.
+
+    Raises: ValueError when no item can be planted, for such a suite cannot be scanned for.
     """
     canaries = choose_canaries(items, channels, index, policy.num_canaries)
     if not canaries:
         raise ValueError(
             f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
         )
-    fillers = [text[:FILLER_CHARACTERS] for text in clean_texts[: policy.num_canaries]] or [""]
-    item_of_channel = channels["item"].to_list()
+    return Plants(tuple(canaries), tuple(text[:FILLER_CHARACTERS] for text in clean_texts), policy.num_canaries)
 
-    def marked(render: Callable[[Canary], str]) -> list[set[int]]:
-        documents = [planted(render(canary), fillers[i % len(fillers)]) for i, canary in enumerate(canaries)]
-        return items_found(documents, scan, item_of_channel)
 
-    recall: dict[str, float] = {}
-    num_others = 0
-    for name, render in VARIANTS.items():
-        found = marked(render)
-        recall[name] = share(canary.item in items for canary, items in zip(canaries, found, strict=True))
-        num_others += _marked_for_others(canaries, found, items["question"])
+def canary_report(
+    planted: Plants, found: Mapping[str, Sequence[set[int]]], questions: pl.Series, policy: Policy
+) -> dict[str, object]:
+    """Recall by variant and false alarms; `found`: for each of FORMS the items that each of its documents is marked for.
+
+    `false_positives.shuffled`: share of plants of an item's words in another order that are marked. `.other_items`: share of
+    planted documents marked for an item whose question is not the planted one (siblings made from one template do that
+    rightly). `.clean_text`: share of `scrambled_documents` that are marked.
+
+    Raises: RuntimeError when the recall of verbatim plants is below `policy.min_canary_recall`.
+    """
+    canaries = planted.canaries
+    recall = {
+        name: share(canary.item in items for canary, items in zip(canaries, found[name], strict=True)) for name in VARIANTS
+    }
     if recall["verbatim"] < policy.min_canary_recall:
         raise RuntimeError(
             f"only {recall['verbatim']:.0%} of {len(canaries)} benchmark items planted verbatim were found, "
             f"{policy.min_canary_recall:.0%} are needed: this scan cannot be trusted, check the policy's thresholds"
         )
-    scrambled = [_scrambled(text[:FILLER_CHARACTERS], seed) for seed, text in enumerate(clean_texts)]
+    num_others = sum(_marked_for_others(canaries, found[name], questions) for name in VARIANTS)
     return {
         "items": len(canaries),
-        "clean_documents": len(fillers),
-        "scrambled_documents": len(scrambled),
+        "clean_documents": len(planted.fillers),
+        "scrambled_documents": len(planted.clean_texts),
         "recall": recall,
         "false_positives": {
-            "shuffled": share(map(bool, marked(_shuffled))),
+            "shuffled": share(map(bool, found[SHUFFLED])),
             "other_items": round(num_others / (len(canaries) * len(VARIANTS)), 4),
-            "clean_text": share(map(bool, items_found(scrambled, scan, item_of_channel))) if scrambled else 0.0,
+            "clean_text": share(map(bool, found[SCRAMBLED])) if planted.clean_texts else 0.0,
         },
     }
 

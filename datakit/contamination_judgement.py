@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.contamination_channels import ITEM_KEY, ItemIndex
-from datakit.contamination_methods import scanner, text_batches
+from datakit.contamination_methods import Policy, PolicyIndex, load_index, scanner, text_batches
 from datakit.contamination_policy import ContaminationConfig
 from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, write_piece
 from datakit.contamination_templates import COUNT_SCHEMA, added, affected_channels, document_limit, without_templates
@@ -21,11 +22,25 @@ def counts_file(scratch: Path, piece: Piece) -> Path:
     return piece.table(scratch, "counts")
 
 
+@lru_cache(maxsize=1)
+def judging_index(index_folder: Path, config: Policy, templates: Path | None) -> PolicyIndex:
+    """The index that judges a source: without the templates that `judged_again` found in it. Kept by the process for its calls.
+
+    The templates are a function of the artifact's identity, which the path of their file holds: one path, one content.
+    """
+    index = load_index(index_folder, config)
+    if templates is None:
+        return index
+    assert isinstance(config, ContaminationConfig) and isinstance(index, ItemIndex)
+    return without_templates(index, pl.read_parquet(templates), config)
+
+
 def judged_again(
     out: Writer, pieces: Sequence[Piece], index_folder: Path, config: ContaminationConfig, names: Path
-) -> tuple[list[Piece], ItemIndex]:
-    """The pieces, those judged again that matched a channel with a template of this source, and the index that judges."""
-    scratch, index = out.folder / SCRATCH_FOLDER, ItemIndex.load(index_folder)
+) -> tuple[list[Piece], Path | None]:
+    """The pieces, those judged again that matched a channel with a template of this source, and the file of these templates."""
+    scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
+    assert isinstance(index, ItemIndex)  # of this policy
     counts, num_documents = pl.DataFrame(schema=COUNT_SCHEMA), 0
     for piece in pieces:  # one after the other: what is held are grams of the items, however many pieces there are
         counts = added(pl.concat([counts, pl.read_parquet(counts_file(scratch, piece))]))
@@ -34,27 +49,26 @@ def judged_again(
     affected = pl.read_parquet(names)[affected_channels(index, common)]
     out.extra["templates"] = {"limit": document_limit(num_documents, config), "grams": len(common), "channels": len(affected)}
     if affected.is_empty():
-        return list(pieces), index
-    common.write_parquet(scratch / "templates.parquet")
+        return list(pieces), None
+    templates = scratch / "templates.parquet"
+    common.write_parquet(templates)
     on = [*ITEM_KEY, "channel"]
     doubted = [p for p in pieces if len(pl.read_parquet(p.table(scratch, MATCHES)).join(affected, on=on, how="semi"))]
     again = {piece.name: replace(piece, judged=True) for piece in doubted}
-    out.map_shards(_judge_piece, {f"judge-{name}": (piece, index_folder, config, names) for name, piece in again.items()})
-    return [again.get(piece.name, piece) for piece in pieces], without_templates(index, common, config)
+    tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
+    out.map_shards(_judge_piece, tasks)
+    return [again.get(piece.name, piece) for piece in pieces], templates
 
 
 def _judge_piece(
-    folder: Path, piece: Piece, index_folder: Path, config: ContaminationConfig, names: Path
+    folder: Path, piece: Piece, index_folder: Path, config: ContaminationConfig, names: Path, templates: Path
 ) -> Mapping[str, object]:
     """One shard: matches of channels with templates stand if they do without the templates; the others stand."""
     scratch, on = names.parent, [*ITEM_KEY, "channel"]
-    index, common, of_channel = (
-        ItemIndex.load(index_folder),
-        pl.read_parquet(scratch / "templates.parquet"),
-        pl.read_parquet(names),
-    )
-    affected = of_channel[affected_channels(index, common)]
-    scan = scanner(without_templates(index, common, config), config)
+    index, of_channel = load_index(index_folder, config), pl.read_parquet(names)
+    assert isinstance(index, ItemIndex)  # of this policy
+    affected = of_channel[affected_channels(index, pl.read_parquet(templates))]
+    scan = scanner(judging_index(index_folder, config, templates), config)
     first = replace(piece, judged=False)
     matches, marks = (pl.read_parquet(first.table(scratch, kind)) for kind in (MATCHES, MARKS))
     doubted = matches.join(affected, on=on, how="semi")

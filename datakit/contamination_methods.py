@@ -1,6 +1,7 @@
 """One way to ask any contamination policy, recommended or named: its channels, its index, its scan."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import polars as pl
@@ -33,8 +34,9 @@ def build_index(items: pl.DataFrame, channels: pl.DataFrame, policy: Policy) -> 
     return index_named(items, channels, policy)
 
 
+@lru_cache(maxsize=2)
 def load_index(folder: Path, policy: Policy) -> PolicyIndex:
-    """An index that was saved to a folder."""
+    """An index that was saved to a folder, kept by the process: its shards share it, nobody changes it."""
     return ItemIndex.load(folder) if isinstance(policy, ContaminationConfig) else NamedIndex.load(folder)
 
 

@@ -185,20 +185,18 @@ def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts
     return statuses
 
 
-def clean_texts(target: Path, parts: Sequence[Path], num_texts: int) -> list[str]:
+def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int) -> list[str]:
     """Texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
     found: list[str] = []
-    for part in parts:
+    for piece in pieces:
+        is_clean = pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"] == ""
         first = 0
-        for marks in tables(target / MARKS / part.name):
-            at = 0
-            for documents in iterate_part(part, ["text"], first, first + len(marks)):
-                is_clean = marks["tier"].slice(at, documents.num_rows) == ""
-                found += pl.Series(documents.column("text")).filter(is_clean).head(num_texts - len(found)).to_list()
-                at += documents.num_rows
+        for documents in piece.documents():
+            texts = documents["text"].filter(is_clean.slice(first, len(documents)))
+            found += texts.head(num_texts - len(found)).to_list()
+            first += len(documents)
             if len(found) == num_texts:
                 return found
-            first += len(marks)
     return found
 
 

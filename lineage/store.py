@@ -13,8 +13,10 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +243,17 @@ class Writer:
         if count <= 1:
             return [function(*call) for call in calls]
         return self.crew.map(function, calls, count, self.store.limits.of_stage(self.spec.stage).memory_bytes)
+
+    @contextmanager
+    def calling(
+        self, function: Callable[..., object], calls: Sequence[tuple[object, ...]]
+    ) -> Iterator[Callable[[], list[Any]]]:
+        """`map_calls` while the block goes on; it yields what gives the answers, or raises. One worker begins when asked."""
+        if min(self.store.workers, len(calls)) <= 1:
+            yield partial(self.map_calls, function, calls)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="calling") as thread:
+            yield thread.submit(self.map_calls, function, calls).result
 
     def _fan_out(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> Mapping[str, ShardFailure]:
         """Have what is missing done by runners, where there are any; what they gave up.

@@ -123,6 +123,27 @@ def test_a_scan_that_cannot_find_its_canaries_fails(tmp_path, monkeypatch):
         marked(Store(str(tmp_path)), clean_texts(2), [" ".join(PROSE.split()[:20])])
 
 
+def nothing_in_plants(form, canaries, *_):
+    return [set() for _ in canaries.documents(form)]
+
+
+def failing_trial(*_):
+    raise OSError("the index is gone")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("trial", "message"), [(nothing_in_plants, "only 0% of 1 benchmark items"), (failing_trial, "the index is gone")]
+)
+def test_canaries_that_are_not_found_leave_no_artifact(tmp_path, monkeypatch, workers, trial, message):
+    monkeypatch.setattr(contamination_stage, "_items_in_plants", trial)
+    store = Store(str(tmp_path), workers=workers)
+    with pytest.raises((RuntimeError, OSError), match=message):
+        marked(store, clean_texts(2), [PROSE])
+    made = {artifact.spec.key[0] for artifact in store.artifacts()}
+    assert made == {"normalized", "suite", "index"}
+
+
 def test_suites_with_nothing_to_match_are_refused(tmp_path):
     with pytest.raises(ValueError, match="none of the 1 benchmark items has a question long enough"):
         marked(Store(str(tmp_path)), clean_texts(2), ["Too short?"])

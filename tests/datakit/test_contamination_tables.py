@@ -117,7 +117,7 @@ def test_rows_in_memory_do_not_grow_with_the_source(tmp_path, monkeypatch, num_p
     alive = Alive(monkeypatch)
     join_pieces(tmp_path / "out", scratch, pieces)
     joined = count(tmp_path / "out", scratch, pieces)
-    clean = first_clean_texts(tmp_path / "out", [part], 2)
+    clean = first_clean_texts(scratch, pieces, 2)
     reasons = count_values([tmp_path / "out" / "marks" / part.name], "tier")
     assert (joined.documents, joined.contaminated, clean) == (len(ids), len(ids) - 2, ids[-2:])
     assert reasons == {"": 2, "near": len(ids) - 2}

@@ -202,6 +202,24 @@ def test_small_calls_answer_in_order_here_and_there(workers: int, tmp_path: Path
             out.map_calls(refuse, [("today",), ("tomorrow",)])
 
 
+def test_calls_run_while_the_process_that_asked_goes_on(tmp_path: Path) -> None:
+    met = tmp_path / "met"
+    met.mkdir()
+    calls = [(str(met), number, 3) for number in range(2)]
+    with Store(str(tmp_path / "store"), workers=2).writing(SPEC) as out, out.calling(meet, calls) as answers:
+        (met / "2").touch()  # both calls wait for it
+        assert len(set(answers())) == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_calls_beside_answer_in_order_or_raise_where_they_are_asked(workers: int, tmp_path: Path) -> None:
+    with Store(str(tmp_path), workers=workers).writing(SPEC) as out:
+        with out.calling(double, [(n,) for n in range(5)]) as answers:
+            assert answers() == [0, 2, 4, 6, 8]
+        with out.calling(refuse, [("today",), ("tomorrow",)]) as answers, pytest.raises(Exception, match="not today"):
+            answers()
+
+
 def test_a_small_call_whose_worker_dies_is_told() -> None:
     with Crew() as crew, pytest.raises(RuntimeError, match="die, call 0 of 2: its worker was killed by SIGKILL"):
         crew.map(die, [(), ()], 1, None)
