@@ -27,6 +27,7 @@ from datakit.token_engines import (
     MapCalls,
     choose_engine,
     encoder,
+    load_engines,
 )
 from datakit.token_formats import (
     PLAIN,
@@ -90,7 +91,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     if isinstance(config.format, Chat):
         check_chat(load_tokenizer(path), config.format, tokenizer.name)
     plan = list(shard_plan(parts))
-    out.warm(len(plan), encoder, path, "hf")
+    out.warm(len(plan), load_engines, path, config.engine)
     workers = None if len(plan) > 1 else 1  # a start takes longer than the comparison
     verdict = _engine(config, path, parts, partial(out.map_calls, workers=workers))
     common = (path, policy, config.format, None if verdict is None else verdict.engine)

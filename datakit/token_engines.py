@@ -10,6 +10,7 @@ Neither engine reads special tokens out of text. The reference has a switch for 
 tokenizer without its special tokens, which leaves their characters to the ordinary merges - what the switch does.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import logging
@@ -148,13 +149,11 @@ def choose_engine(
 def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str], map_calls: MapCalls) -> EngineVerdict:
     if choice == "hf":
         return _judged("hf", (0, 0, 0), "asked for")
-    try:
-        encoder(tokenizer, "gigatoken")
-    except EngineError as error:
-        return _judged("hf", (0, 0, 0), str(error))
     adversarial = adversarial_texts(load_tokenizer(tokenizer).get_added_tokens_decoder().values())
     texts = [*documents, *adversarial]
     found = map_calls(_differing_by_both, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
+    if refusal := next((some for some in found if isinstance(some, str)), ""):
+        return _judged("hf", (0, 0, 0), refusal)
     unequal = {text for some in found for text in some}
     different = [text for text in texts if text in unequal]
     counts = (len(documents), len(adversarial), len(different))
@@ -169,8 +168,21 @@ def _judged(engine: EngineName, counts: tuple[int, int, int], reason: str) -> En
     return EngineVerdict(engine, importlib.metadata.version(DISTRIBUTIONS[engine]), *counts, reason)
 
 
-def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str]:
-    return differing(encoder(tokenizer, "hf"), encoder(tokenizer, "gigatoken"), texts)
+def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str] | str:
+    """The texts that the engines encode differently, or why the fast one refuses the tokenizer."""
+    try:
+        candidate = encoder(tokenizer, "gigatoken")
+    except EngineError as error:
+        return str(error)
+    return differing(encoder(tokenizer, "hf"), candidate, texts)
+
+
+def load_engines(tokenizer: Path, choice: EngineChoice) -> None:
+    """Load what comparing and encoding need, ahead of both (`Writer.warm`): the fast engine where it does not refuse."""
+    encoder(tokenizer, "hf")
+    if choice != "hf":
+        with contextlib.suppress(EngineError):  # `choose_engine` says so
+            encoder(tokenizer, "gigatoken")
 
 
 def differing(reference: Encoder, candidate: Encoder, texts: Sequence[str]) -> list[str]:
