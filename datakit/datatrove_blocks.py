@@ -21,15 +21,10 @@ _ELSEWHERE = MappingProxyType(
         "media": "it fetches media; documents here are text",
     }
 )
-_DOWNLOADS = "it downloads a list or model that carries no hash, so its verdicts could change under one identity"
 _NO_STEP = MappingProxyType(
     {
         "LambdaFilter": "a function has no stable form for an identity; write a filter (docs/recipes/add_a_filter.md)",
         "SamplerFilter": "its draws depend on which documents came before, so on the shards; a mixture's weights sample",
-        "C4BadWordsFilter": _DOWNLOADS,
-        "LanguageFilter": _DOWNLOADS,
-        "FastTextClassifierFilter": _DOWNLOADS,
-        "UnigramLogProbFilter": _DOWNLOADS,
     }
 )
 _NO_ARGUMENT = MappingProxyType(
@@ -37,8 +32,43 @@ _NO_ARGUMENT = MappingProxyType(
         "exclusion_writer": "drops are counted, and shown in dropped.parquet",
         "batch_size": "a step sees one document at a time",
         "timeout": "a clock would decide which documents there are; extraction runs without one",
+        "model_url": "what it downloads could change under one identity; the model of `files` is read in its place",
     }
 )
+LANGUAGES = "a language"
+READS = MappingProxyType(
+    {
+        "FastTextClassifierFilter": "model",
+        "LanguageFilter": "model",
+        "UnigramLogProbFilter": "frequencies",
+        "C4BadWordsFilter": LANGUAGES,
+    }
+)
+"""What the filters that would download read: the name of the one file, or one of words for every language."""
+
+
+@dataclass(frozen=True)
+class StepFile:
+    """A model or list that a block reads. The block runs only where the bytes are these."""
+
+    name: str
+    """What it is to the block: `READS` has the names; of C4's bad words the language."""
+
+    path: str
+    """Below the repository's root, or below the folder that `package` is installed in: no place of one machine."""
+
+    sha256: str
+    package: str = ""
+    """A distribution that ships the file; its version needs no pin, since the bytes have one."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{64}", self.sha256):
+            raise ValueError(f"step file {self.path}: sha256 is {self.sha256!r}; it must be 64 hex digits in small letters")
+        if not self.path or self.path.startswith(("/", "~")) or ".." in self.path.split("/"):
+            raise ValueError(
+                f"step file: path is {self.path!r}; it must be below the repository, or below the folder that `package` is "
+                "installed in, so that every machine finds it"
+            )
 
 
 @dataclass(frozen=True)
@@ -57,6 +87,9 @@ class DatatroveStep:
     beside: Mapping[str, str] = field(default_factory=dict)
     """Versions of other packages that decide what the block does: {"spacy": "3.8.18"} where it splits words. Checked too."""
 
+    files: tuple[StepFile, ...] = field(default=(), metadata={"added_later": True})
+    """What the block reads where by itself it would download: StepFile("model", "models/lid.176.bin", sha256)."""
+
     def __post_init__(self) -> None:
         found = _BLOCK.fullmatch(self.block)
         if found is None:
@@ -74,10 +107,33 @@ class DatatroveStep:
                 f"step {self.block}: beside is {dict(self.beside)}; it must name the version of tldextract, whose list of "
                 "public suffixes decides what a domain is"
             )
+        self._check_files()
         if self.class_name == "Trafilatura" and self.arguments.get("deduplicate", True):
             raise ValueError(
                 f"step {self.block}: arguments['deduplicate'] must be False: trafilatura remembers the paragraphs of documents "
                 "before, so the text of one would depend on the shards"
+            )
+
+    def _check_files(self) -> None:
+        wanted, names = READS.get(self.class_name), [file.name for file in self.files]
+        alone = "by itself it downloads one, which has no hash, so its verdicts could change under one identity"
+        if wanted is None and names:
+            raise ValueError(f"step {self.block}: files has {names}; this block reads none")
+        if wanted == LANGUAGES and (not names or len({*names}) < len(names)):
+            raise ValueError(
+                f"step {self.block}: files has {names}; it must have one of words for each language ('en'): {alone}"
+            )
+        if wanted not in (None, LANGUAGES) and names != [wanted]:
+            raise ValueError(f"step {self.block}: files has {names}; it must have {wanted!r} and no other: {alone}")
+        if wanted == "model" and not any(package.startswith("fasttext") for package in self.beside):
+            raise ValueError(
+                f"step {self.block}: beside is {dict(self.beside)}; it must name the version of fastText that reads the model, "
+                '{"fasttext-numpy2-wheel": "0.9.2"} say'
+            )
+        if self.class_name == "C4BadWordsFilter" and self.arguments.get("keep_fraction", 0):
+            raise ValueError(
+                f"step {self.block}: arguments['keep_fraction'] must be 0: which documents are kept by chance would depend on "
+                "those before, so on the shards"
             )
 
     @property

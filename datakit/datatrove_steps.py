@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from datakit.conversations import CONVERSATION_FIELD
+from datakit.datatrove_files import with_files
 from datakit.record import Record, Unreadable, text_fault
 from datakit.sources import DatatroveStep
 
@@ -85,7 +86,7 @@ def _block_class(step: DatatroveStep) -> type[Any]:
 
 def _construct(step: DatatroveStep, block_class: type[Any]) -> Any:
     try:
-        block = block_class(**step.arguments)
+        block = with_files(step, block_class) if step.files else block_class(**step.arguments)
         if step.class_name == "URLFilter":  # by itself it asks the web for the public suffixes of the day
             block.tldextractor = importlib.import_module("tldextract").TLDExtract(suffix_list_urls=(), cache_dir=None)
         return block

@@ -183,7 +183,6 @@ def test_an_absent_package_stops_before_work_with_the_command(tmp_path: Path) ->
         ("datatrove.pipeline.new:Block", {}, "those of filters, formatters, extractors can"),
         (f"{FILTERS}:LambdaFilter", {}, "no stable form"),
         (f"{FILTERS}:SamplerFilter", {"rate": 0.5}, "draws depend on which documents came before"),
-        (f"{FILTERS}:LanguageFilter", {}, "carries no hash"),
         (f"{FILTERS}:URLFilter", {}, "beside is {}; it must name the version of tldextract"),
         (f"{FILTERS}:RegexFilter", {"exclusion_writer": "x"}, "leave it out"),
         (f"{FILTERS}:RegexFilter", {"regex_exp": object()}, r"arguments\['regex_exp'\] is <object"),
