@@ -5,14 +5,11 @@ import logging
 import shutil
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
-from lineage.digests import file_digest
-from lineage.manifest import MANIFEST_NAME, FileEntry, Manifest, ResourceUse, ShardRecord, content_version, to_json
-from lineage.shards import ShardFolder, sync_file
+from lineage.file_entries import file_entry
+from lineage.manifest import MANIFEST_NAME, Manifest, ResourceUse, ShardRecord, content_version, to_json
+from lineage.shards import ShardFolder
 from lineage.working_folder import WORKING_FOLDERS, set_aside
 
 if TYPE_CHECKING:
@@ -34,9 +31,10 @@ def commit(
     Raises: ValueError for a whole artifact that was to be replaced; RuntimeError when the winner vanished again.
     """
     store, spec, folder = out.store, out.spec, out.folder
-    finished = ShardFolder(folder).records(out.shard_names)
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    local = [file_entry(folder, path) for path in found if path.relative_to(folder).parts[0] not in WORKING_FOLDERS]
+    finished, written = ShardFolder(folder).records(out.shard_names), ShardFolder(folder).written(out.shard_names)
+    found = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    data = [path for path in found if path.parts[0] not in WORKING_FOLDERS]
+    local = [written.get(path.as_posix()) or file_entry(folder, folder / path) for path in data]
     files = tuple(sorted([*local, *out.elsewhere.values()], key=lambda entry: entry.path))
     names = {entry.path for entry in files}
     manifest = Manifest(
@@ -98,10 +96,3 @@ def _delete_orphans(store: "Store", manifest: Manifest) -> None:
     for name in store.storage.folders(manifest.spec.address):
         if name.startswith("data-") and name != manifest.data_folder:
             store.storage.delete(f"{manifest.spec.address}/{name}")
-
-
-def file_entry(folder: Path, path: Path) -> FileEntry:
-    """What a manifest says of a file; its bytes are made durable and read once."""
-    sync_file(path)
-    rows = pq.read_metadata(path).num_rows if path.suffix == ".parquet" else None
-    return FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, rows, file_digest(path))

@@ -13,13 +13,15 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lineage.crew import Crew
 from lineage.failures import DiskFullError, ShardFailure, failure_of, kind_of
+from lineage.file_entries import file_entry, sync_file
+from lineage.manifest import FileEntry
 from lineage.progress import track
 from lineage.workers import Call, Death, peak_rss_bytes
 
@@ -60,6 +62,19 @@ DEFAULT_LIMITS = ShardLimits()
 
 
 @dataclass(frozen=True)
+class Written:
+    """A file that a shard wrote, made durable and digested by the process that did, and when it was last changed."""
+
+    entry: FileEntry
+    mtime_ns: int
+
+    def is_untouched(self, root: Path) -> bool:
+        """Whether it still lies there as the shard left it."""
+        path = root / self.entry.path
+        return path.is_file() and (path.stat().st_size, path.stat().st_mtime_ns) == (self.entry.bytes, self.mtime_ns)
+
+
+@dataclass(frozen=True)
 class ShardFolder:
     """The working folder of one artifact: its finished files and the records of finished shards."""
 
@@ -89,7 +104,8 @@ class ShardFolder:
         private.mkdir(parents=True)
         try:
             statistics = function(private, *arguments)
-            self._write_record(name, self._take(private), statistics)
+            written = self._take(private)
+            self._write_record(name, {one.entry.path: one.entry.bytes for one in written}, statistics, written)
         except Exception as error:
             if kind_of(error) == "disk":
                 raise disk_full(error, f"shard {name}", private) from error
@@ -125,22 +141,30 @@ class ShardFolder:
         whole = {name: record for name, record in found.items() if not record.get("without")}
         return {name: (sorted(record["files"]), record["statistics"]) for name, record in whole.items()}
 
-    def _take(self, private: Path) -> dict[str, int]:
-        """Move a shard's files to their places; path -> size."""
-        files = {}
-        for path in sorted(p for p in private.rglob("*") if p.is_file()):
-            relative = path.relative_to(private).as_posix()
-            files[relative] = path.stat().st_size
-            sync_file(path)
-            (self.root / relative).parent.mkdir(parents=True, exist_ok=True)
-            path.replace(self.root / relative)
-        return files
+    def written(self, names: Iterable[str]) -> dict[str, FileEntry]:
+        """What finished shards said of the files that they wrote, by path; of those that nobody has touched since."""
+        found = [json.loads(self._record(name).read_text()) for name in names if self._record(name).exists()]
+        made = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in found for one in record["written"]]
+        return {one.entry.path: one.entry for one in made if one.is_untouched(self.root)}
 
-    def _write_record(self, name: str, files: Mapping[str, int], statistics: Mapping[str, Any]) -> None:
+    def _take(self, private: Path) -> list[Written]:
+        """Move a shard's files to their places, and say what they are: who wrote them has them in memory."""
+        written = []
+        for path in sorted(p for p in private.rglob("*") if p.is_file()):
+            one = Written(file_entry(private, path), path.stat().st_mtime_ns)
+            written.append(one)
+            (self.root / one.entry.path).parent.mkdir(parents=True, exist_ok=True)
+            path.replace(self.root / one.entry.path)
+        return written
+
+    def _write_record(
+        self, name: str, files: Mapping[str, int], statistics: Mapping[str, Any], written: Sequence[Written] = ()
+    ) -> None:
         self._record(name).parent.mkdir(parents=True, exist_ok=True)
         scratch = self._record(name).with_suffix(".tmp")
         without = {"without": self.without} if self.without else {}
-        scratch.write_text(json.dumps({"files": dict(files), "statistics": dict(statistics), **without}))
+        record = {"files": dict(files), "statistics": dict(statistics), "written": [asdict(one) for one in written], **without}
+        scratch.write_text(json.dumps(record))
         sync_file(scratch)
         scratch.replace(self._record(name))
 
@@ -251,9 +275,3 @@ def disk_full(error: Exception, what: str, where: Path) -> DiskFullError:
         f"no room for {what} below {where} ({error}): it had written {written:,} bytes and needs more, {free:,} bytes are free "
         "there; make room and materialize again, finished shards are kept"
     )
-
-
-def sync_file(path: Path) -> None:
-    """Make a file's bytes durable."""
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())

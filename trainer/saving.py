@@ -23,7 +23,8 @@ import numpy as np
 import polars as pl
 from jax.experimental import multihost_utils
 
-from lineage.commit import damage_of, file_entry
+from lineage.commit import damage_of
+from lineage.file_entries import file_entry
 from lineage.jobs import Job
 from lineage.manifest import FileEntry
 from lineage.measure import Meter

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import lineage.commit
 from lineage.crew import Crew
 from lineage.digests import file_digest
-from lineage.manifest import MANIFEST_NAME
+from lineage.file_entries import file_entry
+from lineage.manifest import MANIFEST_NAME, FileEntry
 from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
@@ -91,6 +93,33 @@ def test_a_killed_worker_costs_one_attempt_of_its_shard(tmp_path: Path, sigterm:
     made = store.find(SPEC)
     assert made is not None
     assert contents(made) == contents(write(Store(str(tmp_path / "whole")), tmp_path / "other-log"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_commit_reads_no_file_again_that_a_shard_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    read: list[str] = []
+
+    def noted(folder: Path, path: Path) -> FileEntry:
+        read.append(path.relative_to(folder).as_posix())
+        return file_entry(folder, path)
+
+    monkeypatch.setattr(lineage.commit, "file_entry", noted)
+    with Store(str(tmp_path / "root"), workers=workers).writing(SPEC, CODE) as out:
+        out.map_shards(write_shard, tasks_of(tmp_path / "log"))
+        (out.folder / "whole.txt").write_text("of all shards")
+    assert read == ["whole.txt"]
+    folder = out.artifact.folder()
+    assert set(out.artifact.manifest.files) == {file_entry(folder, folder / path) for path in contents(out.artifact)}
+
+
+def test_a_file_that_is_changed_after_its_shard_is_digested_as_it_is(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "root")).writing(SPEC, CODE) as out:
+        out.map_shards(write_shard, tasks_of(tmp_path / "log"))
+        changed = out.folder / "a.bin"
+        stands = changed.stat().st_mtime_ns
+        changed.write_bytes(b"z" * changed.stat().st_size)
+        os.utime(changed, ns=(stands, stands + 1))  # a write in the same tick of the clock is none that could be told
+    out.artifact.verify()
 
 
 def test_leftovers_of_other_code_are_not_reused(tmp_path: Path) -> None:

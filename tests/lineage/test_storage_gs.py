@@ -22,7 +22,7 @@ from gcs_server import Fault, GcsServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lineage.commit import file_entry
+from lineage.file_entries import file_entry
 from lineage.spec import ArtifactSpec
 from lineage.storage_gs import BucketFiles
 from lineage.store import Artifact, Store
