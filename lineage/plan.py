@@ -173,6 +173,8 @@ def build(
         guard_reads(store, spec.name, _flat(inputs))  # a job asks where it runs (`read_job`)
         made, launched = run_here(node.stage, node.config, job, found, fan_out, listener)
     else:
+        if store.crew is not None:
+            store.crew.end()  # a job may want the memory that idle workers hold, and has no use for them
         ran = run_job(node.stage.job, job, launcher or run_subprocess, node.told, listener)
         made, launched = ran.artifact, ran.launched
     use = made.manifest.resources

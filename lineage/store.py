@@ -295,6 +295,10 @@ class Store:
     crew: Crew | None = field(default=None, compare=False, repr=False)
     """Workers for all artifacts of one process; without it each artifact has its own, which end with it."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What crosses to another process, as an artifact does that a worker reads: a crew belongs to this one."""
+        return {**self.__dict__, "crew": None}
+
     @property
     def storage(self) -> Storage:
         return Storage(self.root)

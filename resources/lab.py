@@ -1,7 +1,8 @@
 """The lab's places: the canonical store, the ferries' TTL'd store, and how jobs are launched."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 
 from lineage.child_processes import run_subprocess
 from lineage.config import from_jsonable
+from lineage.crew import Crew
 from lineage.fan_out import FanOut
 from lineage.jobs import Launcher
 from lineage.shards import DEFAULT_LIMITS, ShardLimits
@@ -45,18 +47,21 @@ class Lab:
         fan_out: FanOut | None = None,
         scratch: str = "",
         limits: ShardLimits = DEFAULT_LIMITS,
+        crew: Crew | None = None,
     ) -> "Lab":
         """A lab under a root folder or URL; relative folders are taken from the repository's root.
 
         `scratch` is a local folder for downloads and working copies: by default one on the file system of a local root, one
-        below the system's temporary folder for a URL.
+        below the system's temporary folder for a URL. The `crew` works for both stores; who gives it ends it.
         """
         base = root
         if "://" not in root:
             base = str((REPOSITORY / root).resolve())
             scratch = scratch or f"{base}/work"
         folder = scratch or None  # one for both stores, so nothing is downloaded twice
-        kept, expiring = (Store(f"{base}/{name}", workers, folder, limits) for name in ("artifacts", f"ttl-{FERRY_TTL_DAYS}d"))
+        kept, expiring = (
+            Store(f"{base}/{name}", workers, folder, limits, crew) for name in ("artifacts", f"ttl-{FERRY_TTL_DAYS}d")
+        )
         return Lab(kept, expiring, launcher, fan_out)
 
 
@@ -80,14 +85,21 @@ class LabResource(dg.ConfigurableResource[Lab]):
     data_hardware: str = "cpu"
     """What each of them runs on: one machine of `recipes/hardware.py`."""
 
-    def create_resource(self, context: dg.InitResourceContext) -> Lab:
-        priority = context.run.tags.get(PRIORITY_TAG, "") if context.run is not None else ""
-        return self.lab(is_cancelled=lambda: _is_cancelled(context), priority=priority)
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Lab]:
+        """The lab with workers for all that this process does for a run: its one step, or every step of a run in one process.
 
-    def lab(self, is_cancelled: Callable[[], bool] = lambda: False, priority: str = "") -> Lab:
+        They end with it, whether it succeeds, fails or is cancelled; those of a process that is killed end as it does. No
+        worker is started before there is work, so a sensor has none.
+        """
+        priority = context.run.tags.get(PRIORITY_TAG, "") if context.run is not None else ""
+        with Crew() as crew:
+            yield self.lab(is_cancelled=lambda: _is_cancelled(context), priority=priority, crew=crew)
+
+    def lab(self, is_cancelled: Callable[[], bool] = lambda: False, priority: str = "", crew: Crew | None = None) -> Lab:
         """The lab itself; `is_cancelled` tells a launcher that is interrupted whether a user did it.
 
-        `priority` of its jobs on a cluster; the cluster's own unless told.
+        `priority` of its jobs on a cluster; the cluster's own unless told. Without a `crew` each artifact has its own workers.
         """
         launcher = launcher_of(self.cluster, is_cancelled, priority) if self.cluster else run_subprocess
         limits = ShardLimits(memory_bytes=self.shard_memory_mib << 20 or None)
@@ -95,7 +107,15 @@ class LabResource(dg.ConfigurableResource[Lab]):
         if self.data_runners:
             refuse_accelerators((self.data_hardware,), "the lab's data_hardware", "Shards of data stages need none of them.")
             fan_out = FanOut(launcher, self.data_runners, (self.data_hardware,))
-        return Lab.at(self.root, workers=self.workers, launcher=launcher, fan_out=fan_out, scratch=self.scratch, limits=limits)
+        return Lab.at(
+            self.root,
+            workers=self.workers,
+            launcher=launcher,
+            fan_out=fan_out,
+            scratch=self.scratch,
+            limits=limits,
+            crew=crew,
+        )
 
 
 def launcher_of(settings_file: str, is_cancelled: Callable[[], bool], priority: str = "") -> KubernetesLauncher:

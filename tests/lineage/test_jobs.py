@@ -2,6 +2,7 @@
 
 import base64
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lineage.child_processes import HUGE_PAGES, run_subprocess
+from lineage.crew import Crew
 from lineage.jobs import Attempt, Job, Launch, Launched, read_job, run_job, write_job
 from lineage.manifest import MANIFEST_NAME
 from lineage.mixture import freeze_mixture
@@ -61,11 +63,13 @@ def write_text(out: Writer, config: Text) -> None:
 PART = Stage("tests.part", "1", write_text)
 
 
+FIRST = Node(("first",), None, PART, Text("first"))
+
+
 def job_of(store: Store, text: str = "join") -> Job:
     """A job with a single input, a tuple of twelve, and an empty one."""
     parts = tuple(Node(("part",), str(i), PART, Text(f"part{i}")) for i in range(NUM_PARTS))
-    first = Node(("first",), None, PART, Text("first"))
-    node = Node(("joined",), None, Stage("tests.join", "1", job="concatenate"), Text(text), {"first": first, "parts": parts})
+    node = Node(("joined",), None, Stage("tests.join", "1", job="concatenate"), Text(text), {"first": FIRST, "parts": parts})
     made = {n.name: build(store, n).artifact for n in ancestors_first([node])[:-1]}
     inputs: dict[str, Artifact | tuple[Artifact, ...]] = {"first": made["first"], "none": ()}
     inputs["parts"] = tuple(made[part.name] for part in parts)
@@ -98,6 +102,27 @@ def test_a_job_commits_what_it_was_asked_for(tmp_path: Path) -> None:
     assert made.spec == job.spec
     assert (made.manifest.code_fingerprint, made.manifest.run_id) == ("code", "run-7")
     assert "this goes to the log" in (store.scratch / "jobs" / job.spec.version / "log.txt").read_text()
+
+
+def test_idle_workers_hold_no_memory_while_a_job_runs(tmp_path: Path) -> None:
+    """They are the run's, and a job of it may train for days."""
+    with Crew() as crew:
+        store = Store(str(tmp_path), crew=crew)
+        build(store, FIRST)
+        (worker,) = crew.map(os.getpid, [()], 1, None)
+
+        def looking(asked: Launch) -> Launched:
+            raise InterruptedError(f"worker there: {Path(f'/proc/{worker}').exists()}")
+
+        with pytest.raises(InterruptedError, match="worker there: False"):
+            build(store, Node(("joined",), None, Stage("tests.join", "1", job="evals"), None, {"one": FIRST}), launcher=looking)
+
+
+def test_an_artifact_that_a_worker_reads_leaves_the_crew_behind(tmp_path: Path) -> None:
+    with Crew() as crew:
+        made = build(Store(str(tmp_path), crew=crew), FIRST).artifact
+        again = pickle.loads(pickle.dumps(made))
+    assert again == made and again.store.crew is None
 
 
 def test_a_job_file_gives_the_job_back(tmp_path: Path) -> None:
