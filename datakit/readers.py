@@ -28,6 +28,8 @@ PARAGRAPHS_PER_DOCUMENT = 20
 MIN_DOCSTRING_CHARS = 400
 XZ_BYTES = 1 << 16
 """Read at once: what a stream leaves of it is read again."""
+MAX_YAML_DEPTH = 100
+"""A corpus has 4. Ten thousand end the process with a segmentation fault."""
 NO_ZERO = re.compile(rb"[^\0]")
 CHATTERBOT_ROLES = ("user", "assistant")
 
@@ -137,19 +139,27 @@ def _unpacked(content: bytes) -> bytes:
     return b"".join(pieces)
 
 
+class _Object(dict[str, object]):
+    """A JSON object that still has the values of names that stand twice, of which a dict holds the last."""
+
+    def __init__(self, pairs: list[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
 def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
     """A JSON object from title to `{title, extract, ...}`: the title, a blank line, the lead.
 
     Raises: ValueError when the file is no JSON object, or when no article has the field `extract`, naming the fields there are.
     """
     try:
-        articles = json.loads(text)
+        articles = json.loads(text, object_pairs_hook=_Object)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: not JSON ({error}); is it the file that the source means?") from error
-    if not isinstance(articles, dict):
+    if not isinstance(articles, _Object):
         raise ValueError(f"{name}: a JSON {type(articles).__name__}; wiki_json wants an object from title to article")
     fields: set[str] = set()
-    for title, article in articles.items():
+    for title, article in articles.pairs:
         if not isinstance(article, dict):
             yield Unreadable(title, "not_text")
             continue
@@ -229,6 +239,7 @@ def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
     Raises: ValueError when the file is no YAML, or has no list `conversations`.
     """
     try:
+        _check_depth(name, text)
         whole = yaml.load(text, Loader=yaml.CBaseLoader)  # every scalar a string: "Yes" is an answer and no boolean
     except yaml.YAMLError as error:
         raise ValueError(f"{name}: not YAML ({error}); is it the file that the source means?") from error
@@ -239,6 +250,15 @@ def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
         turns = utterances if isinstance(utterances, list) else None
         messages = turns and [{"role": CHATTERBOT_ROLES[i % 2], "content": said} for i, said in enumerate(turns)]
         yield conversation_record(f"{name}:{number}", messages)
+
+
+def _check_depth(name: str, text: str) -> None:
+    """Raises ValueError for lists in lists by the thousand: the loader calls itself for each, and overruns the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_YAML_DEPTH:
+            raise ValueError(f"{name}: more than {MAX_YAML_DEPTH} lists in each other; is it a corpus of ChatterBot?")
 
 
 READERS: Mapping[Format, Reader] = {

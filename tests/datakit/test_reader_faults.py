@@ -229,6 +229,18 @@ def test_deep_nesting_in_a_file_that_is_one_object_stops_with_its_name(path: Pat
     assert isinstance(read("wiki_json", path, b"[" * 100_000), ValueError)
 
 
+def test_lists_in_lists_of_yaml_stop_with_the_name_of_their_file(path: Path) -> None:
+    """They ended the process that read them."""
+    outcome = read("chatterbot_yaml", path, b"conversations: " + b"[" * 100_000 + b"]" * 100_000)
+    assert isinstance(outcome, ValueError) and "more than 100 lists in each other" in str(outcome)
+
+
+def test_articles_of_one_title_are_all_read(path: Path) -> None:
+    """A dict holds the last of them."""
+    found = read("wiki_json", path, b'{"T": {"extract": "one"}, "T": {"extract": "two"}}')
+    assert found == [Record("T", "T\n\none"), Record("T", "T\n\ntwo")]
+
+
 def test_invalid_utf8_is_a_drop_of_one_record(path: Path) -> None:
     lines = JSONL.splitlines(keepends=True)
     lines[7] = lines[7].replace(b"document", b"docum\xff\xfent")
