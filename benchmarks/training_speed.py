@@ -11,7 +11,7 @@ agree, and the largest difference is printed. A step's time is the median after 
 without rematerialization and without its trainer's hooks and per-step sync, which is its fastest; `levanter_as_shipped` has
 its default rematerialization, `levanter_unrolled` its layers one by one instead of scanned. `ours` has the allocator that our
 launchers set (`lineage.child_processes.HUGE_PAGES`), and the others what the environment says; `ours_plain` has that too. Other
-ways of ours to compute are further sides: `ours_reference` and `ours_xla` (attention), `ours_unrolled` (layers). FLOPs are
+ways of ours to compute are further sides: `ours_reference` and `ours_xla` (attention), `ours_scanned` (layers). FLOPs are
 Levanter's definition, attention over the whole square.
 """
 

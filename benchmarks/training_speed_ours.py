@@ -18,7 +18,7 @@ from trainer.step import compiled_step, initial_step_state
 WAYS = {
     "reference": ComputeConfig(attention="reference"),
     "xla": ComputeConfig(attention="xla"),
-    "unrolled": ComputeConfig(layers="unrolled"),
+    "scanned": ComputeConfig(layers="scan"),
 }
 """Other ways to compute than the automatic one, by what follows `ours_` in a side's name."""
 

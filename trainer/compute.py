@@ -21,6 +21,10 @@ CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
 """Rows of queries in a block of `blocked`: on a CPU the fastest of those tried; an accelerator's is not measured."""
 
 
+UNROLLED_LAYERS = 8
+"""More are scanned unless told: a layer takes about .5 s to compile (d 256, two cores, 2026-11-22)."""
+
+
 @dataclass(frozen=True)
 class ComputeConfig:
     """What a run asks for. Parameters, optimizer state and reductions are float32 whatever `dtype` is."""
@@ -32,8 +36,9 @@ class ComputeConfig:
     remat: Remat = "none"
     """What backward makes again: nothing, all of a layer from its input, all but what `trainer.model.SAVED_NAMES` says, or all
     with inputs kept in the host's memory."""
-    layers: Literal["scan", "unrolled"] = "scan"
-    """One compiled layer, or each its own: slower to compile, and on accelerators faster to run."""
+    layers: Literal["auto", "scan", "unrolled"] = "auto"
+    """One compiled layer, or each its own, which is slower to compile and faster to run: what a layer keeps for the way back is
+    not copied into arrays of all layers. auto: unrolled where a CPU trains up to `UNROLLED_LAYERS`."""
     strict: bool = False
     """Refuse to run where something asked for by name cannot be had."""
 
@@ -43,7 +48,7 @@ class ComputeConfig:
         require(self.attention in known, "compute.attention", self.attention, f"one of {', '.join(known)}")
         remats = ("none", "full", "named", "offload")
         require(self.remat in remats, "compute.remat", self.remat, f"one of {', '.join(remats)}")
-        require(self.layers in ("scan", "unrolled"), "compute.layers", self.layers, "scan or unrolled")
+        require(self.layers in ("auto", "scan", "unrolled"), "compute.layers", self.layers, "auto, scan or unrolled")
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,13 @@ class Compute:
 
 @dataclass(frozen=True)
 class Work:
-    """What attention has to do, as far as back-ends care."""
+    """What is to be computed, as far as the choices care."""
 
     seq_len: int
     head_dim: int
     segmented: bool = False
     window: int | None = None
+    num_layers: int = 1
 
 
 def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
@@ -107,7 +113,10 @@ def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
     on_cpu = platform == "cpu"
     block = CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK
     by_rows = on_cpu and config.dtype == "float32"
-    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, config.layers == "unrolled", tuple(notes))
+    few = on_cpu and work.num_layers <= UNROLLED_LAYERS
+    unrolled = config.layers == "unrolled" or (config.layers == "auto" and few)
+    notes.append(f"layers {'unrolled' if unrolled else 'scanned'}: {work.num_layers} on {platform}, {config.layers} asked for")
+    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes))
 
 
 def cannot(backend: Backend, platform: str, dtype: str, work: Work) -> str | None:

@@ -32,6 +32,10 @@ attention's four projections are made again. Of attention itself nothing is wher
 (blocked, splash, cudnn); reference and xla make their scores again."""
 
 
+READING = ComputeConfig(layers="scan")
+"""How a model is run where nobody trains it: for many shapes of batches, each compiled once and used a few times."""
+
+
 class Axes(eqx.Module):
     """The named axes of a config."""
 
@@ -231,9 +235,9 @@ class Llama(eqx.Module):
         """What the head is multiplied with; position `s` depends on tokens `0..s` only, of its own segment where ids are given.
 
         Positions do not begin again in a segment: rotary embeddings see only differences of positions. Without `compute`,
-        what `ComputeConfig()` means on this machine.
+        what `READING` means on this machine.
         """
-        compute = compute or self.resolved(ComputeConfig(), tokens.shape[1], segment_ids is not None)
+        compute = compute or self.resolved(READING, tokens.shape[1], segment_ids is not None)
         x = hax.auto_sharded(self.embedding.take("vocab", hax.named(tokens, ("batch", "position"))).astype(compute.dtype))
 
         def layer(x: NamedArray, block: Block) -> NamedArray:
@@ -250,7 +254,8 @@ class Llama(eqx.Module):
     def resolved(self, config: ComputeConfig, seq_len: int, segmented: bool) -> Compute:
         """What a declared way to compute means for this model on this machine."""
         size = self.blocks.stacked.attention.w_k.resolve_axis("head_dim").size
-        return resolve(config, jax.default_backend(), Work(seq_len, size, segmented, self.sliding_window))
+        work = Work(seq_len, size, segmented, self.sliding_window, self.blocks.Block.size)
+        return resolve(config, jax.default_backend(), work)
 
     def head_weight(self) -> Float[Array, "V D"]:
         """The output matrix: the embedding where the two are tied."""

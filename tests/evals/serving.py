@@ -45,9 +45,9 @@ RUN = RunSpec(
     schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=10, decay_frac=0.2),
     batch_size=8,
     seq_len=64,
-    num_steps=150,
+    num_steps=400,
     seed=0,
-    save_every_steps=150,
+    save_every_steps=400,
 )
 SETTINGS = EngineSettings(rows=4, block_tokens=16, prefix_bytes=1 << 22)
 
@@ -80,7 +80,7 @@ def tokenizer_node(chat_template: str | None = None) -> Node:
 
 
 def trained(root: Path) -> Artifact:
-    """The checkpoint of a run of 150 steps, with the lineage of a real one."""
+    """The checkpoint of a run of 400 steps, with the lineage of a real one."""
     store = Store(str(root))
     tokenizer = tokenizer_node()
     cache = Node(("cache",), None, Stage("tests.cache", "1", write_cache), {}, {"tokenizer": tokenizer})

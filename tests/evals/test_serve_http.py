@@ -500,5 +500,5 @@ def test_a_folder_that_is_no_checkpoint_is_named(checkpoint, tmp_path) -> None:
     moved = tmp_path / "moved"
     moved.mkdir()
     (moved / "manifest.json").write_text((checkpoint.folder().parent / "manifest.json").read_text())
-    with pytest.raises(ValueError, match=r"was moved: its manifest says runs/served/checkpoint/step-00000150/"):
+    with pytest.raises(ValueError, match=r"was moved: its manifest says runs/served/checkpoint/step-00000400/"):
         open_folder(moved)

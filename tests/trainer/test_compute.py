@@ -43,6 +43,12 @@ def test_the_choice_is_said(platform: str, config: ComputeConfig, work: Work, ba
     assert said in chosen.record()["notes"]
 
 
+def test_a_few_layers_are_unrolled_where_a_cpu_trains_them() -> None:
+    asked = [("cpu", "auto", 8), ("cpu", "auto", 9), ("gpu", "auto", 2), ("cpu", "scan", 2), ("gpu", "unrolled", 99)]
+    chosen = [resolve(ComputeConfig(layers=layers), where, replace(WORK, num_layers=n)).unrolled for where, layers, n in asked]
+    assert chosen == [True, False, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [({"attention": "cudnn"}, "compute.attention 'cudnn' cannot be had: it needs a GPU, here is cpu"),

@@ -27,7 +27,7 @@ from trainer.stage import CheckpointConfig, step_partition
 ROOT = Path(__file__).resolve().parents[2]
 RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=900, save_every_steps=300)
 
-NOTES = "attention blocked: the choice for cpu; repeats to the bit on one mesh (cpu)"
+NOTES = "attention blocked: the choice for cpu; layers unrolled: 1 on cpu, auto asked for; repeats to the bit on one mesh (cpu)"
 
 
 def checkpoint(step: int, run: RunSpec = RUN, vocab_size: int = 50) -> Node:
