@@ -92,7 +92,7 @@ FORMS = (SCRAMBLED, *VARIANTS, SHUFFLED)
 
 
 def num_clean_texts(policy: Policy) -> int:
-    """How many clean documents `run_canaries` wants."""
+    """How many clean documents `plants` wants."""
     return policy.num_canaries * SCRAMBLED_PER_CANARY
 
 
