@@ -4,7 +4,6 @@ Left alone they keep what they fetched once in a cache by its address, whatever 
 """
 
 import csv
-import hashlib
 import importlib
 import importlib.metadata
 import re
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from datakit.datatrove_blocks import DatatroveStep, StepFile
+from lineage.digests import file_sha256
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LANGUAGES_WITHOUT_SPACES = ("ja", "th", "zh")
@@ -37,8 +37,7 @@ def _checked(step: DatatroveStep, file: StepFile) -> Path:
         raise FileNotFoundError(
             f"step {step.block}: {path} is not there; put the file whose sha256 is {file.sha256} there, wherever shards run"
         )
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = file_sha256(path)
     if found != file.sha256:
         raise ValueError(
             f"step {step.block}: {path} has sha256 {found}, {file.sha256} is declared. Other bytes are another recipe: restore "
@@ -64,9 +63,8 @@ def _fasttext(path: Path) -> Any:
         return importlib.import_module("fasttext.FastText")._FastText(str(path))
     except ModuleNotFoundError:
         raise
-    except (
-        Exception
-    ) as error:  # the binding raises what comes: MemoryError of a file that is no model, RuntimeError, ValueError
+    except Exception as error:
+        # the binding raises what comes: MemoryError of a file that is no model, RuntimeError, ValueError
         raise ValueError(f"{path} is no model that fastText reads ({type(error).__name__}: {error})") from error
 
 

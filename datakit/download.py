@@ -1,7 +1,6 @@
 """One file over HTTP(S): resumed by Range, checked by sha256, visible under its name only when it is whole and right."""
 
 import fcntl
-import hashlib
 import logging
 import os
 import shutil
@@ -17,6 +16,8 @@ import requests
 import urllib3
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from lineage.digests import file_sha256
 
 log = logging.getLogger(__name__)
 
@@ -193,9 +194,3 @@ def _bar() -> Progress:
 def _retry_after(response: requests.Response, attempt: int) -> float:
     told = response.headers.get("Retry-After", "")
     return min(float(told) if told.isdigit() else 2.0**attempt * 0.25, MAX_WAIT_SECONDS)
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 of a file's bytes, 64 hex characters."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

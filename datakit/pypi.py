@@ -19,11 +19,11 @@ from datakit.download import (
     RegistryUnreachableError,
     copy_local,
     download,
-    file_sha256,
     machine_certificates,
     requests_certificates,
 )
 from datakit.sources import WheelPin
+from lineage.digests import file_sha256
 
 log = logging.getLogger(__name__)
 

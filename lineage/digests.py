@@ -41,3 +41,9 @@ def file_digest(path: Path) -> str:
         while piece := stream.read(READ_BYTES):
             state.update(piece)
     return state.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, 64 hex characters."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
