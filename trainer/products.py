@@ -48,6 +48,7 @@ def _swiglu(x: Array, gate: Array, up: Array, down: Array):
 
 def _swiglu_gradient(residuals: tuple[Array, ...], grad: Array):
     x, gate, up, down, opened, carried = residuals
+    opened = jax.lax.optimization_barrier(opened)  # else XLA shares the way there's sigmoid, and keeps it: a third array
     share = jax.nn.sigmoid(opened)
     grad_wide = grad @ across(down)
     grad_opened = grad_wide * carried * share * (1 + opened * (1 - share))

@@ -1,6 +1,7 @@
 """Rotary position embeddings: queries and keys turned by their position, so that products see differences of positions."""
 
 import haliax as hax
+import jax
 import jax.numpy as jnp
 from haliax import NamedArray
 from jaxtyping import Array, Float
@@ -25,11 +26,15 @@ def rope_frequencies(half: int, theta: float, scaling: Llama3RopeScaling | None)
 
 
 def rotate(x: NamedArray, theta: float, positions: NamedArray, scaling: Llama3RopeScaling | None = None) -> NamedArray:
-    """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers)."""
+    """Rotary position embedding, half-split layout (RoFormer; Llama's convention in transformers).
+
+    Cosines and sines are tables of their own: without the barrier XLA's CPU back-end makes them again for every head of every
+    sequence, 25 times the time of the turning itself (5.4 and .2 ms for 8 heads of 8 x 512 positions, 2026-11-22).
+    """
     head_dim = x.resolve_axis("head_dim")
     half = head_dim.resize(head_dim.size // 2)
-    frequencies = hax.named(rope_frequencies(half.size, theta, scaling), half)
-    angles = positions.astype(jnp.float32).broadcast_axis(half) * frequencies
-    cos, sin = hax.cos(angles), hax.sin(angles)
+    angles = positions.array[..., None].astype(jnp.float32) * rope_frequencies(half.size, theta, scaling)
+    tables = jax.lax.optimization_barrier((jnp.cos(angles), jnp.sin(angles)))
+    cos, sin = (hax.named(table, (*positions.axes, half)) for table in tables)
     first, second = x["head_dim", : half.size], x["head_dim", half.size :]
     return hax.concatenate("head_dim", [first * cos - second * sin, second * cos + first * sin]).astype(x.dtype)

@@ -7,7 +7,7 @@ from typing import Literal
 from lineage.stage import Stage
 from trainer.config import RunSpec
 
-CHECKPOINT = Stage("trainer.checkpoint", "7", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
+CHECKPOINT = Stage("trainer.checkpoint", "8", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
 """2: the loss in row tiles, 3: the norm of the update among the metrics, 4: attention in blocks, 5: gradients of products
 by rows: each rounds elsewhere; 6: the norm of the direction, before its clip, among the metrics; 7: root-mean-square norms
 with a gradient of their own, which rounds elsewhere."""
