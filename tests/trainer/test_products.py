@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from finite_differences import differences
 
-from trainer.products import products, swiglu
+from trainer.products import TILE_ROWS, products, swiglu
 
 RANDOM = np.random.default_rng(0)
 
@@ -37,11 +37,13 @@ def test_products_are_plain_products(outputs: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_swiglu_is_its_formula() -> None:
-    values = arrays((5, 4), (4, 6), (4, 6), (6, 4))
-    toward = arrays((5, 4))[0]
-    np.testing.assert_allclose(jax.jit(swiglu)(*values), plain_swiglu(*(v.astype(np.float64) for v in values)), rtol=1e-4)
+@pytest.mark.parametrize("rows", [5, TILE_ROWS // 8 * 3], ids=["whole", "tiles"])
+def test_swiglu_is_its_formula(rows: int) -> None:
+    values = arrays((rows, 4), (4, 6), (4, 6), (6, 4))
+    toward = arrays((rows, 4))[0]
+    wanted = plain_swiglu(*(value.astype(np.float64) for value in values))
+    np.testing.assert_allclose(jax.jit(swiglu)(*values), wanted, rtol=1e-4, atol=1e-5)
     gradients = jax.jit(jax.grad(lambda *v: (swiglu(*v) * toward).sum(), argnums=(0, 1, 2, 3)))(*values)
-    wanted = differences(lambda *v: (plain_swiglu(*v) * toward).sum(), values)
-    for found, want in zip(gradients, wanted, strict=True):
+    slowly = differences(lambda *v: (plain_swiglu(*v) * toward).sum(), values)
+    for found, want in zip(gradients, slowly, strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
