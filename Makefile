@@ -3,9 +3,10 @@ SHELL := /bin/sh
 export DAGSTER_HOME := $(CURDIR)
 export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
+OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions scenarios
 
-.PHONY: help setup ferry bison ui test cluster-test cluster-ferry chaos image-test check format lock clean
+.PHONY: help setup extras ferry bison ui test cluster-test cluster-ferry chaos image-test check format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -23,8 +24,12 @@ ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 	@mkdir -p .marin/dagster
 	@.venv/bin/dagster dev -w workspace.yaml --host 127.0.0.1 --port 3000
 
-test: setup ## Run the tests (what .ci/run calls)
+extras: ## Build .venv-extras, which has the optional packages too, for the tests that need them
+	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras
+
+test: setup extras ## Run the tests (what .ci/run calls), those of optional packages in an environment of their own
 	@$(PY) -m pytest -n 2 --dist loadfile
+	@.venv-extras/bin/python -m pytest $(OF_EXTRAS)
 
 cluster-test: setup ## Jobs, gangs and a line on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
@@ -55,11 +60,13 @@ check: setup ## Format, lint, types, lock file, import directions, definitions, 
 format: setup ## Format and sort imports
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-lock: setup ## Resolve pyproject.toml again into requirements.lock, and the image's deploy/requirements.lock
+lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's deploy/requirements.lock and requirements-extras.lock
 	@.venv/bin/uv lock --quiet --python $(PY)
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project -o requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
+	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
+		--extra datatrove --extra paraphrase -o requirements-extras.lock > /dev/null
 
-clean: ## Delete the environment; artifacts under .marin stay
-	@rm -rf .venv
+clean: ## Delete the environments; artifacts under .marin stay
+	@rm -rf .venv .venv-extras

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Build .venv from requirements.lock with nothing but a Python 3.12 on the machine; does nothing when it is up to date.
+# Build an environment (.venv) from a lock file (requirements.lock) with nothing but a Python 3.12 on the machine; does nothing
+# when it is up to date. Another lock and environment: sh tools/bootstrap.sh requirements-extras.lock .venv-extras
 # A pyenv shim called python3.12 fails unless PYENV_VERSION names an installed 3.12, so both ways are tried.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
-stamp=.venv/.lock-digest
-digest=$(cat requirements.lock tools/bootstrap.sh | cksum)
-if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then
+lock=${1:-requirements.lock}
+env=${2:-.venv}
+stamp=$env/.lock-digest
+digest=$(cat "$lock" tools/bootstrap.sh | cksum)
+if [ -x "$env/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then
     exit 0
 fi
 
@@ -32,18 +35,18 @@ find_python() {
 }
 
 python=$(find_python)
-echo "setup: environment from requirements.lock with $("$python" --version)" >&2
-rm -rf .venv
-"$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
+echo "setup: $env from $lock with $("$python" --version)" >&2
+rm -rf "$env"
+"$python" -m venv "$env"
+"$env"/bin/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 # uv reads neither pip's configuration nor, unless told, the machine's certificates: a mirror with its own authority needs both.
-index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
+index=${PIP_INDEX_URL:-$("$env"/bin/python -m pip config get global.index-url 2>/dev/null || true)}
 # --compile-bytecode: where PYTHONDONTWRITEBYTECODE is set (containers) every process would compile JAX and Dagster anew, 3 to 5 s each.
 # --python always: an exported UV_PYTHON would otherwise make uv install into that interpreter (research/environment.md).
-if ! .venv/bin/uv --system-certs pip sync --quiet --compile-bytecode --require-hashes ${index:+--default-index "$index"} \
-    --python .venv/bin/python requirements.lock; then
+if ! "$env"/bin/uv --system-certs pip sync --quiet --compile-bytecode --require-hashes ${index:+--default-index "$index"} \
+    --python "$env"/bin/python "$lock"; then
     echo "setup: uv could not install (above); pip goes on, which takes two to three minutes" >&2
     # --no-deps: the lock is complete, and pip 23 refuses extras in hash mode (research/environment.md, section 4).
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+    "$env"/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$lock"
 fi
 printf '%s' "$digest" > "$stamp"
