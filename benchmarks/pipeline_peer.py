@@ -4,7 +4,7 @@
 
 Its blocks as shipped and with their defaults, one after the other in this process, each stage reading what the one before
 wrote. Two things are made easier for it: filters judge and drop nothing (most of the corpus is code, which prose rules would
-empty), and tokenized documents are not shuffled.
+empty), and tokenized documents are not shuffled. Its C4 list of bad words, a download, is ours.
 """
 
 import argparse
@@ -25,11 +25,13 @@ from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, M
 from datatrove.pipeline.dedup.exact_dedup import ExactDedupConfig, ExactDedupFilter, ExactDedupSignature, ExactFindDedups
 from datatrove.pipeline.dedup.minhash import MinhashConfig
 from datatrove.pipeline.filters import (
+    C4BadWordsFilter,
     C4ParagraphFilter,
     C4QualityFilter,
     FineWebQualityFilter,
     GopherQualityFilter,
     GopherRepetitionFilter,
+    c4_filters,
 )
 from datatrove.pipeline.readers import ParquetReader
 from datatrove.pipeline.tokens import DocumentTokenizer
@@ -37,7 +39,15 @@ from datatrove.pipeline.writers import ParquetWriter
 from datatrove.utils.hashing import create_hash_func
 from datatrove.utils.word_tokenizers import load_word_tokenizer
 
-FILTERS = (GopherQualityFilter, GopherRepetitionFilter, C4QualityFilter, C4ParagraphFilter, FineWebQualityFilter)
+FILTERS = (
+    GopherQualityFilter,
+    GopherRepetitionFilter,
+    C4QualityFilter,
+    C4ParagraphFilter,
+    C4BadWordsFilter,
+    FineWebQualityFilter,
+)
+BAD_WORDS = Path(__file__).resolve().parent.parent / "data" / "word_lists" / "ldnoobw_en.txt"
 
 
 def main() -> None:
@@ -116,6 +126,7 @@ def drop_fuzzy(documents: str, out: str, scratch: Path) -> int:
 
 def judge(documents: str) -> None:
     """Every filter's verdict on every document. C4's cuts lines out of a document, so each has one of its own."""
+    c4_filters.cached_asset_path_or_download = lambda *asked, **where: BAD_WORDS
     filters = [kind() for kind in FILTERS]
     for document in read(documents):
         for rule in filters:
