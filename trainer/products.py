@@ -69,11 +69,15 @@ def _swiglu_gradient(residuals: tuple[Array, ...], grad: Array):
         grad_opened = grad_wide * carried * share * (1 + opened * (1 - share))
         grad_carried = grad_wide * opened * share
         turned = across(rows)
-        parts = turned @ grad_opened, turned @ grad_carried, across(grad_out) @ (opened * share * carried)
+        pairs = (turned, grad_opened), (turned, grad_carried), (across(grad_out), opened * share * carried)
+        parts = tuple(jnp.matmul(*pair, preferred_element_type=sums[0].dtype) for pair in pairs)
         return jax.tree.map(jnp.add, sums, parts), grad_opened @ gate_across + grad_carried @ up_across
 
-    start = jax.tree.map(jnp.zeros_like, (gate, up, down_across))
-    (grad_gate, grad_up, grad_down), grad_x = jax.lax.scan(of_tile, start, _tiles(x, grad, opened, carried))
+    # at least float32: of hundreds of tiles bfloat16's eight bits would lose the later ones
+    wide = jnp.promote_types(gate.dtype, jnp.float32)
+    start = jnp.zeros(gate.shape, wide), jnp.zeros(up.shape, wide), jnp.zeros(down_across.shape, wide)
+    sums, grad_x = jax.lax.scan(of_tile, start, _tiles(x, grad, opened, carried))
+    grad_gate, grad_up, grad_down = (each.astype(gate.dtype) for each in sums)
     return _joined(grad_x), grad_gate, grad_up, grad_down.T
 
 
