@@ -38,13 +38,13 @@ def test_products_are_plain_products(outputs: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [5, TILE_ROWS // 8 * 3], ids=["whole", "tiles"])
-def test_swiglu_is_its_formula(rows: int) -> None:
+# Of the tiles' 768 values one is .002, left of terms up to 10 that cancel: their rounding is 1e-6 at most.
+@pytest.mark.parametrize(("rows", "rounding"), [(5, 0.0), (TILE_ROWS // 8 * 3, 1e-6)], ids=["whole", "tiles"])
+def test_swiglu_is_its_formula(rows: int, rounding: float) -> None:
     values = arrays((rows, 4), (4, 6), (4, 6), (6, 4))
     toward = arrays((rows, 4))[0]
     wanted = plain_swiglu(*(value.astype(np.float64) for value in values))
-    # where terms up to 10 cancel, their rounding is left: 1e-6
-    np.testing.assert_allclose(jax.jit(swiglu)(*values), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(swiglu)(*values), wanted, rtol=1e-4, atol=rounding)
     gradients = jax.jit(jax.grad(lambda *v: (swiglu(*v) * toward).sum(), argnums=(0, 1, 2, 3)))(*values)
     slowly = differences(lambda *v: (plain_swiglu(*v) * toward).sum(), values)
     for found, want in zip(gradients, slowly, strict=True):
