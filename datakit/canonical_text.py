@@ -19,6 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.compiled import compiled
+
 CANONICAL_TEXT_VERSION = "canonical-text/1"
 
 _CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
@@ -32,7 +34,7 @@ _THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
 _TOKEN = re.compile(r"\S+")
 _WHITE_SPACE = re.compile(r"\s")
 _PIECE_CHARACTERS = 4_096
-_SPACE = ord(" ")
+_SPACE, _NEWLINE = b" \n"
 
 
 def _ascii_table() -> bytes:
@@ -88,20 +90,50 @@ def _folded(text: str) -> str:
 def _with_folded_tokens(data: bytes) -> bytes:
     """`_folded` of every white-space token that has more than ASCII in it."""
     buffer = np.frombuffer(data, np.uint8)
-    wide = np.flatnonzero((buffer >= 0x80) & (buffer != _END_OF_TEXT))
-    if not len(wide):
+    starts, ends, tokens = _wide_tokens(buffer)
+    if not len(starts):
         return data
-    edges = np.flatnonzero((buffer <= _SPACE) | (buffer == _END_OF_TEXT))
-    token = np.unique(np.searchsorted(edges, wide))
-    starts = np.concatenate((np.full(1, -1), edges))[token] + 1
-    ends = edges[token]  # there is one: the last text ends with a mark
-    spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
-    tokens = _folded("\n".join([data[low:high].decode() for low, high in spans])).split("\n")
-    pieces, done = [], 0
-    for (low, high), folded in zip(spans, tokens, strict=True):
-        pieces += (data[done:low], folded.encode())
-        done = high
-    return b"".join([*pieces, data[done:]])
+    folded = _folded(tokens.tobytes().decode()).encode()  # as many lines as before: what folds to a line's end is a space
+    return _with_tokens(buffer, starts, ends, np.frombuffer(folded, np.uint8)).tobytes()
+
+
+@compiled
+def _wide_tokens(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """Where white-space tokens with bytes beyond ASCII begin and end (the last has a mark behind it), and they, a line each."""
+    most = data.size // 2 + 1
+    starts, ends, tokens = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(data.size, np.uint8)
+    number, size, start, is_wide = 0, 0, 0, False
+    for place in range(data.size):
+        if _SPACE < data[place] < _END_OF_TEXT:
+            is_wide |= data[place] >= 0x80
+            continue
+        if is_wide:
+            tokens[size : size + place - start] = data[start:place]
+            size += place - start + 1
+            tokens[size - 1] = _NEWLINE
+            starts[number], ends[number] = start, place
+            number += 1
+        start, is_wide = place + 1, False
+    return starts[:number].copy(), ends[:number].copy(), tokens[:size].copy()
+
+
+@compiled
+def _with_tokens(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], tokens: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """The data with other tokens, a line each, in place of those that begin and end there."""
+    out = np.empty(data.size + tokens.size, np.uint8)
+    size, done, token = 0, 0, 0
+    for number in range(starts.size):
+        out[size : size + starts[number] - done] = data[done : starts[number]]
+        size += starts[number] - done
+        done = ends[number]
+        while tokens[token] != _NEWLINE:
+            out[size] = tokens[token]
+            size, token = size + 1, token + 1
+        token += 1
+    out[size : size + data.size - done] = data[done:]
+    return out[: size + data.size - done].copy()
 
 
 def _without_thousands_commas(data: bytes) -> bytes:

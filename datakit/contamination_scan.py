@@ -12,7 +12,7 @@ from datakit.canonical_text import WordPlaces, canonical_batch
 from datakit.contamination_alignment import aligned_windows
 from datakit.contamination_channels import ChannelGrams, ItemIndex
 from datakit.contamination_policy import ContaminationConfig, Tier, Window, best_window
-from datakit.ngram_index import Ints, UInt64s, Words, gram_hashes, hash_buffer, in_table
+from datakit.ngram_index import Ints, UInt64s, Words, grams_in_table, hash_buffer
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _AllWindows:
 def _all_windows(words: Words, index: ItemIndex, config: ContaminationConfig) -> tuple[tuple[_Hits, _Hits], _AllWindows]:
     """(hits with numbers as they are, hits with numbers masked), and the windows that they make."""
     masked = words.masked()
-    places = in_table(index.prefixes, gram_hashes(masked, config.seed_words))
+    places = grams_in_table(index.prefixes, masked, config.seed_words)
     exact_hits = _hits(words.hashes, words.bounds, places, index.exact)
     masked_hits = _hits(masked, words.bounds, places, index.masked)
     return (exact_hits, masked_hits), _AllWindows(

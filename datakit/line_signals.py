@@ -1,125 +1,185 @@
-"""Signals of lines and paragraphs that the rule sets of Gopher, C4 and FineWeb judge by, column-wise in polars.
+"""Signals of lines and paragraphs that the rule sets of Gopher, C4 and FineWeb judge by.
 
-All lines of a batch of documents stand in one column, so a rule over lines is one vectorized pass. A line is stripped of white
-space at both ends and counts when something is left.
+A line is stripped of white space at both ends and counts when something is left. A paragraph is as many lines as stand together
+without an empty one between them, of a text stripped of white space at both ends.
 """
 
-import numpy as np
-import polars as pl
+from dataclasses import dataclass
 
-from datakit.repetition import MULTIPLIER, in_document
-from datakit.shingles import mix
+import numpy as np
+
+from datakit.code_points import CodePoints, having
+from datakit.compiled import compiled
 
 SHORT_LINE_CHARS = 30
 LONG_LINE_CHARS = 200
-MAX_WORD_CHARS = 1_000
-MIN_WORDS = r"\S\s+\S+\s+\S"
-"""Three words: C4's least in a line."""
 
-
-TERMINAL = r"\p{STerm}$"
+TERMINAL = r"\p{STerm}"
 """Ends of sentences in any script, Unicode's property: FineWeb counts these."""
 
-C4_END = r"""[.?!"']$"""
-CITATION = r"\[\d*\]|\[edit\]|\[citation needed\]"
-POLICY = r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies"
-SENTENCE_END = r"""[.?!]+["')\]]*(?:\s|$)"""
-_LINE = pl.col("line")
-_CHARS = pl.col("chars")
+C4_MAY_END = r"""[.?!"'\]]"""
+"""What a line ends with that C4 may keep: its citations are cut off first, and end with a bracket."""
+
+NEWLINE, DOT, ELLIPSIS, HYPHEN, BULLET = ord("\n"), ord("."), ord("…"), ord("-"), ord("•")
+HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
+FINALIZER = np.uint64(0x94D049BB133111EB)
 
 
-def line_signals(texts: pl.Series, num_words: pl.Series) -> pl.DataFrame:
-    """float64 columns, a row a text: shares of lines, of characters in repeated lines, and what C4 would keep."""
-    every = pl.LazyFrame({"line": texts.str.split("\n")}).with_row_index("doc").explode("line", empty_as_null=False)
-    lines = every.with_columns(_LINE.str.strip_chars()).filter(_LINE != "").with_columns(chars=_LINE.str.len_chars())
-    lines = lines.with_columns(repeated=~(_LINE.hash() ^ pl.col("doc").hash(1)).is_first_distinct()).collect().lazy()
-    per_document = lines.group_by("doc", maintain_order=True).agg(
-        num_lines=pl.len(),
-        duplicate_lines=pl.col("repeated").sum(),
-        duplicate_line_chars=_CHARS.filter("repeated").sum(),
-        bullet_lines=_LINE.str.contains(r"^[•-]").sum(),
-        ellipsis_lines=_LINE.str.contains(r"(?:\.\.\.|…)$").sum(),
-        terminal_lines=_LINE.str.contains(TERMINAL).sum(),
-        short_lines=(_CHARS <= SHORT_LINE_CHARS).sum(),
-        long_lines=(_CHARS >= LONG_LINE_CHARS).sum(),
+@dataclass(frozen=True)
+class Spans:
+    """Lines or paragraphs of a batch of texts, in order."""
+
+    bounds: np.ndarray
+    """int64 [texts + 1]: text i has the spans `[bounds[i], bounds[i + 1])`."""
+    starts: np.ndarray
+    """int64 [spans]: first characters, in the batch."""
+    ends: np.ndarray
+    """int64 [spans]"""
+
+
+def lines_of(texts: CodePoints) -> Spans:
+    """Lines that hold something, without the white space around them."""
+    return Spans(*_lines(texts.points, texts.bounds, having(r"\s")))
+
+
+def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict[str, np.ndarray]:
+    """float64 [texts] by name: shares of lines, of paragraphs, and of characters in repeated ones."""
+    paragraphs = Spans(*_paragraphs(texts.points, texts.bounds, having(r"\s")))
+    repeated, again = (_repeats(texts.points, spans.bounds, spans.starts, spans.ends) for spans in (lines, paragraphs))
+    bullet, ellipsis, terminal, short, long = _line_counts(
+        texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL)
     )
-    found = pl.LazyFrame({"text": texts, "words": num_words}).with_row_index("doc")
-    for counted in (per_document, *_c4(lines)):
-        found = found.join(counted, on="doc", how="left", maintain_order="left")
-    return _shares(found).collect().hstack(_paragraphs(texts))
+    newlines = _newlines(texts.points, texts.bounds)
+    num_lines = np.diff(lines.bounds)
+    return {
+        "duplicate_line_frac": share(repeated[0], num_lines),
+        "duplicate_line_char_frac": share(repeated[1], texts.num_chars - newlines),
+        "duplicate_paragraph_frac": share(again[0], np.diff(paragraphs.bounds)),
+        "duplicate_paragraph_char_frac": share(again[1], texts.num_chars),
+        "bullet_line_frac": share(bullet, num_lines),
+        "ellipsis_line_frac": share(ellipsis, num_lines),
+        "terminal_line_frac": share(terminal, num_lines),
+        "short_line_frac": share(short, num_lines),
+        "long_lines": long,
+        "newline_word_ratio": share(newlines, num_words),
+    }
 
 
-def _c4(lines: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.LazyFrame]:
-    """What C4's published code counts, in its order: the form of a line first, then words in the lines of that form."""
-    may_hold_long_word = pl.when(_CHARS > MAX_WORD_CHARS).then(_LINE).otherwise(pl.lit(""))
-    formed = (
-        lines.filter(_LINE.str.contains(C4_END) | _LINE.str.ends_with("]"))  # no other end is changed by what comes next
-        .with_columns(_LINE.str.replace_all(CITATION, ""))
-        .filter(_LINE.str.contains(C4_END) & ~_LINE.str.ends_with("..."))
-        .filter(_LINE.str.contains(MIN_WORDS))
-        .filter(~may_hold_long_word.str.contains(rf"\S{{{MAX_WORD_CHARS + 1}}}"))
-        .with_columns(lower=_LINE.str.to_lowercase())
-        .with_columns(script=pl.col("lower").str.contains("javascript", literal=True))
-    )
-    kept = formed.filter(~pl.col("script") & ~pl.col("lower").str.contains(POLICY))
-    documents = formed.group_by("doc").agg(
-        lorem_ipsum=pl.col("lower").str.contains("lorem ipsum", literal=True).any(),
-        curly_bracket=(~pl.col("script") & _LINE.str.contains("{", literal=True)).any(),
-    )
-    sentences = kept.group_by("doc").agg(c4_lines=pl.len(), c4_sentences=_LINE.str.count_matches(SENTENCE_END).clip(1).sum())
-    return documents, sentences
+def c4_candidates(texts: CodePoints, lines: Spans) -> tuple[list[str], np.ndarray]:
+    """The lines that C4 may keep by their last character, and int64, of which text each is."""
+    chosen = np.flatnonzero(having(C4_MAY_END)[texts.points[lines.ends - 1]])
+    spans = zip(lines.starts[chosen].tolist(), lines.ends[chosen].tolist(), strict=True)
+    return [texts.text[start:end] for start, end in spans], np.searchsorted(lines.bounds, chosen, side="right") - 1
 
 
-def _shares(counts: pl.LazyFrame) -> pl.LazyFrame:
-    """The counts as the signals that rules name."""
-    newlines = pl.col("text").str.count_matches("\n", literal=True)
-    chars = pl.col("text").str.len_chars() - newlines
-    found = counts.select(
-        "words", pl.exclude("doc", "text", "words").cast(pl.Float64).fill_null(0.0), newlines=newlines, chars=chars
-    )
-    lines = pl.col("num_lines")
-    return found.select(
-        duplicate_line_frac=_fraction(pl.col("duplicate_lines"), lines),
-        duplicate_line_char_frac=_fraction(pl.col("duplicate_line_chars"), pl.col("chars")),
-        bullet_line_frac=_fraction(pl.col("bullet_lines"), lines),
-        ellipsis_line_frac=_fraction(pl.col("ellipsis_lines"), lines),
-        terminal_line_frac=_fraction(pl.col("terminal_lines"), lines),
-        short_line_frac=_fraction(pl.col("short_lines"), lines),
-        newline_word_ratio=_fraction(pl.col("newlines"), pl.col("words")),
-        c4_line_frac=_fraction(pl.col("c4_lines"), lines),
-        c4_sentences="c4_sentences",
-        lorem_ipsum="lorem_ipsum",
-        curly_bracket="curly_bracket",
-        long_lines="long_lines",
-    )
+def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """float64: 0 of nothing."""
+    return np.where(total > 0, count / np.maximum(total, 1), 0.0)
 
 
-def _paragraphs(texts: pl.Series) -> pl.DataFrame:
-    """A paragraph is as many lines as stand together without an empty one between them; its key is made of theirs."""
-    every = pl.LazyFrame({"line": texts.str.strip_chars().str.split("\n")}).with_row_index("doc")
-    lines = every.explode("line", empty_as_null=False).with_row_index("place").filter(_LINE != "")
-    measured = lines.select("doc", "place", key=_LINE.hash(), chars=_LINE.str.len_chars().cast(pl.Int64)).collect()
-    doc, place, keys, chars = (measured[name].to_numpy() for name in ("doc", "place", "key", "chars"))
-    begins = np.ones(place.size, dtype=bool)
-    begins[1:] = (np.diff(place) > 1) | (doc[1:] != doc[:-1])
-    first = np.flatnonzero(begins)
-    counted = np.zeros((4, texts.len()))
-    if first.size:
-        number = np.arange(place.size) - np.repeat(first, np.diff(first, append=place.size))
-        key = np.add.reduceat(mix(keys + number.astype(np.uint64) * MULTIPLIER), first)
-        repeated = ~pl.Series(in_document(key, doc[first])).is_first_distinct().to_numpy()
-        size = np.add.reduceat(chars, first) + np.diff(first, append=place.size) - 1
-        weights = (None, repeated, size * repeated)
-        counted[:3] = [np.bincount(doc[first], weight, texts.len()) for weight in weights]
-    counted[3] = texts.str.len_chars().to_numpy()
-    num, repeats, repeated_chars, chars_of_text = counted
-    return pl.DataFrame(
-        {
-            "duplicate_paragraph_frac": repeats / np.maximum(num, 1),
-            "duplicate_paragraph_char_frac": repeated_chars / np.maximum(chars_of_text, 1),
-        }
-    )
+@compiled
+def _lines(points: np.ndarray, bounds: np.ndarray, is_space: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    starts, ends = np.empty(points.size, np.int64), np.empty(points.size, np.int64)
+    line_bounds, line = np.zeros(bounds.size, np.int64), 0
+    for text in range(bounds.size - 1):
+        start, end = -1, -1
+        for place, point in enumerate(points[bounds[text] : bounds[text + 1]]):
+            if not is_space[point]:
+                start = place if start < 0 else start
+                end = place + 1
+            elif point == NEWLINE and start >= 0:
+                starts[line], ends[line] = bounds[text] + start, bounds[text] + end
+                line += 1
+                start = -1
+        line_bounds[text + 1] = line
+    return line_bounds, starts[:line].copy(), ends[:line].copy()
 
 
-def _fraction(count: pl.Expr, total: pl.Expr) -> pl.Expr:
-    return pl.when(total > 0).then(count / total).otherwise(0.0)
+@compiled
+def _paragraphs(points: np.ndarray, bounds: np.ndarray, is_space: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    starts, ends = np.empty(points.size, np.int64), np.empty(points.size, np.int64)
+    paragraph_bounds, paragraph = np.zeros(bounds.size, np.int64), 0
+    for text in range(bounds.size - 1):
+        low, high = bounds[text], bounds[text + 1] - 1
+        while low < high and is_space[points[low]]:
+            low += 1
+        while low < high and is_space[points[high - 1]]:
+            high -= 1
+        is_open, was_newline = False, True
+        for place, point in enumerate(points[low:high]):
+            is_newline = point == NEWLINE
+            if is_newline and was_newline and is_open:
+                ends[paragraph] = low + place - 1
+                paragraph += 1
+                is_open = False
+            elif not is_newline and not is_open:
+                starts[paragraph] = low + place
+                is_open = True
+            was_newline = is_newline
+        if is_open:
+            ends[paragraph] = high
+            paragraph += 1
+        paragraph_bounds[text + 1] = paragraph
+    return paragraph_bounds, starts[:paragraph].copy(), ends[:paragraph].copy()
+
+
+@compiled
+def _newlines(points: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    found = np.zeros(bounds.size - 1)
+    for text in range(bounds.size - 1):
+        number = 0
+        for point in points[bounds[text] : bounds[text + 1] - 1]:
+            number += point == NEWLINE
+        found[text] = number
+    return found
+
+
+@compiled
+def _line_counts(
+    points: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray, is_terminal: np.ndarray
+) -> np.ndarray:
+    """float64 [5, texts]: lines that begin with a bullet, end with an ellipsis, end as a sentence does, are short, are long."""
+    counts = np.zeros((5, bounds.size - 1))
+    for text in range(bounds.size - 1):
+        for line in range(bounds[text], bounds[text + 1]):
+            first, last, chars = points[starts[line]], points[ends[line] - 1], ends[line] - starts[line]
+            dots = 0
+            while dots < min(3, chars) and points[ends[line] - 1 - dots] == DOT:
+                dots += 1
+            counts[0, text] += first in (BULLET, HYPHEN)
+            counts[1, text] += dots == 3 or last == ELLIPSIS
+            counts[2, text] += is_terminal[last]
+            counts[3, text] += chars <= SHORT_LINE_CHARS
+            counts[4, text] += chars >= LONG_LINE_CHARS
+    return counts
+
+
+@compiled
+def _repeats(points: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """float64 [2, texts]: spans that stood before (by a hash of 64 bits of their characters), and characters of such spans."""
+    repeats = np.zeros((2, bounds.size - 1))
+    size = 2
+    for text in range(bounds.size - 1):
+        while size < 2 * (bounds[text + 1] - bounds[text]):
+            size *= 2
+    hashes, taken_by = np.empty(size, np.uint64), np.full(size, -1, np.int64)
+    for text in range(bounds.size - 1):
+        bits = 1
+        while 1 << bits < 2 * (bounds[text + 1] - bounds[text]):
+            bits += 1
+        for span in range(bounds[text], bounds[text + 1]):
+            chars = points[starts[span] : ends[span]]
+            hashed = np.uint64(chars.size)
+            for pair in range(chars.size // 2):
+                hashed = hashed * HASH_BASE + (np.uint64(chars[2 * pair]) << np.uint64(32) | np.uint64(chars[2 * pair + 1]))
+            hashed = hashed * HASH_BASE + np.uint64(chars[-1])
+            hashed = (hashed ^ (hashed >> np.uint64(31))) * FINALIZER
+            hashed ^= hashed >> np.uint64(29)
+            slot = np.int64(hashed >> np.uint64(64 - bits))
+            while taken_by[slot] == text and hashes[slot] != hashed:
+                slot = (slot + 1) & ((1 << bits) - 1)
+            if taken_by[slot] == text:
+                repeats[0, text] += 1
+                repeats[1, text] += chars.size
+            hashes[slot], taken_by[slot] = hashed, text
+    return repeats

@@ -23,7 +23,7 @@ import pyarrow as pa
 from rensa import RMinHash  # pyrefly: ignore[missing-module-attribute]  (a compiled module without stubs)
 
 from datakit.documents import document_paths, iterate_part, writing_part
-from datakit.shingles import batches, mix, shingle_sets
+from datakit.shingles import batch_shingles, batches, distinct_in_segments, mix
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
@@ -91,7 +91,7 @@ def _signed(ids: pa.Array, bands: np.ndarray, sizes: np.ndarray) -> pa.Table:
 
 def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray, np.ndarray]:
     """uint64 [texts, bands] and int64 [texts], the distinct shingles of each; bands of a text without any mean nothing."""
-    parts = [shingle_sets(batch, config.ngram_words) for batch in batches(texts)]
+    parts = [distinct_in_segments(*batch_shingles(batch, config.ngram_words)) for batch in batches(texts)]
     if not parts:
         return np.zeros((0, config.bands), np.uint64), np.zeros(0, np.int64)
     lowest = np.concatenate([lowest_hashes(shingles, bounds, config) for shingles, bounds in parts])

@@ -4,27 +4,26 @@ No Python string per n-gram: words are hashed as slices of one flat byte buffer,
 table throws away nearly all of a document's n-grams before any exact lookup.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datakit.arrays import load_all, save_all
+from datakit.compiled import compiled
 
 type UInt64s = NDArray[np.uint64]
 type Ints = NDArray[np.int64]
 type Floats = NDArray[np.float64]
 
-PIECE_BYTES = 1 << 16
-"""Bytes hashed at once: the working arrays are 8 times as large and should stay near the caches."""
-_SPACE = ord(" ")
-_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
-_BASE_INVERSE = pow(_BASE, -1, 1 << 64)
+_SPACE, _ZERO, _NINE = b" 09"
+_BASE = 0x9E3779B97F4A7C15
+_WORD_BASE = np.uint64(_BASE)
 _NUMBER_HASH = np.uint64(0xD6E8FEB86659FD93)
 _BITS_PER_GRAM = 16
+_BLOCK = 1 << 10
 _MIN_TABLE_BITS = 1 << 16
 
 
@@ -50,37 +49,50 @@ def hash_words(texts: Sequence[bytes]) -> Words:
 
 def hash_buffer(data: NDArray[np.uint8], text_starts: Ints) -> Words:
     """`hash_words` of texts that stand in one buffer, each from its start (`canonical_text.canonical_batch`)."""
-    hashes, numbers, starts, lengths = [], [], [], []
-    for low, high in _pieces(data):
-        piece = data[low:high]
-        word_starts, word_ends = _word_edges(piece)
-        hashes.append(_slice_hashes(piece, word_starts, word_ends))
-        lengths.append(word_ends - word_starts)
-        numbers.append(_are_numbers(piece, word_starts, lengths[-1]))
-        starts.append(word_starts + low)
-    return Words(
-        hashes=_joined(hashes, np.uint64),
-        is_number=_joined(numbers, np.bool_),
-        num_bytes=_joined(lengths, np.int64),
-        bounds=np.searchsorted(_joined(starts, np.int64), text_starts),
-    )
+    return Words(*_hash_words(data, text_starts))
+
+
+@compiled
+def _hash_words(data: NDArray[np.uint8], text_starts: Ints) -> tuple[UInt64s, NDArray[np.bool_], Ints, Ints]:
+    """The fields of `Words`. A word's hash is a polynomial over its bytes modulo 2**64, mixed so that all bits are good."""
+    most = data.size // 2 + 1
+    hashes, are_numbers, num_bytes = np.empty(most, np.uint64), np.empty(most, np.bool_), np.empty(most, np.int64)
+    bounds = np.zeros(text_starts.size, np.int64)
+    place, word = 0, 0
+    for text in range(text_starts.size):
+        while place < text_starts[text] and place < data.size:
+            start, hashed, power, is_number = place, np.uint64(0), np.uint64(1), True
+            while place < data.size and data[place] != _SPACE:
+                hashed += np.uint64(data[place]) * power
+                power *= _WORD_BASE
+                is_number &= _ZERO <= data[place] <= _NINE
+                place += 1
+            if place > start:
+                hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # splitmix64's finaliser:
+                hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)  # a bijection
+                hashes[word], are_numbers[word], num_bytes[word] = hashed ^ (hashed >> np.uint64(31)), is_number, place - start
+                word += 1
+            place += 1
+        bounds[text] = word
+    return hashes[:word].copy(), are_numbers[:word].copy(), num_bytes[:word].copy(), bounds
 
 
 def gram_hashes(words: UInt64s, n: int) -> UInt64s:
     """Hash of the n-gram that starts at each word; n - 1 fewer than there are words. Grams may cross texts."""
-    count = max(len(words) - n + 1, 0)
-    grams = np.zeros(count, np.uint64)
-    for k in range(n):
-        grams += words[k : k + count] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
-    return grams
+    return grams_at(words, np.arange(max(len(words) - n + 1, 0)), n)
 
 
 def grams_at(words: UInt64s, places: Ints, n: int) -> UInt64s:
     """`gram_hashes(words, n)[places]`, without the others."""
     grams = np.zeros(len(places), np.uint64)
-    for k in range(n):
-        grams += words[places + k] * np.uint64(pow(_BASE, 2 * k + 3, 1 << 64))
+    for k, factor in enumerate(_factors(n)):
+        grams += words[places + k] * factor
     return grams
+
+
+def _factors(n: int) -> UInt64s:
+    """What the hashes of an n-gram's words are multiplied with."""
+    return np.array([pow(_BASE, 2 * k + 3, 1 << 64) for k in range(n)], np.uint64)
 
 
 def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
@@ -163,10 +175,31 @@ def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints
 
 def in_table(table: NDArray[np.uint8], grams: UInt64s) -> Ints:
     """Positions of the grams that the bit table may hold: all that it does hold, few others."""
-    shift = 64 - (len(table) * 8).bit_length() + 1
-    slots = (grams >> np.uint64(shift + 3)).view(np.int64)  # numpy would copy unsigned indices
-    bits = (grams >> np.uint64(shift)).astype(np.uint8) & 7
-    return np.flatnonzero(table.take(slots) >> bits & 1)
+    return _in_table(table, grams, np.ones(1, np.uint64))
+
+
+def grams_in_table(table: NDArray[np.uint8], words: UInt64s, n: int) -> Ints:
+    """`in_table(table, gram_hashes(words, n))`, and no array of the grams."""
+    return _in_table(table, words, _factors(n))
+
+
+@compiled
+def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Ints:
+    places, found, bits = np.empty(words.size, np.int64), 0, 0
+    while 1 << bits < table.size * 8:
+        bits += 1
+    grams = np.empty(_BLOCK, np.uint64)
+    for low in range(0, words.size - factors.size + 1, _BLOCK):
+        size = min(_BLOCK, words.size - factors.size + 1 - low)
+        grams[:] = 0
+        for k in range(factors.size):  # an n-gram's words one after another, so that a processor adds many grams at once
+            for i, word in enumerate(words[low + k : low + k + size]):
+                grams[i] += word * factors[k]
+        for i in range(size):
+            bit = grams[i] >> np.uint64(64 - bits)
+            places[found] = low + i
+            found += table[bit >> np.uint64(3)] >> (bit & np.uint64(7)) & 1
+    return places[:found].copy()
 
 
 def bit_table(grams: UInt64s) -> NDArray[np.uint8]:
@@ -176,68 +209,3 @@ def bit_table(grams: UInt64s) -> NDArray[np.uint8]:
     table = np.zeros(num_bits // 8, np.uint8)
     np.bitwise_or.at(table, slots >> np.uint64(3), np.uint8(1) << (slots & np.uint64(7)).astype(np.uint8))
     return table
-
-
-def _pieces(data: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Cut at spaces into pieces of about PIECE_BYTES; a longer word stays whole."""
-    low = 0
-    while low < len(data):
-        high, reach = min(low + PIECE_BYTES, len(data)), 64
-        while high < len(data) and data[high] != _SPACE:
-            spaces = np.flatnonzero(data[high : high + reach] == _SPACE)
-            high = min(high + (int(spaces[0]) if len(spaces) else reach), len(data))
-            reach *= 2
-        yield low, high
-        low = high
-
-
-def _are_numbers(piece: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
-    """Which words are digits alone. Few begin with one, so only those are looked at to their end."""
-    numbers = (piece[starts] - np.uint8(48)) < 10
-    maybe = np.flatnonzero(numbers)
-    if len(maybe):
-        length = lengths[maybe]
-        firsts = np.cumsum(length) - length
-        at = np.repeat(starts[maybe] - firsts, length) + np.arange(int(length.sum()))
-        numbers[maybe] = np.logical_and.reduceat((piece[at] - np.uint8(48)) < 10, firsts)
-    return numbers
-
-
-def _word_edges(piece: NDArray[np.uint8]) -> tuple[Ints, Ints]:
-    padded = np.zeros(len(piece) + 2, np.bool_)
-    padded[1:-1] = piece != _SPACE
-    edges = np.flatnonzero(padded[1:] != padded[:-1])
-    return edges[::2], edges[1::2]
-
-
-def _slice_hashes(piece: NDArray[np.uint8], starts: Ints, ends: Ints) -> UInt64s:
-    """Polynomial hashes of slices of a buffer by prefix sums modulo 2**64, then mixed so that all bits are good."""
-    prefix = np.zeros(len(piece) + 1, np.uint64)
-    np.cumsum(piece * _powers(_BASE, len(piece)), out=prefix[1:])
-    return _mixed((prefix[ends] - prefix[starts]) * _powers(_BASE_INVERSE, len(piece) + 1)[starts])
-
-
-def _powers(base: int, count: int) -> UInt64s:
-    """[count] powers from the zeroth on, modulo 2**64; a view of a table that all pieces share."""
-    return _power_table(base, max(count, PIECE_BYTES + 1024))[:count]
-
-
-@lru_cache(maxsize=2)  # both bases at the size of a piece; a longer word's tables push them out, and no more is kept
-def _power_table(base: int, size: int) -> UInt64s:
-    """Making it anew for every piece was a tenth of a scan (2026-11-21)."""
-    powers = np.full(size, base, np.uint64)
-    powers[0] = 1
-    powers = np.cumprod(powers, dtype=np.uint64)
-    powers.flags.writeable = False
-    return powers
-
-
-def _mixed(values: UInt64s) -> UInt64s:
-    """splitmix64's finaliser: a bijection, so it adds no collisions."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
-def _joined(arrays: list, dtype: type) -> NDArray:
-    return np.concatenate(arrays) if arrays else np.empty(0, dtype)

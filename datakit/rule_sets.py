@@ -6,11 +6,14 @@ signals. Words are runs without white space; papers do not say, datatrove takes 
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from datakit.bad_words import WORDS_SHA256, bad_words
+from datakit.c4_signals import c4_signals
+from datakit.code_points import CodePoints, code_points
 from datakit.documents import slices
-from datakit.line_signals import line_signals
+from datakit.line_signals import c4_candidates, line_signals, lines_of
 from datakit.repetition import DUPLICATE_NAMES, TOP_NAMES, repetition_signals
 from datakit.sources import Domain
 from datakit.word_signals import word_signals, words_of
@@ -18,8 +21,8 @@ from datakit.word_signals import word_signals, words_of
 PROSE_DOMAINS: frozenset[Domain] = frozenset({"prose", "encyclopedia", "web", "docs"})
 """What prose rules may judge: they keep 3 of 220 files of code and of documentation markup (research, section 8b)."""
 
-WORD_CHARS = 1 << 20
-"""Columns of words take some twenty times the text, and longer ones leave the processor's cache (2 MiB: no faster)."""
+RUN_CHARS = 1 << 18
+"""Texts are taken as code points in runs of about so many: arrays that stay in the processor's cache."""
 
 SIGNALS = (
     "num_words",
@@ -144,14 +147,21 @@ PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, C4_BAD_WORDS, MC4_PARAGRAPHS
 
 def measured(texts: pl.Series) -> pl.DataFrame:
     """float64 columns `SIGNALS`, a row a text."""
-    of_words = pl.concat([_of_words(run["text"]) for run in slices(pl.DataFrame({"text": texts}), WORD_CHARS)])
-    of_lines = line_signals(texts, of_words["num_words"])
-    return of_words.hstack(of_lines).with_columns(bad_words(texts)).select(SIGNALS)
+    runs = [_run_signals(code_points(run["text"])) for run in slices(pl.DataFrame({"text": texts}), RUN_CHARS)]
+    columns = {name: np.concatenate([signals[name] for signals, _, _ in runs]) for name in runs[0][0]}
+    first_texts = np.cumsum([0, *(signals["num_words"].size for signals, _, _ in runs)])
+    candidates = [line for _, lines, _ in runs for line in lines]
+    places = np.concatenate([text + first for (_, _, text), first in zip(runs, first_texts, strict=False)])
+    columns |= c4_signals(candidates, places, columns.pop("num_lines"))
+    return pl.DataFrame(columns).with_columns(bad_words(texts)).select(SIGNALS)
 
 
-def _of_words(texts: pl.Series) -> pl.DataFrame:
-    words = words_of(texts)
-    return word_signals(texts, words).hstack(repetition_signals(texts, words))
+def _run_signals(texts: CodePoints) -> tuple[dict[str, np.ndarray], list[str], np.ndarray]:
+    """Signals [texts] by name, and lines that C4 may keep with the texts they are of."""
+    words, lines = words_of(texts), lines_of(texts)
+    of_words = word_signals(texts, words) | repetition_signals(texts, words)
+    of_lines = line_signals(texts, lines, of_words["num_words"])
+    return of_words | of_lines | {"num_lines": np.diff(lines.bounds)}, *c4_candidates(texts, lines)
 
 
 def verdict(rules: RuleSet) -> pl.Expr:

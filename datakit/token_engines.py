@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import logging
 import os
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -99,7 +100,7 @@ def reference_encoder(tokenizer: Path) -> Encoder:
     def encode(texts: Sequence[str]) -> list[np.ndarray]:
         batches = (texts[i : i + ENCODE_BATCH] for i in range(0, len(texts), ENCODE_BATCH))
         encoded = (one for batch in batches for one in loaded.encode_batch_fast(batch, add_special_tokens=False))
-        return [np.array(one.ids, dtype=np.uint32) for one in encoded]
+        return [np.frombuffer(array("I", one.ids), np.uint32) for one in encoded]  # a quarter of what np.array of a list takes
 
     return Encoder("hf", encode, bool(begins_with_space(loaded)))
 

@@ -1,30 +1,18 @@
-"""Signals of words that Gopher's quality rules judge by. Words are runs without white space; papers do not say.
-
-Words of a batch of documents are places in one buffer of bytes, hashed as `datakit.shingles` hashes its own: no string is made
-of a word (14 ms a MB for all that is asked of words, 43 as a column of strings; 2026-11-22).
-"""
+"""Signals of words that Gopher's quality rules judge by. Words are runs without white space; papers do not say."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-import polars as pl
 
-from datakit.shingles import HashedWords, word_hashes
+from datakit.code_points import CodePoints, having
+from datakit.compiled import compiled
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-"""Gopher's list (Rae et al. 2021, section A.1.1)."""
+"""Gopher's list (Rae et al. 2021, section A.1.1): found in any case, between characters that are of no word. At most four
+letters, and none that a letter beyond ASCII folds to (k and s have such), which the search for them goes by."""
 
-TEXT = pl.col("text")
-
-SOLID = bytes(0 if b in b"\t\n\v\f\r \xff" else b + 1 for b in range(256))
-"""Byte -> what it weighs in a word, 0 for ASCII white space. 255 is no byte of UTF-8."""
-
-WIDE_WHITE_SPACE = "[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-"""The rest of Unicode's property White_Space."""
-
-LETTERS = bytes(chr(b).isalpha() and b < 128 for b in range(256))
-CONTINUATION = -64
-"""As int8, bytes of UTF-8 below it continue a character, bytes from it to -1 begin one."""
+HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -37,74 +25,83 @@ class Words:
     """int64"""
     hashes: np.ndarray
     """uint64, equal for equal words (and not else, but for collisions of 64 bits)."""
-    has_letter: np.ndarray
-    """bool: whether a character of the word is a letter of any script."""
-
-    @property
-    def doc(self) -> np.ndarray:
-        """int64 [words]: the number of the text."""
-        return np.repeat(np.arange(self.bounds.size - 1), np.diff(self.bounds))
+    lettered: np.ndarray
+    """int64 [texts]: words with a letter of any script."""
 
 
-def words_of(texts: pl.Series) -> Words:
+def words_of(texts: CodePoints) -> Words:
     """The words of each text."""
-    encoded = [text.encode() for text in texts.str.replace_all(WIDE_WHITE_SPACE, " ").to_list()]
-    content = b"\n".join(encoded)
-    found = word_hashes(content, SOLID)
-    has_letter = _begin_or_hold(np.frombuffer(content.translate(LETTERS), bool), found)
-    chars, wide = found.lengths.copy(), _wide_words(content, found)
-    starts, ends = found.starts[wide], found.starts[wide] + found.lengths[wide]
-    continued = np.flatnonzero(np.frombuffer(content, np.int8) < CONTINUATION)
-    chars[wide] -= np.searchsorted(continued, ends) - np.searchsorted(continued, starts)
-    unknown = ~has_letter[wide]  # few in most texts, so these alone are looked at as characters
-    spans = zip(starts[unknown].tolist(), ends[unknown].tolist(), strict=True)
-    words = pl.Series([content[low:high].decode() for low, high in spans], dtype=pl.String)
-    has_letter[wide[unknown]] = words.str.contains(r"\p{L}").to_numpy()
-    return Words(found.bounds(encoded), chars, found.hashes, has_letter)
+    return Words(*_words(texts.points, texts.bounds, having(r"\s"), having(r"\p{L}")))
 
 
-def _begin_or_hold(is_letter: np.ndarray, words: HashedWords) -> np.ndarray:
-    """bool [words]: whether a word has a marked byte. Most begin with one, and a look at all bytes of all words is dear."""
-    found = is_letter[words.starts]
-    others = np.flatnonzero(~found)
-    if others.size:
-        spans = np.stack([words.starts[others], words.starts[others] + words.lengths[others]], axis=1)
-        found[others] = np.logical_or.reduceat(np.append(is_letter, False), spans.ravel())[::2]
-    return found
+@compiled
+def _words(
+    points: np.ndarray, bounds: np.ndarray, is_space: np.ndarray, is_letter: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    most = points.size // 2 + 1
+    chars, hashes = np.empty(most, np.int64), np.empty(most, np.uint64)
+    word_bounds, lettered = np.zeros(bounds.size, np.int64), np.zeros(bounds.size - 1, np.int64)
+    word = 0
+    for text in range(bounds.size - 1):
+        length, hashed, has_letter = 0, np.uint64(0), False
+        for point in points[bounds[text] : bounds[text + 1]]:
+            if not is_space[point]:
+                hashed = hashed * HASH_BASE + np.uint64(point)
+                has_letter |= is_letter[point]
+                length += 1
+            elif length:
+                chars[word], hashes[word] = length, hashed
+                lettered[text] += has_letter
+                word += 1
+                length, hashed, has_letter = 0, np.uint64(0), False
+        word_bounds[text + 1] = word
+    return word_bounds, chars[:word].copy(), hashes[:word].copy(), lettered
 
 
-def _wide_words(content: bytes, words: HashedWords) -> np.ndarray:
-    """int64, ascending: the words that hold a byte of a character beyond ASCII, seen from where such bytes begin."""
-    is_wide = np.frombuffer(content, np.int8) < 0
-    begins = np.flatnonzero(is_wide[1:] > is_wide[:-1]) + 1
-    if content[:1] >= b"\x80":
-        begins = np.concatenate([np.zeros(1, np.int64), begins])
-    word = np.searchsorted(words.starts, begins, side="right") - 1
-    return word[np.concatenate([np.ones(min(1, word.size), bool), word[1:] != word[:-1]])]
-
-
-def word_signals(texts: pl.Series, words: Words) -> pl.DataFrame:
-    """float64 columns, a row a text."""
+def word_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]:
+    """float64 [texts] by name."""
     count = np.diff(words.bounds).astype(np.float64)
-    chars, alpha = (np.bincount(words.doc, weights, texts.len()) for weights in (words.chars, words.has_letter))
+    chars = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(words.chars)])[words.bounds])
+    stop_words = _stop_words(texts.points, texts.bounds, having(r"\w"), _packed(STOP_WORDS))
+    own = [texts.text[start : end - 1] for start, end in pairwise(texts.bounds.tolist())]
+    signs = np.array([text.count("#") for text in own], np.float64)
+    ellipses = np.array([text.count("...") + text.count("…") for text in own], np.float64)
     per_word = 1.0 / np.maximum(count, 1)
-    stop_words = pl.sum_horizontal(TEXT.str.contains(rf"(?i)\b{word}\b") for word in STOP_WORDS)
-    counted = pl.DataFrame({"text": texts}).select(
-        hashes=_occurrences("#"), ellipses=_occurrences("...") + _occurrences("…"), stop_words=stop_words
-    )
-    return pl.DataFrame(
-        {
-            "num_words": count,
-            "mean_word_chars": chars * per_word,
-            "hash_word_ratio": counted["hashes"].to_numpy() * per_word,
-            "ellipsis_word_ratio": counted["ellipses"].to_numpy() * per_word,
-            "alpha_word_frac": alpha * per_word,
-            "stop_words": counted["stop_words"].cast(pl.Float64),
-        }
-    )
+    return {
+        "num_words": count,
+        "mean_word_chars": chars * per_word,
+        "hash_word_ratio": signs * per_word,
+        "ellipsis_word_ratio": ellipses * per_word,
+        "alpha_word_frac": words.lettered * per_word,
+        "stop_words": stop_words,
+    }
 
 
-def _occurrences(literal: str) -> pl.Expr:
-    """How often a text holds a string. Looking for the first costs a twentieth of counting, and most texts have none."""
-    holding = pl.when(TEXT.str.contains(literal, literal=True)).then(TEXT).otherwise(pl.lit(""))
-    return holding.str.count_matches(literal, literal=True).cast(pl.Float64)
+def _packed(words: tuple[str, ...]) -> np.ndarray:
+    """uint32 [words]: the bytes of a word of up to four ASCII letters as one number."""
+    return np.array([int.from_bytes(word.encode()) for word in words], np.uint32)
+
+
+@compiled
+def _stop_words(points: np.ndarray, bounds: np.ndarray, of_word: np.ndarray, packed_words: np.ndarray) -> np.ndarray:
+    """float64 [texts]: how many of the stop words a text holds. A text is read until it has shown them all."""
+    counts = np.zeros(bounds.size - 1)
+    for text in range(bounds.size - 1):
+        missing = packed_words.copy()
+        num_missing, letters, packed = missing.size, 0, np.uint64(0)
+        for point in points[bounds[text] : bounds[text + 1]]:
+            if of_word[point]:
+                packed = (packed << np.uint64(8)) | (np.uint64(point | 32) if point < 128 else np.uint64(255))
+                letters += 1
+                continue
+            if 2 <= letters <= 4:
+                for number in range(num_missing):
+                    if missing[number] == packed:
+                        num_missing -= 1
+                        missing[number] = missing[num_missing]
+                        break
+                if not num_missing:
+                    break
+            packed, letters = np.uint64(0), 0
+        counts[text] = packed_words.size - num_missing
+    return counts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, minhash, random_texts
 
 from datakit.minhash import MinHashConfig, band_hashes, lowest_hashes, preset, sign_texts
-from datakit.shingles import PIECE_BYTES, batch_shingles, jaccard, shingle_hashes, word_hashes
+from datakit.shingles import batch_shingles, distinct_in_segments, jaccard, shingle_hashes
 
 U64 = (1 << 64) - 1
 TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("aAbB12 ,.\n_-é")), max_size=80)
@@ -68,13 +68,23 @@ def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
         assert np.unique(hashes[bounds[i] : bounds[i + 1]]).tolist() == slow_shingles(text, words)
 
 
-def test_a_long_text_is_hashed_in_pieces_that_cut_no_word():
-    """Three pieces and a word that is longer than one; the words are those of hashing each alone."""
-    words = [*(f"word{i}" for i in range(300_000)), "long" * (PIECE_BYTES // 2), "end"]
-    found = word_hashes(" ".join(words).encode())
-    assert found.hashes.size == len(words) and found.starts[1] == len(words[0]) + 1 and found.lengths[2] == 5
-    for at in (0, 1, 150_000, 299_999, 300_000, 300_001):
-        assert found.hashes[at] == word_hashes(words[at].encode()).hashes[0]
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=5), st.integers(0, 63))
+def test_distinct_hashes_are_each_kept_once_where_they_first_stand(segments, shift):
+    """Also hashes that differ in a few bits only, which take the same places of the table."""
+    values = np.array([value << shift & U64 for segment in segments for value in segment], np.uint64)
+    bounds = np.cumsum([0, *map(len, segments)])
+    kept, new_bounds = distinct_in_segments(values, bounds)
+    for i in range(len(segments)):
+        wanted = dict.fromkeys(values[bounds[i] : bounds[i + 1]].tolist())
+        assert kept[new_bounds[i] : new_bounds[i + 1]].tolist() == list(wanted)
+
+
+@settings(max_examples=100)
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_jaccard_is_that_of_the_sets(a, b):
+    found = jaccard(np.array(sorted(a), np.uint64), np.array(sorted(b), np.uint64))
+    assert found == (len(a & b) / len(a | b) if a | b else 0)
 
 
 def test_case_and_punctuation_do_not_matter_and_the_order_of_words_does():

@@ -1,0 +1,34 @@
+"""`python -m datakit.compile_ahead`: compile every loop of the data engine now, for an image or before a clock starts.
+
+Without it each is compiled when it is first called on a machine (`datakit.compiled`); some ten seconds in all.
+"""
+
+import numpy as np
+import polars as pl
+
+from datakit.canonical_text import canonical_batch
+from datakit.minhash import MinHashConfig, sign_texts
+from datakit.ngram_index import bit_table, grams_in_table, hash_buffer
+from datakit.rule_sets import measured
+from datakit.shingles import jaccard, shingle_sets
+
+TEXTS = ("The first document, of a few words: “so it is”.", "Another one, with 1,000 words or fewer.\n\nAnd a paragraph.")
+
+
+def compile_ahead() -> None:
+    """Call what calls them, on two short texts: types of arguments are those of real work."""
+    measured(pl.Series(TEXTS))
+    sign_texts(TEXTS, MinHashConfig())
+    shingles, bounds = shingle_sets(TEXTS, 2)
+    jaccard(_as_read(shingles[: bounds[1]]), _as_read(shingles[bounds[1] :]))
+    words = hash_buffer(*canonical_batch(TEXTS))
+    grams_in_table(_as_read(bit_table(words.hashes)), words.hashes, 4)
+
+
+def _as_read(values: np.ndarray) -> np.ndarray:
+    """Read-only, as arrays from files are: another type to a compiler."""
+    return np.frombuffer(values.tobytes(), values.dtype)
+
+
+if __name__ == "__main__":
+    compile_ahead()
