@@ -22,15 +22,17 @@ def c4_signals(lines: Sequence[str], text: np.ndarray, num_lines: np.ndarray) ->
     `lines` are those that may have that form (`datakit.line_signals.c4_candidates`), `text` [lines] says of which text each is,
     and `num_lines` [texts] how many lines there are in all.
     """
-    chars = _LINE.str.len_chars()
-    may_hold_long_word = pl.when(chars > MAX_WORD_CHARS).then(_LINE).otherwise(pl.lit(""))
-    formed = (
+    sentences = (
         pl.DataFrame({"line": lines, "text": text}, schema={"line": pl.String, "text": pl.Int64})
         .lazy()
         .with_columns(_LINE.str.replace_all(CITATION, ""))
         .filter(_LINE.str.contains(END) & ~_LINE.str.ends_with("..."))
         .filter(_LINE.str.contains(MIN_WORDS))
-        .filter(~may_hold_long_word.str.contains(rf"\S{{{MAX_WORD_CHARS + 1}}}"))
+        .collect()
+    )
+    formed = (
+        sentences.lazy()
+        .filter(~_hold_long_word(sentences["line"]))
         .with_columns(lower=_LINE.str.to_lowercase())
         .with_columns(script=pl.col("lower").str.contains("javascript", literal=True))
         .select(
@@ -53,3 +55,11 @@ def c4_signals(lines: Sequence[str], text: np.ndarray, num_lines: np.ndarray) ->
         "lorem_ipsum": np.minimum(summed(formed["lorem_ipsum"].to_numpy()), 1),
         "curly_bracket": np.minimum(summed(formed["curly_bracket"].to_numpy()), 1),
     }
+
+
+def _hold_long_word(lines: pl.Series) -> pl.Series:
+    """bool: whether a line has a word of more than `MAX_WORD_CHARS`. Few are long enough to be looked at."""
+    hold = lines.str.len_chars() > MAX_WORD_CHARS
+    rows = hold.arg_true()
+    lengths = lines[rows].str.extract_all(r"\S+").list.eval(pl.element().str.len_chars())
+    return hold.scatter(rows, lengths.list.max().fill_null(0) > MAX_WORD_CHARS)

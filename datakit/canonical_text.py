@@ -26,6 +26,7 @@ CANONICAL_TEXT_VERSION = "canonical-text/1"
 _CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
 """All 4,282 tags of GSM8K's test split are of this form; shifts and streams of program code are not."""
 _COMMA, _ZERO, _NINE = b",09"
+_HIGH_BITS = np.uint64(0x8080808080808080)
 _END_OF_TEXT = 0xFF
 """A byte that UTF-8 never has: between the texts of a batch."""
 _APOSTROPHES = re.compile("[‘’ʼ]")
@@ -101,19 +102,27 @@ def _with_folded_tokens(data: bytes) -> bytes:
 def _wide_tokens(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Where white-space tokens with bytes beyond ASCII begin and end (the last has a mark behind it), and they, a line each."""
     most = data.size // 2 + 1
-    starts, ends, tokens = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(data.size, np.uint8)
-    number, size, start, is_wide = 0, 0, 0, False
-    for place in range(data.size):
-        if _SPACE < data[place] < _END_OF_TEXT:
-            is_wide |= data[place] >= 0x80
+    starts, ends, tokens = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(data.size + 1, np.uint8)
+    eights = data[: data.size // 8 * 8].view(np.uint64)
+    number, size, place = 0, 0, 0
+    while place < data.size:
+        if place % 8 == 0 and place // 8 < eights.size and not eights[place // 8] & _HIGH_BITS:
+            place += 8
             continue
-        if is_wide:
-            tokens[size : size + place - start] = data[start:place]
-            size += place - start + 1
-            tokens[size - 1] = _NEWLINE
-            starts[number], ends[number] = start, place
-            number += 1
-        start, is_wide = place + 1, False
+        if data[place] < 0x80 or data[place] == _END_OF_TEXT:
+            place += 1
+            continue
+        start, end = place, place + 1
+        while start > 0 and _SPACE < data[start - 1] < _END_OF_TEXT:
+            start -= 1
+        while _SPACE < data[end] < _END_OF_TEXT:
+            end += 1
+        tokens[size : size + end - start] = data[start:end]
+        size += end - start + 1
+        tokens[size - 1] = _NEWLINE
+        starts[number], ends[number] = start, end
+        number += 1
+        place = end
     return starts[:number].copy(), ends[:number].copy(), tokens[:size].copy()
 
 

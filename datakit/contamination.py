@@ -15,7 +15,7 @@ from datakit.canonical_text import CANONICAL_TEXT_VERSION
 from datakit.contamination_canaries import FORMS, Plants, canary_report, items_found, num_clean_texts, plants
 from datakit.contamination_channels import ITEM_KEY, ItemIndex, read_suite_items
 from datakit.contamination_index import index_folder
-from datakit.contamination_judgement import counts_file, judged_again, judging_index
+from datakit.contamination_judgement import MATCHED_SCHEMA, judged_again, judging_index, write_for_judging
 from datakit.contamination_methods import (
     Policy,
     PolicyIndex,
@@ -125,18 +125,19 @@ def _match_piece(
     scan, counts = _counting(load_index(index_folder, config), config, _read_ignored(ignored))
     found: list[Found] = []
     seen = [pl.Series("id", [], dtype=pl.String)]
+    matched = [pl.DataFrame(schema=MATCHED_SCHEMA)]
     for documents in piece.documents():
         ids = documents["id"]
         for first, texts in text_batches(documents["text"].to_list()):
-            found += [(ids[first + match.document], match) for match in scan(texts)]
+            of_batch = [(first + match.document, match) for match in scan(texts)]
+            found += [(ids[row], match) for row, match in of_batch]
+            matched.append(documents[sorted({row for row, _ in of_batch})])
         seen.append(ids)
     ids = pl.concat(seen)
     scratch = folder / SCRATCH_FOLDER
     write_piece(scratch, piece, ids, named(found, pl.read_parquet(names)))
     if isinstance(config, ContaminationConfig):
-        path = counts_file(scratch, piece)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        count_table(counts).write_parquet(path)
+        write_for_judging(scratch, piece, count_table(counts), pl.concat(matched))
     return {"documents": len(ids), "matches": len(found)}
 
 

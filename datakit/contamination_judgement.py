@@ -16,10 +16,17 @@ from datakit.contamination_templates import COUNT_SCHEMA, added, affected_channe
 from lineage.store import Writer
 from lineage.working_folder import SCRATCH_FOLDER
 
+MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
 
-def counts_file(scratch: Path, piece: Piece) -> Path:
-    """Where a shard leaves in how many of its documents the items' grams are (`count_table`)."""
-    return piece.table(scratch, "counts")
+
+def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched: pl.DataFrame) -> None:
+    """Leave what a scan knows for `judged_again`: in how many documents of the piece the items' grams are (`count_table`), and
+    the documents with a match (MATCHED_SCHEMA), which are few, so that nobody has to read all of them to look at these again.
+    """
+    for kind, table in (("counts", counts), ("matched", matched)):
+        path = piece.table(scratch, kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.write_parquet(path)
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +50,7 @@ def judged_again(
     assert isinstance(index, ItemIndex)  # of this policy
     counts, num_documents = pl.DataFrame(schema=COUNT_SCHEMA), 0
     for piece in pieces:  # one after the other: what is held are grams of the items, however many pieces there are
-        counts = added(pl.concat([counts, pl.read_parquet(counts_file(scratch, piece))]))
+        counts = added(pl.concat([counts, pl.read_parquet(piece.table(scratch, "counts"))]))
         num_documents += pq.read_metadata(piece.table(scratch, MARKS)).num_rows
     common = counts.filter(pl.col("documents") > document_limit(num_documents, config))
     affected = pl.read_parquet(names)[affected_channels(index, common)]
@@ -73,10 +80,9 @@ def _judge_piece(
     matches, marks = (pl.read_parquet(first.table(scratch, kind)) for kind in (MATCHES, MARKS))
     doubted = matches.join(affected, on=on, how="semi")
     found: list[Found] = []
-    for documents in piece.documents():
-        chosen = documents.filter(pl.col("id").is_in(doubted["id"].unique().implode()))
-        for low, texts in text_batches(chosen["text"].to_list()):
-            found += [(chosen["id"][low + match.document], match) for match in scan(texts)]
+    chosen = pl.read_parquet(first.table(scratch, "matched")).filter(pl.col("id").is_in(doubted["id"].unique().implode()))
+    for low, texts in text_batches(chosen["text"].to_list()):
+        found += [(chosen["id"][low + match.document], match) for match in scan(texts)]
     standing = named(found, of_channel).join(doubted, on=["id", *on], how="semi")
     judged = pl.concat([matches.join(affected, on=on, how="anti"), standing.select(matches.columns)])
     write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)

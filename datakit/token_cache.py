@@ -8,7 +8,8 @@ about 4 MiB of text and in id order, so they are the same for any number of work
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.corpus import HELDOUT, SPLITS
-from datakit.documents import as_frame, document_paths, iterate_part, part_bounds, text_size, write_parquet
+from datakit.documents import as_frame, document_paths, part_bounds, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import (
     ENGINE_CHOICES,
@@ -176,7 +177,7 @@ def tokenize_shard(
     engine: EngineName | None,
 ) -> dict[str, Any]:
     """Encode one run of documents."""
-    documents = pl.concat(map(as_frame, iterate_part(part, ["id", *columns(format)], start, stop)))
+    documents = _rows(part, ("id", *columns(format)), start, stop)
     made = encode_documents(format, documents, None if engine is None else encoder(tokenizer, engine), policy, tokenizer)
     named = list(zip(documents["id"], made, strict=True))
     kept = [(document_id, one) for document_id, one in named if isinstance(one, Encoded)]
@@ -199,6 +200,26 @@ def tokenize_shard(
         write_parquet(folder / DROPPED / f"{name}.parquet", dropped.to_arrow().cast(CORPUS_DROPPED_SCHEMA))
         statistics["drops"] = dict(sorted(Counter(reason for _, reason in gone).items()))
     return statistics
+
+
+def _rows(part: Path, names: tuple[str, ...], start: int, stop: int) -> pl.DataFrame:
+    """Rows `[start, stop)` of a part. Shards are smaller than row groups, so the last group is kept for the next shard."""
+    with pq.ParquetFile(part) as file:
+        groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    ends = list(accumulate(groups))
+    pieces = []
+    for group, (rows, end) in enumerate(zip(groups, ends, strict=True)):
+        low, high = max(start, end - rows), min(stop, end)
+        if low < high:
+            pieces.append(_row_group(part, part.stat().st_mtime_ns, group, names)[low - end + rows : high - end + rows])
+    return pl.concat(pieces)
+
+
+@lru_cache(maxsize=1)
+def _row_group(part: Path, modified_ns: int, group: int, names: tuple[str, ...]) -> pl.DataFrame:
+    """One group of a part as it was modified then: a file of the same name later is another."""
+    with pq.ParquetFile(part) as file:
+        return as_frame(file.read_row_group(group, columns=list(names)))
 
 
 def _flat(arrays: list[np.ndarray], dtype: np.dtype | type) -> tuple[np.ndarray, np.ndarray]:
