@@ -36,7 +36,9 @@ def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tup
     """float64 [texts, sizes] twice: characters of the most frequent n-gram (the first of equally frequent ones), and of words
     in n-grams that stood before.
 
-    An n-gram that stands twice begins with an n-1-gram that does, so each size looks only where the one before found something.
+    An n-gram that stands twice begins with an n-1-gram that does, so each size looks only where the one before found something:
+    `places` and `grams` (hashes) [num_grams] are where. Each size counts in a table of its own: `keys`, `firsts` (places) and
+    `counts` [1 << bits], at the upper bits of a hash or behind them.
     """
     texts, most = bounds.size - 1, 1
     for text in range(texts):
@@ -75,7 +77,7 @@ def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tup
                 counts[slot] += 1
                 if counts[slot] == 1:
                     keys[slot], firsts[slot] = key, place
-                else:
+                else:  # words before `covered_to` are counted
                     covered += ends[place + n] - ends[max(place, covered_to)]
                     covered_to = place + n
                     if counts[slot] > best or (counts[slot] == best and firsts[slot] < best_first):
@@ -85,7 +87,7 @@ def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tup
             top[text, n - FIRST_SIZE] = best * (ends[best_first + n] - ends[best_first] + n - 1)
             repeated[text, n - FIRST_SIZE] = covered
             num_grams = 0
-            for gram in range(longer):
+            for gram in range(longer):  # those that stood twice are where the next size looks
                 if counts[slots[gram]] > 1:
                     places[num_grams], grams[num_grams] = places[gram], grams[gram]
                     num_grams += 1

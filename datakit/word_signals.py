@@ -43,7 +43,7 @@ def _words(
     word_bounds, lettered = np.zeros(bounds.size, np.int64), np.zeros(bounds.size - 1, np.int64)
     word = 0
     for text in range(bounds.size - 1):
-        length, hashed, has_letter = 0, np.uint64(0), False
+        length, hashed, has_letter = 0, np.uint64(1), False  # 1: a NUL in front counts
         for point in points[bounds[text] : bounds[text + 1]]:
             if not is_space[point]:
                 hashed = hashed * HASH_BASE + np.uint64(point)
@@ -53,7 +53,7 @@ def _words(
                 chars[word], hashes[word] = length, hashed
                 lettered[text] += has_letter
                 word += 1
-                length, hashed, has_letter = 0, np.uint64(0), False
+                length, hashed, has_letter = 0, np.uint64(1), False
         word_bounds[text + 1] = word
     return word_bounds, chars[:word].copy(), hashes[:word].copy(), lettered
 

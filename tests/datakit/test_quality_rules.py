@@ -32,7 +32,7 @@ WORDS = st.sampled_from(
      "[1]", "[edit]", "lorem ipsum", "JavaScript", "uses cookies", "won't", "a" * 1001, "word " * 50,
      "nude", "Nude.", "denuded", "s&m", "🖕", "a (big breasts) b", "sexyé"]
 )  # fmt: skip
-TEXT = st.lists(WORDS, max_size=60).map(" ".join) | st.text(st.sampled_from("ab \n.-…é!\t"), max_size=50)
+TEXT = st.lists(WORDS, max_size=60).map(" ".join) | st.text(st.sampled_from("ab \n.-…é!\t\0"), max_size=50)
 SENTENCE = "The years have been kind to house number {} by the river, and people of the town walk past it with their dogs."
 
 
