@@ -3,7 +3,6 @@
 Without it each is compiled when it is first called on a machine (`datakit.compiled`); some ten seconds in all.
 """
 
-import numpy as np
 import polars as pl
 
 from datakit.canonical_text import canonical_batch
@@ -20,14 +19,9 @@ def compile_ahead() -> None:
     measured(pl.Series(TEXTS))
     sign_texts(TEXTS, MinHashConfig())
     shingles, bounds = shingle_sets(TEXTS, 2)
-    jaccard(_as_read(shingles[: bounds[1]]), _as_read(shingles[bounds[1] :]))
+    jaccard(shingles[: bounds[1]], shingles[bounds[1] :])
     words = hash_buffer(*canonical_batch(TEXTS))
-    grams_in_table(_as_read(bit_table(words.hashes)), words.hashes, 4)
-
-
-def _as_read(values: np.ndarray) -> np.ndarray:
-    """Read-only, as arrays from files are: another type to a compiler."""
-    return np.frombuffer(values.tobytes(), values.dtype)
+    grams_in_table(bit_table(words.hashes), words.hashes, 4)
 
 
 if __name__ == "__main__":

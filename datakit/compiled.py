@@ -11,11 +11,17 @@ import logging
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
 
+import numpy as np
+
 LOG = logging.getLogger(__name__)
 
 
 class Compiled[**P, R]:
-    """A function that is compiled when it is first called. Other threads run meanwhile."""
+    """A function that is compiled when it is first called. Other threads run meanwhile.
+
+    Arrays come to it read-only and in one piece, whatever they were. So there is one program for a function, and processes that
+    compile it at the same time write the same file: numba names files of several programs by their number alone.
+    """
 
     def __init__(self, python: Callable[P, R]) -> None:
         self.python = python
@@ -33,7 +39,15 @@ class Compiled[**P, R]:
             return numba.njit(self.python, nogil=True)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.program(*args, **kwargs)
+        return self.program(*map(_read_only, args), **kwargs)  # pyrefly: ignore[invalid-param-spec]
+
+
+def _read_only(value: object) -> object:
+    if not isinstance(value, np.ndarray):
+        return value
+    view = np.ascontiguousarray(value).view()
+    view.flags.writeable = False
+    return view
 
 
 def compiled[**P, R](python: Callable[P, R]) -> Compiled[P, R]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from datakit.compile_ahead import compile_ahead
 from datakit.compiled import Compiled, compiled
+from datakit.shingles import jaccard
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +22,15 @@ def test_what_no_folder_keeps_is_compiled_all_the_same_and_said(caplog) -> None:
     twice = compiled(names["twice"])
     assert twice(np.arange(3)).tolist() == twice.python(np.arange(3)).tolist() == [0, 2, 4]
     assert "twice is compiled again in every process (set NUMBA_CACHE_DIR)" in caplog.text
+
+
+def test_whatever_arrays_come_there_is_one_program() -> None:
+    """Two that were compiled at the same time by two processes could be kept under each other's names."""
+    numbers = np.arange(8, dtype=np.uint64)
+    read_only = np.frombuffer(numbers.tobytes(), np.uint64)
+    found = [jaccard(a, b) for a, b in [(numbers, numbers), (read_only, numbers), (numbers[::2], read_only)]]
+    assert found == [1, 1, 0.5] and numbers.flags.writeable
+    assert len(jaccard.program.signatures) == 1  # pyrefly: ignore[missing-attribute]
 
 
 def test_ahead_means_all_of_them() -> None:
