@@ -131,7 +131,8 @@ def _match_piece(
         for first, texts in text_batches(documents["text"].to_list()):
             of_batch = [(first + match.document, match) for match in scan(texts)]
             found += [(ids[row], match) for row, match in of_batch]
-            matched.append(documents[sorted({row for row, _ in of_batch})])
+            if isinstance(config, ContaminationConfig):  # whose matches are judged again
+                matched.append(documents[sorted({row for row, _ in of_batch})])
         seen.append(ids)
     ids = pl.concat(seen)
     scratch = folder / SCRATCH_FOLDER

@@ -145,14 +145,20 @@ def iterate_part(
 ) -> Iterator[pa.Table]:
     """Rows `[start, stop)` of a part, a row group at a time; row groups outside are not read."""
     with pq.ParquetFile(path) as file:
-        first = 0
-        for group in range(file.num_row_groups):
-            end = first + file.metadata.row_group(group).num_rows
-            low, high = max(start, first), end if stop is None else min(stop, end)
-            if low < high:
-                table = file.read_row_group(group, columns=list(columns) if columns else None)
-                yield table.slice(low - first, high - low)
-            first = end
+        for group, low, high in row_ranges(file, start, stop):
+            table = file.read_row_group(group, columns=list(columns) if columns else None)
+            yield table.slice(low, high - low)
+
+
+def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """(row group, first row in it, end row in it) of every row group that holds some of the rows `[start, stop)` of a part."""
+    first = 0
+    for group in range(file.num_row_groups):
+        end = first + file.metadata.row_group(group).num_rows
+        low, high = max(start, first), end if stop is None else min(stop, end)
+        if low < high:
+            yield group, low - first, high - first
+        first = end
 
 
 def count_values(paths: Sequence[Path], column: str) -> dict[str, int]:

@@ -17,10 +17,7 @@ LONG_LINE_CHARS = 200
 TERMINAL = r"\p{STerm}"
 """Ends of sentences in any script, Unicode's property: FineWeb counts these."""
 
-C4_MAY_END = r"""[.?!"'\]]"""
-"""What a line ends with that C4 may keep: its citations are cut off first, and end with a bracket."""
-
-NEWLINE, DOT, ELLIPSIS, HYPHEN, BULLET = ord("\n"), ord("."), ord("…"), ord("-"), ord("•")
+DOT, ELLIPSIS, HYPHEN, BULLET = ord("."), ord("…"), ord("-"), ord("•")
 HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 FINALIZER = np.uint64(0x94D049BB133111EB)
 
@@ -39,21 +36,21 @@ class Spans:
 
 def lines_of(texts: CodePoints) -> Spans:
     """Lines that hold something, without the white space around them."""
-    return Spans(*_lines(texts.points, texts.bounds, having(r"\s")))
+    return Spans(*_lines(texts.points, texts.bounds, texts.line_feeds, texts.line_feed_bounds, having(r"\s")))
 
 
 def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict[str, np.ndarray]:
     """float64 [texts] by name: shares of lines, of paragraphs, and of characters in repeated ones."""
-    paragraphs = Spans(*_paragraphs(texts.points, texts.bounds, having(r"\s")))
+    arrays = texts.points, texts.bounds, texts.line_feeds, texts.line_feed_bounds
+    paragraphs = Spans(*_paragraphs(*arrays, having(r"\s")))
     repeated, again = (_repeats(texts.points, spans.bounds, spans.starts, spans.ends) for spans in (lines, paragraphs))
     bullet, ellipsis, terminal, short, long = _line_counts(
         texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL)
     )
-    newlines = _newlines(texts.points, texts.bounds)
     num_lines = np.diff(lines.bounds)
     return {
         "duplicate_line_frac": share(repeated[0], num_lines),
-        "duplicate_line_char_frac": share(repeated[1], texts.num_chars - newlines),
+        "duplicate_line_char_frac": share(repeated[1], texts.num_chars - texts.num_line_feeds),
         "duplicate_paragraph_frac": share(again[0], np.diff(paragraphs.bounds)),
         "duplicate_paragraph_char_frac": share(again[1], texts.num_chars),
         "bullet_line_frac": share(bullet, num_lines),
@@ -61,15 +58,8 @@ def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict
         "terminal_line_frac": share(terminal, num_lines),
         "short_line_frac": share(short, num_lines),
         "long_lines": long,
-        "newline_word_ratio": share(newlines, num_words),
+        "newline_word_ratio": share(texts.num_line_feeds, num_words),
     }
-
-
-def c4_candidates(texts: CodePoints, lines: Spans) -> tuple[list[str], np.ndarray]:
-    """The lines that C4 may keep by their last character, and int64, of which text each is."""
-    chosen = np.flatnonzero(having(C4_MAY_END)[texts.points[lines.ends - 1]])
-    spans = zip(lines.starts[chosen].tolist(), lines.ends[chosen].tolist(), strict=True)
-    return [texts.text[start:end] for start, end in spans], np.searchsorted(lines.bounds, chosen, side="right") - 1
 
 
 def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -78,60 +68,56 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _lines(points: np.ndarray, bounds: np.ndarray, is_space: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    starts, ends = np.empty(points.size, np.int64), np.empty(points.size, np.int64)
+def _lines(
+    points: np.ndarray, bounds: np.ndarray, line_feeds: np.ndarray, line_feed_bounds: np.ndarray, is_space: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    starts, ends = np.empty(line_feeds.size, np.int64), np.empty(line_feeds.size, np.int64)
     line_bounds, line = np.zeros(bounds.size, np.int64), 0
     for text in range(bounds.size - 1):
-        start, end = -1, -1
-        for place, point in enumerate(points[bounds[text] : bounds[text + 1]]):
-            if not is_space[point]:
-                start = place if start < 0 else start
-                end = place + 1
-            elif point == NEWLINE and start >= 0:
-                starts[line], ends[line] = bounds[text] + start, bounds[text] + end
+        after = bounds[text]
+        for feed in line_feeds[line_feed_bounds[text] : line_feed_bounds[text + 1]]:
+            start, end = after, feed
+            while start < end and is_space[points[start]]:
+                start += 1
+            while start < end and is_space[points[end - 1]]:
+                end -= 1
+            if start < end:
+                starts[line], ends[line] = start, end
                 line += 1
-                start = -1
+            after = feed + 1
         line_bounds[text + 1] = line
     return line_bounds, starts[:line].copy(), ends[:line].copy()
 
 
 @compiled
-def _paragraphs(points: np.ndarray, bounds: np.ndarray, is_space: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    starts, ends = np.empty(points.size, np.int64), np.empty(points.size, np.int64)
+def _paragraphs(
+    points: np.ndarray, bounds: np.ndarray, line_feeds: np.ndarray, line_feed_bounds: np.ndarray, is_space: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    starts, ends = np.empty(line_feeds.size, np.int64), np.empty(line_feeds.size, np.int64)
     paragraph_bounds, paragraph = np.zeros(bounds.size, np.int64), 0
     for text in range(bounds.size - 1):
-        low, high = bounds[text], bounds[text + 1] - 1
-        while low < high and is_space[points[low]]:
-            low += 1
-        while low < high and is_space[points[high - 1]]:
-            high -= 1
-        is_open, was_newline = False, True
-        for place, point in enumerate(points[low:high]):
-            is_newline = point == NEWLINE
-            if is_newline and was_newline and is_open:
-                ends[paragraph] = low + place - 1
+        start, end = bounds[text], bounds[text + 1] - 1
+        while start < end and is_space[points[start]]:
+            start += 1
+        while start < end and is_space[points[end - 1]]:
+            end -= 1
+        feed = line_feed_bounds[text]
+        while line_feeds[feed] < start:
+            feed += 1
+        while line_feeds[feed] < end:  # which the one behind the text is not
+            run = feed
+            while line_feeds[run + 1] == line_feeds[run] + 1:
+                run += 1
+            if run > feed:
+                starts[paragraph], ends[paragraph] = start, line_feeds[feed]
                 paragraph += 1
-                is_open = False
-            elif not is_newline and not is_open:
-                starts[paragraph] = low + place
-                is_open = True
-            was_newline = is_newline
-        if is_open:
-            ends[paragraph] = high
+                start = line_feeds[run] + 1
+            feed = run + 1
+        if start < end:
+            starts[paragraph], ends[paragraph] = start, end
             paragraph += 1
         paragraph_bounds[text + 1] = paragraph
     return paragraph_bounds, starts[:paragraph].copy(), ends[:paragraph].copy()
-
-
-@compiled
-def _newlines(points: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    found = np.zeros(bounds.size - 1)
-    for text in range(bounds.size - 1):
-        number = 0
-        for point in points[bounds[text] : bounds[text + 1] - 1]:
-            number += point == NEWLINE
-        found[text] = number
-    return found
 
 
 @compiled

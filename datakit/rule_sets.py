@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from datakit.bad_words import WORDS_SHA256, bad_words
 from datakit.c4_signals import c4_signals
 from datakit.code_points import CodePoints, code_points
 from datakit.documents import slices
-from datakit.line_signals import c4_candidates, line_signals, lines_of
+from datakit.line_signals import line_signals, lines_of
+from datakit.listed_words import BAD_WORDS_SHA256, listed_word_signals
 from datakit.repetition import DUPLICATE_NAMES, TOP_NAMES, repetition_signals
 from datakit.sources import Domain
 from datakit.word_signals import word_signals, words_of
@@ -123,7 +123,7 @@ C4 = RuleSet(
 C4_BAD_WORDS = RuleSet(
     "c4_bad_words",
     f"Raffel et al. 2020, arXiv:1910.10683, section 2.2: no word of the list that it names, in the English of sha256 "
-    f"{WORDS_SHA256[:16]} (data/word_lists)",
+    f"{BAD_WORDS_SHA256[:16]} (data/word_lists)",
     (Rule("bad_words", high=0),),
 )
 MC4_PARAGRAPHS = RuleSet(
@@ -148,20 +148,14 @@ PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, C4_BAD_WORDS, MC4_PARAGRAPHS
 def measured(texts: pl.Series) -> pl.DataFrame:
     """float64 columns `SIGNALS`, a row a text."""
     runs = [_run_signals(code_points(run["text"])) for run in slices(pl.DataFrame({"text": texts}), RUN_CHARS)]
-    columns = {name: np.concatenate([signals[name] for signals, _, _ in runs]) for name in runs[0][0]}
-    first_texts = np.cumsum([0, *(signals["num_words"].size for signals, _, _ in runs)])
-    candidates = [line for _, lines, _ in runs for line in lines]
-    places = np.concatenate([text + first for (_, _, text), first in zip(runs, first_texts, strict=False)])
-    columns |= c4_signals(candidates, places, columns.pop("num_lines"))
-    return pl.DataFrame(columns).with_columns(bad_words(texts)).select(SIGNALS)
+    return pl.DataFrame({name: np.concatenate([signals[name] for signals in runs]) for name in SIGNALS})
 
 
-def _run_signals(texts: CodePoints) -> tuple[dict[str, np.ndarray], list[str], np.ndarray]:
-    """Signals [texts] by name, and lines that C4 may keep with the texts they are of."""
+def _run_signals(texts: CodePoints) -> dict[str, np.ndarray]:
+    """Signals [texts] by name."""
     words, lines = words_of(texts), lines_of(texts)
-    of_words = word_signals(texts, words) | repetition_signals(texts, words)
-    of_lines = line_signals(texts, lines, of_words["num_words"])
-    return of_words | of_lines | {"num_lines": np.diff(lines.bounds)}, *c4_candidates(texts, lines)
+    of_words = word_signals(texts, words) | repetition_signals(texts, words) | listed_word_signals(texts)
+    return of_words | line_signals(texts, lines, of_words["num_words"]) | c4_signals(texts, lines)
 
 
 def verdict(rules: RuleSet) -> pl.Expr:

@@ -27,7 +27,8 @@ from datakit.schemas import DOCUMENT_SCHEMA
 RUN_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
 """`order` numbers records over the whole source: of equal ids the lowest stays."""
 
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+"""Workers are the parallelism: blocks are small, and handing them to threads takes a fifth of the writing."""
 
 
 @dataclass(frozen=True)
@@ -200,5 +201,6 @@ def _write_blocks(file: pa.RecordBatchFileWriter, rows: pl.DataFrame, block_byte
     sizes = rows["text"].str.len_bytes().to_numpy().astype(np.int64)
     block = (np.cumsum(sizes) - sizes) // block_bytes
     starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), rows.height]
+    table = rows.rechunk().to_arrow().cast(RUN_SCHEMA)
     for start, stop in pairwise(starts):
-        file.write_table(rows[start:stop].to_arrow().cast(RUN_SCHEMA).combine_chunks())
+        file.write_table(table.slice(start, stop - start))

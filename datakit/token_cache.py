@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.corpus import HELDOUT, SPLITS
-from datakit.documents import as_frame, document_paths, part_bounds, text_size, write_parquet
+from datakit.documents import as_frame, document_paths, part_bounds, row_ranges, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import (
     ENGINE_CHOICES,
@@ -205,14 +204,9 @@ def tokenize_shard(
 def _rows(part: Path, names: tuple[str, ...], start: int, stop: int) -> pl.DataFrame:
     """Rows `[start, stop)` of a part. Shards are smaller than row groups, so the last group is kept for the next shard."""
     with pq.ParquetFile(part) as file:
-        groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    ends = list(accumulate(groups))
-    pieces = []
-    for group, (rows, end) in enumerate(zip(groups, ends, strict=True)):
-        low, high = max(start, end - rows), min(stop, end)
-        if low < high:
-            pieces.append(_row_group(part, part.stat().st_mtime_ns, group, names)[low - end + rows : high - end + rows])
-    return pl.concat(pieces)
+        ranges = list(row_ranges(file, start, stop))
+    modified_ns = part.stat().st_mtime_ns
+    return pl.concat([_row_group(part, modified_ns, group, names)[low:high] for group, low, high in ranges])
 
 
 @lru_cache(maxsize=1)

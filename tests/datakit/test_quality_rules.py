@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, random_texts
 from slow_rules import slow_signals
 
-from datakit.bad_words import WORDS_SHA256, bad_words_pattern
+from datakit.listed_words import BAD_WORDS_SHA256, bad_words
 from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig, judged, quality_rules_config
 from datakit.rule_sets import (
     C4,
@@ -30,7 +30,8 @@ from lineage.plan import Node
 WORDS = st.sampled_from(
     ["the", "The", "of", "a", "house", "7", "#", "…", "...", "end.", "{", "-", "•", "\n", "\n\n", "\n \n", '"so"', "é。",
      "[1]", "[edit]", "lorem ipsum", "JavaScript", "uses cookies", "won't", "a" * 1001, "word " * 50,
-     "nude", "Nude.", "denuded", "s&m", "🖕", "a (big breasts) b", "sexyé"]
+     "[citation needed]", "[edit", "[x].", "(so.)", "uses coo\N{KELVIN SIGN}ies", "javascrİpt", "priv", "privacy policy?",
+     "nude", "Nude.", "denuded", "s&m", "🖕", "a (big breasts) b", "sexyé", "2 girls 1 cup", "2 girls", "G-Spot", "s&M", "é🖕"]
 )  # fmt: skip
 TEXT = st.lists(WORDS, max_size=60).map(" ".join) | st.text(st.sampled_from("ab \n.-…é!\t\0"), max_size=50)
 SENTENCE = "The years have been kind to house number {} by the river, and people of the town walk past it with their dogs."
@@ -100,11 +101,11 @@ def test_prose_passes_every_set():
 def test_another_list_of_words_is_refused(tmp_path, monkeypatch):
     """Its digest is in the set, and so in every config that judges by it."""
     (tmp_path / "words").write_text("kumin\n")
-    monkeypatch.setattr("datakit.bad_words.WORDS_FILE", tmp_path / "words")
-    bad_words_pattern.cache_clear()
+    monkeypatch.setattr("datakit.listed_words.BAD_WORDS_FILE", tmp_path / "words")
+    bad_words.cache_clear()
     with pytest.raises(ValueError, match=r"words has sha256 \w+, \w+ is declared"):
-        bad_words_pattern()
-    assert WORDS_SHA256[:16] in json.dumps(to_jsonable(quality_rules_config("prose")))
+        bad_words()
+    assert BAD_WORDS_SHA256[:16] in json.dumps(to_jsonable(quality_rules_config("prose")))
 
 
 def test_prose_rules_are_refused_for_code():
