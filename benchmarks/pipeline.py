@@ -7,7 +7,8 @@ PEER is an environment of its own with `datatrove[processing,io]==0.10.1 spacy` 
 run time). Ours are the lab's stages as they are, through a `Store` and in one process, every artifact written, checked for its
 manifest and synced; datatrove's are its blocks as shipped (`pipeline_peer.py` says where they are spared work). Both run one
 thread, in fresh processes, in turn, over the same documents; CPU seconds. Quality is the published rule sets on both sides.
-Tokens are made twice on our side, with Hugging Face's engine and with the fast one, and each total has one of them. What is
+Tokens are made twice on our side, with Hugging Face's engine (which is given a line that repeats in a shard once: same ids,
+`datakit/repeated_lines.py`) and with the fast one, and each total has one of them. What is
 done once a suite (the index of benchmark items) stands beside the totals. The data engine's loops are compiled before (once a
 machine); loading them counts. The bars are for both over the whole corpus, a quarter of an hour a round. `--mb 20 --full` takes
 five minutes: datatrove's speed over a subset then stands for its speed over all, which it is not quite (2026-11-23: .18 MB/s on

@@ -94,6 +94,14 @@ CODE = (
     "\\n\\t\\u0041",
     "\x1b[31mred\x1b[0m",
 )
+LINES = (
+    "a\n  b\n\tc\r\n d\n\n\ne\u2028f\x85g\n\u00a0h\n\u3000i\n\x1cj",
+    "1\n2\n-3\n'\ns\n's\n'\n's",
+    "{\n}\n;\n//\n  //\n /\n\n",
+    "x\r\ny\r\r\nz\n\r\nw\n \r v",
+    " \n u\n \n\t\n w \n ",
+)
+"""What stands on both sides of a line feed."""
 RUNS = tuple(unit * (LONG_RUN // len(unit)) for unit in (" ", "a", "\n", "\t ", "=", "9", "é", "字", "🙂", "ab", " a", "\r\n"))
 """One character, or two in turn, in one piece of text."""
 
@@ -113,6 +121,7 @@ def adversarial_texts(added: Iterable[AddedToken]) -> tuple[str, ...]:
         *SCRIPTS,
         *NEWER,
         *CODE,
+        *LINES,
         *RUNS,
         _every_latin_pair(),
     )
@@ -128,6 +137,7 @@ def _quoting(literal: str) -> tuple[str, ...]:
         f"x{literal}\n",
         literal[:half] + literal,
         f" {literal.upper()} {literal[:-1]}",
+        f"a\n{literal}\n  b\n\t{literal}\n\n c",
     )
 
 

@@ -6,7 +6,10 @@ corpus and on adversarial texts before it starts; a refusal or one differing tex
 log and in the manifest. A text with a character that is newer than both engines' Unicode may be goes to the reference in any
 case (`datakit.unassigned`). The choice cannot change a byte of the output, so it is no part of an identity.
 
-Neither engine reads special tokens out of text. The reference has a switch for it; gigatoken has none, so it is given the
+The reference itself encodes a line that repeats once (`hf-lines`, `datakit.repeated_lines`) where comparing shows, in the same
+way, that pieces of a text have the text's ids; by asking for the reference that is what one gets.
+
+No engine reads special tokens out of text. The reference has a switch for it; gigatoken has none, so it is given the
 tokenizer without its special tokens, which leaves their characters to the ordinary merges - what the switch does.
 """
 
@@ -17,7 +20,7 @@ import logging
 import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -27,17 +30,18 @@ import gigatoken
 import numpy as np
 
 from datakit.adversarial_texts import adversarial_texts
+from datakit.repeated_lines import encode_repeated_once, lines, tokens_across_lines
 from datakit.tokenizer import begins_with_space, load_tokenizer, pieces
 from datakit.unassigned import has_unassigned
 
 log = logging.getLogger(__name__)
 
-type EngineName = Literal["gigatoken", "hf"]
+type EngineName = Literal["gigatoken", "hf-lines", "hf"]
 type EngineChoice = Literal["auto", "gigatoken", "hf"]
 ENGINE_CHOICES: tuple[EngineChoice, ...] = ("auto", "gigatoken", "hf")
 """`auto`: gigatoken where it is exact, else the reference, loudly. `gigatoken`: an error where it is not exact."""
 
-DISTRIBUTIONS = {"gigatoken": "gigatoken", "hf": "tokenizers"}
+DISTRIBUTIONS = {"gigatoken": "gigatoken", "hf-lines": "tokenizers", "hf": "tokenizers"}
 ENCODE_BATCH = 64
 COMPARISONS = 4
 """Pieces that the comparison of engines is cut into, for workers to share."""
@@ -126,10 +130,19 @@ def fast_encoder(tokenizer: Path) -> Encoder:
     return Encoder("gigatoken", encode, bool(begins_with_space(load_tokenizer(tokenizer))))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def encoder(tokenizer: Path, engine: EngineName) -> Encoder:
     """An encoder kept by the process: shards of one cache share what it has learnt of frequent words."""
-    return fast_encoder(tokenizer) if engine == "gigatoken" else reference_encoder(tokenizer)
+    match engine:
+        case "gigatoken":
+            return fast_encoder(tokenizer)
+        case "hf":
+            return reference_encoder(tokenizer)
+        case "hf-lines":
+            reference = encoder(tokenizer, "hf")
+            return replace(
+                reference, engine=engine, encode_pieces=lambda texts: encode_repeated_once(texts, reference.encode_pieces)
+            )
 
 
 def choose_engine(
@@ -142,31 +155,49 @@ def choose_engine(
     verdict = _verdict(tokenizer, choice, documents, map_calls)
     if choice == "gigatoken" and verdict.engine != "gigatoken":
         raise EngineError(f"engine 'gigatoken' was asked for and cannot be used: {verdict.reason}; allowed here: 'auto', 'hf'")
-    loud = choice == "auto" and verdict.engine == "hf"
+    loud = choice == "auto" and verdict.engine != "gigatoken"
     log.log(logging.WARNING if loud else logging.INFO, "tokenizing with %s", verdict)
     return verdict
 
 
 def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str], map_calls: MapCalls) -> EngineVerdict:
-    if choice == "hf":
-        return _judged("hf", (0, 0, 0), "asked for")
     adversarial = adversarial_texts(load_tokenizer(tokenizer).get_added_tokens_decoder().values())
+    counts = len(documents), len(adversarial)
     texts = [*documents, *adversarial]
-    found = map_calls(_differing_by_both, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
-    if refusal := next((some for some in found if isinstance(some, str)), ""):
-        return _judged("hf", (0, 0, 0), refusal)
-    unequal = {text for some in found for text in some}
-    different = [text for text in texts if text in unequal]
-    counts = (len(documents), len(adversarial), len(different))
-    if different:
-        shown = different[0][:SHOWN_CHARS]
-        return _judged("hf", counts, f"gigatoken gives other ids for {len(different)} texts, the first begins {shown!r}")
-    equal = f"ids equal to tokenizers' on {counts[0]} documents and {counts[1]} adversarial texts"
-    return _judged("gigatoken", counts, f"{equal}; texts with characters newer than Unicode {unidata_version} go to tokenizers")
+
+    def unequal(compare: Callable[[Path, Sequence[str]], list[str] | str]) -> list[str] | str:
+        """The texts that engines encode differently, in their order, or why one refuses."""
+        found = map_calls(compare, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
+        refusal = next((some for some in found if isinstance(some, str)), None)
+        different = {text for some in found for text in some}
+        return [text for text in texts if text in different] if refusal is None else refusal
+
+    why = "asked for"
+    if choice != "hf":
+        different = unequal(_differing_by_both)
+        if different == []:
+            newer = f"texts with characters newer than Unicode {unidata_version} go to tokenizers"
+            return _judged("gigatoken", counts, 0, f"{_equal(counts)}; {newer}")
+        why = different if isinstance(different, str) else f"gigatoken gives other ids for {_shown(different)}"
+    again = f"{why}; lines that repeat are encoded again"
+    if across := tokens_across_lines(load_tokenizer(tokenizer)):
+        return _judged("hf", (0, 0), 0, f"{again}: {len(across)} tokens go on behind a line feed, one is {across[0]!r}")
+    of_lines = unequal(_differing_by_lines)
+    if of_lines != []:
+        return _judged("hf", counts, len(of_lines), f"{again}: each by itself gives other ids for {_shown(of_lines)}")
+    return _judged("hf-lines", counts, 0, f"{why}; lines that repeat are encoded once, {_equal(counts)}")
 
 
-def _judged(engine: EngineName, counts: tuple[int, int, int], reason: str) -> EngineVerdict:
-    return EngineVerdict(engine, importlib.metadata.version(DISTRIBUTIONS[engine]), *counts, reason)
+def _equal(counts: tuple[int, int]) -> str:
+    return f"ids equal to tokenizers' on {counts[0]} documents and {counts[1]} adversarial texts"
+
+
+def _shown(different: Sequence[str]) -> str:
+    return f"{len(different)} texts, the first begins {different[0][:SHOWN_CHARS]!r}"
+
+
+def _judged(engine: EngineName, counts: tuple[int, int], differing: int, reason: str) -> EngineVerdict:
+    return EngineVerdict(engine, importlib.metadata.version(DISTRIBUTIONS[engine]), *counts, differing, reason)
 
 
 def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str] | str:
@@ -176,6 +207,18 @@ def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str] | str
     except EngineError as error:
         return str(error)
     return differing(encoder(tokenizer, "hf"), candidate, texts)
+
+
+def _differing_by_lines(tokenizer: Path, texts: Sequence[str]) -> list[str]:
+    """The texts whose ids are not those of their lines, each encoded alone: more cuts than are ever made."""
+    whole = encoder(tokenizer, "hf")
+
+    def by_lines(texts: Sequence[str]) -> list[np.ndarray]:
+        cut = [lines(text) for text in texts]
+        ids = iter(whole.encode_pieces([line for of_text in cut for line in of_text]))
+        return [np.concatenate([np.zeros(0, np.uint32), *(next(ids) for _ in of_text)]) for of_text in cut]
+
+    return differing(whole, replace(whole, encode_pieces=by_lines), texts)
 
 
 def load_engines(tokenizer: Path, choice: EngineChoice) -> None:

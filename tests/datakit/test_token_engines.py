@@ -3,6 +3,7 @@
 import json
 import logging
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from inputs import random_texts
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from datakit.repeated_lines import encode_repeated_once, lines
 from datakit.token_engines import EngineError, choose_engine, differing, fast_encoder, reference_encoder
 from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, load_tokenizer, new_tokenizer, pieces
 from datakit.unassigned import has_unassigned
@@ -143,7 +145,7 @@ def test_the_fast_engine_is_chosen_where_it_is_exact_and_says_so(tokenizer, capl
 def test_an_engine_that_differs_or_refuses_is_left_loudly_and_strictly_an_error(tokenizer, tmp_path, caplog, change, reason):
     path = altered(tokenizer, tmp_path / "tokenizer.json", change)
     verdict = choose_engine(path, "auto", ["a sword in words and a word"])
-    assert verdict.engine == "hf" and reason in verdict.reason
+    assert verdict.engine == "hf-lines" and reason in verdict.reason
     assert [record.levelname for record in caplog.records] == ["WARNING"] and reason in caplog.text
     with pytest.raises(EngineError, match=r"'gigatoken' was asked for and cannot be used"):
         choose_engine(path, "gigatoken", ["a sword in words and a word"])
@@ -157,4 +159,66 @@ def test_documents_alone_can_tell_the_engines_apart(tokenizer, tmp_path):
 
 def test_the_reference_is_used_when_it_is_asked_for(tokenizer):
     verdict = choose_engine(tokenizer, "hf", ["text"])
-    assert (verdict.engine, verdict.reason, verdict.documents_compared) == ("hf", "asked for", 0)
+    assert (verdict.engine, verdict.documents_compared, verdict.differing) == ("hf-lines", 1, 0)
+    assert verdict.reason.startswith("asked for; lines that repeat are encoded once, ids equal to tokenizers' on 1 documents")
+
+
+BLANKS = st.sampled_from(["\n", "\r\n", "\r", " ", "  ", "\t", "\x0b", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"])
+
+
+@settings(max_examples=300)
+@given(st.lists(st.one_of(BLANKS, BLANKS, PARTS, st.sampled_from(["x", "'", "s", "7", "/", ";"])), max_size=40).map("".join))
+@example("  if x:\n    y\n\n\t\n z\n \n")
+def test_pieces_of_lines_have_the_ids_of_the_text(encoders, text):
+    reference = encoders[0]
+    assert "".join(lines(text)) == text
+    by_lines = [reference.encode([line])[0] for line in lines(text)]
+    assert np.concatenate([np.zeros(0, np.uint32), *by_lines]).tolist() == reference.encode([text])[0].tolist()
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.sampled_from(["a\n", "b\n", " c\n", "\n", " \n", "d"]), max_size=9).map("".join), max_size=5))
+@example(["a\nb\na\n", "", "a\n"])
+def test_a_line_that_repeats_is_encoded_once_and_none_is_lost(texts):
+    asked: list[str] = []
+
+    def encode(pieces):
+        asked.extend(pieces)
+        return [np.array([ord(character) for character in piece], np.uint32) for piece in pieces]
+
+    found = encode_repeated_once(texts, encode)
+    assert ["".join(map(chr, ids)) for ids in found] == texts
+    assert len(set(asked)) == len(asked)
+    times = Counter(line for text in texts for line in lines(text))
+    repeated = {line for line, count in times.items() if count > 1}
+    assert repeated <= set(asked) and not any(set(lines(piece)) & repeated for piece in set(asked) - repeated)
+
+
+def trained_with_splits(path: Path, text: str, change=lambda description: None) -> Path:
+    """GPT-2's split: white space is one word up to the last blank of the next line."""
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyrefly: ignore
+    trained.decoder = decoders.ByteLevel()  # pyrefly: ignore
+    trainer = trainers.BpeTrainer(initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False)
+    trained.train_from_iterator([text] * 9, trainer)
+    trained.save(str(path))
+    return altered(path, path, change)
+
+
+def test_a_tokenizer_with_tokens_across_line_feeds_encodes_whole_texts(tmp_path):
+    path = trained_with_splits(tmp_path / "tokenizer.json", "if x:\n    y = 1\n        z = 2\n")
+    verdict = choose_engine(path, "hf", ["no line feed"])
+    assert (verdict.engine, verdict.documents_compared) == ("hf", 0)
+    assert verdict.reason.startswith(
+        "asked for; lines that repeat are encoded again: 3 tokens go on behind a line feed, one is '\\n"
+    )
+
+
+def test_a_tokenizer_whose_lines_have_other_ids_encodes_whole_texts(tmp_path):
+    """One that puts a space in front of every text puts it in front of every line."""
+    path = trained_with_splits(tmp_path / "tokenizer.json", "x y\n", with_space_in_front)
+    verdict = choose_engine(path, "hf", ["a\nb"])
+    assert verdict.engine == "hf" and verdict.differing > 1
+    assert (
+        f"lines that repeat are encoded again: each by itself gives other ids for {verdict.differing} texts" in verdict.reason
+    )
