@@ -1,5 +1,6 @@
 """Texts as arrays of code points, which loops over characters are compiled for (`datakit.compiled`)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -8,12 +9,15 @@ import polars as pl
 import pyarrow as pa
 
 from datakit.compiled import compiled
+from datakit.documents import slices
 
 TABLE_SIZE = 0x110000
 ASSIGNED = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xE0200))
 """Where characters with properties are: planes 0 to 3 without surrogates, and plane 14's tags and variants."""
 NO_ASCII = 255
 LINE_FEED = ord("\n")
+RUN_CHARS = 1 << 18
+"""Four bytes a character of so many stay near the processor."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,13 @@ class CodePoints:
         return np.diff(self.line_feed_bounds) - 1
 
 
+def runs_of(texts: pl.Series) -> Iterator[CodePoints]:
+    """Texts in runs of about `RUN_CHARS`; at least one, if of nothing."""
+    yield from (code_points(run["text"]) for run in slices(pl.DataFrame({"text": texts}), RUN_CHARS))
+
+
 def code_points(texts: pl.Series) -> CodePoints:
-    """The characters of a batch of texts. Best for some 256 KiB: four bytes a character then stay near the processor."""
+    """The characters of a batch of texts."""
     arrow = texts.to_arrow().cast(pa.large_string())
     _, offsets, data = arrow.buffers()
     bounds = np.frombuffer(offsets, np.int64)[arrow.offset : arrow.offset + len(arrow) + 1]

@@ -8,6 +8,7 @@ import polars as pl
 from datakit.canonical_text import canonical_batch
 from datakit.minhash import MinHashConfig, sign_texts
 from datakit.ngram_index import bit_table, grams_in_table, hash_buffer
+from datakit.quality_signals import quality_signals
 from datakit.rule_sets import measured
 from datakit.shingles import jaccard, shingle_sets
 
@@ -17,6 +18,7 @@ TEXTS = ("The first document, of a few words: “so it is”.", "Another one, wi
 def compile_ahead() -> None:
     """Call what calls them, on two short texts: types of arguments are those of real work."""
     measured(pl.Series(TEXTS))
+    quality_signals(pl.Series(TEXTS))
     sign_texts(TEXTS, MinHashConfig())
     shingles, bounds = shingle_sets(TEXTS, 2)
     jaccard(shingles[: bounds[1]], shingles[bounds[1] :])

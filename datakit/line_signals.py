@@ -17,7 +17,11 @@ LONG_LINE_CHARS = 200
 TERMINAL = r"\p{STerm}"
 """Ends of sentences in any script, Unicode's property: FineWeb counts these."""
 
-DOT, ELLIPSIS, HYPHEN, BULLET = ord("."), ord("…"), ord("-"), ord("•")
+COUNTS = ("bullet", "ellipsis", "terminal", "short", "long", "asterisk", "longest")
+"""Lines that begin with a bullet or a hyphen, end with an ellipsis, end as a sentence does, are short, are long, begin with an
+asterisk; and the characters of the longest."""
+
+ASTERISK, DOT, ELLIPSIS, HYPHEN, BULLET = ord("*"), ord("."), ord("…"), ord("-"), ord("•")
 HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 FINALIZER = np.uint64(0x94D049BB133111EB)
 
@@ -43,23 +47,32 @@ def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict
     """float64 [texts] by name: shares of lines, of paragraphs, and of characters in repeated ones."""
     arrays = texts.points, texts.bounds, texts.line_feeds, texts.line_feed_bounds
     paragraphs = Spans(*_paragraphs(*arrays, having(r"\s")))
-    repeated, again = (_repeats(texts.points, spans.bounds, spans.starts, spans.ends) for spans in (lines, paragraphs))
-    bullet, ellipsis, terminal, short, long = _line_counts(
-        texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL)
-    )
+    repeated, again = (repeats(texts, spans) for spans in (lines, paragraphs))
+    counts = line_counts(texts, lines)
     num_lines = np.diff(lines.bounds)
     return {
         "duplicate_line_frac": share(repeated[0], num_lines),
         "duplicate_line_char_frac": share(repeated[1], texts.num_chars - texts.num_line_feeds),
         "duplicate_paragraph_frac": share(again[0], np.diff(paragraphs.bounds)),
         "duplicate_paragraph_char_frac": share(again[1], texts.num_chars),
-        "bullet_line_frac": share(bullet, num_lines),
-        "ellipsis_line_frac": share(ellipsis, num_lines),
-        "terminal_line_frac": share(terminal, num_lines),
-        "short_line_frac": share(short, num_lines),
-        "long_lines": long,
+        "bullet_line_frac": share(counts["bullet"], num_lines),
+        "ellipsis_line_frac": share(counts["ellipsis"], num_lines),
+        "terminal_line_frac": share(counts["terminal"], num_lines),
+        "short_line_frac": share(counts["short"], num_lines),
+        "long_lines": counts["long"],
         "newline_word_ratio": share(texts.num_line_feeds, num_words),
     }
+
+
+def line_counts(texts: CodePoints, lines: Spans) -> dict[str, np.ndarray]:
+    """float64 [texts] by `COUNTS`."""
+    found = _line_counts(texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL))
+    return dict(zip(COUNTS, found, strict=True))
+
+
+def repeats(texts: CodePoints, spans: Spans) -> np.ndarray:
+    """float64 [2, texts]: spans that stood before, and characters of such spans."""
+    return _repeats(texts.points, spans.bounds, spans.starts, spans.ends)
 
 
 def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -124,8 +137,8 @@ def _paragraphs(
 def _line_counts(
     points: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray, is_terminal: np.ndarray
 ) -> np.ndarray:
-    """float64 [5, texts]: lines that begin with a bullet, end with an ellipsis, end as a sentence does, are short, are long."""
-    counts = np.zeros((5, bounds.size - 1))
+    """float64 [7, texts]: `COUNTS`."""
+    counts = np.zeros((7, bounds.size - 1))
     for text in range(bounds.size - 1):
         for line in range(bounds[text], bounds[text + 1]):
             first, last, chars = points[starts[line]], points[ends[line] - 1], ends[line] - starts[line]
@@ -137,6 +150,8 @@ def _line_counts(
             counts[2, text] += is_terminal[last]
             counts[3, text] += chars <= SHORT_LINE_CHARS
             counts[4, text] += chars >= LONG_LINE_CHARS
+            counts[5, text] += first == ASTERISK
+            counts[6, text] = max(counts[6, text], chars)
     return counts
 
 

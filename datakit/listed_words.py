@@ -57,23 +57,29 @@ class Phrases:
 
 def listed_word_signals(texts: CodePoints) -> dict[str, np.ndarray]:
     """float64 [texts] by name: how many of the stop words a text holds, and 1 where it holds one of C4's bad words."""
-    phrases = _phrases()
-    stop_words, bad_words = _held(
-        texts.points,
-        texts.bounds,
-        _letters(),
-        phrases.characters,
-        phrases.lengths,
-        phrases.lists,
-        phrases.first_at,
-        phrases.next_at,
-    )
-    return {"stop_words": stop_words, "bad_words": np.minimum(bad_words, 1)}
+    stop_words, found = _held_of(texts, _listed())
+    return {"stop_words": stop_words, "bad_words": np.minimum(found, 1)}
+
+
+def stop_words_held(texts: CodePoints) -> np.ndarray:
+    """float64 [texts]: how many of the stop words a text holds."""
+    return _held_of(texts, _stop_words())[0]
 
 
 @cache
-def _phrases() -> Phrases:
+def _listed() -> Phrases:
     return Phrases.of(STOP_WORDS, bad_words())
+
+
+@cache
+def _stop_words() -> Phrases:
+    return Phrases.of(STOP_WORDS)
+
+
+def _held_of(texts: CodePoints, phrases: Phrases) -> np.ndarray:
+    """float64 [lists, texts]"""
+    table = phrases.characters, phrases.lengths, phrases.lists, phrases.first_at, phrases.next_at
+    return _held(texts.points, texts.bounds, _letters(), *table)
 
 
 @cache

@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 
 from datakit.c4_signals import c4_signals
-from datakit.code_points import CodePoints, code_points
-from datakit.documents import slices
+from datakit.code_points import CodePoints, runs_of
 from datakit.line_signals import line_signals, lines_of
 from datakit.listed_words import BAD_WORDS_SHA256, listed_word_signals
 from datakit.repetition import DUPLICATE_NAMES, TOP_NAMES, repetition_signals
@@ -20,9 +19,6 @@ from datakit.word_signals import word_signals, words_of
 
 PROSE_DOMAINS: frozenset[Domain] = frozenset({"prose", "encyclopedia", "web", "docs"})
 """What prose rules may judge: they keep 3 of 220 files of code and of documentation markup (research, section 8b)."""
-
-RUN_CHARS = 1 << 18
-"""Texts are taken as code points in runs of about so many: arrays that stay in the processor's cache."""
 
 SIGNALS = (
     "num_words",
@@ -147,7 +143,7 @@ PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, C4_BAD_WORDS, MC4_PARAGRAPHS
 
 def measured(texts: pl.Series) -> pl.DataFrame:
     """float64 columns `SIGNALS`, a row a text."""
-    runs = [_run_signals(code_points(run["text"])) for run in slices(pl.DataFrame({"text": texts}), RUN_CHARS)]
+    runs = [_run_signals(points) for points in runs_of(texts)]
     return pl.DataFrame({name: np.concatenate([signals[name] for signals in runs]) for name in SIGNALS})
 
 

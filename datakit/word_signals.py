@@ -22,12 +22,17 @@ class Words:
     hashes: np.ndarray
     """uint64, equal for equal words (and not else, but for collisions of 64 bits)."""
     lettered: np.ndarray
-    """int64 [texts]: words with a letter of any script."""
+    """int64 [texts]: words with a letter."""
+
+    @property
+    def text_chars(self) -> np.ndarray:
+        """int64 [texts]: characters of all words of a text."""
+        return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(self.chars)])[self.bounds])
 
 
-def words_of(texts: CodePoints) -> Words:
-    """The words of each text."""
-    return Words(*_words(texts.points, texts.bounds, having(r"\s"), having(r"\p{L}")))
+def words_of(texts: CodePoints, letter: str = r"\p{L}") -> Words:
+    """The words of each text; `letter` is a pattern of one character, any script's unless told."""
+    return Words(*_words(texts.points, texts.bounds, having(r"\s"), having(letter)))
 
 
 @compiled
@@ -57,21 +62,24 @@ def _words(
 def word_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]:
     """float64 [texts] by name."""
     count = np.diff(words.bounds).astype(np.float64)
-    chars = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(words.chars)])[words.bounds])
-    hashes, ellipses = _signs(texts.points, texts.bounds)
+    hashes, ellipses = sign_counts(texts)
     per_word = 1.0 / np.maximum(count, 1)
     return {
         "num_words": count,
-        "mean_word_chars": chars * per_word,
+        "mean_word_chars": words.text_chars * per_word,
         "hash_word_ratio": hashes * per_word,
         "ellipsis_word_ratio": ellipses * per_word,
         "alpha_word_frac": words.lettered * per_word,
     }
 
 
+def sign_counts(texts: CodePoints) -> np.ndarray:
+    """float64 [2, texts]: hash signs, and ellipses (three dots are one)."""
+    return _signs(texts.points, texts.bounds)
+
+
 @compiled
 def _signs(points: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """float64 [2, texts]: hash signs, and ellipses (three dots are one)."""
     counts = np.zeros((2, bounds.size - 1))
     for text in range(bounds.size - 1):
         hashes, ellipses, dots = 0, 0, 0

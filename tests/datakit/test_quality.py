@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import VOCABULARY, Texts, documents, file_bytes, made, quality, random_texts
 
-from datakit.quality import SIGNALS, STOP_WORDS, Bound, QualityConfig, quality_config, verdicts
+from datakit.listed_words import STOP_WORDS
+from datakit.quality import Bound, QualityConfig, quality_config, verdicts
+from datakit.quality_signals import SIGNALS
 from lineage.config import from_jsonable, to_jsonable
 
 TEXT = st.text(st.sampled_from("aZ09 \n.#-•…é\t"), max_size=60)
