@@ -8,8 +8,8 @@ worker side by side over two copies of the store, in turn and each time in fresh
 with the shards in another order. A worker is a core: polars, Arrow and the tokenizers get one thread a process (`THREADS`),
 as they would share the cores with other workers.
 
-The clock covers the stage, from its first read to its manifest, in a process that is ready: modules imported, the fingerprint
-of their code taken, and two workers of a crew started that have imported the stage's module. That start does not grow with the
+The clock covers the stage, from its first read to its manifest, in a process that is ready: modules imported, compiled loops
+loaded, the fingerprint of their code taken, and two workers of a crew started that are as ready. That start does not grow with the
 source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side share nothing but the
 machine: what they do in the time of one, over one, is the most that two workers can be here (`ceiling`; caches, memory, disk
 and a hypervisor take the rest). Peak memory is the resident bytes of all processes of a stage together, sampled. Wall-clock
@@ -61,6 +61,7 @@ def run_stage(arguments: argparse.Namespace) -> None:
         if exists(store, node):
             store.delete(resolve(store, node))
         stage_code(node.stage.module)
+        import_stage(node.stage.module)
         start = start_seconds(crew, node.stage.module, arguments.workers)
         if arguments.seed:
             node = shuffled(node, arguments.seed, ancestors=False)
@@ -147,6 +148,7 @@ def compare(arguments: argparse.Namespace) -> None:
         "peak MiB of 1 and 2",
     )
     print("\n| " + " | ".join((*columns, "digests")) + " |\n" + "|---" * (len(columns) + 1) + "|")
+    medians: list[tuple[float, float, float]] = []
     for stage in arguments.stages:
         times: dict[tuple[int, int], list[float]] = {}
         starts, digests = [], set()
@@ -168,11 +170,14 @@ def compare(arguments: argparse.Namespace) -> None:
         bare, whole = (statistics.median(one) / (statistics.median(two) + s) for s in (0.0, start))
         ceiling = 2 * statistics.median(one) / statistics.median(pairs)
         held = "" if bare >= BAR else " (bar missed)"
+        medians.append((statistics.median(one), statistics.median(two), statistics.median(pairs)))
         print(
             f"| {stage} | {_spread(one)} | {_spread(two)} | {start:.2f} | {bare:.2f}{held} | {whole:.2f} | {ceiling:.2f} | "
             f"{arguments.mb / statistics.median(one):.1f} | {peaks[1] >> 20} and {peaks[2] >> 20} | {equal} |",
             flush=True,
         )
+    one, two, pairs = (sum(times) for times in zip(*medians, strict=True))
+    print(f"| together | {one:.2f} | {two:.2f} | | {one / two:.2f} | | {2 * one / pairs:.2f} | | | |")
 
 
 def _spread(seconds: list[float]) -> str:
