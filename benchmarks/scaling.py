@@ -9,8 +9,8 @@ with the shards in another order. A worker is a core: polars, Arrow and the toke
 as they would share the cores with other workers.
 
 The clock covers the stage, from its first read to its manifest, in a process that is ready: modules imported, compiled loops
-loaded, the fingerprint of their code taken, and two workers of a crew started that are as ready. That start does not grow with the
-source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side share nothing but the
+loaded, the fingerprint of their code taken, and two workers of a crew started that are as ready. That start does not grow with
+the source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side share nothing but the
 machine: what they do in the time of one, over one, is the most that two workers can be here (`ceiling`; caches, memory, disk
 and a hypervisor take the rest). Peak memory is the resident bytes of all processes of a stage together, sampled. Wall-clock
 ratios want an idle machine. The bar of issue 3: two workers at least 1.7 times as fast as one, start excluded; digests equal.
