@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, random_texts
-from slow_rules import slow_signals
+from slow_rules import BAD, BAD_WORDS, slow_signals
 
 from datakit.listed_words import BAD_WORDS_SHA256, bad_words
 from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig, judged, quality_rules_config
@@ -96,6 +96,13 @@ def test_prose_passes_every_set():
     sentences = [f"The {' '.join(words[i : i + 4])} of {' '.join(words[i + 4 : i + 8])}." for i in range(0, 240, 8)]
     essay = "\n".join(" ".join(sentences[i : i + 6]) for i in range(0, 30, 6))
     assert {rules.name: reason(rules, essay) for rules in PUBLISHED} == {rules.name: "" for rules in PUBLISHED}
+
+
+def test_every_listed_word_is_found_as_a_word_in_any_case():
+    forms = [form for word in BAD for form in (f"{word.upper()}, so", f"a ({word})", f"x{word}", f"{word}s", f"{word} {word}y")]
+    found = measured_signals(pl.Series(forms))["bad_words"].to_list()
+    assert found == [float(bool(BAD_WORDS.search(form.lower()))) for form in forms]
+    assert 2 * len(BAD) <= sum(found) < len(forms)
 
 
 def test_another_list_of_words_is_refused(tmp_path, monkeypatch):
