@@ -20,7 +20,7 @@ from datakit.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
 from datakit.marin_duplicates import marin_removals
 from datakit.minhash import MINHASH, preset, sign_documents
 from datakit.schemas import DUPLICATES_FILE
-from lineage.digests import text_digest
+from lineage.digests import utf8_digest
 from lineage.plan import Node, resolve, spec_of
 from lineage.stage import Stage
 from lineage.store import Artifact, Store, Writer
@@ -75,9 +75,11 @@ def exact(documents: Artifact, seconds: dict[str, float]) -> list[str]:
     """Content ids of what was read, made unique."""
     with measured(seconds, "read"):
         tables = [pq.read_table(path, columns=["id", "text", "source", "metadata"]) for path in document_paths(documents)]
-    texts = [text for table in tables for text in table["text"].to_pylist()]  # whoever normalizes has strings at hand
+    texts = [
+        text.encode() for table in tables for text in table["text"].to_pylist()
+    ]  # normalization has encoded them to check them
     with measured(seconds, "exact"):
-        pl.Series([text_digest(text) for text in texts]).unique()
+        pl.Series([utf8_digest(text) for text in texts]).unique()
     return []
 
 

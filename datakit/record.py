@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+LONE_SURROGATE = "lone_surrogate"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -36,12 +38,20 @@ def is_damage(error: Exception) -> bool:
 
 def text_fault(text: str | None) -> str:
     """Why a text cannot be a document whoever wrote it: `empty`, `whitespace_only`, `lone_surrogate`; else ""."""
+    fault = blank_fault(text)
+    return fault if fault or text is None or utf8(text) is not None else LONE_SURROGATE
+
+
+def blank_fault(text: str | None) -> str:
+    """`empty` or `whitespace_only`, else ""."""
     if not text:
         return "empty"
-    if text.isspace():
-        return "whitespace_only"
+    return "whitespace_only" if text.isspace() else ""
+
+
+def utf8(text: str) -> bytes | None:
+    """A text's UTF-8; None for one with lone surrogates, which are all that it cannot hold."""
     try:
-        text.encode()  # lone surrogates are all that UTF-8 cannot hold
+        return text.encode()
     except UnicodeEncodeError:
-        return "lone_surrogate"
-    return ""
+        return None

@@ -83,9 +83,8 @@ class RunWriter:
     _rows: list[Row] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def add(self, row: Row) -> None:
-        """Take a document; write a run when there are enough."""
-        size = len(row[1]) if row[1].isascii() else len(row[1].encode())
+    def add(self, row: Row, size: int) -> None:
+        """Take a document, of so many bytes of text; write a run when there are enough."""
         self._rows.append(row)
         self._held_bytes += size
         self.documents += 1

@@ -31,7 +31,12 @@ def text_digest(text: str) -> str:
     >>> text_digest("Hello world")
     '7351f89812f97382b91d05b31e04dd7f'
     """
-    return xxhash.xxh3_128_hexdigest(text.encode())
+    return utf8_digest(text.encode())
+
+
+def utf8_digest(text: bytes) -> str:
+    """`text_digest` of a text whose UTF-8 is at hand."""
+    return xxhash.xxh3_128_hexdigest(text)
 
 
 def file_digest(path: Path) -> str:

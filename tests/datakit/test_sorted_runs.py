@@ -138,7 +138,7 @@ def test_a_merge_holds_few_blocks_of_every_run(tmp_path: Path, held: int, stretc
     writer = RunWriter(tmp_path, "r", cut, on_repeated=lambda rows: None)
     ids = [text_digest(str(i)) for i in range(1_000)]
     for order, i in enumerate(ids):
-        writer.add((i, i, "s", "{}", order))
+        writer.add((i, i, "s", "{}", order), len(i))
     writer.flush()
     runs = [tmp_path / run for run in writer.runs]
     assert len(runs) == 20
