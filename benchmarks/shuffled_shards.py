@@ -28,8 +28,9 @@ class ShuffledWriter(Writer):
         workers: int | None = None,
         *,
         omittable: bool = False,
+        in_runs: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
-        """As `Writer.map_shards`, a shard at a time."""
+        """As `Writer.map_shards`, a shard at a time: runs of them are not kept together."""
         done: dict[str, Mapping[str, Any]] = {}
         for index in np.random.default_rng(self.seed).permutation(len(tasks)):
             name = sorted(tasks)[index]

@@ -39,6 +39,7 @@ from datakit.contamination_tables import (
     count,
     join_pieces,
     named,
+    summed,
     write_piece,
     write_statuses,
 )
@@ -74,16 +75,16 @@ def mark_contamination(
     scratch = out.folder / SCRATCH_FOLDER
     ignored = _common_grams(out, pieces, folder, config)
     names = _write_names(scratch / "names.parquet", items, channels)
-    out.map_shards(_match_piece, {piece.name: (piece, folder, config, ignored, names) for piece in pieces})
-    templates: Path | None = None
+    scanned = out.map_shards(_match_piece, {piece.name: (piece, folder, config, ignored, names) for piece in pieces})
+    tallies, templates = {piece: scanned[piece.name] for piece in pieces}, None
     if isinstance(config, ContaminationConfig):
-        pieces, templates = judged_again(out, pieces, folder, config, names)
+        tallies, templates = judged_again(out, tallies, folder, config, names)
     item_index = judging_index(folder, config, templates)
-    canaries = plants(items, channels, clean_texts(scratch, pieces, num_clean_texts(config)), item_index, config)
+    canaries = plants(items, channels, clean_texts(scratch, list(tallies), num_clean_texts(config)), item_index, config)
     trials = [(form, canaries, channels["item"], folder, config, ignored, templates) for form in FORMS]
     with out.calling(_items_in_plants, trials) as found:
-        join_pieces(out.folder, scratch, pieces)
-        counts = count(out.folder, scratch, pieces)
+        join_pieces(out.folder, scratch, list(tallies))
+        counts = count(scratch, tallies)
         matchable = channels.filter(pl.Series(item_index.is_matchable()))["item"]
         statuses = write_statuses(out.folder / "items.parquet", items, matchable, counts)
         out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
@@ -136,10 +137,10 @@ def _match_piece(
         seen.append(ids)
     ids = pl.concat(seen)
     scratch = folder / SCRATCH_FOLDER
-    write_piece(scratch, piece, ids, named(found, pl.read_parquet(names)))
+    tally = write_piece(scratch, piece, ids, named(found, pl.read_parquet(names)))
     if isinstance(config, ContaminationConfig):
         write_for_judging(scratch, piece, count_table(counts), pl.concat(matched))
-    return {"documents": len(ids), "matches": len(found)}
+    return {"matches": len(found), **tally}
 
 
 def _items_in_plants(
@@ -176,9 +177,7 @@ def _common_grams(out: Writer, pieces: Sequence[Piece], index_folder: Path, conf
     if not counts_documents(config):
         return None
     out.map_shards(_count_piece, {f"count-{piece.name}": (piece, index_folder, config) for piece in pieces})
-    counts = pl.DataFrame(schema={"gram": pl.UInt64, "documents": pl.Int64})
-    for piece in pieces:  # one after the other: what is held are grams of the items, however many pieces there are
-        counts = pl.concat([counts, pl.read_parquet(_counts_file(out.folder, piece.name))]).group_by("gram").sum()
+    counts = summed([_counts_file(out.folder, piece.name) for piece in pieces], ["gram"])
     path = _counts_file(out.folder, "common")
     grams = too_common(counts["gram"].to_numpy(), counts["documents"].to_numpy(), config)
     pl.DataFrame({"gram": grams}, schema={"gram": pl.UInt64}).write_parquet(path)

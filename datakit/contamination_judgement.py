@@ -1,21 +1,22 @@
 """Matches judged again without the templates of the source (`contamination_templates.py`), where there are any."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from datakit.contamination_channels import ITEM_KEY, ItemIndex
 from datakit.contamination_methods import Policy, PolicyIndex, load_index, scanner, text_batches
 from datakit.contamination_policy import ContaminationConfig
-from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, write_piece
-from datakit.contamination_templates import COUNT_SCHEMA, added, affected_channels, document_limit, without_templates
+from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, summed, write_piece
+from datakit.contamination_templates import affected_channels, document_limit, without_templates
 from lineage.store import Writer
 from lineage.working_folder import SCRATCH_FOLDER
 
+type Tally = Mapping[str, Any]
 MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
 
 
@@ -43,28 +44,30 @@ def judging_index(index_folder: Path, config: Policy, templates: Path | None) ->
 
 
 def judged_again(
-    out: Writer, pieces: Sequence[Piece], index_folder: Path, config: ContaminationConfig, names: Path
-) -> tuple[list[Piece], Path | None]:
-    """The pieces, those judged again that matched a channel with a template of this source, and the file of these templates."""
+    out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: ContaminationConfig, names: Path
+) -> tuple[Mapping[Piece, Tally], Path | None]:
+    """The pieces, those judged again that matched a channel with a template of this source, and the file of these templates.
+
+    With each piece what `write_piece` said of it.
+    """
     scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
     assert isinstance(index, ItemIndex)  # of this policy
-    counts, num_documents = pl.DataFrame(schema=COUNT_SCHEMA), 0
-    for piece in pieces:  # one after the other: what is held are grams of the items, however many pieces there are
-        counts = added(pl.concat([counts, pl.read_parquet(piece.table(scratch, "counts"))]))
-        num_documents += pq.read_metadata(piece.table(scratch, MARKS)).num_rows
+    num_documents = sum(int(tally["documents"]) for tally in tallies.values())
+    counts = summed([piece.table(scratch, "counts") for piece in tallies], ["is_masked", "gram"]).sort("is_masked", "gram")
     common = counts.filter(pl.col("documents") > document_limit(num_documents, config))
     affected = pl.read_parquet(names)[affected_channels(index, common)]
     out.extra["templates"] = {"limit": document_limit(num_documents, config), "grams": len(common), "channels": len(affected)}
     if affected.is_empty():
-        return list(pieces), None
+        return tallies, None
     templates = scratch / "templates.parquet"
     common.write_parquet(templates)
     on = [*ITEM_KEY, "channel"]
-    doubted = [p for p in pieces if len(pl.read_parquet(p.table(scratch, MATCHES)).join(affected, on=on, how="semi"))]
+    doubted = [p for p in tallies if len(pl.read_parquet(p.table(scratch, MATCHES)).join(affected, on=on, how="semi"))]
     again = {piece.name: replace(piece, judged=True) for piece in doubted}
     tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
-    out.map_shards(_judge_piece, tasks)
-    return [again.get(piece.name, piece) for piece in pieces], templates
+    judged = out.map_shards(_judge_piece, tasks)
+    new = {name: (piece, judged[f"judge-{name}"]) for name, piece in again.items()}
+    return dict(new.get(piece.name, (piece, tally)) for piece, tally in tallies.items()), templates
 
 
 def _judge_piece(
@@ -85,5 +88,5 @@ def _judge_piece(
         found += [(chosen["id"][low + match.document], match) for match in scan(texts)]
     standing = named(found, of_channel).join(doubted, on=["id", *on], how="semi")
     judged = pl.concat([matches.join(affected, on=on, how="anti"), standing.select(matches.columns)])
-    write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)
-    return {"doubted": len(doubted), "standing": len(standing)}
+    tally = write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)
+    return {"doubted": len(doubted), "standing": len(standing), **tally}

@@ -1,12 +1,15 @@
 """What a scan for benchmark items leaves on storage: marks, matches by document, documents by item, statuses of items.
 
-Shards leave tables of their row groups. They are put together a row group at a time, or merged (`sorted_tables.py`), so what is
-in memory depends on the number of items and not on the size of the source.
+Shards leave tables of their row groups and say how many documents these name. They are put together a row group at a time, or
+merged (`sorted_tables.py`), so what is in memory depends on the number of items and not on the size of the source.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import batched, chain, groupby, islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -15,12 +18,15 @@ import pyarrow.parquet as pq
 from datakit.contamination_channels import ITEM_KEY
 from datakit.contamination_policy import STANDING_TIERS, TIERS, Tier
 from datakit.contamination_scan import ChannelMatch
-from datakit.documents import iterate_part, write_parquet, writing_part
+from datakit.documents import iterate_part, iterate_texts, write_parquet, writing_part
 from datakit.sorted_tables import merge_tables
 
 MARKS = "marks"
 MATCHES = "matches"
 HOLDERS = "item_documents"
+HELD = "held"
+SUMMED_AT_ONCE = 32
+TALLIED = (*TIERS, "documents", "contaminated")
 MARK_SCHEMA = pa.schema(
     [("id", pa.string()), ("contaminated", pa.bool_()), ("tier", pa.string()), ("best_score", pa.float64())]
 )
@@ -45,6 +51,8 @@ HOLDER_SCHEMA = pa.schema(
     ]
 )
 """The same rows sorted by item, with the source and the part that hold the document."""
+HELD_SCHEMA = pa.schema([*_KEY_FIELDS, ("num_documents", pa.int64())])
+"""Items that documents of a shard hold, and how many do."""
 ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), ("num_documents", pa.int64())])
 
 
@@ -63,7 +71,7 @@ class Piece:
         return f"{self.part.stem}-{self.low:05d}"
 
     def table(self, scratch: Path, kind: str) -> Path:
-        """Where the piece's marks, matches or holders lie until they are joined with those of the others."""
+        """Where the piece's tables lie until they are joined with those of the others."""
         return scratch / ("judged" if self.judged else "scanned") / kind / f"{self.name}.parquet"
 
     def documents(self) -> Iterator[pl.DataFrame]:
@@ -88,12 +96,17 @@ def named(found: Sequence[Found], names: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([ids, channels, rows], how="horizontal").select(MATCH_SCHEMA.names)
 
 
-def write_piece(scratch: Path, piece: Piece, ids: pl.Series, matches: pl.DataFrame) -> None:
-    """The tables of one shard, of the matches of all its documents `ids`."""
+def write_piece(scratch: Path, piece: Piece, ids: pl.Series, matches: pl.DataFrame) -> dict[str, int]:
+    """The tables of one shard, of the matches of all its documents `ids`; how many they are, in all and by tier."""
     held = matches.with_columns(source=pl.lit(piece.source), part=pl.lit(piece.part.name))
     _write(piece.table(scratch, MATCHES), matches.sort("id", *ITEM_KEY, "channel"), MATCH_SCHEMA)
     _write(piece.table(scratch, HOLDERS), held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA)
-    _write(piece.table(scratch, MARKS), _marks(ids, matches), MARK_SCHEMA)
+    marks = _marks(ids, matches)
+    _write(piece.table(scratch, MARKS), marks, MARK_SCHEMA)
+    held_items = matches.filter(pl.col("tier").is_in(STANDING_TIERS)).group_by(ITEM_KEY)
+    _write(piece.table(scratch, HELD), held_items.agg(num_documents=pl.col("id").n_unique().cast(pl.Int64)), HELD_SCHEMA)
+    of_tier = dict(matches.group_by("tier").agg(pl.col("id").n_unique()).iter_rows())
+    return {"documents": len(ids), "contaminated": int(marks["contaminated"].sum()), **of_tier}
 
 
 def _nothing() -> pl.DataFrame:
@@ -133,14 +146,6 @@ def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
                 out.write(table)
 
 
-def tables(path: Path) -> Iterator[pl.DataFrame]:
-    """A table a row group at a time: all that the process which runs the stage reads of one that grows with the source."""
-    for table in iterate_part(path):
-        frame = pl.from_arrow(table)
-        assert isinstance(frame, pl.DataFrame)
-        yield frame
-
-
 @dataclass(frozen=True)
 class Counts:
     """`items`: ITEM_KEY and `num_documents`, of items that documents hold; `by_tier`: documents. Of the whole source."""
@@ -151,23 +156,21 @@ class Counts:
     contaminated: int
 
 
-def count(target: Path, scratch: Path, pieces: Sequence[Piece]) -> Counts:
-    """Count what the shards found. A document lies in one shard, so counts of shards add up."""
-    items = pl.DataFrame(schema={**dict.fromkeys(ITEM_KEY, pl.String), "num_documents": pl.Int64})
-    by_tier = dict.fromkeys(TIERS, 0)
-    for path in _paths(scratch, MATCHES, pieces):
-        matches = pl.read_parquet(path)
-        standing = matches.filter(pl.col("tier").is_in(STANDING_TIERS))
-        held = standing.group_by(ITEM_KEY).agg(num_documents=pl.col("id").n_unique().cast(pl.Int64))
-        items = pl.concat([items, held]).group_by(ITEM_KEY).sum()
-        for tier, documents in matches.group_by("tier").agg(pl.col("id").n_unique()).iter_rows():
-            by_tier[tier] += documents
-    documents = contaminated = 0
-    for part in dict.fromkeys(piece.part for piece in pieces):
-        for marks in tables(target / MARKS / part.name):
-            documents += len(marks)
-            contaminated += int(marks["contaminated"].sum())
-    return Counts(items, by_tier, documents, contaminated)
+def count(scratch: Path, tallies: Mapping[Piece, Mapping[str, Any]]) -> Counts:
+    """Add up what `write_piece` said of the shards: a document lies in one of them."""
+    items = summed(_paths(scratch, HELD, list(tallies)), ITEM_KEY)
+    total = Counter[str]()
+    for tally in tallies.values():
+        total.update({name: int(tally.get(name, 0)) for name in TALLIED})
+    return Counts(items, {tier: total[tier] for tier in TIERS}, total["documents"], total["contaminated"])
+
+
+def summed(paths: Sequence[Path], key: Sequence[str]) -> pl.DataFrame:
+    """Counts of several shards, one row a key; a few tables at a time, so that what is held are keys and not shards of them."""
+    total: list[pl.DataFrame] = []
+    for some in batched(paths, SUMMED_AT_ONCE):
+        total = [pl.concat([*total, pl.read_parquet(list(some))]).group_by(key).sum()]
+    return pl.concat(total)
 
 
 def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts: Counts) -> pl.DataFrame:
@@ -188,15 +191,13 @@ def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts
 def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int) -> list[str]:
     """Texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
     found: list[str] = []
-    for piece in pieces:
-        is_clean = pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"] == ""
-        first = 0
-        for documents in piece.documents():
-            texts = documents["text"].filter(is_clean.slice(first, len(documents)))
-            found += texts.head(num_texts - len(found)).to_list()
-            first += len(documents)
-            if len(found) == num_texts:
-                return found
+    for part, of_part in groupby(pieces, key=lambda piece: piece.part):
+        tiers = (tier for piece in of_part for tier in pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"])
+        texts = chain.from_iterable(iterate_texts(part))
+        clean = (text for text, tier in zip(texts, tiers, strict=True) if tier == "")
+        found += islice(clean, num_texts - len(found))
+        if len(found) == num_texts:
+            break
     return found
 
 

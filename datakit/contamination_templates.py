@@ -38,12 +38,7 @@ def count_table(counts: list[GramCounts]) -> pl.DataFrame:
         for is_masked, (grams, documents) in ((False, count.exact), (True, count.masked)):
             columns = {"is_masked": np.full(len(grams), is_masked), "gram": grams, "documents": documents}
             frames.append(pl.DataFrame(columns, schema=COUNT_SCHEMA))
-    return added(pl.concat(frames))
-
-
-def added(counts: pl.DataFrame) -> pl.DataFrame:
-    """Counts of several parts of a source, one row a gram."""
-    return counts.group_by("is_masked", "gram").agg(pl.col("documents").sum()).sort("is_masked", "gram")
+    return pl.concat(frames).group_by("is_masked", "gram").agg(pl.col("documents").sum()).sort("is_masked", "gram")
 
 
 def without_templates(index: ItemIndex, common: pl.DataFrame, config: ContaminationConfig) -> ItemIndex:

@@ -23,6 +23,7 @@ from lineage.store import Artifact
 
 ROW_GROUP_ROWS = 2_048
 ROW_GROUP_TEXT_BYTES = 16 << 20
+LOOKED_AT_ROWS = 64
 TARGET_PART_BYTES = 256 << 20
 DOCUMENTS = "documents"
 DICTIONARY_COLUMNS = ("source", "reason", "kind", "tier", "task", "suite")
@@ -148,6 +149,13 @@ def iterate_part(
         for group, low, high in row_ranges(file, start, stop):
             table = file.read_row_group(group, columns=list(columns) if columns else None)
             yield table.slice(low, high - low)
+
+
+def iterate_texts(path: Path) -> Iterator[list[str]]:
+    """Texts of a part in small batches, for who looks at the first few: no whole row group is decoded for them."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(LOOKED_AT_ROWS, columns=[TEXT], use_threads=False):
+            yield batch[TEXT].to_pylist()
 
 
 def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.corpus import HELDOUT, SPLITS
-from datakit.documents import as_frame, document_paths, part_bounds, row_ranges, text_size, write_parquet
+from datakit.documents import as_frame, document_paths, iterate_texts, part_bounds, row_ranges, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import (
     ENGINE_CHOICES,
@@ -96,7 +97,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     verdict = _engine(config, path, parts, partial(out.map_calls, workers=workers))
     common = (path, policy, config.format, None if verdict is None else verdict.engine)
     tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in enumerate(plan)}
-    done = out.map_shards(tokenize_shard, tasks)
+    done = out.map_shards(tokenize_shard, tasks, in_runs=True)
     shards = [ShardInfo(name, int(str(s["tokens"])), int(str(s["documents"]))) for name, s in done.items()]
     weights = weights_dtype(config.format)
     out.extra["tokens"] = tokens_extra(
@@ -147,13 +148,8 @@ def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path], map_ca
 
 
 def sampled_texts(parts: list[Path]) -> list[str]:
-    """Documents at even distances in the first row group: ids are hashes of contents, so any run of them is a random sample."""
-    with pq.ParquetFile(parts[0]) as file:
-        if not file.num_row_groups:
-            return []
-        texts = file.read_row_group(0, columns=["text"])["text"]
-    step = max(1, len(texts) // SAMPLED_DOCUMENTS)
-    return texts.take(list(range(0, len(texts), step))[:SAMPLED_DOCUMENTS]).to_pylist()
+    """The first documents of the first part: ids are hashes of contents, so any run of them is a random sample."""
+    return list(islice(chain.from_iterable(iterate_texts(parts[0])), SAMPLED_DOCUMENTS))
 
 
 def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
@@ -202,7 +198,8 @@ def tokenize_shard(
 
 
 def _rows(part: Path, names: tuple[str, ...], start: int, stop: int) -> pl.DataFrame:
-    """Rows `[start, stop)` of a part. Shards are smaller than row groups, so the last group is kept for the next shard."""
+    """Rows `[start, stop)` of a part. Shards are smaller than row groups, so the last group is kept for the next shard,
+    which the same worker gets."""
     with pq.ParquetFile(part) as file:
         ranges = list(row_ranges(file, start, stop))
     modified_ns = part.stat().st_mtime_ns

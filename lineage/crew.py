@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 
+from lineage.turns import Turns
 from lineage.workers import Began, Call, Death, Raised, Warmed, Worker, told
 
 log = logging.getLogger(__name__)
@@ -66,22 +67,24 @@ class Crew:
         with self.lock:
             self.idle += [(now, worker) for worker in hired]
 
-    def run(self, calls: Mapping[str, Call], workers: int, memory_bytes: int | None) -> Iterator[tuple[str, object]]:
+    def run(
+        self, calls: Mapping[str, Call], workers: int, memory_bytes: int | None, *, in_runs: bool = False
+    ) -> Iterator[tuple[str, object]]:
         """Run every call in one of so many workers: (name, what it returned or the Death of its worker) as they end.
 
-        Calls are started in their order. A call returns what can be pickled and raises nothing. `memory_bytes` bounds the data
-        of one worker.
+        Calls are started in their order, or `in_runs`, so that neighbours fall to one worker (`Turns`). A call returns what can
+        be pickled and raises nothing. `memory_bytes` bounds the data of one worker.
         """
         now = _Circumstances.now(memory_bytes)
-        pending = list(calls)[::-1]
+        turns, unbegun = Turns(calls, in_runs=in_runs), len(calls)
         hired: list[Worker] = []
         try:
-            while pending or any(worker.call for worker in hired):
-                while pending and len(hired) < workers:
+            while unbegun or any(worker.call for worker in hired):
+                while unbegun and len(hired) < workers:
                     hired.append(self._hire(now))
                 for worker in hired:
-                    if worker.call is None and pending:
-                        name = pending.pop()
+                    if worker.call is None and (name := turns.next(worker)) is not None:
+                        unbegun -= 1
                         worker.start(name, calls[name])
                 for worker in _ready(hired):
                     name, answer = worker.call, worker.answer()

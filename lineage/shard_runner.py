@@ -46,7 +46,8 @@ NOT_YET = 75
 
 @dataclass(frozen=True)
 class Share:
-    """Every `count`-th shard from `index` on, in name order; or `only` one, in the foreground."""
+    """Every `count`-th shard from `index` on, in name order, or as large a run of shards where the stage wants neighbours
+    together; or `only` one, in the foreground."""
 
     index: int = 0
     count: int = 1
@@ -56,13 +57,17 @@ class Share:
         if not 0 <= self.index < self.count:
             raise ValueError(f"runner index is {self.index} of {self.count}; it must be at least 0 and below the count")
 
-    def of(self, names: Sequence[str]) -> list[str]:
+    def of(self, names: Sequence[str], *, in_runs: bool = False) -> list[str]:
         """
         >>> Share(1, 3).of(["a", "b", "c", "d", "e"]), Share(only="c").of(["a", "b", "c"]), Share(only="x").of(["a"])
         (['b', 'e'], ['c'], [])
+        >>> [Share(i, 3).of(["a", "b", "c", "d", "e"], in_runs=True) for i in range(3)]
+        [['a'], ['b', 'c'], ['d', 'e']]
         """
         if self.only is not None:
             return [name for name in names if name == self.only]
+        if in_runs:
+            return sorted(names)[len(names) * self.index // self.count : len(names) * (self.index + 1) // self.count]
         return sorted(names)[self.index :: self.count]
 
     def __str__(self) -> str:
@@ -93,6 +98,7 @@ class ShareWriter(Writer):
         workers: int | None = None,
         *,
         omittable: bool = False,
+        in_runs: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
         assert self.shared is not None  # run_share gives it
         folder, side = ShardFolder(self.folder), ShardFolder(self.folder / SHARE_FOLDER)
@@ -101,15 +107,23 @@ class ShareWriter(Writer):
         if self.share.only is not None:
             self._take_from_the_stage(tasks)
         there = {name for name in tasks if folder.finished(name) is not None}
-        mine = [name for name in self.share.of(sorted(tasks)) if name not in staged]
+        mine = [name for name in self.share.of(sorted(tasks), in_runs=in_runs) if name not in staged]
         if self.share.only in tasks:
             mine = [self.share.only]
             side.run(self.share.only, run_and_publish, (self.shared, mine[0], function, tasks[mine[0]]))
         elif mine:
             calls = {name: (self.shared, name, function, tasks[name]) for name in mine}
             limits = self.store.limits.of_stage(self.spec.stage)
-            count = workers or self.store.workers
-            ran = run_shards(side, run_and_publish, calls, workers=count, crew=self.crew, title=self.spec.name, limits=limits)
+            ran = run_shards(
+                side,
+                run_and_publish,
+                calls,
+                workers=workers or self.store.workers,
+                crew=self.crew,
+                title=self.spec.name,
+                limits=limits,
+                in_runs=in_runs,
+            )
             if ran.failures and self.quarantine:
                 for failure in ran.failures:
                     self.shared.fail(failure)

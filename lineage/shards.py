@@ -189,8 +189,9 @@ def run_shards(
     crew: Crew,
     title: str,
     limits: ShardLimits = DEFAULT_LIMITS,
+    in_runs: bool = False,
 ) -> ShardsRun:
-    """Run `function(private_folder, *tasks[name])` for every unfinished shard, begun in the order of `tasks`.
+    """Run `function(private_folder, *tasks[name])` for every unfinished shard, begun in the order of `tasks`, or in runs of it.
 
     `function` is a module-level function when `workers` > 1 (it crosses a process border). Shards that fail are failures in
     the result, and the others go on. Raises: DiskFullError.
@@ -205,7 +206,8 @@ def run_shards(
         if failures:
             crew.end()  # whoever held memory when a shard failed is not who tries it again
             log.warning("%s: %d failed shards are tried again%s", title, len(todo), ", one at a time" if alone else "")
-        for name, outcome in _attempts(folder, function, tasks, todo, 1 if alone else workers, crew, title, limits):
+        attempts = _attempts(folder, function, tasks, todo, 1 if alone else workers, crew, title, limits, in_runs)
+        for name, outcome in attempts:
             if isinstance(outcome, ShardFailure):
                 failures[name] = replace(outcome, attempts=attempt)
                 log.warning("%s: shard %s failed (%s): %s", title, name, outcome.kind, outcome.error)
@@ -231,6 +233,7 @@ def _attempts(
     crew: Crew,
     title: str,
     limits: ShardLimits,
+    in_runs: bool,
 ) -> Iterator[tuple[str, Mapping[str, Any] | ShardFailure]]:
     """Every shard once, as they end: in this process where nothing is gained by another one."""
     if limits.memory_bytes is None and (workers <= 1 or len(names) <= 1):
@@ -238,7 +241,8 @@ def _attempts(
             yield name, _attempt(folder, name, function, tasks[name])
         return
     calls: dict[str, Call] = {name: (_attempt, (folder, name, function, tasks[name])) for name in names}
-    for name, answer in track(crew.run(calls, min(workers, len(names)), limits.memory_bytes), title, len(names)):
+    answers = crew.run(calls, min(workers, len(names)), limits.memory_bytes, in_runs=in_runs)
+    for name, answer in track(answers, title, len(names)):
         if isinstance(answer, Death):
             answer = _dead(name, answer, tasks[name])
         assert isinstance(answer, Mapping | ShardFailure)  # what _attempt returns

@@ -197,13 +197,14 @@ class Writer:
         workers: int | None = None,
         *,
         omittable: bool = False,
+        in_runs: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
         """Run shards that survive a kill (see `lineage.shards`), with the store's worker count unless told; their statistics.
 
-        They are begun in the order of `tasks`: with the largest first no worker waits for it at the end. `omittable`: the
-        artifact means something without some of them (documents of a raw file that cannot be read), so a waiver may let it do
-        without; what comes back then lacks their names. Raises: IncompleteError naming what failed, when every other shard is
-        done.
+        They are begun in the order of `tasks`: with the largest first no worker waits for it at the end. `in_runs`: neighbours
+        are of about one size and read the same, so each worker goes on behind its last one. `omittable`: the artifact means
+        something without some of them (documents of a raw file that cannot be read), so a waiver may let it do without; what
+        comes back then lacks their names. Raises: IncompleteError naming what failed, when every other shard is done.
         """
         self.shard_names |= tasks.keys()
         limits = self.store.limits.of_stage(self.spec.stage)
@@ -218,6 +219,7 @@ class Writer:
             crew=self.crew,
             title=self.spec.name,
             limits=limits,
+            in_runs=in_runs,
         )
         missing = tasks.keys() - ran.finished.keys()
         failures = (*elsewhere.values(), *ran.failures)

@@ -73,9 +73,10 @@ def _map_poisoned(
     workers: int | None = None,
     *,
     omittable: bool = False,
+    in_runs: bool = False,
 ) -> dict[str, Mapping[str, Any]]:
     routed = {name: (shards.get(name, ""), function, *arguments) for name, arguments in tasks.items()}
-    return map_shards(route, routed, workers, omittable=omittable)
+    return map_shards(route, routed, workers, omittable=omittable, in_runs=in_runs)
 
 
 def route(folder: Path, how: str, function: ShardFunction, *arguments: object) -> Mapping[str, Any]:

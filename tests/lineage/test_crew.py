@@ -6,6 +6,7 @@ import resource
 import signal
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,15 @@ def test_all_maps_of_one_artifact_have_the_same_workers_and_none_is_left(tmp_pat
         workers = children() - others
     assert set.union(*pids) <= workers
     assert not workers & children()
+
+
+def test_neighbours_of_a_map_in_runs_fall_to_one_worker(tmp_path: Path) -> None:
+    names = [f"{number:02d}" for number in range(64)]
+    with Store(str(tmp_path), workers=2).writing(SPEC) as out:
+        done = out.map_shards(touch, {name: (name,) for name in names}, in_runs=True)
+    assert sorted(done) == names
+    parted = sum(done[one]["pid"] != done[next_one]["pid"] for one, next_one in pairwise(names))
+    assert parted <= 12, "a worker without calls takes half of the other's: at most log2(64) times each"
 
 
 def test_artifacts_of_a_store_with_a_crew_share_its_workers(tmp_path: Path) -> None:
