@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.corpus import HELDOUT, TRAIN
+from datakit.corpus_parts import HELDOUT, TRAIN
 from datakit.documents import DOCUMENTS, as_frame, iterate_part
 from datakit.paragraph_cuts import is_cut
 from datakit.schemas import DOCUMENT_SCHEMA, columns

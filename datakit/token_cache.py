@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.corpus import HELDOUT, SPLITS
+from datakit.corpus_parts import HELDOUT, SPLITS
 from datakit.documents import as_frame, document_paths, iterate_texts, part_bounds, row_ranges, text_size, write_parquet
 from datakit.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.token_engines import (

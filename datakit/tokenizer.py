@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from datakit.corpus import TRAIN
+from datakit.corpus_parts import TRAIN
 from datakit.documents import iterate_documents
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer

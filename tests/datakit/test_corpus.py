@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Marked, Texts, corpus, documents, duplicates, edited, file_bytes, made, marks, quality, random_texts
 
-from datakit.corpus import CORPUS, CorpusConfig, is_heldout, layout, write_split_part
+from datakit.corpus import CORPUS, CorpusConfig, is_heldout
+from datakit.corpus_parts import layout, write_split_part
 from datakit.documents import document_paths, read_documents, write_parquet
 from datakit.invariants import check_corpus, check_rows_conserved
 from datakit.schemas import DOCUMENT_SCHEMA
@@ -136,10 +137,12 @@ def test_output_parts_are_of_equal_rows_whatever_the_input_parts(tmp_path_factor
         write_parquet(fates[-1], pa.table({"split": pa.array(part, pa.string())}))
         first += len(part)
     wanted = [text for text, split in zip(texts, chain(*splits), strict=True) if split == "train"]
-    plan = list(layout("train", parts, fates, [p.count("train") for p in splits], sum(map(len, wanted)), target))
+    plan = list(
+        layout("train", list(zip(parts, fates, strict=True)), [p.count("train") for p in splits], sum(map(len, wanted)), target)
+    )
     found = []
     for name, slices in plan:
-        write_split_part(root, name, "train", slices)
+        write_split_part(root, name, slices)
         found.append(pl.read_parquet(root / name)["text"].to_list())
     assert list(chain(*found)) == wanted
     assert len(found) == max(1, -(-sum(map(len, wanted)) // target)) and max(map(len, found)) - min(map(len, found)) <= 1

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from unigram import START, UnigramScorer, byte_tokenizer
 
-from datakit.corpus import HELDOUT, TRAIN
+from datakit.corpus_parts import HELDOUT, TRAIN
 from datakit.invariants import check_token_cache
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.token_formats import Chat
