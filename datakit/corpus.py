@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import xxhash
 
+from datakit.clusters_by_id import sort_clusters
 from datakit.corpus_filters import Attributes, CorpusConfig, reasons
 from datakit.corpus_parts import CUT_COUNTS, HELDOUT, SPLITS, TRAIN, chosen, cut_counts, layout, with_spans, write_split_part
 from datakit.cutoff import Cutoff, read_cutoff
@@ -31,7 +32,7 @@ from datakit.documents import (
     writing_part,
 )
 from datakit.paragraph_cuts import cut_table, emptied
-from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, SPANS_FOLDER
+from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, DUPLICATES_FILE, SPANS_FOLDER
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 from lineage.working_folder import SCRATCH_FOLDER
@@ -67,12 +68,13 @@ def build_corpus(
     source = _source(parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
-    attributes = Attributes.of(source, duplicates, config, contamination=contamination, **optional)
+    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], [source])
+    attributes = Attributes.of(source, clusters, config, contamination=contamination, **optional)
     arguments = config, attributes, cutoff, spans
     decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
-    if strangers := attributes.num_clustered() - totals["clustered"]:
+    if strangers := clusters.num_documents - totals["clustered"]:
         raise ValueError(f"{duplicates.name} names {strangers} documents of {source} that are not there; it is stale")
     if not totals[f"rows:{TRAIN}"]:
         raise ValueError(f"{out.spec.name}: no document of {totals['rows']} is left to train on; dropped: {drops}")
@@ -146,9 +148,9 @@ def _heldout_file(folder: Path, part: str) -> Path:
 def _with_fates(frame: pl.DataFrame, config: CorpusConfig, cutoff: Cutoff | None) -> pl.DataFrame:
     """Documents with their attributes, and `reason` why each goes (empty where it stays) or the `split` that it stays in."""
     key = pl.coalesce("cluster_id", "id")
-    frame = frame.with_columns(reason=pl.coalesce(*reasons(config, cutoff), pl.lit("")))
-    split = pl.when(pl.col("reason") == "").then(key.map_elements(lambda k: split_of(k, config), return_dtype=pl.String))
-    return frame.with_columns(split=split).with_columns(pl.col("split").fill_null(""))
+    frame = frame.with_columns(reason=pl.coalesce(*reasons(config, cutoff), pl.lit("")), key=key)
+    split = ["" if reason else split_of(key, config) for reason, key in frame.select("reason", "key").iter_rows()]
+    return frame.with_columns(pl.Series("split", split, pl.String))
 
 
 def _tallied(decided: pl.DataFrame) -> Counter[str]:

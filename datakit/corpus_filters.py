@@ -10,9 +10,9 @@ from pathlib import Path
 
 import polars as pl
 
+from datakit.clusters_by_id import ClustersById
 from datakit.cutoff import Cutoff
 from datakit.documents import TARGET_PART_BYTES
-from datakit.schemas import DUPLICATES_FILE
 from lineage.store import Artifact
 
 
@@ -102,13 +102,12 @@ class Attributes:
     """Where the attributes of one source's documents are. Paths only: it crosses a process border."""
 
     source: str
-    tables: Mapping[str, tuple[str, Path, Table]] = field(default_factory=dict)
+    clusters: ClustersById
+    tables: Mapping[str, tuple[str, Path, Table]]
     """Input -> (name of the artifact, folder of its parts, what is read of them)."""
 
-    duplicates: Path | None = None
-
     @staticmethod
-    def of(source: str, duplicates: Artifact, config: CorpusConfig, **given: Artifact) -> "Attributes":
+    def of(source: str, clusters: ClustersById, config: CorpusConfig, **given: Artifact) -> "Attributes":
         """Raises ValueError for an input that `tables` does not know."""
         declared = tables(config)
         if unknown := given.keys() - declared.keys():
@@ -116,7 +115,7 @@ class Attributes:
                 f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(declared)}"
             )
         folders = {name: (a.name, a.folder() / declared[name].folder, declared[name]) for name, a in given.items()}
-        return Attributes(source, folders, duplicates.files(DUPLICATES_FILE)[0])
+        return Attributes(source, clusters, folders)
 
     def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:
         """Attributes of the documents of one part, in their order; duplicates' are null where a document has no cluster.
@@ -126,24 +125,9 @@ class Attributes:
         joined = ids.to_frame("id")
         for _, (artifact, folder, table) in sorted(self.tables.items()):
             joined = joined.with_columns(_aligned(folder / part, table, ids, artifact))
-        if self.duplicates is not None:
-            clusters = self.clusters(ids)
-            joined = joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
-        return joined
-
-    def clusters(self, ids: pl.Series) -> pl.DataFrame:
-        """id, cluster_id, is_kept of those documents of a part that are in a cluster. The file is streamed, not held."""
-        assert self.duplicates is not None
-        mine = pl.scan_parquet(self.duplicates).filter(pl.col("source") == self.source)
-        mine = mine.filter(pl.col("id").is_between(pl.lit(ids.first()), pl.lit(ids.last()))) if ids.len() else mine.head(0)
-        found = mine.select("id", "cluster_id", "is_kept").collect(engine="streaming")
-        return found.join(ids.to_frame("id"), on="id", how="semi")
-
-    def num_clustered(self) -> int:
-        """How many of the source's documents the duplicates name."""
-        assert self.duplicates is not None
-        mine = pl.scan_parquet(self.duplicates).filter(pl.col("source") == self.source)
-        return int(mine.select(pl.len()).collect(engine="streaming").item())
+        low, high = (ids[0], ids[-1]) if ids.len() else ("", "")
+        clusters = self.clusters.between(self.source, low, high)
+        return joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
 
 
 def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:

@@ -24,6 +24,7 @@ import xxhash
 
 from datakit.arrays import load, save
 from datakit.band_join import hash_range, range_count
+from datakit.clusters_by_id import ClustersById, sort_clusters
 from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.duplicates import SMALL_SCOPE_ROWS, document_source
 from datakit.schemas import DUPLICATES_FILE, SPANS_FOLDER
@@ -68,8 +69,8 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     rows = parts[-1].first + parts[-1].rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     scratch = out.folder / SCRATCH_FOLDER
-    table = duplicates.files(DUPLICATES_FILE)[0]
-    found = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, table, config.min_words) for p in parts}, workers)
+    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], list(dict.fromkeys(part.source for part in parts)))
+    found = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
     paragraphs = sum(int(str(s["paragraphs"])) for s in found.values())
     count = range_count(paragraphs, PARAGRAPH_BYTES)
     shards = {f"repeats-{i:06d}": (scratch, parts, i, count) for i in range(count)}
@@ -92,9 +93,9 @@ def paragraphs(text: str, min_words: int) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def find_in_part(folder: Path, part: DocumentPart, duplicates: Path, min_words: int) -> dict[str, int]:
+def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
     """Leave `digests` uint64 [paragraphs, 2] and `places` int64 [paragraphs, 3] (document, start, end), by digest."""
-    removed = _removed(duplicates, part)
+    removed = _removed(clusters, part)
     digests, places = bytearray(), []
     number = part.first
     for table in iterate_part(part.path, ["id", "text"]):
@@ -158,9 +159,8 @@ def _parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
             index, first = index + 1, first + rows
 
 
-def _removed(duplicates: Path, part: DocumentPart) -> set[str]:
-    """Ids of the part's documents that leave as duplicates. The file is streamed."""
+def _removed(clusters: ClustersById, part: DocumentPart) -> set[str]:
+    """Ids of the part's documents that leave as duplicates."""
     ids = pl.scan_parquet(part.path).select(pl.col("id").min().alias("low"), pl.col("id").max().alias("high")).collect()
-    gone = pl.scan_parquet(duplicates).filter((pl.col("source") == part.source) & ~pl.col("is_kept"))
-    gone = gone.filter(pl.col("id").is_between(pl.lit(ids["low"][0]), pl.lit(ids["high"][0])))
-    return set(gone.select("id").collect(engine="streaming")["id"])
+    low, high = ids.row(0)
+    return set(clusters.between(part.source, low or "", high or "").filter(~pl.col("is_kept"))["id"])
