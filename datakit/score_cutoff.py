@@ -1,13 +1,13 @@
 """The stage `datakit.score_cutoff`: which scores a corpus keeps when it keeps a fraction, of each source or of all together."""
 
+import heapq
 import json
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
-import numpy as np
-import polars as pl
-
 from datakit.cutoff import CUTOFF_FILE
+from datakit.score_counts import UNITS, ScoreCounts, ids_of
 from datakit.scores import FOLDER
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -45,11 +45,11 @@ SCORE_CUTOFF = Stage("datakit.score_cutoff", "1", find_cutoffs)
 
 
 def _cutoff(group: list[Artifact], keep_frac: float) -> tuple[dict[str, Any], int, int]:
-    """The last document that stays, how many there are, and how many stay. Scores are held, 8 bytes a document; ids are not."""
-    parts = [path for artifact in group for path in artifact.files(".parquet", under=f"{FOLDER}/")]
-    scores = np.concatenate([pl.read_parquet(path, columns=["score"])["score"].to_numpy() for path in parts])
-    keep = max(1, round(keep_frac * scores.size))
-    score = float(np.partition(scores, scores.size - keep)[scores.size - keep])
-    above = int((scores > score).sum())
-    ties = pl.scan_parquet(parts).filter(pl.col("score") == score).select(pl.col("id").bottom_k(keep - above)).collect()["id"]
-    return {"score": score, "id": ties.max()}, scores.size, keep
+    """The last document that stays, how many there are, and how many stay. Scores are counted, and no ids are held."""
+    tables = [artifact.files(".parquet", under=f"{FOLDER}/") for artifact in group]
+    counts = ScoreCounts.of(path for of_source in tables for path in of_source)
+    keep = max(1, round(keep_frac * counts.total))
+    score = counts.at(counts.total - keep)
+    above = counts.total - int(counts.below[score] + counts.counts[score])
+    ties = heapq.merge(*(ids_of(of_source, score / UNITS) for of_source in tables))
+    return {"score": score / UNITS, "id": next(islice(ties, keep - above - 1, None))}, counts.total, keep

@@ -1,8 +1,7 @@
 """The stage `datakit.scores`: a scorer's probability for every document of a source, and where a corpus may cut."""
 
-import heapq
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,15 +12,13 @@ import polars as pl
 
 from datakit.calibration import Platt
 from datakit.documents import as_frame, document_paths, iterate_part, slices, writing_part
+from datakit.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
 from datakit.scorer import SCORER_FILE, WEIGHTS_FILE, document_logits
 from datakit.text_features import FeatureConfig, probe_digest
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
 
 FOLDER = "scores"
-DECIMALS = 6
-"""Scores are rounded so that no last bit of arithmetic decides on which side of a threshold a document lies."""
-
 DECILES = 10
 SAMPLE_CHARS = 160
 SLICE_CHARS = 1 << 20
@@ -66,9 +63,11 @@ def score_source(out: Writer, config: ScoresConfig, normalized: Artifact, scorer
     """Write `scores/part-*.parquet` beside the documents' parts: id, score (0 to 1). Deciles with samples go into `extra`."""
     parts = document_paths(normalized)
     out.map_shards(score_part, {part.stem: (part, Model.of(scorer)) for part in parts})
-    scores = pl.concat([pl.read_parquet(path) for path in sorted((out.folder / FOLDER).glob("*.parquet"))])
-    out.extra["scores"] = {"scorer": scorer.manifest.extra["scorer"]["name"], "deciles": deciles(scores, parts, config.samples)}
-    out.record(rows_in=scores.height, rows_out=scores.height)
+    tables = [out.folder / FOLDER / part.name for part in parts]
+    counts = ScoreCounts.of(tables)
+    shown = deciles(tables, counts, parts, config.samples)
+    out.extra["scores"] = {"scorer": scorer.manifest.extra["scorer"]["name"], "deciles": shown}
+    out.record(rows_in=counts.total, rows_out=counts.total)
 
 
 SCORES = Stage("datakit.scores", "1", score_source)
@@ -88,35 +87,39 @@ def _frame(ids: Any, scores: Any) -> pl.DataFrame:
     return pl.DataFrame({"id": pl.Series(ids, dtype=pl.String), "score": pl.Series(scores, dtype=pl.Float64)})
 
 
-def deciles(scores: pl.DataFrame, parts: list[Path], samples: int) -> list[dict[str, Any]]:
-    """Ten groups of equal size, the lowest scores first: bounds, mean, and the openings of the first few documents by id."""
-    ordered = scores.sort("score", "id")
-    bounds = [ordered.height * i // DECILES for i in range(DECILES + 1)]
-    groups = [ordered[start:stop] for start, stop in pairwise(bounds)]
-    chosen = [heapq.nsmallest(samples, group["id"].to_list()) for group in groups]
+def deciles(tables: Sequence[Path], counts: ScoreCounts, parts: Sequence[Path], samples: int) -> list[dict[str, Any]]:
+    """Ten groups of equal size, the lowest scores first: bounds, mean, and the openings of the first few documents by id.
+
+    `tables` of scores and `parts` of documents are in id order.
+    """
+    bounds = [counts.total * i // DECILES for i in range(DECILES + 1)]
+    chosen = first_of_groups(tables, counts, bounds, samples)
     texts = _openings(parts, {identity for ids in chosen for identity in ids})
     return [
         {
             "decile": number,
-            "documents": group.height,
-            "low": group["score"].min(),
-            "high": group["score"].max(),
-            "mean": round(float(group["score"].sum()) / group.height, DECIMALS),
+            "documents": stop - start,
+            "low": counts.at(start) / UNITS,
+            "high": counts.at(stop - 1) / UNITS,
+            "mean": round((counts.sum_below(stop) - counts.sum_below(start)) / (stop - start) / UNITS, DECIMALS),
             "samples": [{"id": identity, "text": texts[identity]} for identity in ids],
         }
-        for number, (group, ids) in enumerate(zip(groups, chosen, strict=True), start=1)
-        if group.height
+        for number, ((start, stop), ids) in enumerate(zip(pairwise(bounds), chosen, strict=True), start=1)
+        if stop > start
     ]
 
 
-def _openings(parts: list[Path], wanted: set[str]) -> dict[str, str]:
+def _openings(parts: Sequence[Path], wanted: set[str]) -> dict[str, str]:
+    """The openings of documents; parts are read until all are found."""
     found: dict[str, str] = {}
     for identity, text in _chosen(parts, wanted):
         found[identity] = " ".join(text[: 4 * SAMPLE_CHARS].split())[:SAMPLE_CHARS]
+        if len(found) == len(wanted):
+            break
     return found
 
 
-def _chosen(parts: list[Path], wanted: set[str]) -> Iterator[tuple[str, str]]:
+def _chosen(parts: Sequence[Path], wanted: set[str]) -> Iterator[tuple[str, str]]:
     for part in parts:
         for table in iterate_part(part, ["id", "text"]):
             yield from as_frame(table).filter(pl.col("id").is_in(list(wanted))).iter_rows()
