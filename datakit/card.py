@@ -4,16 +4,17 @@ Everything is read from the source's own artifacts; nothing is computed that a s
 disagree with them. Samples are the first documents by id, which are hashes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from datakit.card_page import Block, Heading, Note, Picture, Table, markdown, page
 from datakit.card_pictures import deciles_png, fates_png, lengths_png
-from datakit.documents import as_frame, document_paths, iterate_part
+from datakit.card_tables import Clusters, Lengths, Matches, first_by_reason
+from datakit.documents import document_paths, texts_of
+from datakit.schemas import DUPLICATES_FILE
 from datakit.token_cache import DROPPED
 from lineage.stage import Stage
 from lineage.store import Artifact, Writer
@@ -63,16 +64,16 @@ class Stages:
 def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     """Write `card.md`, `card.html` and their pictures."""
     stages = Stages(**inputs)
-    sizes = pl.scan_parquet(document_paths(stages.normalized)).select(pl.col("text").str.len_chars())
-    lengths = sizes.collect(engine="streaming").to_series().to_numpy()
+    lengths = Lengths.of(document_paths(stages.normalized))
     lengths_png(lengths, out.folder / "lengths.png")
     fates_png(_fates(stages), out.folder / "fates.png")
     if stages.scores is not None:
         deciles_png(stages.scores.manifest.extra["scores"]["deciles"], out.folder / "scores.png")
     dropped = _sampled(stages, config.samples)
-    cluster = _top_cluster(stages)
-    matches = _matches(stages)
-    openings = _openings(stages.normalized, {*dropped["id"], *cluster["id"][:CLUSTER_SHOWN], *matches["id"][:MATCHES_SHOWN]})
+    clusters = Clusters.of(stages.duplicates.files(DUPLICATES_FILE)[0], stages.source["name"], CLUSTER_SHOWN)
+    matches = Matches.of(stages.contamination.files("matches.parquet")[0], MATCHES_SHOWN)
+    shown = [*dropped["id"], *(identity for identity, _ in clusters.first), *matches.strongest.get_column("id", default=[])]
+    openings = {i: _short(text) for i, text in texts_of(document_paths(stages.normalized), shown).items()}
     blocks = [
         *_head(config, stages),
         *_stages(stages),
@@ -81,7 +82,7 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
         Note(_length_words(lengths)),
         *_drops(stages, dropped, openings, config.samples),
         *_quality(stages),
-        *_duplicates(stages, cluster, openings),
+        *_duplicates(stages, clusters, openings),
         *_contamination(stages, matches, openings),
     ]
     (out.folder / "card.md").write_text(markdown(blocks))
@@ -112,9 +113,7 @@ def _sampled(stages: Stages, samples: int) -> pl.DataFrame:
     """stage, id, reason: the first documents of every reason that the corpus or the token cache dropped."""
     tables = [("corpus", path) for path in stages.corpus.files("dropped.parquet")]
     tables += [] if stages.tokens is None else [("tokens", path) for path in stages.tokens.files(under=f"{DROPPED}/")]
-    named = [pl.read_parquet(path).select(pl.lit(stage).alias("stage"), "id", "reason") for stage, path in tables]
-    every = pl.concat(named).sort("stage", "reason", "id")
-    return every.filter(pl.int_range(pl.len()).over("stage", "reason") < samples)
+    return first_by_reason(tables, samples)
 
 
 def _head(config: CardConfig, stages: Stages) -> Iterator[Block]:
@@ -170,12 +169,10 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f}"
 
 
-def _length_words(characters: np.ndarray) -> str:
-    low, half, high = np.quantile(characters, (0.05, 0.5, 0.95))
-    total = int(characters.sum())
-    return (
-        f"Half of the documents have up to {half:,.0f} characters, nine of ten {low:,.0f} to {high:,.0f}; together {total:,}."
-    )
+def _length_words(lengths: Lengths) -> str:
+    low, half, high = map(lengths.quantile, (0.05, 0.5, 0.95))
+    words = f"Half of the documents have up to {half:,.0f} characters, nine of ten {low:,.0f} to {high:,.0f}"
+    return f"{words}; together {lengths.total:,}."
 
 
 def _drops(stages: Stages, dropped: pl.DataFrame, openings: Mapping[str, str], samples: int) -> Iterator[Block]:
@@ -215,60 +212,34 @@ def _most(found: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:2])
 
 
-def _mine(stages: Stages) -> pl.LazyFrame:
-    return pl.scan_parquet(stages.duplicates.files("duplicates.parquet")[0]).filter(pl.col("source") == stages.source["name"])
-
-
-def _top_cluster(stages: Stages) -> pl.DataFrame:
-    """The largest cluster by its documents of this source: these documents, the first by id."""
-    mine = _mine(stages).collect()
-    sizes = mine.group_by("cluster_id").len().sort(["len", "cluster_id"], descending=[True, False])
-    return mine.filter(pl.col("cluster_id") == sizes["cluster_id"][0]).sort("id") if mine.height else mine
-
-
-def _duplicates(stages: Stages, cluster: pl.DataFrame, openings: Mapping[str, str]) -> Iterator[Block]:
-    mine = _mine(stages).select("kind", "is_kept").collect()
+def _duplicates(stages: Stages, clusters: Clusters, openings: Mapping[str, str]) -> Iterator[Block]:
     documents = stages.normalized.manifest.statistics["rows_out"]
     copies = stages.normalized.manifest.statistics["drops"].get("exact_duplicate", 0)
-    gone = int((~mine["is_kept"]).sum())
     yield Heading("Duplicates")
     yield Note(
-        f"{copies:,} records were exact copies within the source. Of its {documents:,} documents {mine.height:,} "
-        f"({100 * mine.height / documents:.1f}%) are in clusters of near-duplicates across sources, and {gone:,} of them leave."
+        f"{copies:,} records were exact copies within the source. Of its {documents:,} documents {clusters.documents:,} "
+        f"({100 * clusters.documents / documents:.1f}%) are in clusters of near-duplicates across sources, and "
+        f"{clusters.gone:,} of them leave."
     )
-    if cluster.height:
-        yield Note(f"The largest cluster has {cluster.height:,} documents of this source, among them:")
-        shown = cluster.head(CLUSTER_SHOWN).select("id", "is_kept")
-        rows = [(i[:12], "kept" if kept else "dropped", openings[i]) for i, kept in shown.iter_rows()]
+    if clusters.largest:
+        yield Note(f"The largest cluster has {clusters.largest:,} documents of this source, among them:")
+        rows = [(i[:12], "kept" if kept else "dropped", openings[i]) for i, kept in clusters.first]
         yield Table(("document", "", "opening"), tuple(rows), frozenset({"opening"}))
 
 
-def _matches(stages: Stages) -> pl.DataFrame:
-    return pl.read_parquet(stages.contamination.files("matches.parquet")[0]).sort(["score", "id"], descending=[True, False])
-
-
-def _contamination(stages: Stages, matches: pl.DataFrame, openings: Mapping[str, str]) -> Iterator[Block]:
+def _contamination(stages: Stages, matches: Matches, openings: Mapping[str, str]) -> Iterator[Block]:
     yield Heading("Benchmark contamination")
-    if not matches.height:
+    if not matches.documents:
         yield Note("No document matches a benchmark item that the policy binds.")
         return
-    tiers = ", ".join(f"{count:,} {tier}" for tier, count in matches.group_by("tier").len().sort("tier").iter_rows())
-    yield Note(f"{matches['id'].n_unique():,} documents match benchmark items ({tiers}). The strongest matches:")
+    tiers = ", ".join(f"{count:,} {tier}" for tier, count in matches.by_tier.items())
+    yield Note(f"{matches.documents:,} documents match benchmark items ({tiers}). The strongest matches:")
+    columns = ("suite", "task", "item_id", "tier", "score", "id")
     rows = [
         (f"{suite}/{task}", item, tier, f"{score:.2f}", openings[identity])
-        for suite, task, item, tier, score, identity in matches.head(MATCHES_SHOWN)
-        .select("suite", "task", "item_id", "tier", "score", "id")
-        .iter_rows()
+        for suite, task, item, tier, score, identity in matches.strongest.select(columns).iter_rows()
     ]
     yield Table(("task", "item", "tier", "score", "opening"), tuple(rows), frozenset({"opening"}))
-
-
-def _openings(normalized: Artifact, wanted: Iterable[str]) -> dict[str, str]:
-    ids, found = sorted(set(wanted)), {}
-    for part in document_paths(normalized):
-        for table in iterate_part(part, ["id", "text"]):
-            found |= {i: _short(text) for i, text in as_frame(table).filter(pl.col("id").is_in(ids)).iter_rows()}
-    return found
 
 
 def _short(text: str) -> str:

@@ -6,20 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from datakit.card_tables import Lengths
 from lineage.figures import new_figure
 
 INK, PALE, RED = "#2b3a55", "#c9d2e3", "#d1495b"
 DPI = 80
 
 
-def lengths_png(characters: np.ndarray, path: Path) -> None:
+def lengths_png(lengths: Lengths, path: Path) -> None:
     """Histogram of document lengths on a logarithmic axis, with the median."""
     figure = new_figure(7, 2.5)
     axes = figure.add_subplot()
-    low, high = max(1, int(characters.min())), int(characters.max()) + 1
-    counts, edges = np.histogram(characters, bins=np.geomspace(low, max(high, low + 1), 40))
+    low, high = max(1, int(lengths.characters[0])), int(lengths.characters[-1]) + 1
+    bins = np.geomspace(low, max(high, low + 1), 40)
+    counts, edges = np.histogram(lengths.characters, bins=bins, weights=lengths.documents)
     axes.stairs(counts, edges, fill=True, color=INK)
-    median = float(np.median(characters))
+    median = lengths.quantile(0.5)
     axes.axvline(median, color=RED, linewidth=1, label=f"median {median:,.0f}")
     axes.set(xscale="log", xlabel="characters in a document", ylabel="documents")
     axes.xaxis.set_major_formatter("{x:,.0f}")

@@ -5,8 +5,9 @@ data_peers_measured.md, section 5). A row group holds at most 2,048 documents an
 through a part a row group at a time needs a small multiple of that, whatever the size of the part and of its documents.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -158,6 +159,23 @@ def iterate_texts(path: Path) -> Iterator[list[str]]:
             yield batch[TEXT].to_pylist()
 
 
+def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
+    """Texts of some documents of parts that are sorted by id; row groups that cannot hold one of them are not read."""
+    wanted, found = sorted(set(ids)), dict[str, str]()
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            column = file.schema_arrow.get_field_index(ID)
+            for group in range(file.num_row_groups):
+                bounds = file.metadata.row_group(group).column(column).statistics
+                mine = wanted[bisect_left(wanted, bounds.min) : bisect_right(wanted, bounds.max)]
+                if mine:
+                    rows = as_frame(file.read_row_group(group, columns=[ID, TEXT]))
+                    found |= dict(rows.filter(pl.col(ID).is_in(mine)).select(ID, TEXT).iter_rows())
+        if len(found) == len(wanted):
+            break
+    return found
+
+
 def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
     """(row group, first row in it, end row in it) of every row group that holds some of the rows `[start, stop)` of a part."""
     first = 0
@@ -204,3 +222,8 @@ def slices(documents: pl.DataFrame, chars: int) -> Iterator[pl.DataFrame]:
 def text_bytes(table: pa.Table) -> np.ndarray:
     """int64 [rows]: bytes of every text."""
     return pc.call_function("binary_length", [table[TEXT]]).to_numpy().astype(np.int64)
+
+
+def text_chars(table: pa.Table) -> np.ndarray:
+    """int64 [rows]: characters of every text."""
+    return pc.call_function("utf8_length", [table[TEXT]]).to_numpy().astype(np.int64)

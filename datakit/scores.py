@@ -1,7 +1,7 @@
 """The stage `datakit.scores`: a scorer's probability for every document of a source, and where a corpus may cut."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from datakit.calibration import Platt
-from datakit.documents import as_frame, document_paths, iterate_part, slices, writing_part
+from datakit.documents import as_frame, document_paths, iterate_part, slices, texts_of, writing_part
 from datakit.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
 from datakit.scorer import SCORER_FILE, WEIGHTS_FILE, document_logits
 from datakit.text_features import FeatureConfig, probe_digest
@@ -94,7 +94,7 @@ def deciles(tables: Sequence[Path], counts: ScoreCounts, parts: Sequence[Path], 
     """
     bounds = [counts.total * i // DECILES for i in range(DECILES + 1)]
     chosen = first_of_groups(tables, counts, bounds, samples)
-    texts = _openings(parts, {identity for ids in chosen for identity in ids})
+    texts = {i: _opening(text) for i, text in texts_of(parts, (identity for ids in chosen for identity in ids)).items()}
     return [
         {
             "decile": number,
@@ -109,17 +109,5 @@ def deciles(tables: Sequence[Path], counts: ScoreCounts, parts: Sequence[Path], 
     ]
 
 
-def _openings(parts: Sequence[Path], wanted: set[str]) -> dict[str, str]:
-    """The openings of documents; parts are read until all are found."""
-    found: dict[str, str] = {}
-    for identity, text in _chosen(parts, wanted):
-        found[identity] = " ".join(text[: 4 * SAMPLE_CHARS].split())[:SAMPLE_CHARS]
-        if len(found) == len(wanted):
-            break
-    return found
-
-
-def _chosen(parts: Sequence[Path], wanted: set[str]) -> Iterator[tuple[str, str]]:
-    for part in parts:
-        for table in iterate_part(part, ["id", "text"]):
-            yield from as_frame(table).filter(pl.col("id").is_in(list(wanted))).iter_rows()
+def _opening(text: str) -> str:
+    return " ".join(text[: 4 * SAMPLE_CHARS].split())[:SAMPLE_CHARS]
