@@ -36,7 +36,7 @@ class ClustersById:
         for run in self.runs:
             with pq.ParquetFile(run) as file:
                 for group in _overlapping(file, source, first, last):
-                    rows = as_frame(file.read_row_group(group))
+                    rows = as_frame(file.read_row_group(group, use_threads=False))
                     mine = (pl.col("source") == source) & pl.col("id").is_between(pl.lit(first), pl.lit(last))
                     found.append(rows.filter(mine).drop("source"))
         return pl.concat(found)
@@ -57,7 +57,7 @@ def sort_run(folder: Path, name: str, table: Path, low: int, high: int, sources:
     rows = [pl.DataFrame(schema=dict.fromkeys(SCHEMA.names[:3], pl.String) | {"is_kept": pl.Boolean})]
     with pq.ParquetFile(table) as file:
         for group in range(low, high):
-            frame = as_frame(file.read_row_group(group, columns=SCHEMA.names))
+            frame = as_frame(file.read_row_group(group, columns=SCHEMA.names, use_threads=False))
             rows.append(frame.filter(pl.col("source").is_in(sources)))
     ordered = pl.concat(rows).sort("source", "id")
     write_parquet(_run_file(folder, name), ordered.to_arrow().cast(SCHEMA))

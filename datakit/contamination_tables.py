@@ -78,7 +78,7 @@ class Piece:
         """Ids and texts, one row group in memory at a time."""
         with pq.ParquetFile(self.part) as file:
             for group in range(self.low, self.high):
-                frame = pl.from_arrow(file.read_row_group(group, columns=["id", "text"]))
+                frame = pl.from_arrow(file.read_row_group(group, columns=["id", "text"], use_threads=False))
                 assert isinstance(frame, pl.DataFrame)
                 yield frame
 

@@ -145,10 +145,14 @@ def read_documents(artifact: Artifact, split: str = DOCUMENTS, columns: Sequence
 def iterate_part(
     path: Path, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
 ) -> Iterator[pa.Table]:
-    """Rows `[start, stop)` of a part, a row group at a time; row groups outside are not read."""
+    """Rows `[start, stop)` of a part, a row group at a time; row groups outside are not read.
+
+    By this thread alone, here and wherever a shard reads: the text is nearly all of a row group, so columns gain nothing from
+    threads of their own, and two workers on two cores lost 8 % of a corpus's time to handing them over (2026-11-23).
+    """
     with pq.ParquetFile(path) as file:
         for group, low, high in row_ranges(file, start, stop):
-            table = file.read_row_group(group, columns=list(columns) if columns else None)
+            table = file.read_row_group(group, columns=list(columns) if columns else None, use_threads=False)
             yield table.slice(low, high - low)
 
 
@@ -169,7 +173,7 @@ def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
                 bounds = file.metadata.row_group(group).column(column).statistics
                 mine = wanted[bisect_left(wanted, bounds.min) : bisect_right(wanted, bounds.max)]
                 if mine:
-                    rows = as_frame(file.read_row_group(group, columns=[ID, TEXT]))
+                    rows = as_frame(file.read_row_group(group, columns=[ID, TEXT], use_threads=False))
                     found |= dict(rows.filter(pl.col(ID).is_in(mine)).select(ID, TEXT).iter_rows())
         if len(found) == len(wanted):
             break

@@ -48,7 +48,7 @@ def spill_shingles(folder: Path, spilled: Spilled, part: Part, rows: np.ndarray,
             count = file.metadata.row_group(group).num_rows
             wanted = rows[(rows >= first) & (rows < first + count)]
             if wanted.size:
-                table = file.read_row_group(group, columns=["id", "text"]).take(wanted - first)
+                table = file.read_row_group(group, columns=["id", "text"], use_threads=False).take(wanted - first)
                 if bytes.fromhex("".join(table["id"].to_pylist())) != ids[wanted].astype(">u8").tobytes():
                     raise ValueError(f"{part.documents} has other ids than {part.signatures}: materialize the signatures again")
                 for batch in batches(table["text"].to_pylist()):

@@ -210,7 +210,7 @@ def _rows(part: Path, names: tuple[str, ...], start: int, stop: int) -> pl.DataF
 def _row_group(part: Path, modified_ns: int, group: int, names: tuple[str, ...]) -> pl.DataFrame:
     """One group of a part as it was modified then: a file of the same name later is another."""
     with pq.ParquetFile(part) as file:
-        return as_frame(file.read_row_group(group, columns=list(names)))
+        return as_frame(file.read_row_group(group, columns=list(names), use_threads=False))
 
 
 def _flat(arrays: list[np.ndarray], dtype: np.dtype | type) -> tuple[np.ndarray, np.ndarray]:
