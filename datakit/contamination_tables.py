@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from datakit.contamination_channels import ITEM_KEY
 from datakit.contamination_policy import STANDING_TIERS, TIERS, Tier
 from datakit.contamination_scan import ChannelMatch
-from datakit.documents import iterate_part, iterate_texts, write_parquet, writing_part
+from datakit.documents import as_frame, iterate_part, iterate_texts, write_parquet, writing_part
 from datakit.sorted_tables import merge_tables
 
 MARKS = "marks"
@@ -78,9 +78,7 @@ class Piece:
         """Ids and texts, one row group in memory at a time."""
         with pq.ParquetFile(self.part) as file:
             for group in range(self.low, self.high):
-                frame = pl.from_arrow(file.read_row_group(group, columns=["id", "text"], use_threads=False))
-                assert isinstance(frame, pl.DataFrame)
-                yield frame
+                yield as_frame(file.read_row_group(group, columns=["id", "text"], use_threads=False))
 
 
 type Found = tuple[str, ChannelMatch]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.documents import document_paths
+from datakit.documents import document_paths, texts_of
 from datakit.drop_samples import EXACT_DUPLICATE
 from datakit.duplicates import DuplicatesConfig, document_source
 from datakit.schemas import DUPLICATES_FILE
@@ -68,8 +68,5 @@ def _worst_cluster(gone: pl.LazyFrame, documents: Artifact, sources: dict[str, A
 
 
 def _text(documents: Artifact, document: str) -> str:
-    """The beginning of a document; row groups that cannot hold it are not read."""
-    found = (
-        pl.scan_parquet(document_paths(documents)).filter(pl.col("id") == document).select("text").collect(engine="streaming")
-    )
-    return found.item(0, 0)[:SAMPLE_CHARS]
+    """The beginning of a document."""
+    return texts_of(document_paths(documents), [document])[document][:SAMPLE_CHARS]

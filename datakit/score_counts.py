@@ -4,6 +4,7 @@ Scores are rounded to `DECIMALS`, so there are a million of them and counting is
 order of their ids, as the parts of a table do: a rank is a score and a place among its ties.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,7 @@ def first_of_groups(tables: Sequence[Path], counts: ScoreCounts, bounds: Sequenc
     """The first ids of every group of ranks `[bounds[i], bounds[i + 1])`. Tables are in id order, and read as far as needed."""
     found: list[list[str]] = [[] for _ in bounds[1:]]
     sizes = np.diff(bounds)
-    ties_seen: dict[int, int] = {}
-    for ids, groups in _grouped(tables, counts, np.array(bounds[1:]), ties_seen):
+    for ids, groups in _grouped(tables, counts, np.array(bounds[1:])):
         for group in np.unique(groups).tolist():
             lacking = wanted - len(found[group])
             found[group] += [ids[row] for row in np.flatnonzero(groups == group)[:lacking].tolist()]
@@ -76,21 +76,19 @@ def first_of_groups(tables: Sequence[Path], counts: ScoreCounts, bounds: Sequenc
     return found
 
 
-def _grouped(
-    tables: Sequence[Path], counts: ScoreCounts, ends: np.ndarray, ties_seen: dict[int, int]
-) -> Iterator[tuple[list[str], np.ndarray]]:
+def _grouped(tables: Sequence[Path], counts: ScoreCounts, ends: np.ndarray) -> Iterator[tuple[list[str], np.ndarray]]:
     """(ids, the group of each) by row groups. Ties of a score that lies in several groups are counted as they come."""
     there = np.flatnonzero(counts.counts)
     first, last = (np.searchsorted(ends, counts.below[there] + more, side="right") for more in (0, counts.counts[there] - 1))
-    parted = there[first != last]
+    parted, ties_seen = there[first != last], Counter[int]()
     for path in tables:
         for table in iterate_part(path, ID_AND_SCORE):
             units = in_units(table["score"].to_numpy(), path)
             ranks = counts.below[units]
             for score in np.intersect1d(parted, units).tolist():
                 rows = np.flatnonzero(units == score)
-                ranks[rows] += ties_seen.get(score, 0) + np.arange(rows.size)
-                ties_seen[score] = ties_seen.get(score, 0) + rows.size
+                ranks[rows] += ties_seen[score] + np.arange(rows.size)
+                ties_seen[score] += rows.size
             yield table["id"].to_pylist(), np.searchsorted(ends, ranks, side="right")
 
 
