@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 
+from lineage.cores import own_core
 from lineage.turns import Turns
 from lineage.workers import Began, Call, Death, Raised, Warmed, Worker, told
 
@@ -45,6 +46,8 @@ class Crew:
     """
 
     idle: list[tuple[_Circumstances, Worker]] = field(default_factory=list)
+    started: list[Worker] = field(default_factory=list)
+    """Idle ones and those of maps that run; some may have ended."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> "Crew":
@@ -61,7 +64,7 @@ class Crew:
     def warm(self, workers: int, memory_bytes: int | None, call: Call) -> None:
         """Have so many idle workers, and give each something to do that the next calls will need. Does not wait for it."""
         now = _Circumstances.now(memory_bytes)
-        hired = [self._hire(now) for _ in range(workers)]
+        hired = [self._hire(now, workers) for _ in range(workers)]
         for worker in hired:
             worker.warm(call)
         with self.lock:
@@ -80,8 +83,8 @@ class Crew:
         hired: list[Worker] = []
         try:
             while unbegun or any(worker.call for worker in hired):
-                while unbegun and len(hired) < workers:
-                    hired.append(self._hire(now))
+                while unbegun and len(hired) < min(workers, len(calls)):
+                    hired.append(self._hire(now, workers))
                 for worker in hired:
                     if worker.call is None and (name := turns.next(worker)) is not None:
                         unbegun -= 1
@@ -115,12 +118,15 @@ class Crew:
                 raise RuntimeError(f"{function.__name__}, call {name} of {len(calls)}: {answer}")
         return [answers[name] for name in named]
 
-    def _hire(self, now: _Circumstances) -> Worker:
-        """An idle worker that lives and was started in these circumstances, or a new one."""
+    def _hire(self, now: _Circumstances, workers: int) -> Worker:
+        """An idle worker that lives and was started in these circumstances, or a new one, of so many."""
         while True:
             with self.lock:
                 if not self.idle:
-                    return Worker(now.memory_bytes)
+                    self.started = [worker for worker in self.started if worker.process.poll() is None]
+                    core = own_core(workers, [worker.core for worker in self.started])
+                    self.started.append(Worker(now.memory_bytes, core))
+                    return self.started[-1]
                 circumstances, worker = self.idle.pop(0)
             if circumstances == now and worker.process.poll() is None:
                 return worker

@@ -241,7 +241,7 @@ def _attempts(
             yield name, _attempt(folder, name, function, tasks[name])
         return
     calls: dict[str, Call] = {name: (_attempt, (folder, name, function, tasks[name])) for name in names}
-    answers = crew.run(calls, min(workers, len(names)), limits.memory_bytes, in_runs=in_runs)
+    answers = crew.run(calls, workers, limits.memory_bytes, in_runs=in_runs)
     for name, answer in track(answers, title, len(names)):
         if isinstance(answer, Death):
             answer = _dead(name, answer, tasks[name])

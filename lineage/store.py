@@ -241,8 +241,8 @@ class Writer:
 
         Raises: what one raises, here or as a RuntimeError that quotes it; RuntimeError where a worker died.
         """
-        count = min(workers or self.store.workers, len(calls))
-        if count <= 1:
+        count = workers or self.store.workers
+        if min(count, len(calls)) <= 1:
             return [function(*call) for call in calls]
         return self.crew.map(function, calls, count, self.store.limits.of_stage(self.spec.stage).memory_bytes)
 

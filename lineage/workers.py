@@ -82,6 +82,9 @@ class Worker:
     memory_bytes: int | None
     """Bounds the data that it holds (RLIMIT_DATA)."""
 
+    core: int | None = None
+    """The one that it keeps to (`cores.py`)."""
+
     call: str | None = None
     """The name of the call that it is at."""
 
@@ -96,8 +99,9 @@ class Worker:
         their_lifeline, self.lifeline = Pipe(duplex=False)
         self.pipe, theirs = Pipe()
         ends = (theirs.fileno(), their_lifeline.fileno())
+        own = () if self.core is None else (self.core,)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BOOT, *map(str, ends), str(self.memory_bytes or 0)],
+            [sys.executable, "-c", BOOT, *map(str, (*ends, self.memory_bytes or 0, *own))],
             pass_fds=ends,
             stdin=subprocess.DEVNULL,
             env={**KEPT_MEMORY, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -144,8 +148,10 @@ class Worker:
         self.lifeline.close()
 
 
-def serve(pipe_handle: int, lifeline_handle: int, memory_bytes: int) -> None:
+def serve(pipe_handle: int, lifeline_handle: int, memory_bytes: int, core: int | None = None) -> None:
     """The worker: calls from a pipe until its end. The pipes are file descriptors that it inherits; 0 bytes is no limit."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})  # before anything is imported that counts cores
     pipe, lifeline = Connection(pipe_handle), Connection(lifeline_handle, writable=False)
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
