@@ -11,7 +11,7 @@ import polars as pl
 from datakit.contamination_channels import ITEM_KEY, ItemIndex
 from datakit.contamination_methods import Policy, PolicyIndex, load_index, scanner, text_batches
 from datakit.contamination_policy import ContaminationConfig
-from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, summed, write_piece
+from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, pieces_with, summed, write_piece
 from datakit.contamination_templates import affected_channels, document_limit, without_templates
 from lineage.store import Writer
 from lineage.working_folder import SCRATCH_FOLDER
@@ -61,8 +61,7 @@ def judged_again(
         return tallies, None
     templates = scratch / "templates.parquet"
     common.write_parquet(templates)
-    on = [*ITEM_KEY, "channel"]
-    doubted = [p for p in tallies if len(pl.read_parquet(p.table(scratch, MATCHES)).join(affected, on=on, how="semi"))]
+    doubted = pieces_with(scratch, list(tallies), affected)
     again = {piece.name: replace(piece, judged=True) for piece in doubted}
     tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
     judged = out.map_shards(_judge_piece, tasks)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import batched, chain, groupby, islice
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import polars as pl
@@ -137,7 +138,11 @@ def _paths(scratch: Path, kind: str, pieces: Sequence[Piece]) -> list[Path]:
 
 
 def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
-    """Rows of tables one after the other: pieces stand in id order."""
+    """Rows of tables one after the other: pieces stand in id order. One table is the same file as its rows written again."""
+    if len(paths) == 1:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copyfile(paths[0], target)
+        return
     with writing_part(target, schema) as out:
         for path in paths:
             for table in iterate_part(path):
@@ -169,6 +174,16 @@ def summed(paths: Sequence[Path], key: Sequence[str]) -> pl.DataFrame:
     for some in batched(paths, SUMMED_AT_ONCE):
         total = [pl.concat([*total, pl.read_parquet(list(some))]).group_by(key).sum()]
     return pl.concat(total)
+
+
+def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) -> list[Piece]:
+    """Pieces that have matches of some channels (the item key and the name of each); a few tables at a time, as `summed`."""
+    of_path, found = {str(piece.table(scratch, MATCHES)): piece for piece in pieces}, []
+    for some in batched(of_path, SUMMED_AT_ONCE):
+        matches = pl.scan_parquet(list(some), include_file_paths="path").select("path", *channels.columns).collect()
+        held = set(matches.join(channels, on=channels.columns, how="semi")["path"])
+        found += [of_path[path] for path in some if path in held]
+    return found
 
 
 def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts: Counts) -> pl.DataFrame:

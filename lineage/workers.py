@@ -23,7 +23,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from lineage.measure import rss_bytes
+from lineage.measure import read_proc, rss_bytes
 from lineage.oom_kills import oom_kills, oom_record
 
 BOOT = "import sys; from lineage.workers import serve; serve(*map(int, sys.argv[1:]))"
@@ -197,7 +197,7 @@ def _forget_peak() -> None:
 def peak_rss_bytes(pid: int | None) -> int:
     """The kernel's high-water mark of a process's resident memory; 0 when it has ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+        for line in read_proc(f"{pid}/status").splitlines():
+            if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) << 10
     return 0
