@@ -101,7 +101,7 @@ def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> 
 
 def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
     """Leave the ids, the `width` bands and the sorted (band, number) pairs of one part as flat files."""
-    table = pq.read_table(part.signatures, columns=["id", "bands"])
+    table = pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False)
     ids = np.frombuffer(bytes.fromhex("".join(table["id"].to_pylist())), ">u8").astype(np.uint64).reshape(-1, 2)
     column = table["bands"].combine_chunks()
     is_signed = column.is_valid().to_numpy(zero_copy_only=False)

@@ -141,7 +141,7 @@ def write_spans(folder: Path, part: DocumentPart, repeats: Sequence[Path]) -> di
     spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
     bounds = np.searchsorted(spans[:, 0], part.first + np.arange(part.rows + 1))
     offsets = pa.array(bounds, pa.int32())
-    ids = pq.read_table(part.path, columns=["id"])["id"].combine_chunks()
+    ids = pq.read_table(part.path, columns=["id"], use_threads=False)["id"].combine_chunks()
     lists = [pa.ListArray.from_arrays(offsets, pa.array(spans[:, column])) for column in (1, 2)]
     with writing_part(folder / SPANS_FOLDER / part.source / part.path.name, SCHEMA) as out:
         out.write(pa.Table.from_arrays([ids, *lists], schema=SCHEMA))

@@ -206,18 +206,19 @@ def _parquet(format: Records, name: str, path: Path, span: Span | None) -> Itera
         size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
         rows = sum(file.metadata.row_group(group).num_rows for group in groups)
         batch_rows = max(1, min(ROWS_PER_BATCH, BATCH_BYTES * rows // max(size, 1)))
-        yield from file.iter_batches(batch_rows, row_groups=list(groups), columns=columns)
+        yield from file.iter_batches(batch_rows, row_groups=list(groups), columns=columns, use_threads=False)
 
 
 def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
     with path.open("rb") as stream:
         is_file = stream.read(len(ARROW_FILE)) == ARROW_FILE
+    options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.memory_map(str(path)) as stream:
         if is_file:
-            reader = pa.ipc.open_file(stream)
+            reader = pa.ipc.open_file(stream, options=options)
             batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         else:
-            batches = pa.ipc.open_stream(stream)
+            batches = pa.ipc.open_stream(stream, options=options)
         for batch in batches:
             batch.validate(full=True)  # offsets of a damaged file lead anywhere: Arrow would read there
             yield batch

@@ -30,6 +30,10 @@ RUN_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 """Workers are the parallelism: blocks are small, and handing them to threads takes a fifth of the writing."""
 
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+_READ_ONLY_IDS = pa.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
+"""To find a place, texts are not unpacked."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -148,10 +152,7 @@ class _Cursor:
     @staticmethod
     def open(file: pa.NativeFile, ids: IdRange, stretch: int) -> "_Cursor":
         """At the last block that begins at or below the range."""
-        reader = pa.ipc.open_file(file)
-        only_ids = pa.ipc.open_file(
-            file, options=pa.ipc.IpcReadOptions(included_fields=[0])
-        )  # texts are not unpacked to be passed
+        reader, only_ids = (pa.ipc.open_file(file, options=options) for options in (_READ_OPTIONS, _READ_ONLY_IDS))
         after = bisect_right(range(reader.num_record_batches), ids.low, key=lambda i: _first_id(only_ids, i))
         return _Cursor(reader, ids, stretch, max(0, after - 1))
 
