@@ -10,10 +10,13 @@ as they would share the cores with other workers.
 
 The clock covers the stage, from its first read to its manifest, in a process that is ready: modules imported, compiled loops
 loaded, the fingerprint of their code taken, and two workers of a crew started that are as ready. That start does not grow with
-the source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side share nothing but the
-machine: what they do in the time of one, over one, is the most that two workers can be here (`ceiling`; caches, memory, disk
-and a hypervisor take the rest). Peak memory is the resident bytes of all processes of a stage together, sampled. Wall-clock
-ratios want an idle machine. The bar of issue 3: two workers at least 1.7 times as fast as one, start excluded; digests equal.
+the source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side, each kept to a core
+as two workers are (`lineage/cores.py`), share nothing but the machine: what they do in the time of one, over one, is the most
+that two workers can be here (`ceiling`; caches, memory, disk and a hypervisor take the rest). Linux alone. Peak memory is the
+resident bytes of all processes of a stage together, sampled. Wall-clock ratios want an idle machine, and one that has both
+cores to itself: on a shared host two processes that only count took twice as long as one for minutes on end (2026-11-23), so
+the script prints what they do before and after. The bar of issue 3: two workers at least 1.7 times as fast as one, start
+excluded; digests equal.
 """
 
 import argparse
@@ -42,6 +45,7 @@ THREADS = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THR
 BAR = 1.7
 READY = "ready"
 BESIDE = (0, 0)
+COUNT = "import time; t = time.perf_counter(); sum(i * i for i in range(6_000_000)); print(time.perf_counter() - t)"
 
 
 def start_seconds(crew: Crew, module: str, workers: int) -> float:
@@ -86,6 +90,8 @@ def side_by_side(commands: Sequence[Sequence[str]], log: Path) -> list[dict[str,
             subprocess.Popen([*command, "--meet"], stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
             for command in commands
         ]
+        for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
+            os.sched_setaffinity(process.pid, {core})  # its threads come later and take after it
         for process in processes:
             assert process.stdout is not None  # opened as a pipe
             if process.stdout.readline().strip() != READY:
@@ -98,6 +104,16 @@ def side_by_side(commands: Sequence[Sequence[str]], log: Path) -> list[dict[str,
     if any(process.returncode for process in processes):
         raise RuntimeError(f"a run side by side failed; see {log}")
     return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def cores_here() -> float:
+    """What two processes that only count do in the time of one: 2 where both cores are ours."""
+
+    def seconds(number: int) -> float:
+        processes = [subprocess.Popen([sys.executable, "-c", COUNT], stdout=subprocess.PIPE, text=True) for _ in range(number)]
+        return max(float(process.communicate()[0]) for process in processes)
+
+    return 2 * seconds(1) / seconds(2)
 
 
 def runs(repeats: int) -> Iterator[tuple[int, int]]:
@@ -121,7 +137,8 @@ def compare(arguments: argparse.Namespace) -> None:
     """Build the line once, then each stage again and again; print a table."""
     part_bytes = round(arguments.part_mb * 1e6)
     folder, root = (arguments.scratch / f"{kind}-{arguments.mb:g}-{arguments.container}" for kind in ("files", "store"))
-    print(f"{write_source(folder, arguments.mb, arguments.container) / 1e6:.1f} MB of text in {folder}", flush=True)
+    size = write_source(folder, arguments.mb, arguments.container)
+    print(f"{size / 1e6:.1f} MB of text in {folder}; counting alone, two processes do {cores_here():.2f} of one", flush=True)
     copy = root.with_name(f"{root.name}-beside")
 
     def command(stage: str, store: Path, workers: int, seed: int = 0) -> list[str]:
@@ -178,6 +195,7 @@ def compare(arguments: argparse.Namespace) -> None:
         )
     one, two, pairs = (sum(times) for times in zip(*medians, strict=True))
     print(f"| together | {one:.2f} | {two:.2f} | | {one / two:.2f} | | {2 * one / pairs:.2f} | | | |")
+    print(f"\nafterwards, counting alone, two processes do {cores_here():.2f} of one")
 
 
 def _spread(seconds: list[float]) -> str:
