@@ -1,9 +1,9 @@
 """Which core a worker keeps to.
 
-polars hands most calls over to a thread of its pool and sleeps. With as many workers as cores that thread is woken where another
-worker is at work, and stands in line while the core that it was woken from has nothing to do. A worker that keeps to one core
-has its thread's turn at once, and libraries that count cores when they are loaded start one thread and not all. Two workers on
-two cores slept .15 s of 1.36 so, .04 of 1.15 kept to a core each (docs/design/workers.md).
+polars hands most calls over to a thread of its pool and sleeps. With as many workers as cores that thread is woken where
+another worker is at work, and stands in line while the core that it was woken from has nothing to do. A worker that keeps to
+one core has its thread's turn at once, and libraries that count cores when they are loaded start one thread and not all. Two
+workers on two cores slept .15 s of 1.36 so, .04 of 1.15 kept to a core each (docs/design/workers.md).
 """
 
 import os
