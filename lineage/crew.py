@@ -76,7 +76,7 @@ class Crew:
         """Run every call in one of so many workers: (name, what it returned or the Death of its worker) as they end.
 
         Calls are started in their order, or `in_runs`, so that neighbours fall to one worker (`Turns`). A call returns what can
-        be pickled and raises nothing. `memory_bytes` bounds the data of one worker.
+        be pickled and raises nothing. `memory_bytes` bounds the data of one worker. As many workers as cores keep to one each.
         """
         now = _Circumstances.now(memory_bytes)
         turns, unbegun = Turns(calls, in_runs=in_runs), len(calls)
@@ -125,6 +125,8 @@ class Crew:
                 if not self.idle:
                     self.started = [worker for worker in self.started if worker.process.poll() is None]
                     core = own_core(workers, [worker.core for worker in self.started])
+                    if core is not None and not self.started:
+                        log.info("%d workers, as many as cores or more: each keeps to one core", workers)
                     self.started.append(Worker(now.memory_bytes, core))
                     return self.started[-1]
                 circumstances, worker = self.idle.pop(0)
