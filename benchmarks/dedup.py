@@ -37,6 +37,7 @@ from datakit.shingles import jaccard, shingle_sets
 from lineage.digests import text_digest
 from lineage.plan import spec_of
 from lineage.store import Artifact, Store
+from lineage.writing import writing
 
 HERE = Path(__file__).parent
 SURE = MinHashConfig(42, 3)
@@ -72,7 +73,7 @@ def prepare(root: Path, documents: pl.DataFrame) -> Artifact:
     """The documents as an artifact that every run reads."""
 
     store = Store(str(root))
-    with store.writing(spec_of(store, documents_node("documents"))) as out:
+    with writing(store, spec_of(store, documents_node("documents"))) as out:
         write_sorted_parts(out.folder, DOCUMENTS, documents, PART_BYTES)
         out.record(rows_in=documents.height, rows_out=documents.height)
     return out.artifact

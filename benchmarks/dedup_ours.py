@@ -23,7 +23,9 @@ from datakit.schemas import DUPLICATES_FILE
 from lineage.digests import utf8_digest
 from lineage.plan import Node, resolve, spec_of
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
+from lineage.writing import writing
 
 
 def no_documents(out: Writer, config: str) -> None:
@@ -62,9 +64,9 @@ def fuzzy(store: Store, name: str, seconds: dict[str, float]) -> list[str]:
         {"normalized": (documents,), "minhash": (signatures,)},
     )
     read = resolve(store, documents)
-    with measured(seconds, "signatures"), store.writing(spec_of(store, signatures)) as out:
+    with measured(seconds, "signatures"), writing(store, spec_of(store, signatures)) as out:
         sign_documents(out, preset(name), read)
-    with measured(seconds, "rest"), store.writing(spec_of(store, clusters)) as found:
+    with measured(seconds, "rest"), writing(store, spec_of(store, clusters)) as found:
         find_duplicates(found, DuplicatesConfig(), (read,), (out.artifact,))
     made = found.artifact
     rows = pl.read_parquet(made.files(DUPLICATES_FILE)[0])

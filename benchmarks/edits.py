@@ -172,7 +172,7 @@ def copy_checkout(target: Path, bucket: Path) -> Path:
         f'        Source("bucket", FolderFiles("file://{bucket}", ("*.jsonl",), "{bucket_listing(bucket)}"), '
         'Records("jsonl"), "web", PSF, "with attribution", 3.0),\n'
     )
-    imported = "from datakit.sources import InstalledContent, InstalledPython, PypiFiles, RepositoryFiles, Source, WheelPin\n"
+    imported = "from datakit.raw import installed_listing, repository_listing\n"
     swap("recipes/sources.py", imported, imported + "from datakit.sources import FolderFiles, Records\n")(target)
     anchor = '    """Files in this repository."""\n    return (\n'
     swap("recipes/sources.py", anchor, anchor + entry)(target)

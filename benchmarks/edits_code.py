@@ -6,6 +6,7 @@ from benchmarks.edits_row import (
     CHECKPOINT,
     CORPUS,
     DUPLICATES,
+    MARKS,
     MINHASH,
     NORMALIZE,
     QUALITY,
@@ -21,7 +22,7 @@ def silent() -> tuple[Edit, ...]:
     counted = '    documents = _total(parts, "documents")\n'
     comment = swap("datakit/normalize.py", counted, "    # repeated ones are gone\n" + counted)
     docstring = reword("lineage/token_cache.py")
-    imports = "from lineage.stage import Stage\n", "from lineage.store import Artifact, Writer\n"
+    imports = "from lineage.stage import Stage\n", "from lineage.store import Artifact\n"
     return (
         Edit("comment in normalize.py", "formatting", (comment,), "comments are no code"),
         Edit(
@@ -44,7 +45,7 @@ def silent() -> tuple[Edit, ...]:
         Edit(
             "longer tables in the UI",
             "UI",
-            (swap("marin_assets/describe.py", "TABLE_ROWS = 30", "TABLE_ROWS = 50"),),
+            (swap("marin_assets/values.py", "TABLE_ROWS = 30", "TABLE_ROWS = 50"),),
             "the shell makes no bytes",
         ),
         Edit(
@@ -88,8 +89,8 @@ def refactors() -> tuple[Edit, ...]:
         swap("datakit/normalize.py", "\n\n" + body, ""),
         swap(
             "datakit/normalize.py",
-            "from datakit.record import Record, Unreadable",
-            "from datakit.record import Record, Unreadable, _encodable",
+            "from datakit.record import LONE_SURROGATE, Record,",
+            "from datakit.record import LONE_SURROGATE, Record, _encodable,",
         ),
         append("datakit/record.py", "\n\n" + body),
     )
@@ -100,7 +101,7 @@ def refactors() -> tuple[Edit, ...]:
     return (
         Edit("local variable renamed in minhash.py", "refactor", rename, plain, flagged=frozenset({MINHASH})),
         Edit("function extracted in quality.py", "refactor", extract, plain, flagged=frozenset({QUALITY})),
-        Edit("function moved: normalize.py -> record.py", "refactor", move, plain, flagged=frozenset({NORMALIZE})),
+        Edit("function moved: normalize.py -> record.py", "refactor", move, plain, flagged=frozenset({RAW, NORMALIZE})),
         Edit(
             "functions reordered in shingles.py",
             "refactor",
@@ -122,11 +123,11 @@ def refactors() -> tuple[Edit, ...]:
             flagged=READS_DOCUMENTS,
         ),
         Edit(
-            "log text in lineage/store.py",
+            "log text in lineage/commit.py",
             "log message",
             (
                 swap(
-                    "lineage/store.py",
+                    "lineage/commit.py",
                     "another writer committed first; its artifact is used",
                     "another writer was first; its artifact is used",
                 ),
@@ -182,23 +183,26 @@ def refactors() -> tuple[Edit, ...]:
 def fixes() -> tuple[Edit, ...]:
     """Bug fixes and constants, with and without a bump of the stage version."""
     strip = swap(
-        "datakit/normalize.py", "    if record.text.isspace():", '    if not record.text.strip("\\ufeff \\t\\r\\n\\x0b\\x0c"):'
+        "datakit/record.py",
+        '"whitespace_only" if text.isspace() else',
+        '"whitespace_only" if not text.strip("\\ufeff \\t\\r\\n\\x0b\\x0c") else',
     )
     shift = swap("datakit/minhash.py", "np.arange(1, config.bands + 1,", "np.arange(2, config.bands + 2,")
     return (
         Edit(
-            "fix in normalize.py, no bytes on this data",
+            "fix in record.py, no bytes on this data",
             "bug fix",
             (strip,),
             "flagged; evidence clears it",
-            flagged=frozenset({NORMALIZE}),
+            flagged=frozenset({RAW, NORMALIZE}),
         ),
         Edit(
             "the same, stage version bumped",
             "bug fix",
-            (strip, swap("datakit/normalize.py", '"datakit.normalize", "4"', '"datakit.normalize", "5"')),
-            "rebuilt as declared; equal bytes stop it there",
+            (strip, swap("datakit/normalize.py", '"datakit.normalize", "6"', '"datakit.normalize", "7"')),
+            "rebuilt as declared; equal bytes stop it there; raw files of Debian packages are read as records too",
             rebuilt=frozenset({NORMALIZE}),
+            flagged=frozenset({RAW}),
         ),
         Edit(
             "fix in minhash.py, other bytes",
@@ -221,7 +225,7 @@ def fixes() -> tuple[Edit, ...]:
             (swap("datakit/documents.py", "compression_level=3", "compression_level=4"),),
             "flagged in all that read documents; those that write Parquet differ (no rows in duplicates)",
             flagged=READS_DOCUMENTS,
-            differs=frozenset({NORMALIZE, MINHASH, QUALITY, CORPUS}),
+            differs=frozenset({NORMALIZE, MINHASH, QUALITY, MARKS, CORPUS}),
         ),
         Edit(
             "Adam's epsilon inside the root",

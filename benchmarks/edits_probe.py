@@ -23,6 +23,7 @@ from lineage.fingerprint import stage_code
 from lineage.plan import MissingArtifactError, Node, build, resolve
 from lineage.store import Artifact, Store
 from lineage.verify import difference, verify
+from lineage.writing import writing
 from recipes import ferry as recipe
 from recipes.stages import stages
 
@@ -83,7 +84,7 @@ def oracle(artifact: Artifact, node: Node, store: Store, scratch: Store) -> str:
     }
     assert node.stage.run is not None  # jobs have no oracle
     try:
-        with scratch.writing(artifact.spec) as out:
+        with writing(scratch, artifact.spec) as out:
             node.stage.run(out, node.config, **inputs)
     except ValueError as error:
         return f"refused: {error}"

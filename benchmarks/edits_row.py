@@ -12,15 +12,15 @@ RAW, NORMALIZE, MINHASH, QUALITY = "datakit.raw", "datakit.normalize", "datakit.
 SUITE, INDEX, MARKS = "evals.suite", "datakit.contamination_index", "datakit.contamination"
 DUPLICATES, CORPUS, TOKENIZER, CACHE = "datakit.duplicates", "datakit.corpus", "datakit.tokenizer", "datakit.token_cache"
 MIXTURE, CHECKPOINT, RESULT, SCORES = "lineage.mixture", "trainer.checkpoint", "evals.result", "evals.contamination_scores"
-AUDIT, REPORT = "evals.audit", "evals.report"
+POLICY, AUDIT, REPORT = "evals.policy", "evals.audit", "evals.report"
 NONE: frozenset[str] = frozenset()
 RUN = frozenset({CHECKPOINT, RESULT, SCORES, AUDIT, REPORT})
 TOKENS = frozenset({TOKENIZER, CACHE, MIXTURE})
 DATA = frozenset({RAW, NORMALIZE, MINHASH, QUALITY, SUITE, INDEX, MARKS, DUPLICATES, CORPUS}) | TOKENS
-ALL = DATA | RUN
-READS_DOCUMENTS = frozenset({NORMALIZE, MINHASH, QUALITY, MARKS, DUPLICATES, CORPUS, TOKENIZER, CACHE})
+ALL = DATA | RUN | {POLICY}
+READS_DOCUMENTS = frozenset({NORMALIZE, MINHASH, QUALITY, INDEX, MARKS, DUPLICATES, CORPUS, TOKENIZER, CACHE})
 """Whose code imports datakit/documents.py."""
-USES_TRAINER = frozenset({CHECKPOINT, RESULT, SCORES})
+USES_TRAINER = frozenset({CHECKPOINT, RESULT, SCORES, POLICY})
 """Whose code imports the trainer's configs and model; its steps and optimizers are the checkpoint's alone."""
 
 

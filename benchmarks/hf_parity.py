@@ -110,6 +110,7 @@ def write_trained(folder: Path, checkpoint: str, root: str | None) -> None:
     from lineage.locate import locate
     from lineage.spec import ArtifactSpec
     from lineage.store import Store
+    from lineage.writing import writing
     from marin_assets.lineage_cli import stores_of
     from trainer.hf_export import HF_MODEL, HfExportConfig, export_hf
     from trainer.model import Llama
@@ -117,7 +118,7 @@ def write_trained(folder: Path, checkpoint: str, root: str | None) -> None:
 
     found = locate(stores_of(root), checkpoint)
     with tempfile.TemporaryDirectory() as scratch:
-        with Store(scratch).writing(ArtifactSpec(("hf",), None, HF_MODEL.name, HF_MODEL.version, {})) as out:
+        with writing(Store(scratch), ArtifactSpec(("hf",), None, HF_MODEL.name, HF_MODEL.version, {})) as out:
             export_hf(out, HfExportConfig(), found, tokenizer_of(found))
         shutil.copytree(out.artifact.folder(), folder)
     scorer = load_scorer(found)

@@ -8,8 +8,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.packing import Packing
 from lineage.permutation import Shuffle
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_flat_shard
+from lineage.writer import Writer
 
 COMPONENTS, SHARDS, VOCABULARY = 8, 4, 50_000
 

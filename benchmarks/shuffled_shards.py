@@ -12,7 +12,7 @@ import numpy as np
 from lineage.plan import Node, NodeInput
 from lineage.shards import ShardFunction
 from lineage.stage import Stage
-from lineage.store import Writer
+from lineage.writer import Writer
 
 
 @dataclass

@@ -13,7 +13,7 @@ import google_crc32c
 from google.api_core.exceptions import ClientError
 
 from lineage.digests import READ_BYTES
-from lineage.storage import RootGoneError
+from lineage.storage_files import RootGoneError
 from lineage.storage_gs import BucketFiles
 
 MD5_CHARS = 24

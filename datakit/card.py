@@ -17,7 +17,8 @@ from datakit.documents import document_paths, texts_of
 from datakit.schemas import DUPLICATES_FILE
 from datakit.token_cache import DROPPED
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 OPENING_CHARS = 160
 MATCHES_SHOWN = 5

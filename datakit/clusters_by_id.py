@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.documents import as_frame, write_parquet
-from lineage.store import Writer
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 RUN_ROW_GROUPS = 64
 """Of the table, in one run: 131,072 documents, some 16 MB."""

@@ -47,8 +47,9 @@ from datakit.contamination_templates import count_table
 from datakit.documents import document_paths
 from datakit.ngram_index import UInt64s
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 SLICE_BYTES = 16 << 20
 """Text of one shard, whole row groups; how the work is cut, which no output depends on."""

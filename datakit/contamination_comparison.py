@@ -12,7 +12,8 @@ import polars as pl
 
 from datakit.contamination_channels import ITEM_KEY
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

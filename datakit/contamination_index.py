@@ -11,7 +11,8 @@ from datakit.contamination_methods import Policy, build_index, policy_channels
 from datakit.contamination_proof import prove
 from lineage.config import to_jsonable
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 _FOLDER = "index"
 

@@ -13,8 +13,8 @@ from datakit.contamination_methods import Policy, PolicyIndex, load_index, scann
 from datakit.contamination_policy import ContaminationConfig
 from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, pieces_with, summed, write_piece
 from datakit.contamination_templates import affected_channels, document_limit, without_templates
-from lineage.store import Writer
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 type Tally = Mapping[str, Any]
 MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}

@@ -34,8 +34,9 @@ from datakit.documents import (
 from datakit.paragraph_cuts import cut_table, emptied
 from datakit.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, DUPLICATES_FILE, SPANS_FOLDER
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 HASH_RANGE = 1 << 64
 SMALL_BYTES = 32 << 20

@@ -33,8 +33,9 @@ from datakit.duplicates_table import cluster_rows, counts_by_source, write_clust
 from datakit.near_duplicates import DOCUMENT_BYTES, MATCHES, TASK_BYTES, spill_shingles, walk_task
 from datakit.schemas import DUPLICATES_FILE
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 log = logging.getLogger(__name__)
 

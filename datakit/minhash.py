@@ -25,7 +25,8 @@ from rensa import RMinHash  # pyrefly: ignore[missing-module-attribute]  (a comp
 from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.shingles import batch_shingles, batches, distinct_in_segments, mix
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 FOLDER = "minhash"
 SCHEMA = pa.schema([("id", pa.string()), ("bands", pa.list_(pa.uint64())), ("num_shingles", pa.int32())])

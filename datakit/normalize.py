@@ -27,8 +27,9 @@ from datakit.sources import DatatroveStep, Domain, Format, Records
 from datakit.whitespace import WhitespaceCap
 from lineage.digests import utf8_digest
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 type Piece = tuple[str, Path, Span | None]
 """Name and path of a raw file, and which piece of it where it is cut."""

@@ -29,8 +29,9 @@ from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.duplicates import SMALL_SCOPE_ROWS, document_source
 from datakit.schemas import DUPLICATES_FILE, SPANS_FOLDER
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 SCHEMA = pa.schema([("id", pa.string()), ("starts", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])
 """A row a document, in the documents' order: `[start, end)` in characters of the text, ascending, disjoint."""

@@ -14,7 +14,8 @@ from datakit.documents import as_frame, count_values, document_paths, iterate_pa
 from datakit.quality_signals import SIGNALS, quality_signals
 from datakit.sources import Domain
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 FOLDER = "quality"
 

@@ -14,7 +14,8 @@ from datakit.documents import as_frame, count_values, document_paths, iterate_pa
 from datakit.rule_sets import PROSE_DOMAINS, PUBLISHED, RuleSet, measured, verdict
 from datakit.sources import Domain
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 FOLDER = "rules"
 SLICE_CHARS = 1 << 22

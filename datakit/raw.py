@@ -18,7 +18,7 @@ from datakit.sources import DebianFiles, InstalledContent, InstalledPython, Pypi
 from lineage.config import to_jsonable
 from lineage.digests import file_digest, identity_digest
 from lineage.stage import Stage
-from lineage.store import Writer
+from lineage.writer import Writer
 
 log = logging.getLogger(__name__)
 

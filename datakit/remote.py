@@ -24,7 +24,7 @@ from datakit.download import download
 from datakit.file_choice import choose
 from datakit.sources import Commit, FolderFiles, HttpFile, HttpFiles, HttpListing, HubFiles, Source, Unverified
 from lineage.digests import READ_BYTES, identity_digest
-from lineage.store import Writer
+from lineage.writer import Writer
 
 log = logging.getLogger(__name__)
 

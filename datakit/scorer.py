@@ -20,7 +20,8 @@ from datakit.quality import FOLDER as QUALITY_FOLDER
 from datakit.seeds import Example, Seed, seed_examples
 from datakit.text_features import FeatureConfig, hashed, named, probe_digest, windows
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 WEIGHTS_FILE = "weights.npy"
 SCORER_FILE = "scorer.json"

@@ -16,7 +16,8 @@ from datakit.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
 from datakit.scorer import SCORER_FILE, WEIGHTS_FILE, document_logits
 from datakit.text_features import FeatureConfig, probe_digest
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 FOLDER = "scores"
 DECILES = 10

@@ -46,8 +46,9 @@ from datakit.token_formats import (
 )
 from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.token_cache import ShardInfo, token_dtype, tokens_extra, write_flat_shard
+from lineage.writer import Writer
 
 SHARD_BYTES = 4 << 20
 SAMPLED_DOCUMENTS = 64

@@ -14,7 +14,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from datakit.corpus_parts import TRAIN
 from datakit.documents import iterate_documents
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 TOKENIZER_FILE = "tokenizer.json"
 END_OF_TEXT = "<|endoftext|>"

@@ -6,7 +6,8 @@ from tokenizers import Tokenizer
 
 from datakit.tokenizer import TOKENIZER_FILE
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 BESIDE = ("tokenizer_config.json", "chat_template.jinja")
 

@@ -23,7 +23,8 @@ from lineage.exposure import exposures
 from lineage.history import Leg, imported_start, training_legs
 from lineage.order import DataOrder
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 ITEMS_SCHEMA = pa.schema(
     [

@@ -14,10 +14,11 @@ from evals.stage import EVAL_RESULT, EvalConfig
 from evals.tasks import TaskInputs, chosen_items, incomplete_tasks, run_tasks
 from evals.tokenization import open_tokenizer
 from lineage.config import from_jsonable
-from lineage.fingerprint import code_fingerprint
+from lineage.fingerprint import CODE_FINGERPRINT, code_fingerprint
 from lineage.jobs import Job
 from lineage.measure import measuring
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 from trainer.scoring import Scorer, load_scorer
 from trainer.stage import Weights
 
@@ -81,7 +82,7 @@ def evaluate(job: Job) -> Artifact:
 def _bound(policy: Artifact) -> dict[str, object]:
     """Which policy, and whether the evaluator's code is still what it was when the policy was written down."""
     facts = policy.manifest.extra["policy"]
-    drifted = facts["code"] != code_fingerprint(EVAL_RESULT.module)
+    drifted = facts[CODE_FINGERPRINT] != code_fingerprint(EVAL_RESULT.module)
     if drifted:
         log.warning("%s: the evaluator's code has changed since, its version has not", policy.name)
     return {"name": facts["name"], "data_version": policy.data_version, "code_drifted": drifted}

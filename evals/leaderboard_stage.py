@@ -13,7 +13,8 @@ from lineage.jobs import Job
 from lineage.spec import ArtifactSpec
 from lineage.stage import Stage
 from lineage.stage_run import run_here
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 KEY = ("leaderboard",)
 

@@ -16,9 +16,10 @@ from evals.items import read_items
 from evals.prompts import RENDERING
 from evals.stage import EVAL_RESULT, TEXT_KINDS, TaskSpec
 from lineage.config import to_jsonable
-from lineage.fingerprint import code_fingerprint
+from lineage.fingerprint import CODE_FINGERPRINT, code_fingerprint
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 POLICY_FILE = "policy.json"
 _NAME = re.compile(r"\d{4}-\d{2}-\d{2}(?:-[a-z0-9]+)*")
@@ -93,12 +94,13 @@ def write_policy(out: Writer, config: PolicyConfig, suites: tuple[Artifact, ...]
     bound = {role: [asdict(suite) for suite in found] for role, found in (("suites", scored), ("shots", examples))}
     record = {"format": "policy/2", **to_jsonable(config), **bound}
     (out.folder / POLICY_FILE).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    out.extra["policy"] = {"name": config.name, "code": code_fingerprint(EVAL_RESULT.module)}
+    out.extra["policy"] = {"name": config.name, CODE_FINGERPRINT: code_fingerprint(EVAL_RESULT.module)}
     out.record(rows_out=len(config.rules))
 
 
-POLICY = Stage("evals.policy", "2", write_policy)
-"""2: items are bound by their suites' data versions; were: counts by the suites' names, which hold a ferry's day."""
+POLICY = Stage("evals.policy", "3", write_policy)
+"""3: the evaluator's fingerprint is called one, so evidence takes it for no result. 2: items are bound by their suites' data
+versions; were: counts by the suites' names, which hold a ferry's day."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from evals.audit_page import audit_section
 from evals.plots import scores_png
 from evals.report_page import Table, image, page, scores_table
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 from trainer.plots import loss_curve_png
 
 

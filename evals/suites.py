@@ -15,7 +15,8 @@ from evals.formats import ItemFormat, read_channels
 from evals.items import ITEMS_FILE, Item, select_items, write_items
 from lineage.digests import file_digest
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 FILES_FOLDER = "files/"
 

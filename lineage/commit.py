@@ -5,26 +5,24 @@ import logging
 import shutil
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from lineage.file_entries import file_entry
 from lineage.manifest import MANIFEST_NAME, Manifest, ResourceUse, ShardRecord, content_version, to_json
 from lineage.shards import ShardFolder
+from lineage.store import Artifact, Store
 from lineage.working_folder import WORKING_FOLDERS, set_aside
-
-if TYPE_CHECKING:
-    from lineage.store import Artifact, Store, Writer
+from lineage.writer import Writer
 
 log = logging.getLogger(__name__)
 
 
 def commit(
-    out: "Writer",
+    out: Writer,
     use: ResourceUse,
     code_fingerprint: str,
     run_id: str,
     packages: Mapping[str, str],
-    replacing: "Artifact | None",
+    replacing: Artifact | None,
 ) -> Manifest:
     """Make an attempt's folder an artifact; the manifest that stands now, another writer's where it was first.
 
@@ -70,7 +68,7 @@ def commit(
     return winner.manifest
 
 
-def _create(store: "Store", manifest: Manifest, replacing: "Artifact | None") -> bool:
+def _create(store: Store, manifest: Manifest, replacing: Artifact | None) -> bool:
     """Write the manifest, unless there is one; one that lacks shards or is damaged gives way, to the attempt that knows it."""
     where = f"{manifest.spec.address}/{MANIFEST_NAME}"
     there = store.find(manifest.spec) if replacing is not None else None
@@ -82,7 +80,7 @@ def _create(store: "Store", manifest: Manifest, replacing: "Artifact | None") ->
     return True
 
 
-def damage_of(artifact: "Artifact") -> str | None:
+def damage_of(artifact: Artifact) -> str | None:
     """What is wrong with an artifact's files, None where they are what its manifest says. Reads all of them."""
     try:
         artifact.verify()
@@ -91,7 +89,7 @@ def damage_of(artifact: "Artifact") -> str | None:
     return None
 
 
-def _delete_orphans(store: "Store", manifest: Manifest) -> None:
+def _delete_orphans(store: Store, manifest: Manifest) -> None:
     """Data that a writer killed between its data and its manifest left; a living loser deletes its own anyway."""
     for name in store.storage.folders(manifest.spec.address):
         if name.startswith("data-") and name != manifest.data_folder:

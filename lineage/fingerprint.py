@@ -25,6 +25,12 @@ PROJECT_PACKAGES = frozenset(
 DRAWING_PACKAGES = frozenset({"rich"})
 """They draw progress bars, in lineage/progress.py and datakit/download.py, and are no code that bytes come from."""
 
+CODE_FINGERPRINT = "code_fingerprint"
+"""What a fingerprint of code is called wherever a manifest tells one."""
+
+WRITING = "lineage.writing"
+"""Every artifact is written by it, though no stage imports it: it decides which of a stage's files are the artifact's."""
+
 _FILE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 _IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -80,7 +86,7 @@ class Closure:
 
 @cache
 def code_closure(module_name: str) -> Closure:
-    """A module, the packages it lies in, what it imports of the project, and files beside it that it names.
+    """A module and what writes its artifact, the packages they lie in, what they import of the project, and files they name.
 
     Of a module that is imported for constants alone (the name of a file, a version) only these are taken: importing runs no
     work here. Modules are found as files, never imported: asking Python about `trainer.train.train` would import JAX.
@@ -88,7 +94,7 @@ def code_closure(module_name: str) -> Closure:
     """
     files: dict[str, Path] = {}
     constants: dict[str, str] = {}
-    pending = [module_name]
+    pending = [module_name, *([WRITING] if _module_path(WRITING) is not None else [])]
     while pending:
         name = pending.pop()
         if name in files:

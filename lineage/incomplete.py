@@ -14,7 +14,8 @@ from lineage.config import from_jsonable
 from lineage.failures import IncompleteError, ShardFailure
 from lineage.gate import Finding, GateError, lacking, today, waived
 from lineage.spec import ArtifactSpec, InputRef
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 INCOMPLETE_NAME = "incomplete.json"
 

@@ -20,7 +20,9 @@ from lineage.regions import guard_reads
 from lineage.shards import ShardLimits
 from lineage.spec import ArtifactSpec, InputRef
 from lineage.stage import Needs
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
+from lineage.writing import writing
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +139,7 @@ class Job:
     def writing(self, spec: ArtifactSpec, meter: Meter | None = None, replacing: Artifact | None = None) -> Iterator[Writer]:
         """Write an artifact of this job (its own, or an earlier checkpoint of the same run)."""
         code = self.code_fingerprint
-        with self.store.writing(spec, code, self.run_id, meter, self.waivers, self.packages, replacing) as out:
+        with writing(self.store, spec, code, self.run_id, meter, self.waivers, self.packages, replacing) as out:
             yield out
 
 

@@ -45,7 +45,7 @@ class ResourceUse:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything `manifest.json` holds. `statistics` has the keys of `lineage.store.Writer.record`."""
+    """Everything `manifest.json` holds. `statistics` has the keys of `lineage.writer.Writer.record`."""
 
     spec: ArtifactSpec
     data_version: str

@@ -17,8 +17,9 @@ from lineage.config import to_jsonable
 from lineage.packing import Packing, PackingStatistics, plan_files, write_plan
 from lineage.permutation import Shuffle, check_shuffle
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.token_cache import TokenCache
+from lineage.writer import Writer
 
 log = logging.getLogger(__name__)
 FORMAT = "mixture/1"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lineage.storage import Files
+from lineage.storage_files import Files
 
 BLOCK_BYTES = 64 << 10
 """What one request brings at least. A sequence of 4,096 uint16 tokens is 8 KiB: of a large cache eight times that is read."""

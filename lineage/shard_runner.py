@@ -33,9 +33,10 @@ from lineage.reproduce import KnownStage, read_config
 from lineage.shards import SHARD_FOLDER, ShardFolder, ShardFunction, run_shards
 from lineage.shared_shards import SharedShards, run_and_publish
 from lineage.stage import Stage
-from lineage.store import Writer, code_id
 from lineage.workers import peak_rss_bytes
 from lineage.working_folder import try_lock
+from lineage.writer import Writer
+from lineage.writing import code_id
 
 log = logging.getLogger(__name__)
 

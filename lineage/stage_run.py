@@ -13,7 +13,8 @@ from lineage.fingerprint import stage_code
 from lineage.incomplete import clear_incomplete, leave_out, read_incomplete, record_incomplete
 from lineage.jobs import Job, Launched, Listener, job_folder, write_job
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer, adopt_shards
+from lineage.store import Artifact
+from lineage.writer import Writer, adopt_shards
 
 
 def run_here(

@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from lineage.storage import Listed, Versioned
+from lineage.storage_files import Listed, Versioned
 
 
 @dataclass(frozen=True)

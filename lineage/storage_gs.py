@@ -22,7 +22,7 @@ from google.api_core.retry import Retry
 from google.cloud.storage import Blob, Bucket, Client
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from lineage.storage import Listed, RootGoneError, Versioned
+from lineage.storage_files import Listed, RootGoneError, Versioned
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lineage.storage import Listed, Versioned
+from lineage.storage_files import Listed, Versioned
 
 
 @dataclass(frozen=True)

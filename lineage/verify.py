@@ -14,11 +14,13 @@ from typing import Any
 from lineage.child_processes import run_subprocess
 from lineage.digests import identity_digest
 from lineage.evidence import Evidence, record_evidence
-from lineage.fingerprint import Code, stage_code
+from lineage.fingerprint import CODE_FINGERPRINT, Code, stage_code
 from lineage.jobs import Inputs, Job, Launcher, run_job
 from lineage.manifest import Manifest
 from lineage.reproduce import KnownStage, compare, grouped, read_config
-from lineage.store import Artifact, Store, adopt_shards
+from lineage.store import Artifact, Store
+from lineage.writer import adopt_shards
+from lineage.writing import writing
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +103,7 @@ def remake(
         return run_job(stage.job, job, launcher or run_subprocess).artifact.manifest
     assert stage.run is not None  # a stage has exactly one of the two
     config = read_config(spec, known)
-    with into.writing(spec, code.fingerprint, "verify", packages=tuple(code.packages)) as out:
+    with writing(into, spec, code.fingerprint, "verify", packages=tuple(code.packages)) as out:
         if sample:
             adopt_shards(out, artifact, besides=sample)
         stage.run(out, config, **inputs)
@@ -109,13 +111,20 @@ def remake(
 
 
 def difference(recorded: Manifest, rebuilt: Manifest, *, facts: bool) -> str:
-    """What differs, the files first; empty when nothing does. `facts`: statistics and extra count too."""
+    """What differs, the files first; empty when nothing does. `facts`: statistics and extra count too.
+
+    Waivers and fingerprints of code say how an artifact was allowed and by what it was made: they are no results.
+    """
     comparison = compare(recorded, rebuilt)
     if not comparison.is_equal or not facts:
         return comparison.detail
     told = {name: (getattr(recorded, name), getattr(rebuilt, name)) for name in ("statistics", "extra")}
-    paths = [path for name, (then, now) in told.items() for path in _differing(then, now, name) if path != "extra.waivers"]
+    paths = [path for name, (then, now) in told.items() for path in _differing(then, now, name) if not _no_result(path)]
     return f"its files are equal, its manifest would differ at {', '.join(paths[:5])}" if paths else ""
+
+
+def _no_result(path: str) -> bool:
+    return path == "extra.waivers" or path.endswith(f".{CODE_FINGERPRINT}")
 
 
 def _differing(then: Any, now: Any, where: str) -> list[str]:

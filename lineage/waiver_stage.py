@@ -6,8 +6,9 @@ from lineage.config import to_jsonable
 from lineage.digests import identity_digest
 from lineage.plan import Node, build
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.waivers import WAIVERS_KEY, Waiver
+from lineage.writer import Writer
 
 
 def _write_waiver(out: Writer, config: Waiver) -> None:

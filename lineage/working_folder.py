@@ -9,13 +9,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER
 from lineage.spec import ArtifactSpec
-
-if TYPE_CHECKING:
-    from lineage.store import Store
+from lineage.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +23,7 @@ PUBLISHED_NOTE = "published"
 
 
 @contextmanager
-def working_folder(store: "Store", spec: ArtifactSpec, code: str) -> Iterator[Path]:
+def working_folder(store: Store, spec: ArtifactSpec, code: str) -> Iterator[Path]:
     """The folder an attempt works in: the one a killed attempt of the same code left, unless a living writer holds it."""
     work = store.scratch / "writing"
     work.mkdir(parents=True, exist_ok=True)
@@ -106,7 +103,7 @@ def set_aside(folder: Path, data_address: str) -> Path:
     return spent
 
 
-def _bring_back(store: "Store", spec: ArtifactSpec, folder: Path) -> None:
+def _bring_back(store: Store, spec: ArtifactSpec, folder: Path) -> None:
     """Undo the commit of a dead attempt that was killed before its manifest, so that its shards need not be done again."""
     spent, storage = _spent(folder), store.storage
     if not spent.exists():

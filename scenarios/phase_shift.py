@@ -15,8 +15,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder
 from lineage.permutation import Permutation, ShuffleName, derive_key
 from lineage.plan import Node, Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
+from lineage.writer import Writer
 from scenarios.nodes import Recipe, token_cache
 
 COMPONENT = "blocks"

@@ -21,7 +21,8 @@ from jaxtyping import PyTree
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.history import batches_read, is_imported
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart

@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 
 from lineage.config import from_jsonable
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 from trainer.array_files import open_arrays
 from trainer.config import LlamaConfig, RunSpec
 from trainer.hf import to_hf

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 
 from lineage.config import to_jsonable
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 from trainer.config import LlamaConfig
 from trainer.gguf import read_gguf
 from trainer.hf import from_hf

@@ -29,7 +29,8 @@ from lineage.jobs import Job
 from lineage.manifest import FileEntry
 from lineage.measure import Meter
 from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 from trainer.checkpoint import Snapshot, TrainState, snapshot, write_checkpoint
 from trainer.config import RunSpec
 from trainer.faults import strike

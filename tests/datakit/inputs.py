@@ -17,7 +17,8 @@ from datakit.minhash import MINHASH, MinHashConfig
 from datakit.quality import QUALITY, quality_config
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = [f"{a}{b}{c}" for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("ndle", "rt", "lling", "sk", "m", "tion")]

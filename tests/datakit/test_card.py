@@ -29,7 +29,7 @@ from datakit.token_formats import Prebuilt
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage
-from lineage.store import Writer
+from lineage.writer import Writer
 
 LEAK, COPY = random_texts(2, 60, seed=31)
 FILTERS = CorpusConfig()

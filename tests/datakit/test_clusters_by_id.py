@@ -11,6 +11,7 @@ from datakit.clusters_by_id import SCHEMA, sort_clusters
 from datakit.documents import write_parquet
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
+from lineage.writing import writing
 
 SPEC = ArtifactSpec(key=("sorted",), partition=None, stage="test.sorted", stage_version="1", config={}, inputs=())
 IDS = [f"{number:02d}" for number in range(30)]
@@ -37,7 +38,7 @@ def table_of(rows: list[tuple[str, str]]) -> pa.Table:
 def test_rows_of_a_source_between_two_ids(tmp_path_factory, rows, sources, one, other):
     folder, first, last = tmp_path_factory.mktemp("clusters"), *sorted((one, other))
     write_parquet(folder / "duplicates.parquet", table_of(rows))
-    with Store(str(folder / "store")).writing(SPEC) as out:
+    with writing(Store(str(folder / "store")), SPEC) as out:
         clusters = sort_clusters(out, folder / "duplicates.parquet", sorted(sources))
         assert clusters.num_documents == sum(source in sources for source, _ in rows)
         for source in sources:
@@ -48,7 +49,7 @@ def test_rows_of_a_source_between_two_ids(tmp_path_factory, rows, sources, one, 
 
 def test_row_groups_that_cannot_hold_the_ids_are_not_read(tmp_path, monkeypatch):
     write_parquet(tmp_path / "duplicates.parquet", table_of([("a", i) for i in IDS[::-1]]))
-    with Store(str(tmp_path / "store")).writing(SPEC) as out:
+    with writing(Store(str(tmp_path / "store")), SPEC) as out:
         clusters = sort_clusters(out, tmp_path / "duplicates.parquet", ["a"])
         read, whole = [], pq.ParquetFile.read_row_group
         monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda *a, **k: (read.append(a), whole(*a, **k))[1])

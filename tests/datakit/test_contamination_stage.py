@@ -23,6 +23,7 @@ from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
+from lineage.writing import writing
 from marin_assets.policies_cli import print_policies
 from recipes.suites import vendored_tasks
 
@@ -207,7 +208,7 @@ def compared(scans, reference: str):
     config = ComparisonConfig(reference)
     refs = tuple(scan.ref(f"contamination.{at}") for at, scan in enumerate(scans))
     spec = ArtifactSpec(("comparison",), None, CONTAMINATION_COMPARISON.name, "1", {"reference": reference}, refs)
-    with scans[0].store.writing(spec, "code") as out:
+    with writing(scans[0].store, spec, "code") as out:
         compare_policies(out, config, scans)
     return out.artifact
 

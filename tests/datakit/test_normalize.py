@@ -23,7 +23,8 @@ from lineage.digests import text_digest
 from lineage.edges import lineage_tables
 from lineage.failures import IncompleteError
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 

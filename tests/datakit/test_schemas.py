@@ -26,6 +26,7 @@ from datakit.schemas import DOCUMENT_SCHEMA, columns
 from lineage.digests import text_digest
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
+from lineage.writing import writing
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=40), min_size=1, max_size=30, unique=True)
 
@@ -36,7 +37,7 @@ def frame(texts: list[str]) -> pl.DataFrame:
 
 
 def stored(root: Path, documents: pl.DataFrame, target_bytes: int = 1 << 20) -> Artifact:
-    with Store(str(root)).writing(ArtifactSpec(("docs",), None, "tests.docs", "1", {})) as out:
+    with writing(Store(str(root)), ArtifactSpec(("docs",), None, "tests.docs", "1", {})) as out:
         write_sorted_parts(out.folder, "documents", documents, target_bytes)
     return out.artifact
 

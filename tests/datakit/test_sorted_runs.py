@@ -26,7 +26,8 @@ from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 LINES = Records("jsonl")
 EVERY_STAGE = (

@@ -25,8 +25,9 @@ from evals.serve.refusals import LOOPBACK
 from evals.serve.served import Served
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writer import Writer
 from trainer.config import LlamaConfig, RunSpec
 from trainer.decoding import Layers
 from trainer.hf_config import hf_config

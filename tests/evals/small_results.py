@@ -8,7 +8,8 @@ from evals.stage import EVAL_RESULT
 from evals.statistics import share_score
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 
 ITEMS = 10
 

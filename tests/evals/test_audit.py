@@ -19,8 +19,9 @@ from lineage.digests import text_digest
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writer import Writer
 
 SEQ_LEN, BATCH_SIZE = 8, 4
 ITEM_SCHEMA = {"suite": pl.String, "task": pl.String, "item_id": pl.String}

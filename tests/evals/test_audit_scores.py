@@ -14,7 +14,8 @@ from evals.items import Item
 from evals.records import EvalRecord, write_records
 from evals.stage import ContaminationScoresConfig, TaskSpec
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from evals.stage import EVAL_RESULT, GAP, EvalConfig, GapConfig, TaskSpec
 from lineage.digests import text_digest
 from lineage.jobs import Job
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 from trainer.checkpoint import METRICS_SCHEMA, snapshot, write_checkpoint
 from trainer.config import LlamaConfig, RunSpec
 from trainer.optimizers.config import AdamWConfig, EmaConfig

@@ -13,7 +13,8 @@ from unigram import START, byte_tokenizer
 from evals.export_canary import special_tokens_wrong
 from evals.generator import sampling_from
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

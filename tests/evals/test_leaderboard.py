@@ -11,7 +11,8 @@ from evals.leaderboard import DuplicateResultError, cells, open_board, primary_s
 from evals.leaderboard_page import newest_steps, write_page
 from evals.leaderboard_stage import build_leaderboard
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from evals.perplexity import document_nats, evaluate_perplexity, heldout_documen
 from evals.stage import TaskSpec
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 NATS = np.linspace(0.5, 3.0, 257)
 TASK = TaskSpec("heldout", "perplexity", max_bytes_per_domain=400, max_bytes_per_document=150)

@@ -12,7 +12,8 @@ from evals.items import ITEMS_FILE, Item, write_items
 from evals.policy import POLICY, POLICY_FILE, PolicyConfig, PolicyRule, check_policy
 from evals.stage import TaskSpec
 from lineage.plan import Node, Stage, ancestors_first, build, resolve
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 QUIZ = TaskSpec("quiz", "multiple_choice")
 TEXT = TaskSpec("heldout", "perplexity")

@@ -8,7 +8,8 @@ from evals.items import ITEMS_FILE, Item, write_items
 from evals.policy import POLICY, PolicyConfig, PolicyRule, check_policy
 from evals.stage import TaskSpec
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 TASKS = (TaskSpec("quiz", "gold_bpb", num_shots=1),)
 

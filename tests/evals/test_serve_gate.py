@@ -10,13 +10,14 @@ from lineage.gate import GateError
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
 from lineage.verdicts import quarantine
+from lineage.writing import writing
 
 
 def checkpoint_of_data(store: Store) -> tuple[Artifact, Artifact]:
     made = []
     for key in ("data", "checkpoint"):
         refs = tuple(artifact.ref("data") for artifact in made)
-        with store.writing(ArtifactSpec((key,), None, f"tests.{key}", "1", {}, refs)) as out:
+        with writing(store, ArtifactSpec((key,), None, f"tests.{key}", "1", {}, refs)) as out:
             (out.folder / "file").write_text(key)
         made.append(out.artifact)
     return made[0], made[1]

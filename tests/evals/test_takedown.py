@@ -20,6 +20,7 @@ from lineage.order import DataOrder
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writing import writing
 from trainer.config import LlamaConfig
 
 SEQ_LEN = 8
@@ -66,7 +67,7 @@ def write(
     store: Store, stage: str, key: str, name: str, files: dict[str, list[str]], extra: dict, **inputs: Artifact
 ) -> Artifact:
     refs = tuple(artifact.ref(label) for label, artifact in inputs.items())
-    with store.writing(ArtifactSpec((key,), name, stage, "1", {"source": name}, refs)) as out:
+    with writing(store, ArtifactSpec((key,), name, stage, "1", {"source": name}, refs)) as out:
         for path, ids in files.items():
             (out.folder / path).parent.mkdir(parents=True, exist_ok=True)
             pl.DataFrame({"id": sorted(ids)}, schema={"id": pl.String}).write_parquet(out.folder / path)
@@ -84,7 +85,7 @@ def cache_of(store: Store, component: Component) -> Artifact:
     splits = {"train/part-0.parquet": [ids[i] for i in train], "heldout/part-0.parquet": [ids[i] for i in component.heldout]}
     corpus = write(store, "datakit.corpus", "corpus", name, splits, {}, normalized=normalized)
     spec = ArtifactSpec(("cache",), name, "datakit.token_cache", "1", {}, (corpus.ref("corpus"),))
-    with store.writing(spec) as out:
+    with writing(store, spec) as out:
         documents = [(ids[i], np.full(component.lengths[i], i)) for i in sorted(train, key=lambda i: ids[i])]
         shards = [write_token_shard(out.folder, f"s{s}", documents[s::2], "uint16") for s in range(2)]
         out.extra["tokens"] = tokens_extra(name, "uint16", 64, "tok", None, None, shards)
@@ -96,14 +97,14 @@ def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ..
     caches = tuple(cache_of(store, component) for component in components)
     config = MixtureConfig("m", phases, seed=3, block_size=6)
     refs = tuple(cache.ref(f"caches.{i}") for i, cache in enumerate(caches))
-    with store.writing(ArtifactSpec(("mixture",), None, MIXTURE.name, "1", to_jsonable(config), refs)) as out:
+    with writing(store, ArtifactSpec(("mixture",), None, MIXTURE.name, "1", to_jsonable(config), refs)) as out:
         freeze_mixture(out, config, caches)
     run = {"name": "r", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCHES.to_record()}
     saved = []
     for step in SAVED:
         ref = out.artifact.ref("mixture")
         spec = ArtifactSpec(("checkpoint",), f"step-{step}", "trainer.checkpoint", "2", {"run": run, "step": step}, (ref,))
-        with store.writing(spec) as checkpoint:
+        with writing(store, spec) as checkpoint:
             (checkpoint.folder / "weights").write_bytes(bytes(step))
             checkpoint.extra["checkpoint"] = {"batch_size": BATCHES.to_record(), "first_sequence": before}
         saved.append(checkpoint.artifact)
@@ -226,8 +227,8 @@ def test_a_run_that_started_from_one_that_read_it_is_trained_again_too(tmp_path:
     document = next(d for d in many.ids() if scanned(lab, {d}, 8) and not scanned(lab, {d}, 4))
     cache = next(lab.store.artifacts("cache", "a"))
     config = MixtureConfig("alone", (Phase(0, {"a": 1.0}),), seed=4, block_size=6)
-    with lab.store.writing(
-        ArtifactSpec(("alone",), None, MIXTURE.name, "1", to_jsonable(config), (cache.ref("caches.0"),))
+    with writing(
+        lab.store, ArtifactSpec(("alone",), None, MIXTURE.name, "1", to_jsonable(config), (cache.ref("caches.0"),))
     ) as out:
         freeze_mixture(out, config, (cache,))
     run = {"name": "on", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCHES.to_record()}
@@ -236,7 +237,7 @@ def test_a_run_that_started_from_one_that_read_it_is_trained_again_too(tmp_path:
         refs = (out.artifact.ref("mixture"), start.ref("start"))
         partition = f"from-{start.spec.partition}"
         spec = ArtifactSpec(("on",), partition, "trainer.checkpoint", "2", {"run": run, "step": 4}, refs)
-        with lab.store.writing(spec) as checkpoint:
+        with writing(lab.store, spec) as checkpoint:
             (checkpoint.folder / "weights").write_bytes(b"")
             checkpoint.extra["checkpoint"] = {"batch_size": BATCHES.to_record()}
         started[partition] = checkpoint.artifact
@@ -255,7 +256,7 @@ def test_what_was_published_of_a_run_that_read_it_is_withdrawn_and_made_again(tm
     exports = []
     for checkpoint in lab.checkpoints:
         spec = ArtifactSpec(("hf",), checkpoint.spec.partition, "trainer.hf_model", "1", {}, (checkpoint.ref("checkpoint"),))
-        with lab.store.writing(spec) as out:
+        with writing(lab.store, spec) as out:
             (out.folder / "model.safetensors").write_bytes(b"w")
         exports.append(out.artifact.spec.address)
     document = A.ids()[A.trained()[0]]

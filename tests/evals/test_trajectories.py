@@ -18,7 +18,8 @@ from evals.stage import TaskSpec
 from evals.trajectories import evaluate_trajectories, read_trajectories
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build, resolve
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}"

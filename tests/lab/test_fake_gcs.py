@@ -14,6 +14,7 @@ from lineage.leases import HeldError, lease
 from lineage.spec import ArtifactSpec
 from lineage.storage import Storage
 from lineage.store import Store
+from lineage.writing import writing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -57,7 +58,7 @@ def test_behind_the_guard_it_keeps_the_rules(url: str) -> None:
 
 
 def test_an_artifact_is_written_found_and_read(store: Store, tmp_path: Path) -> None:
-    with store.writing(SPEC) as out:
+    with writing(store, SPEC) as out:
         (out.folder / "sub").mkdir()
         (out.folder / "sub" / "small").write_bytes(b"x" * 1000)
         (out.folder / "big").write_bytes(b"0123456789abcdef" * (BIG // 16))

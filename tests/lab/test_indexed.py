@@ -22,7 +22,8 @@ from lineage.gate import GateError
 from lineage.incomplete import read_incomplete
 from lineage.plan import MissingArtifactError, Node, build, resolve, spec_of
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 from resources.cluster import JOBS, Cluster
 from resources.manifests import ATTEMPT
 

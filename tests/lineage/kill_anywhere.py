@@ -17,6 +17,7 @@ from pathlib import Path
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writing import writing
 
 SPEC = ArtifactSpec(("tests", "anywhere"), None, "tests.anywhere", "1", {})
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -48,7 +49,7 @@ def write(root: str, log: str) -> Artifact:
     found = store.find(SPEC)
     if found is not None:
         return found
-    with store.writing(SPEC, "code") as out:
+    with writing(store, SPEC, "code") as out:
         out.map_shards(first, {name: (name, log) for name in NAMES})
         done = out.map_shards(second, {f"{name}-2": (name, out.folder / SCRATCH_FOLDER, log) for name in NAMES})
         (out.folder / "all.txt").write_text("".join(path.read_text() for path in sorted(out.folder.glob("?.txt"))))

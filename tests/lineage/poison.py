@@ -23,9 +23,10 @@ import numpy as np
 from lineage.gate import today
 from lineage.plan import Node
 from lineage.shards import ShardFunction
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.waiver_stage import waive
 from lineage.waivers import Waiver
+from lineage.writer import Writer
 
 
 def poisoned(node: Node, shards: Mapping[str, str]) -> Node:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
+from lineage.writing import writing
 
 type Parents = list[list[int]]
 """For every node, the earlier nodes that it was made from; one may be given twice, under two names."""
@@ -21,7 +22,7 @@ def write(store: Store, number: int, inputs: Sequence[Artifact], stage: str = "t
     """Commit one artifact whose only file holds its number."""
     refs = tuple(parent.ref(f"inputs.{i}") for i, parent in enumerate(inputs))
     spec = ArtifactSpec(("tests", f"n{number}"), None, stage, "1", {"number": number, **config}, refs)
-    with store.writing(spec, code_fingerprint="code") as out:
+    with writing(store, spec, code_fingerprint="code") as out:
         (out.folder / "number.txt").write_text(str(number))
     return out.artifact
 

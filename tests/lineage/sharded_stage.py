@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lineage.plan import Node
 from lineage.stage import Stage
-from lineage.store import Writer
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writer import Writer
 
 NAMES = tuple("abcdefg")
 

@@ -17,6 +17,7 @@ from lineage.shards import ShardFolder, ShardLimits, run_shards
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
 from lineage.workers import Call, Death
+from lineage.writing import writing
 
 SPEC = ArtifactSpec(key=("numbers",), partition=None, stage="test.numbers", stage_version="1", config={}, inputs=())
 KNOWN: list[str] = []
@@ -110,7 +111,7 @@ def test_a_later_map_has_the_workers_of_an_earlier_one(tmp_path: Path) -> None:
 
 def test_all_maps_of_one_artifact_have_the_same_workers_and_none_is_left(tmp_path: Path) -> None:
     others = children()
-    with Store(str(tmp_path), workers=2).writing(SPEC) as out:
+    with writing(Store(str(tmp_path), workers=2), SPEC) as out:
         pids = [
             {shard["pid"] for shard in out.map_shards(touch, {f"{i}-{n}": (f"{i}-{n}",) for n in range(6)}).values()}
             for i in range(3)
@@ -122,7 +123,7 @@ def test_all_maps_of_one_artifact_have_the_same_workers_and_none_is_left(tmp_pat
 
 def test_neighbours_of_a_map_in_runs_fall_to_one_worker(tmp_path: Path) -> None:
     names = [f"{number:02d}" for number in range(64)]
-    with Store(str(tmp_path), workers=2).writing(SPEC) as out:
+    with writing(Store(str(tmp_path), workers=2), SPEC) as out:
         done = out.map_shards(touch, {name: (name,) for name in names}, in_runs=True)
     assert sorted(done) == names
     parted = sum(done[one]["pid"] != done[next_one]["pid"] for one, next_one in pairwise(names))
@@ -135,7 +136,7 @@ def test_artifacts_of_a_store_with_a_crew_share_its_workers(tmp_path: Path) -> N
         store, pids = Store(str(tmp_path), workers=2, crew=crew), []
         for name in ("a", "b"):
             spec = ArtifactSpec(key=(name,), partition=None, stage="test.numbers", stage_version="1", config={}, inputs=())
-            with store.writing(spec) as out:
+            with writing(store, spec) as out:
                 done = out.map_shards(touch, {f"{n}": (f"{n}",) for n in range(6)})
                 pids.append({shard["pid"] for shard in done.values()})
         workers = children() - others
@@ -205,7 +206,7 @@ def test_a_shard_that_failed_for_memory_is_tried_again_by_a_worker_that_holds_no
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_small_calls_answer_in_order_here_and_there(workers: int, tmp_path: Path) -> None:
-    with Store(str(tmp_path), workers=workers).writing(SPEC) as out:
+    with writing(Store(str(tmp_path), workers=workers), SPEC) as out:
         assert out.map_calls(double, [(n,) for n in range(5)]) == [0, 2, 4, 6, 8]
         assert out.map_calls(double, []) == []
         with pytest.raises((ValueError, RuntimeError), match="not today"):
@@ -216,14 +217,14 @@ def test_calls_run_while_the_process_that_asked_goes_on(tmp_path: Path) -> None:
     met = tmp_path / "met"
     met.mkdir()
     calls = [(str(met), number, 3) for number in range(2)]
-    with Store(str(tmp_path / "store"), workers=2).writing(SPEC) as out, out.calling(meet, calls) as answers:
+    with writing(Store(str(tmp_path / "store"), workers=2), SPEC) as out, out.calling(meet, calls) as answers:
         (met / "2").touch()  # both calls wait for it
         assert len(set(answers())) == 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_calls_beside_answer_in_order_or_raise_where_they_are_asked(workers: int, tmp_path: Path) -> None:
-    with Store(str(tmp_path), workers=workers).writing(SPEC) as out:
+    with writing(Store(str(tmp_path), workers=workers), SPEC) as out:
         with out.calling(double, [(n,) for n in range(5)]) as answers:
             assert answers() == [0, 2, 4, 6, 8]
         with out.calling(refuse, [("today",), ("tomorrow",)]) as answers, pytest.raises(Exception, match="not today"):

@@ -20,7 +20,8 @@ from lineage.jobs import Launch
 from lineage.plan import Node, build, resolve, spec_of
 from lineage.shared_shards import SHARED_FOLDER
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 HERE = Path(__file__).parent
 RUNNERS = FanOut(run_subprocess, runners=2)

@@ -135,6 +135,11 @@ def test_the_machinery_of_plans_and_gates_is_no_code_of_a_data_stage() -> None:
     assert "datakit.pydoc_pages" in code_closure("datakit.raw").files
 
 
+def test_what_writes_every_artifact_is_code_of_every_stage() -> None:
+    """No stage imports it; a commit that left out a file would make another artifact."""
+    assert {"lineage.writing", "lineage.commit", "lineage.working_folder"} <= code_closure("lineage.mixture").files.keys()
+
+
 def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages() -> None:
     """The fingerprint follows import_module("a.b"); a computed name it cannot. The shard runner is no stage's code;
     datatrove's blocks are a package's, whose version is part of the step's identity; the sandbox names its files in full."""

@@ -18,10 +18,11 @@ from lineage.gate import GateError, inspect
 from lineage.jobs import Job, read_job, write_job
 from lineage.manifest import MANIFEST_NAME, UnsoundManifestError, sound_manifest
 from lineage.plan import Node, Stage, build, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.verdicts import quarantine, record_check, verdicts
 from lineage.waiver_stage import waive
 from lineage.waivers import Waiver
+from lineage.writer import Writer
 
 NEEDS = {"tests.cache": "tests.marks"}
 FUTURE = (datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=30)).isoformat()

@@ -16,9 +16,11 @@ from lineage.manifest import MANIFEST_NAME
 from lineage.plan import MissingArtifactError, Node, build, resolve, spec_of
 from lineage.shards import ShardLimits
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.waiver_stage import waive
 from lineage.waivers import Waiver
+from lineage.writer import Writer
+from lineage.writing import writing
 
 NAMES = ("a", "b", "c", "d")
 
@@ -184,7 +186,7 @@ def test_what_was_merged_without_a_shard_is_merged_again(store: Store, tmp_path:
     earlier = read_incomplete(store, spec_of(store, node).address)
     assert earlier is not None
     code = stage_code(WORDS.module)
-    with pytest.raises(KeyError), store.writing(spec_of(store, node), code.fingerprint, packages=code.packages) as out:
+    with pytest.raises(KeyError), writing(store, spec_of(store, node), code.fingerprint, packages=code.packages) as out:
         leave_out(store, out, earlier)
         run = poisoned(node, {"b": "value"}).stage.run
         assert run is not None

@@ -16,7 +16,8 @@ from lineage.jobs import Attempt, Job, Launch, Launched, read_job, run_job, writ
 from lineage.manifest import MANIFEST_NAME
 from lineage.mixture import freeze_mixture
 from lineage.plan import Node, Stage, ancestors_first, build, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PARTS = 12  # more than ten, so that names sorted as text would be out of order
@@ -25,13 +26,14 @@ CONCATENATE = """
 import sys
 from pathlib import Path
 from lineage.jobs import read_job
+from lineage.writing import writing
 
 job = read_job(Path(sys.argv[1]))
 print("this goes to the log")
 if job.spec.config["text"] == "fail":
     sys.exit(3)
 if job.spec.config["text"] != "nothing":
-    with job.store.writing(job.spec, job.code_fingerprint, job.run_id) as out:
+    with writing(job.store, job.spec, job.code_fingerprint, job.run_id) as out:
         parts = [part.files()[0].read_text() for part in (job.inputs["first"], *job.inputs["parts"], *job.inputs["none"])]
         (out.folder / "all.txt").write_text(" ".join(parts))
 """
@@ -40,8 +42,9 @@ WRITE_WHEN_TOLD = """
 import sys
 from lineage.store import Store
 from lineage.spec import ArtifactSpec
+from lineage.writing import writing
 
-with Store(sys.argv[1]).writing(ArtifactSpec(("a",), None, "tests.race", "1", {})) as out:
+with writing(Store(sys.argv[1]), ArtifactSpec(("a",), None, "tests.race", "1", {})) as out:
     (out.folder / "x.txt").write_text(sys.argv[2] * 100_000)
     print("ready", flush=True)
     sys.stdin.readline()

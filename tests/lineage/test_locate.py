@@ -8,13 +8,14 @@ from random_lineage import write, write_dag
 from lineage.locate import locate
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
+from lineage.writing import writing
 
 
 def test_folder_address_and_name_mean_the_same_artifact(tmp_path: Path) -> None:
     stores = [Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))]
     write_dag(stores[0], [[]])
     spec = ArtifactSpec(("runs", "x", "checkpoint"), "2026-11-21", "tests.plain", "1", {})
-    with stores[1].writing(spec) as out:
+    with writing(stores[1], spec) as out:
         (out.folder / "file.txt").write_text("bytes")
     for text in (str(tmp_path / "b" / spec.address), spec.address, spec.address + "/", "runs/x/checkpoint[2026-11-21]"):
         found = locate(stores, text)

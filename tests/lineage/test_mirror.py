@@ -18,8 +18,10 @@ from lineage.mirror import mirror, provenance
 from lineage.plan import Node, Stage, build, exists, resolve, spec_of
 from lineage.regions import NOWHERE, ForeignReadError, dollars_per_gib, guard_reads
 from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.verdicts import quarantine, verdicts
+from lineage.writer import Writer
+from lineage.writing import writing
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -29,7 +31,7 @@ def family(store: Store) -> Artifact:
     made: list[Artifact] = []
     for name in ("raw", "corpus", "model"):
         inputs = tuple(parent.ref("input") for parent in made[-1:])
-        with store.writing(ArtifactSpec((name,), None, f"tests.{name}", "1", {}, inputs)) as out:
+        with writing(store, ArtifactSpec((name,), None, f"tests.{name}", "1", {}, inputs)) as out:
             (out.folder / "sub").mkdir()
             (out.folder / "sub" / "data").write_bytes(name.encode() * 1000)
         made.append(out.artifact)

@@ -15,8 +15,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_
 from lineage.order import DataOrder
 from lineage.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
+from lineage.writer import Writer
 
 SEQ_LEN = 8
 EVERY_SHUFFLE = (*SHUFFLES, BlockShuffle(2, 3))

@@ -8,7 +8,9 @@ import pytest
 
 from lineage.fingerprint import code_fingerprint
 from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, find_all, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
+from lineage.writing import writing
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def test_a_bumped_stage_version_makes_the_node_stale(tmp_path: Path) -> None:
 
 def test_code_that_changed_under_a_reused_artifact_is_flagged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, node = Store(str(tmp_path)), text_node("abc")
-    with store.writing(spec_of(store, node), code_fingerprint="the fingerprint of older code") as out:
+    with writing(store, spec_of(store, node), code_fingerprint="the fingerprint of older code") as out:
         write_text(out, Text("abc"))
     with caplog.at_level(logging.INFO, logger="lineage.plan"):
         built = build(store, node)

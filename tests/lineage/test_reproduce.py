@@ -9,7 +9,8 @@ from random_lineage import Parents, dags
 
 from lineage.plan import Node, Stage, build
 from lineage.reproduce import KnownStage, inputs_first, reproduce
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase, SimulatedEpoching
 from lineage.order import DataOrder
 from lineage.packing import Packing
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Store, Writer
+from lineage.store import Store
 from lineage.token_cache import tokens_extra, write_flat_shard
+from lineage.writer import Writer
 
 SEQ_LEN, BLOCK = 6, 16
 type Documents = tuple[tuple[tuple[int, ...], ...], ...]

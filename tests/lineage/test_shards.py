@@ -19,6 +19,7 @@ from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
 from lineage.working_folder import SCRATCH_FOLDER
+from lineage.writing import writing
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ArtifactSpec(("tests", "shards"), None, "tests.shards", "1", {})
@@ -47,7 +48,7 @@ def tasks_of(log: Path, names: tuple[str, ...] = NAMES, kill_at: str = "") -> di
 
 
 def write(store: Store, log: Path, kill_at: str = "", code: str = CODE) -> Artifact:
-    with store.writing(SPEC, code) as out:
+    with writing(store, SPEC, code) as out:
         out.map_shards(write_shard, tasks_of(log, kill_at=kill_at))
     return out.artifact
 
@@ -104,7 +105,7 @@ def test_a_commit_reads_no_file_again_that_a_shard_wrote(tmp_path: Path, monkeyp
         return file_entry(folder, path)
 
     monkeypatch.setattr(lineage.commit, "file_entry", noted)
-    with Store(str(tmp_path / "root"), workers=workers).writing(SPEC, CODE) as out:
+    with writing(Store(str(tmp_path / "root"), workers=workers), SPEC, CODE) as out:
         out.map_shards(write_shard, tasks_of(tmp_path / "log"))
         (out.folder / "whole.txt").write_text("of all shards")
     assert read == ["whole.txt"]
@@ -113,7 +114,7 @@ def test_a_commit_reads_no_file_again_that_a_shard_wrote(tmp_path: Path, monkeyp
 
 
 def test_a_file_that_is_changed_after_its_shard_is_digested_as_it_is(tmp_path: Path) -> None:
-    with Store(str(tmp_path / "root")).writing(SPEC, CODE) as out:
+    with writing(Store(str(tmp_path / "root")), SPEC, CODE) as out:
         out.map_shards(write_shard, tasks_of(tmp_path / "log"))
         changed = out.folder / "a.bin"
         stands = changed.stat().st_mtime_ns
@@ -124,7 +125,7 @@ def test_a_file_that_is_changed_after_its_shard_is_digested_as_it_is(tmp_path: P
 
 def test_leftovers_of_other_code_are_not_reused(tmp_path: Path) -> None:
     log, store = tmp_path / "log", Store(str(tmp_path / "root"))
-    with pytest.raises(KeyError), store.writing(SPEC, CODE) as out:
+    with pytest.raises(KeyError), writing(store, SPEC, CODE) as out:
         out.map_shards(write_shard, tasks_of(log, ("a", "b")))
         raise KeyError("stopped")
     write(store, log, code="other code")
@@ -174,17 +175,17 @@ def test_a_finished_shard_that_lost_bytes_is_done_again(tmp_path: Path, damage: 
 
 def test_files_that_no_finished_shard_names_are_dropped(tmp_path: Path) -> None:
     store, log = Store(str(tmp_path / "root")), tmp_path / "log"
-    with pytest.raises(KeyError), store.writing(SPEC, CODE) as out:
+    with pytest.raises(KeyError), writing(store, SPEC, CODE) as out:
         out.map_shards(write_shard, tasks_of(log, ("a",)))
         (out.folder / "half.txt").write_text("half")
         raise KeyError("killed")
-    with store.writing(SPEC, CODE) as out:
+    with writing(store, SPEC, CODE) as out:
         assert {p.name for p in out.folder.iterdir()} == {"first", "a.bin", SHARD_FOLDER}
 
 
 def test_records_and_scratch_files_are_not_in_the_artifact(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "root"))
-    with store.writing(SPEC) as out:
+    with writing(store, SPEC) as out:
         out.map_shards(write_shard, tasks_of(tmp_path / "log", ("a",)))
         (out.folder / SCRATCH_FOLDER).mkdir()
         (out.folder / SCRATCH_FOLDER / "words.tmp").write_text("x")

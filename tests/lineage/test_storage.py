@@ -10,6 +10,7 @@ import pytest
 from lineage.spec import ArtifactSpec
 from lineage.storage import Storage
 from lineage.store import Store
+from lineage.writing import writing
 
 THREADS = 8
 SPEC = ArtifactSpec(("a",), None, "tests.plain", "1", {})
@@ -141,7 +142,7 @@ def test_a_local_path_of_a_remote_root_is_refused() -> None:
 
 def test_a_remote_artifact_is_fetched_once_and_its_bytes_are_checked(tmp_path: Path) -> None:
     store = Store(f"memory://{tmp_path.name}", scratch_folder=str(tmp_path / "scratch"))
-    with store.writing(SPEC) as out:
+    with writing(store, SPEC) as out:
         filled(out.folder, sub__x="text")
     folder = out.artifact.folder()
     assert folder == out.artifact.folder()
@@ -154,9 +155,9 @@ def test_a_remote_artifact_is_fetched_once_and_its_bytes_are_checked(tmp_path: P
 
 def test_a_second_writer_of_a_remote_identity_is_discarded(tmp_path: Path) -> None:
     store = Store(f"memory://{tmp_path.name}", scratch_folder=str(tmp_path / "scratch"))
-    with store.writing(SPEC) as first:
+    with writing(store, SPEC) as first:
         filled(first.folder, x="first")
-        with store.writing(SPEC) as second:
+        with writing(store, SPEC) as second:
             filled(second.folder, x="second")
     assert first.artifact.data_version == second.artifact.data_version
     assert store.storage.folders(SPEC.address) == [second.artifact.manifest.data_folder]

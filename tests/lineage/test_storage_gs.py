@@ -26,6 +26,7 @@ from lineage.file_entries import file_entry
 from lineage.spec import ArtifactSpec
 from lineage.storage_gs import BucketFiles
 from lineage.store import Artifact, Store
+from lineage.writing import writing
 
 SPEC = ArtifactSpec(("tests", "written"), None, "tests.plain", "1", {})
 FILES = {"one.bin": b"1" * 1000, "two.bin": b"2" * 70_000, "sub/three.bin": b""}
@@ -48,7 +49,7 @@ def fresh_store(server: GcsServer, scratch: Path) -> Store:
 
 
 def write(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
-    with store.writing(spec) as out:
+    with writing(store, spec) as out:
         for name, data in FILES.items():
             (out.folder / name).parent.mkdir(exist_ok=True)
             (out.folder / name).write_bytes(data)
@@ -104,7 +105,7 @@ def test_of_two_writers_the_first_wins_and_the_other_leaves_nothing(
     together = Barrier(2)
 
     def attempt(store: Store) -> Artifact:
-        with store.writing(SPEC) as out:
+        with writing(store, SPEC) as out:
             for name, data in FILES.items():
                 (out.folder / name).parent.mkdir(exist_ok=True)
                 (out.folder / name).write_bytes(data)
@@ -211,7 +212,7 @@ def test_what_operations_cost(server: GcsServer, tmp_path: Path) -> None:
     """Requests, which a bucket bills: none grows with the number of data files beside what is asked for."""
     store = fresh_store(server, tmp_path)
     many = ArtifactSpec(("many",), "p", "tests.plain", "1", {})
-    with store.writing(many) as out:
+    with writing(store, many) as out:
         for number in range(MANY_FILES):
             (out.folder / f"part-{number:05d}").write_bytes(b"x")
     made = write(store, ArtifactSpec(("top",), None, "tests.plain", "1", {}, (out.artifact.ref("many"),)))
@@ -259,7 +260,7 @@ def test_files_that_are_in_the_bucket_already_are_committed_without_passing_thro
         store.storage.publish(copied, ".work/parts/1")
         server.bytes_read = 0
         server.faults.append(Fault("upload", server.counts["upload"] + 2, "503"))
-        with store.writing(SPEC) as out:
+        with writing(store, SPEC) as out:
             (out.folder / "one.bin").write_bytes(FILES["one.bin"])
             out.elsewhere[".work/parts/1/part.bin"] = entry
         assert server.bytes_read < 10_000

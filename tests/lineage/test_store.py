@@ -16,7 +16,9 @@ from lineage.manifest import MANIFEST_NAME
 from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, resolve
 from lineage.shards import SHARD_FOLDER
 from lineage.spec import ArtifactSpec
-from lineage.store import Store, Writer
+from lineage.store import Store
+from lineage.writer import Writer
+from lineage.writing import writing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,9 +96,9 @@ def test_worker_counts_change_no_byte(tmp_path: Path) -> None:
 
 def test_the_first_of_two_writers_wins_and_the_loser_discards(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    with store.writing(SPEC) as first:
+    with writing(store, SPEC) as first:
         (first.folder / "x.txt").write_text("first")
-        with store.writing(SPEC) as second:
+        with writing(store, SPEC) as second:
             (second.folder / "x.txt").write_text("second")
     assert second.artifact.data_version == first.artifact.data_version
     found = store.find(SPEC)
@@ -107,11 +109,11 @@ def test_the_first_of_two_writers_wins_and_the_loser_discards(tmp_path: Path) ->
 
 def test_an_exception_commits_nothing_and_a_changed_code_starts_anew(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    with pytest.raises(OSError, match="broken"), store.writing(SPEC, code_fingerprint="old") as out:
+    with pytest.raises(OSError, match="broken"), writing(store, SPEC, code_fingerprint="old") as out:
         out.map_shards(write_word, {"kept": ("kept", "")})
         raise OSError("broken")
     assert store.find(SPEC) is None
-    with store.writing(SPEC, code_fingerprint="new") as out:
+    with writing(store, SPEC, code_fingerprint="new") as out:
         assert not list(out.folder.glob("*.txt"))
         assert not list((out.folder / SHARD_FOLDER).glob("*.json"))
 
@@ -218,7 +220,7 @@ def test_a_manifest_names_the_commit_that_the_environment_tells(tmp_path: Path, 
     for commit in ("", "c0ffee"):
         monkeypatch.setenv("MARIN_GIT_SHA", commit)
         store = Store(str(tmp_path / f"of{commit}"), 1)
-        with store.writing(ArtifactSpec(("a",), None, "stage", "1", {}, ())) as out:
+        with writing(store, ArtifactSpec(("a",), None, "stage", "1", {}, ())) as out:
             (out.folder / "text").write_text("words")
         assert out.committed is not None
         made[commit] = out.committed

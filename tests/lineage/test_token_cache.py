@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_arrays import SHORT_ROW
 from lineage.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_flat_shard, write_token_shard
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

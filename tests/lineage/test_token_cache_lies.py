@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lineage.plan import Node, Stage, build
-from lineage.store import Store, Writer
+from lineage.store import Store
 from lineage.token_cache import FOLDER, TokenCache, tokens_extra, write_token_shard
+from lineage.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lineage.evidence import Evidence, code_changes, drift_of
-from lineage.fingerprint import Code, stage_code
+from lineage.fingerprint import CODE_FINGERPRINT, Code, stage_code
 from lineage.jobs import Launch, Launched
 from lineage.manifest import MANIFEST_NAME, from_json, to_json
 from lineage.plan import Node, build, spec_of
 from lineage.reproduce import KnownStage
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.verify import sampled, verify
+from lineage.writer import Writer
+from lineage.writing import writing
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("a", "b", "c", "d", "e")
@@ -39,14 +41,16 @@ def write_shard(folder: Path, name: str, content: str) -> Mapping[str, int]:
     return {"letters": len(content)}
 
 
-def stage_of(contents: Mapping[str, str], *, ending: str = "", fact: int = 0, domain: str = "web") -> Stage:
+def stage_of(
+    contents: Mapping[str, str], *, ending: str = "", fact: int = 0, domain: str = "web", code: str = "before"
+) -> Stage:
     """A stage in shards with a step after them; two of these are the same stage before and after an edit."""
 
     def write(out: Writer, config: Words) -> None:
         done = out.map_shards(write_shard, {name: (name, content) for name, content in contents.items()})
         texts = [(out.folder / f"{name}.txt").read_text() for name in sorted(done)]
         (out.folder / "all.txt").write_text("".join(texts) + ending)
-        out.extra["fact"] = {"deep": fact}
+        out.extra["fact"] = {"deep": fact, CODE_FINGERPRINT: code}
         out.facts["domain"] = domain
         out.record(rows_out=sum(int(str(s["letters"])) for s in done.values()))
 
@@ -58,7 +62,7 @@ SAME = dict.fromkeys(NAMES, "text")
 
 def made_by_older_code(store: Store, stage: Stage) -> Artifact:
     node = Node(("words",), None, stage, Words())
-    with store.writing(spec_of(store, node), "the fingerprint of older code") as out:
+    with writing(store, spec_of(store, node), "the fingerprint of older code") as out:
         assert stage.run is not None
         stage.run(out, Words())
     return out.artifact
@@ -84,6 +88,11 @@ def test_equal_bytes_on_sampled_shards_clear_the_drift_and_leave_the_manifest_al
     assert again.reused and not again.drifted
     assert "verified equivalent on 2 of 5 shards (ada, " in str(again.drift)
     assert (tmp_path / "lab" / artifact.spec.address / MANIFEST_NAME).read_bytes() == text
+
+
+def test_a_fingerprint_that_a_stage_records_is_no_result(tmp_path: Path) -> None:
+    _, evidence = ask(tmp_path, stage_of(SAME), stage_of(SAME, code="after"))
+    assert evidence.is_equal, evidence.detail
 
 
 @given(changed=st.sets(st.sampled_from(NAMES)), num_shards=st.integers(1, 6))
@@ -177,7 +186,7 @@ def test_a_stale_artifact_is_refused_and_a_failing_stage_leaves_no_evidence(tmp_
 def test_a_package_of_another_version_is_drift_and_evidence_is_for_these_versions_alone(tmp_path: Path) -> None:
     store, stage = Store(str(tmp_path / "lab")), stage_of(SAME)
     code = stage_code(stage.module)
-    with store.writing(spec_of(store, Node(("words",), None, stage, Words())), code.fingerprint, packages=["pytest"]) as out:
+    with writing(store, spec_of(store, Node(("words",), None, stage, Words())), code.fingerprint, packages=["pytest"]) as out:
         assert stage.run is not None
         stage.run(out, Words())
     now = Code(code.fingerprint, {"pytest": "99", "never-recorded": "1"})

@@ -10,8 +10,9 @@ from pathlib import Path
 import dagster as dg
 
 from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
 from lineage.witnesses import Comparison
+from lineage.writer import Writer
 from marin_assets.consistency import check_consistency
 from marin_assets.factory import Family, family_asset
 from resources.dagster_private import BaseAssetGraph

@@ -11,7 +11,8 @@ from lineage.failures import ShardFailure
 from lineage.plan import MissingArtifactError, Node, build, spec_of
 from lineage.shared_shards import SharedShards
 from lineage.stage import Stage
-from lineage.store import Store, Writer
+from lineage.store import Store
+from lineage.writer import Writer
 from marin_assets.event_log import VERSION_TAG
 from marin_assets.factory import Family, family_asset
 from resources.lab import Lab, LabResource

@@ -10,7 +10,8 @@ import pytest
 
 from lineage.plan import Node
 from lineage.stage import Stage
-from lineage.store import Artifact, Writer
+from lineage.store import Artifact
+from lineage.writer import Writer
 from marin_assets.factory import Family, family_asset
 from resources.lab import LabResource
 

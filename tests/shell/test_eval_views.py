@@ -2,7 +2,8 @@
 
 from evals.statistics import share_score
 from lineage.plan import Node, Stage, build
-from lineage.store import Store, Writer
+from lineage.store import Store
+from lineage.writer import Writer
 from marin_assets import eval_views
 
 

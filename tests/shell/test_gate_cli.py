@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
+from lineage.writing import writing
 from marin_assets.cli import app
 
 
@@ -17,7 +18,7 @@ def root(tmp_path: Path) -> str:
     store = Store(str(tmp_path / "store"))
     refs = ()
     for key in ("documents", "cache"):
-        with store.writing(ArtifactSpec((key,), "kjv", f"tests.{key}", "1", {}, refs)) as out:
+        with writing(store, ArtifactSpec((key,), "kjv", f"tests.{key}", "1", {}, refs)) as out:
             (out.folder / "text.txt").write_text(key)
         refs = (out.artifact.ref("documents"),)
     return store.root

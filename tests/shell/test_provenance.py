@@ -23,6 +23,7 @@ from lineage.plan import build, resolve
 from lineage.reproduce import node_of, reproduce
 from lineage.store import Artifact, Store
 from lineage.walk import LineageGraph
+from lineage.writing import writing
 from marin_assets.cli import app
 from recipes import ferry as recipe
 from recipes.stages import stages
@@ -161,7 +162,7 @@ def test_a_difference_in_an_old_artifact_is_named(sailed: Sailed, tmp_path: Path
     checkpoint = final_checkpoint(sailed)
     raw = next(artifact for artifact in checkpoint.store.walk_up(checkpoint) if artifact.spec.stage == "datakit.raw")
     copy = Store(str(tmp_path / "copy"))
-    with copy.writing(raw.spec, raw.manifest.code_fingerprint) as out:
+    with writing(copy, raw.spec, raw.manifest.code_fingerprint) as out:
         for path in raw.files():
             target = out.folder / path.relative_to(raw.folder())
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,8 @@ from poison import poisoned, waived_shards
 
 from lineage.plan import Node, resolve
 from lineage.stage import Stage
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
+from lineage.writer import Writer
 from marin_assets.factory import Family, Invariant, family_asset
 from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
 from resources.lab import Lab, LabResource

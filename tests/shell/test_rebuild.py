@@ -15,6 +15,7 @@ from lineage.manifest import MANIFEST_NAME
 from lineage.spec import ArtifactSpec
 from lineage.store import Store
 from lineage.verdicts import record_check
+from lineage.writing import writing
 from marin_assets.cli import app
 from marin_assets.consistency import check_consistency
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA, read_log
@@ -92,7 +93,7 @@ def test_what_a_finished_ferry_left_out_is_said_again(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     kjv = ArtifactSpec(("ferry", "datakit", "raw", "kjv"), "2026-11-21", RAW.name, RAW.version, {})
     for spec in (kjv, ArtifactSpec(("ferry", "report"), "2026-11-21", REPORT.name, REPORT.version, {})):
-        with store.writing(spec) as out:
+        with writing(store, spec) as out:
             (out.folder / "text.txt").write_text("x")
     stages = {"datakit/raw/kjv": RAW.name, "datakit/raw/wiki": RAW.name, "corpus/wiki": "datakit.corpus"}
     stages |= {"new_stage": "datakit.new", "report": REPORT.name}

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models
 from lineage.config import to_jsonable
 from lineage.spec import ArtifactSpec
 from lineage.store import Artifact, Store
+from lineage.writing import writing
 from trainer.config import Llama3RopeScaling, LlamaConfig, RunSpec
 from trainer.hf import LEAF, from_hf, to_hf
 from trainer.hf_config import FULL, SLIDING, from_hf_config, hf_config
@@ -193,16 +194,16 @@ def exported(root: Path, config: HfExportConfig) -> Artifact:
     schedule = WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=2, decay_frac=0.5)
     run = RunSpec("r", BASE, AdamWConfig(), schedule, batch_size=4, seq_len=16, num_steps=2, seed=0, save_every_steps=2)
     spec = ArtifactSpec(("checkpoint",), None, "trainer.checkpoint", "2", {"run": to_jsonable(run), "step": 2})
-    with store.writing(spec) as checkpoint:
+    with writing(store, spec) as checkpoint:
         save_file(arrays_of(model), checkpoint.folder / "model.safetensors")
     vocab = {"<|endoftext|>": 0, "<|turn|>": 1} | {f"w{i}": i for i in range(2, 40)}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="w2"))
     tokenizer.add_special_tokens(["<|endoftext|>", "<|turn|>"])
-    with store.writing(ArtifactSpec(("tokenizer",), None, "datakit.tokenizer", "1", {})) as out:
+    with writing(store, ArtifactSpec(("tokenizer",), None, "datakit.tokenizer", "1", {})) as out:
         (out.folder / "tokenizer.json").write_text(tokenizer.to_str())
         out.extra["tokenizer"] = {"vocab_size": 40, "eos": 0}
     refs = (checkpoint.artifact.ref("checkpoint"), out.artifact.ref("tokenizer"))
-    with store.writing(ArtifactSpec(("hf",), None, HF_MODEL.name, HF_MODEL.version, to_jsonable(config), refs)) as made:
+    with writing(store, ArtifactSpec(("hf",), None, HF_MODEL.name, HF_MODEL.version, to_jsonable(config), refs)) as made:
         export_hf(made, config, checkpoint.artifact, out.artifact)
     return made.artifact
 

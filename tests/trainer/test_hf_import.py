@@ -20,8 +20,9 @@ from lineage.history import imported_start, training_legs
 from lineage.jobs import Job, Launch, Launched
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, build, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writer import Writer
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.gguf import LAYER, OUTER, read_gguf
 from trainer.hf import from_hf

@@ -16,8 +16,9 @@ from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder
 from lineage.packing import Packing
 from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writer import Writer
 from trainer.config import RunSpec
 from trainer.loader import Batch, Loader, batch_of, batches_of, steps_at_once
 from trainer.model import Llama, loss_fn, token_nll

@@ -16,8 +16,8 @@ from test_training import RUN, prepared
 
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, build
-from lineage.store import Writer
 from lineage.token_cache import tokens_extra, write_flat_shard
+from lineage.writer import Writer
 from trainer.cross_entropy import TILE_ROWS, weighted_objective
 from trainer.model import loss_fn
 from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition

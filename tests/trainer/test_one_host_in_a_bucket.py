@@ -9,7 +9,7 @@ from gcs_server import Fault, GcsServer
 from tiny_run import RUN, at_step, job_in_bucket
 
 from lineage.jobs import read_job
-from lineage.storage import RootGoneError
+from lineage.storage_files import RootGoneError
 from lineage.store import Store
 from trainer.running import Running
 from trainer.train import train

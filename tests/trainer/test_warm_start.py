@@ -19,8 +19,9 @@ from lineage.jobs import Job
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order import DataOrder
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writer import Writer
 from trainer.checkpoint import first_sequence, read_checkpoint, warm_start
 from trainer.config import LlamaConfig, RunSpec, WarmStart
 from trainer.model import loss_fn

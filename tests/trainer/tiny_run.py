@@ -15,8 +15,9 @@ from lineage.jobs import Job, write_job
 from lineage.mirror import mirror
 from lineage.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store, Writer
+from lineage.store import Artifact, Store
 from lineage.token_cache import tokens_extra, write_token_shard
+from lineage.writer import Writer
 from trainer.config import LlamaConfig, RunSpec
 from trainer.optimizers.config import AdamWConfig
 from trainer.processes import COORDINATOR, INDEX, PROCESSES
