@@ -88,7 +88,8 @@ def find_duplicates(
     out.record(rows_in=spilled.rows, rows_out=spilled.rows - sum(drops.values()), drops=drops)
 
 
-DUPLICATES = Stage("datakit.duplicates", "2", find_duplicates)
+DUPLICATES = Stage("datakit.duplicates", "3", find_duplicates)
+"""3: words are those of any script (`datakit.word_kinds`); every byte beyond ASCII was a letter."""
 
 
 def document_source(normalized: Artifact) -> str:

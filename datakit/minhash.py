@@ -67,7 +67,8 @@ def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> 
     out.record(rows_in=rows, rows_out=rows, too_short_to_sign=sum(int(str(s["unsigned"])) for s in done.values()))
 
 
-MINHASH = Stage("datakit.minhash", "2", sign_documents)
+MINHASH = Stage("datakit.minhash", "3", sign_documents)
+"""3: words are those of any script (`datakit.word_kinds`); every byte beyond ASCII was a letter."""
 
 
 def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]:

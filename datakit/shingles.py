@@ -1,7 +1,8 @@
 """Word n-gram hashes of texts: no Python string per word or shingle.
 
-Words are runs of letters, digits and non-ASCII bytes, ASCII lower-cased; everything else separates. A word's hash is a
-polynomial over its bytes modulo 2**64, mixed; a shingle's hash is a polynomial over those of its words, mixed. One loop over
+Words are runs of letters and digits of any script, ASCII lower-cased, and single characters of scripts without spaces
+(`datakit.word_kinds`). A word's hash is a polynomial over its bytes modulo 2**64, mixed; a shingle's hash is a polynomial over
+those of its words, mixed. One loop over
 bytes, compiled, is what the speed comes from (research/data_peers_measured.md, section 3: Python shingles alone cap at
 23 MB/s), and documents are hashed many at a time, because most are shorter than the cost of a call.
 """
@@ -12,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from datakit.compiled import compiled
+from datakit.word_kinds import word_kinds
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
 ORDER_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
@@ -20,7 +22,9 @@ BATCH_CHARS = 1 << 18
 
 _WEIGHTS = (b + 1 if b >= 128 else ord(chr(b).lower()) + 1 if chr(b).isalnum() else 0 for b in range(256))
 LETTERS = np.array([weight % 256 for weight in _WEIGHTS], np.uint8)
-"""Byte -> its lower-cased letter plus one, 0 for what separates words. 255 is no byte of UTF-8 and would separate."""
+"""Byte -> its lower-cased letter plus one, 0 for ASCII that separates words."""
+NO_KINDS = np.zeros(0, np.uint8)
+"""For texts of ASCII, which need no table."""
 
 
 def mix(values: np.ndarray) -> np.ndarray:
@@ -37,27 +41,46 @@ def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """uint64 [words] of all texts, and int64 [texts + 1]: text i has the words `[bounds[i], bounds[i + 1])`."""
     encoded = [text.encode() for text in texts]
     ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
-    return _word_hashes(np.frombuffer(b"".join(encoded), np.uint8), ends, LETTERS)
+    content = b"".join(encoded)
+    kinds = NO_KINDS if content.isascii() else word_kinds()
+    return _word_hashes(np.frombuffer(content, np.uint8), ends, LETTERS, kinds)
 
 
 @compiled
-def _word_hashes(content: np.ndarray, text_ends: np.ndarray, letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _word_hashes(
+    content: np.ndarray, text_ends: np.ndarray, letters: np.ndarray, kinds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`kinds` are `datakit.word_kinds`: 0 separates, 1 is a letter, 2 a word alone, 3 is not there."""
     hashes, bounds = np.empty(content.size // 2 + text_ends.size + 1, np.uint64), np.zeros(text_ends.size + 1, np.int64)
     place, word = 0, 0
     for text in range(text_ends.size):
         while place < text_ends[text]:
-            start, hashed, power = place, np.uint64(0), np.uint64(1)
-            while place < text_ends[text] and letters[content[place]]:
-                hashed += np.uint64(letters[content[place]]) * power
-                power *= BASE
-                place += 1
-            if place > start:
-                hashed += np.uint64(place - start)
+            length, hashed, power = 0, np.uint64(0), np.uint64(1)
+            while place < text_ends[text]:
+                lead, size, kind = np.int64(content[place]), 1, 1
+                if lead < 0x80:
+                    kind = 1 if letters[lead] else 0
+                else:
+                    size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+                    code = lead & (0x7F >> size)
+                    for byte in range(place + 1, place + size):
+                        code = code << 6 | np.int64(content[byte]) & 0x3F
+                    kind = kinds[code]
+                if kind == 2 and length:
+                    break  # it begins the next word
+                for byte in range(place, place + size if kind == 1 or kind == 2 else place):
+                    hashed += np.uint64(letters[content[byte]]) * power
+                    power *= BASE
+                    length += 1
+                place += size
+                if kind == 0 or kind == 2:
+                    break
+            if length:
+                hashed += np.uint64(length)
                 hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # `mix`
                 hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
                 hashes[word] = hashed ^ (hashed >> np.uint64(31))
                 word += 1
-            place += 1 if place < text_ends[text] else 0
         bounds[text + 1] = word
     return hashes[:word].copy(), bounds
 

@@ -4,7 +4,6 @@ A text is cut into windows, so that a speech of 50,000 characters and a lead of 
 evenly spaced windows are taken, and a rest too short to judge is left out. A window's features have length one.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,11 +12,9 @@ import scipy.sparse
 import xxhash
 
 from datakit.shingles import batch_shingles
+from datakit.word_kinds import split_words
 
-WORD = re.compile(r"[0-9A-Za-z\x80-\U0010ffff]+")
-"""The words that `datakit.shingles` hashes."""
-
-PROBE = "The quick brown fox jumps over the lazy dog; 1 of 2 tests, in plain words: naïve."
+PROBE = "The quick brown fox jumps over the lazy dog; 1 of 2 tests, in plain words: “naïve”—再."
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def hashed(texts: Sequence[str], bits: int) -> scipy.sparse.csr_matrix:
 
 def named(text: str, wanted: np.ndarray, bits: int) -> Iterator[tuple[int, str]]:
     """(bucket, words) of every word and word pair of a text whose bucket is wanted, in order."""
-    words = WORD.findall(text)
+    words = split_words(text)
     for count in (1, 2):
         hashes, _ = batch_shingles([text], count)
         buckets = (hashes >> np.uint64(64 - bits)).astype(np.int64)

@@ -1,4 +1,5 @@
 import re
+import unicodedata
 
 import numpy as np
 import polars as pl
@@ -8,10 +9,16 @@ from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, minhash, random_texts
 
 from datakit.minhash import MinHashConfig, band_hashes, lowest_hashes, preset, sign_texts
-from datakit.shingles import batch_shingles, distinct_in_segments, jaccard, shingle_hashes
+from datakit.shingles import batch_shingles, distinct_in_segments, jaccard, shingle_hashes, word_hashes
+from datakit.word_kinds import kind, split_words, word_kinds
 
 U64 = (1 << 64) - 1
-TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("aAbB12 ,.\n_-é")), max_size=80)
+NAMED = st.characters(exclude_categories=["Cs", "Cn", "Co"])
+TEXT = st.text(st.one_of(NAMED, st.sampled_from("aAbB12 ,.\n_-é“”’—\xa0\xad\u200b中文かタ。ไท")), max_size=80)
+WITHOUT_SPACES = re.compile(
+    r"(COMBINING |HALFWIDTH )?(HIRAGANA|KATAKANA|THAI|LAO|MYANMAR|KHMER)\b|VERTICAL (KANA|IDEOGRAPHIC)|HENTAIGANA"
+    r"|CJK (UNIFIED|COMPATIBILITY) IDEOGRAPH|IDEOGRAPHIC (?!ANNOTATION|TALLY)|HANGZHOU|MASU MARK|HANGUL (SINGLE|DOUBLE) DOT"
+)
 GOLDEN_SIZE = 13
 GOLDEN_BANDS = [
     8217811954049877336,
@@ -37,13 +44,25 @@ def slow_mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
+def slow_words(text: str) -> list[str]:
+    """By what characters are called: spaces are put where words end, and what is not there goes."""
+    spaced = ""
+    for character in text:
+        category, name = unicodedata.category(character), unicodedata.name(character, "")
+        if category[0] in "PSZ" or category == "Cc" or name == "ZERO WIDTH SPACE":
+            spaced += " "
+        elif category != "Cf":
+            spaced += f" {character} " if WITHOUT_SPACES.match(name) else character
+    return [word for word in spaced.split(" ") if word]
+
+
 def slow_shingles(text: str, words: int) -> list[int]:
     """The definition, a byte at a time."""
     hashes = []
-    for word in re.findall(rb"[A-Za-z0-9\x80-\xff]+", text.encode()):
-        lowered = word.lower()
+    for word in slow_words(text):
+        lowered = word.encode().lower()
         polynomial = sum((byte + 1) * pow(0x9E3779B97F4A7C15, i, 1 << 64) for i, byte in enumerate(lowered))
-        hashes.append(slow_mix((polynomial + len(word)) & U64))
+        hashes.append(slow_mix((polynomial + len(lowered)) & U64))
     found = set()
     for start in range(len(hashes) - words + 1):
         combined = 0
@@ -57,6 +76,38 @@ def slow_shingles(text: str, words: int) -> list[int]:
 @given(TEXT, st.integers(1, 6))
 def test_shingles_are_those_of_the_definition(text, words):
     assert shingle_hashes(text, words).tolist() == slow_shingles(text, words)
+
+
+@settings(max_examples=100)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_split_words_are_those_that_are_hashed(text):
+    """Of all characters, those that no version assigns too: a scorer tells its words by them."""
+    hashes, _ = word_hashes([text])
+    assert hashes.tolist() == [word_hashes([word])[0].item() for word in split_words(text)]
+
+
+def test_every_character_is_to_a_word_what_its_name_says():
+    looked_at = map(chr, (*range(0x21000), *range(0xE0000, 0xE0200)))
+    named = [character for character in looked_at if unicodedata.category(character) not in ("Cn", "Co", "Cs")]
+    kinds = word_kinds()
+    for character in named:
+        wanted = slow_words(f"a{character}b")
+        assert split_words(f"a{character}b") == wanted, f"U+{ord(character):04X} {unicodedata.name(character, '')}"
+        assert kinds[ord(character)] == kind(character)
+
+
+def test_words_are_the_same_in_typographic_and_in_plain_quotes_dashes_and_spaces():
+    plain = """"Well," said the captain - and he didn't look up - "we sail at 5 o'clock, with or without them." """
+    typographic = "“Well,” said the captain — and he didn’t look up – “we sail\xa0at 5\u202fo’clock, with or with\xadout them.”"
+    assert split_words(plain) == split_words(typographic)
+    assert shingle_hashes(plain, 5).tolist() == shingle_hashes(typographic, 5).tolist()
+
+
+def test_scripts_without_spaces_have_a_word_a_character():
+    text = "人工知能の研究は、二十世紀に始まった。"
+    assert len(split_words(text)) == 17
+    edited = text.replace("研究", "開発")
+    assert 0 < jaccard(shingle_hashes(text, 5), shingle_hashes(edited, 5)) < 1
 
 
 @settings(max_examples=100)
