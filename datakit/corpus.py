@@ -2,7 +2,8 @@
 
 This join is the only full rewrite of text. Each filter is an attribute table keyed by id (`corpus_filters.py`), so a threshold
 or a policy may change without recomputing what it reads. Held-out documents are chosen by a hash of their duplicate cluster,
-so copies never stand on both sides.
+so copies never stand on both sides; who moves when documents are added, and what leaves with a kept copy that a filter drops:
+docs/design/splits.md.
 
 Two passes, each a shard a part and a row group at a time: the first decides on every document of a part of the input, the
 second writes a part of the output. Between them stand the counts, so that output parts have their target size; no output

@@ -18,6 +18,7 @@ from lineage.failures import IncompleteError
 from lineage.plan import Node
 
 HALF = CorpusConfig(heldout_frac=0.5)
+SIDES = ("train", "heldout")
 POOL = random_texts(20, 60, seed=45)
 POOL = (*POOL, *(edited(text, seed=i) for i, text in enumerate(POOL[:12])), *(f"short lead {i}" for i in range(8)))
 
@@ -196,6 +197,26 @@ def test_a_document_stays_on_its_side_when_others_are_added(tmp_path):
     )
     assert not after["train"] & after["heldout"]
     assert before["train"] < after["train"] and before["heldout"] < after["heldout"]
+
+
+def test_a_near_copy_moves_only_the_cluster_that_it_renames(tmp_path):
+    """The split key of a cluster is its smallest id (docs/design/splits.md)."""
+    texts = random_texts(24, 60, seed=47)
+    copies = [edited(text, seed=i) for i, text in enumerate(texts)]
+    keep_all = replace(HALF, drop_duplicates=False)
+    before, after = (
+        {
+            split: ids(made(tmp_path / line, corpus(Texts("here", tuple(held), line=line), how=keep_all)), split)
+            for split in SIDES
+        }
+        for line, held in (("small", texts), ("grown", texts + copies))
+    )
+    moved = (before["train"] & after["heldout"]) | (before["heldout"] & after["train"])
+    renamed = {text_digest(text) for text, copy in zip(texts, copies, strict=True) if text_digest(copy) < text_digest(text)}
+    assert moved and renamed - moved and moved < renamed
+    for text, copy in zip(texts, copies, strict=True):
+        pair = {text_digest(text), text_digest(copy)}
+        assert pair <= after["train"] or pair <= after["heldout"]
 
 
 def test_another_salt_is_another_split():
