@@ -12,17 +12,21 @@ ends of a turn, so the tokens before it are those that a server sends, and no to
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes, pass_context
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 OPEN, CLOSE, BREAK = "\ufdd0", "\ufdd1", "\ufdd2"
 """Where an assistant begins and ends, and what breaks a special token's characters inside a message."""
+STAND_INS = tuple(chr(code) for code in range(0xFDD3, 0xFDF0))
+"""For special tokens of one character, which cannot be broken."""
+_BEYOND_ASCII = re.compile(f"[^\x00-\x7e{OPEN}-{STAND_INS[-1]}]")
 
 GENERATION_TAG = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 ASSISTANT = "assistant"
@@ -34,6 +38,8 @@ class Conversation:
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Any, ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """What stands in its texts for another character."""
 
     @staticmethod
     def from_json(text: str | None) -> "Conversation | None":
@@ -84,6 +90,7 @@ class ChatTemplate:
             bos_token=self.bos_token,
             eos_token=self.eos_token,
             raise_exception=_raise,
+            _stand_ins=conversation.stand_ins,
         )
 
 
@@ -111,7 +118,7 @@ def conversation_spans(
     turns = re.findall(f"{OPEN}(.*?){CLOSE}", text, re.DOTALL)
     if len(turns) != len(said) or not all(map(_is_turn(end_of_turn), turns, said)):
         return "mask_mismatch"
-    return _spans(text, specials)
+    return _spans(text, specials, broken.stand_ins)
 
 
 def _is_turn(end_of_turn: str) -> Callable[[str, Mapping[str, Any]], bool]:
@@ -123,14 +130,15 @@ def _is_turn(end_of_turn: str) -> Callable[[str, Mapping[str, Any]], bool]:
     return is_turn
 
 
-def _spans(text: str, specials: Sequence[str]) -> list[Span]:
+def _spans(text: str, specials: Sequence[str], stand_ins: Mapping[str, str]) -> list[Span]:
+    own = str.maketrans({BREAK: None, **stand_ins})
     marks = "|".join(map(re.escape, [OPEN, CLOSE, *sorted(specials, key=len, reverse=True)]))
     counts, spans = False, []
     for part in re.split(f"({marks})", text):
         if part in (OPEN, CLOSE):
             counts = part == OPEN
         elif part:
-            spans.append(Span(part.replace(BREAK, ""), part in specials, counts))
+            spans.append(Span(part.translate(own), part in specials, counts))
     return spans
 
 
@@ -144,8 +152,8 @@ def _marked_by_prefixes(template: ChatTemplate, conversation: Conversation, text
     for index, message in enumerate(conversation.messages):
         if message["role"] != ASSISTANT:
             continue
-        before = Conversation(conversation.messages[:index], conversation.tools)
-        upto = Conversation(conversation.messages[: index + 1], conversation.tools)
+        before = replace(conversation, messages=conversation.messages[:index])
+        upto = replace(conversation, messages=conversation.messages[: index + 1])
         prompt = template.render(before, generation_prompt=True)
         turn = template.render(upto, generation_prompt=False)
         if not turn.startswith(prompt) or not text.startswith(turn):
@@ -160,20 +168,28 @@ def _marked_by_prefixes(template: ChatTemplate, conversation: Conversation, text
 
 
 def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversation | None:
-    """The conversation with a mark inside every special token's characters; None where it holds marks itself."""
+    """The conversation with a mark inside every special token's characters; None where it holds marks itself.
+
+    Raises: ValueError for more special tokens of one character than there are marks.
+    """
+    short = [special for special in specials if len(special) == 1]
+    if len(short) > len(STAND_INS):
+        raise ValueError(f"{len(short)} special tokens have one character; {len(STAND_INS)} are allowed: {''.join(short)}")
+    stand_ins = dict(zip(STAND_INS, short, strict=False))
+    hidden = str.maketrans({special: mark for mark, special in stand_ins.items()})
     found = [False]
 
     def broken(value: Any) -> Any:
         if isinstance(value, str):
-            found[0] |= any(mark in value for mark in (OPEN, CLOSE, BREAK))
+            found[0] |= any(mark in value for mark in (OPEN, CLOSE, BREAK, *stand_ins))
             for special in specials:
-                value = value.replace(special, special[0] + BREAK + special[1:])
-            return value
+                value = value.replace(special, special[0] + BREAK + special[1:]) if len(special) > 1 else value
+            return value.translate(hidden) if stand_ins else value
         if isinstance(value, Mapping):
             return {name: broken(item) for name, item in value.items()}
         return [broken(item) for item in value] if isinstance(value, list | tuple) else value
 
-    made = Conversation(tuple(map(broken, conversation.messages)), tuple(map(broken, conversation.tools)))
+    made = Conversation(tuple(map(broken, conversation.messages)), tuple(map(broken, conversation.tools)), stand_ins)
     return None if found[0] else made
 
 
@@ -199,15 +215,23 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+@pass_context
 def _tojson(
+    context: Context,
     value: Any,
     ensure_ascii: bool = False,
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The filter of transformers, with what templates pass to it."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """The filter of transformers, with what templates pass to it. Marks are not escaped, which would make text of them."""
+    written = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+    if not ensure_ascii:
+        return written
+    own = str.maketrans(
+        {mark: character for mark, character in context.get("_stand_ins", {}).items() if not character.isascii()}
+    )
+    return _BEYOND_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], written.translate(own))
 
 
 def _raise(message: str) -> NoReturn:

@@ -118,8 +118,10 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
-TOKEN_CACHE = Stage("datakit.token_cache", "3", tokenize_corpus)
-"""3: chat templates may say how JSON is written and get messages as a list; 2 refused what they rendered so."""
+TOKEN_CACHE = Stage("datakit.token_cache", "4", tokenize_corpus)
+"""4: texts of more than a million characters are cut between words, DNA is of bases alone, numbers that do not fit are drops,
+special tokens of one character stay text in messages. 3: chat templates may say how JSON is written and get messages as a list;
+2 refused what they rendered so."""
 
 
 def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dict[str, Any]:

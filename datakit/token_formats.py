@@ -7,7 +7,7 @@ Weights belong to the token itself; Levanter stores those of the next one (`np.r
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -60,12 +60,16 @@ class Dna:
     lowercase_weight: float = 1.0
     fold_case: bool = True
     """Encode in upper case, so that a masked base is the same token; False where the tokenizer folds, or must not."""
+    alphabet: str = field(default="ACGTUNRYSWKMBDHV", metadata={"added_later": True})
+    """Bases in upper case, IUPAC's by default; a text with anything else (a header, a gap, a line's end) is dropped."""
     kind: Literal["dna"] = "dna"
 
     def __post_init__(self) -> None:
         for name, weight in (("uppercase_weight", self.uppercase_weight), ("lowercase_weight", self.lowercase_weight)):
             if not 0 <= weight < float("inf"):
                 raise ValueError(f"token_cache.format.{name} is {weight}; it must be finite and at least 0")
+        if not (self.alphabet.isascii() and self.alphabet.isalpha() and self.alphabet.isupper()):
+            raise ValueError(f"token_cache.format.alphabet is {self.alphabet!r}; name bases by upper-case letters: ACGTN")
 
 
 type TokenFormat = PlainText | Chat | Prebuilt | Dna
@@ -190,9 +194,10 @@ def _framed(document: Encoded, policy: TokenPolicy, frame_weight: float = 1.0) -
 
 def _dna(format: Dna, texts: Sequence[str], encoder: Encoder, policy: TokenPolicy) -> list[Encoded | Dropped]:
     found: list[Encoded | Dropped] = []
+    bases = frozenset(format.alphabet + format.alphabet.lower())
     for text, ids in zip(texts, encoder.encode([t.upper() if format.fold_case else t for t in texts]), strict=True):
-        if not text.isascii() or ids.size != len(text):
-            found.append(Dropped("not_one_token_a_character"))
+        if not bases.issuperset(text) or ids.size != len(text):
+            found.append(Dropped("not_one_token_a_character" if bases.issuperset(text) else "not_a_base"))
             continue
         codes = np.frombuffer(text.encode(), np.uint8)
         upper = (codes >= ord("A")) & (codes <= ord("Z"))
@@ -214,22 +219,27 @@ def _prebuilt(format: Prebuilt, fields: dict[str, str], policy: TokenPolicy) -> 
         return Dropped("no_end_token")
     if format.weights_field is None:
         return Encoded(tokens.astype(np.uint32))
-    weights = _numbers(fields.get(format.weights_field), integers=False)
+    numbers = _numbers(fields.get(format.weights_field), integers=False)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and bad
+        weights = None if numbers is None else numbers.astype(np.float32)
     if weights is None or weights.size != tokens.size or not np.all(np.isfinite(weights) & (weights >= 0)):
         return Dropped("bad_weights")
-    return Encoded(tokens.astype(np.uint32), weights.astype(np.float32))
+    return Encoded(tokens.astype(np.uint32), weights)
 
 
 def _numbers(text: str | None, *, integers: bool) -> np.ndarray | None:
-    """A JSON list of numbers, None for anything else (true is no number)."""
+    """A JSON list of numbers, None for anything else: true is no number, and neither is what an array cannot hold."""
     try:
         values = json.loads(text or "null")
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # thousands of digits are a ValueError, lists in lists are deep
         return None
     allowed = (int,) if integers else (int, float)
     if not isinstance(values, list) or not all(type(value) in allowed for value in values):
         return None
-    return np.array(values, dtype=np.int64 if integers else np.float64)
+    try:
+        return np.array(values, dtype=np.int64 if integers else np.float64)
+    except OverflowError:
+        return None
 
 
 def _chat(

@@ -70,7 +70,8 @@ def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifac
     out.record(rows_in=len(texts), bytes_in=sum(len(text.encode()) for text in texts))
 
 
-TOKENIZER = Stage("datakit.tokenizer", "1", train_tokenizer)
+TOKENIZER = Stage("datakit.tokenizer", "2", train_tokenizer)
+"""2: texts of more than a million characters are cut between words, not in them."""
 
 
 def new_tokenizer() -> Tokenizer:
@@ -100,17 +101,16 @@ def begins_with_space(tokenizer: Tokenizer) -> str:
 def pieces(text: str, *, spaced: bool = False) -> list[str]:
     """A text in pieces short enough to encode; almost always the text itself.
 
-    `spaced`: for a tokenizer that puts a space in front of each. Cuts are at lone spaces then, which belong to neither piece,
-    so that the pieces' ids are those of the text; a stretch without one is cut anywhere.
+    Cuts are in front of lone spaces, where every split pattern in use ends a word, so that the pieces' ids are those of the
+    text; a stretch without one is cut anywhere. `spaced`: for a tokenizer that puts a space in front of each piece, which the
+    space at a cut is left to.
     """
-    if not spaced or len(text) <= MAX_PIECE_CHARS:
-        return [text[i : i + MAX_PIECE_CHARS] for i in range(0, len(text), MAX_PIECE_CHARS)] or [""]
     found, start = [], 0
     while len(text) - start > MAX_PIECE_CHARS:
         lone = _last_lone_space(text, start, start + MAX_PIECE_CHARS)
         end = start + MAX_PIECE_CHARS if lone is None else lone
         found.append(text[start:end])
-        start = end if lone is None else end + 1
+        start = end + (spaced and lone is not None)
     return [*found, text[start:]]
 
 

@@ -1,14 +1,15 @@
 """A conversation in spans: special tokens from the template alone, and what counts is what assistants say."""
 
+import json
 import re
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from datakit.chat_template import ChatTemplate, Conversation, Span, conversation_spans
+from datakit.chat_template import BREAK, CLOSE, OPEN, STAND_INS, ChatTemplate, Conversation, Span, conversation_spans
 
-SPECIALS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
+SPECIALS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "§")
 END = "<|end|>"
 BLOCKS = ChatTemplate(
     "{{ bos_token }}{% for m in messages %}\n"
@@ -91,6 +92,35 @@ def test_templates_may_say_how_json_is_written(how, wanted):
         template, Conversation(({"role": "assistant", "content": "x"},), ({"b": 1, "a": "é"},)), SPECIALS, END
     )
     assert isinstance(spans, list) and spans[0].text == wanted
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters=[OPEN, CLOSE, BREAK, *STAND_INS])))
+def test_json_of_ascii_is_what_json_writes(text):
+    template = ChatTemplate("{{ tools | tojson(ensure_ascii=true) }}{% generation %}x<|end|>{% endgeneration %}")
+    spans = conversation_spans(template, Conversation(({"role": "assistant", "content": "x"},), (text,)), SPECIALS, END)
+    assert isinstance(spans, list) and spans[0].text == json.dumps([text])
+
+
+@pytest.mark.parametrize("ascii_only", ["true", "false"])
+def test_special_text_stays_text_in_json_and_leaves_no_mark(ascii_only):
+    """The mark inside `<|end|>` was written as an escape, six characters of text that nobody takes out again."""
+    template = ChatTemplate(
+        f"{{% generation %}}{{{{ messages[0].tool_calls | tojson(ensure_ascii={ascii_only}) }}}}{{{{ messages[0].content }}}}<|end|>"
+        "{% endgeneration %}"
+    )
+    said = "<|end|> of § 5 | é"
+    talk = Conversation(({"role": "assistant", "content": "", "tool_calls": [said]},))
+    spans = conversation_spans(template, talk, (*SPECIALS, "§", "|"), END)
+    assert isinstance(spans, list)
+    assert [(span.text, span.special) for span in spans] == [
+        (json.dumps([said], ensure_ascii=ascii_only == "true"), False),
+        (END, True),
+    ]
+
+
+def test_more_special_tokens_of_one_character_than_marks_are_refused():
+    with pytest.raises(ValueError, match="30 special tokens have one character; 29 are allowed"):
+        conversation_spans(BLOCKS, conversation(("assistant", "x")), [chr(0x4E00 + i) for i in range(30)], END)
 
 
 def test_messages_are_a_list_for_a_template():

@@ -123,8 +123,21 @@ def test_pieces_of_a_tokenizer_that_puts_a_space_in_front_are_its_text(tokenizer
     assert cut.tolist() == load_tokenizer(path).encode(text, add_special_tokens=False).ids
 
 
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.lists(st.sampled_from(["it's", "字", "é", "12,345", "word", "(x)", "", "\n", "\t"]), max_size=60).map(" ".join))
+@example(text="word " * 30)
+def test_a_long_text_has_the_ids_that_it_has_in_one_piece(tokenizer, monkeypatch, text):
+    """Cut in words, a text of 1.2 million characters had two tokens more by either engine, which compares nothing so long."""
+    whole = load_tokenizer(tokenizer).encode(text, add_special_tokens=False).ids
+    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 60)
+    for engine in (reference_encoder(tokenizer), fast_encoder(tokenizer)):
+        (cut,) = engine.encode([text])
+        assert cut.tolist() == whole, engine.engine
+
+
 def test_a_stretch_without_a_space_is_cut_anywhere(monkeypatch):
     monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 4)
+    assert pieces("abcdefghij kl mn") == ["abcd", "efgh", "ij", " kl", " mn"]
     assert pieces("abcdefghij kl", spaced=True) == ["abcd", "efgh", "ij", "kl"]
     assert pieces("ab  cd ef", spaced=True) == ["ab  ", "cd", "ef"], "of two spaces neither is lone"
     assert "".join(pieces("abcdefghij kl")) == "abcdefghij kl"

@@ -105,7 +105,7 @@ def test_a_chat_cache_counts_assistants_alone_and_drops_by_name(tmp_path):
 
 
 def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
-    rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), ("AC GT é", "{}")]
+    rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), *((text, "{}") for text in ("AC GT é", ">chr1\nACGT", "AC-GT*"))]
     artifact, found = opened(tmp_path, rows, format=Dna(uppercase_weight=1.0, lowercase_weight=0.01), bos="<|user|>")
     loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
     tokens, weights = found["ACGTacgtNn"]
@@ -113,7 +113,7 @@ def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
     case = [1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01, 1.0, 0.01]
     levanter = np.array([*case, 1.0, 1.0], np.float32)  # of the next token: bases, then EOS, then past the end
     np.testing.assert_array_equal(np.roll(weights, -1), levanter)
-    assert artifact.manifest.statistics["drops"] == {"not_one_token_a_character": 1}
+    assert artifact.manifest.statistics["drops"] == {"not_a_base": 3}
     plain, _ = opened(tmp_path, rows[:2], format=Dna(), bos="<|user|>")
     assert "weights" not in plain.manifest.extra["tokens"] and not plain.files(".weights")
 
@@ -133,7 +133,13 @@ def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
         ("[5, 0]", "[1]", "bad_weights"),
         ("[5, 0]", "[1, -1]", "bad_weights"),
         ("[5, 0]", "[1, NaN]", "bad_weights"),
+        (f"[5, {10**30}, 0]", "[1, 1, 1]", "no_token_ids"),
+        (f"[5, {'9' * 5000}, 0]", "[1, 1, 1]", "no_token_ids"),
+        ("[" * 100_000, "[1]", "no_token_ids"),
+        ("[5, 0]", f"[1, {10**400}]", "bad_weights"),
+        ("[5, 0]", "[1, 1e39]", "bad_weights"),
     ],
+    ids=range(17),
 )
 def test_prebuilt_ids_are_taken_as_they_are_or_dropped_by_name(tmp_path, ids, weights, reason):
     fields = {name: value for name, value in (("input_ids", ids), ("weights", weights)) if value is not None}
