@@ -184,8 +184,8 @@ def fixes() -> tuple[Edit, ...]:
     """Bug fixes and constants, with and without a bump of the stage version."""
     strip = swap(
         "datakit/record.py",
-        '"whitespace_only" if text.isspace() else',
-        '"whitespace_only" if not text.strip("\\ufeff \\t\\r\\n\\x0b\\x0c") else',
+        "    if text.isspace():",
+        '    if not text.strip("\\ufeff \\t\\r\\n\\x0b\\x0c"):',
     )
     shift = swap("datakit/minhash.py", "np.arange(1, config.bands + 1,", "np.arange(2, config.bands + 2,")
     return (
@@ -199,7 +199,7 @@ def fixes() -> tuple[Edit, ...]:
         Edit(
             "the same, stage version bumped",
             "bug fix",
-            (strip, swap("datakit/normalize.py", '"datakit.normalize", "6"', '"datakit.normalize", "7"')),
+            (strip, swap("datakit/normalize.py", '"datakit.normalize", "7"', '"datakit.normalize", "8"')),
             "rebuilt as declared; equal bytes stop it there; raw files of Debian packages are read as records too",
             rebuilt=frozenset({NORMALIZE}),
             flagged=frozenset({RAW}),
@@ -215,7 +215,7 @@ def fixes() -> tuple[Edit, ...]:
         Edit(
             "the same, stage version bumped",
             "bug fix",
-            (shift, swap("datakit/minhash.py", '"datakit.minhash", "2"', '"datakit.minhash", "3"')),
+            (shift, swap("datakit/minhash.py", '"datakit.minhash", "3"', '"datakit.minhash", "4"')),
             "rebuilt with what reads it; the same clusters come out and stop it there",
             rebuilt=frozenset({MINHASH, DUPLICATES, REPORT}),
         ),

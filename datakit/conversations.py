@@ -1,20 +1,24 @@
 """Conversations as documents: a text that people and filters can read, and the messages themselves beside it.
 
-The text (`role: content`, a paragraph a message, and what the message calls or thinks as JSON under it) is what is hashed,
-deduplicated, decontaminated and judged, as in any document. The messages stay in the document's metadata as canonical JSON,
+The text (`role: content`, a paragraph a message, and what the message calls or thinks under it) is what is hashed,
+deduplicated, decontaminated and judged, as in any document. Texts in it have the line feeds that they have: as JSON a line feed
+is two characters, the second of which becomes a letter of the next word, and 73 of 100 leaked questions of five words a line
+were not found. The messages stay in the document's metadata as canonical JSON,
 from which a cache of format `chat` is made. Two conversations with equal text are one document; the first one's messages are
 kept.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from datakit.record import Record, Unreadable, text_fault
+from datakit.record import Record, Unreadable, text_fault, utf8
 
 CONVERSATION_FIELD = "conversation"
 SAID = ("reasoning_content", "reasoning", "thinking", "tool_calls", "function_call")
 """Fields beside the content that templates make tokens of: conversations that differ in them are not the same."""
+MAX_DEPTH = 32
+"""Of what a message calls; what lies deeper is written as JSON."""
 
 
 def conversation_record(
@@ -64,8 +68,30 @@ def with_strings(canonical: str, change: Callable[[str], str]) -> str:
 
 
 def _readable(message: Mapping[str, Any]) -> str:
-    said = {name: message[name] for name in SAID if message.get(name)}
-    return f"{message['role']}: {message['content']}" + (f"\n{_canonical(said)}" if said else "")
+    said = [line for name in sorted(SAID) if message.get(name) for line in _lines(name, message[name])]
+    return "\n".join([f"{message['role']}: {message['content']}", *said])
+
+
+def _lines(place: str, value: Any, depth: int = 0) -> Iterator[str]:
+    """`tool_calls.0.function.name: look` for every value in a value; texts as they are, those that are JSON taken apart too."""
+    value = _taken_apart(value) if isinstance(value, str) else value
+    if value and isinstance(value, Mapping | list) and depth < MAX_DEPTH:
+        named = sorted(value.items()) if isinstance(value, Mapping) else enumerate(value)
+        for name, item in named:
+            yield from _lines(f"{place}.{name}", item, depth + 1)
+    else:
+        yield f"{place}: {value if isinstance(value, str) else _canonical(value)}"
+
+
+def _taken_apart(text: str) -> Any:
+    """What a text says as a JSON object or list (a tool's arguments); else itself, as where UTF-8 cannot hold what it says."""
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if utf8(_canonical(value)) is not None else text
 
 
 def _tools(tools: object) -> list[Any] | None:

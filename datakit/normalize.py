@@ -98,9 +98,9 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     )
 
 
-NORMALIZE = Stage("datakit.normalize", "6", normalize)
-"""5: marks (BOM) are no text, pages are read as browsers read them, conversations say what they call and think. 4: every
-record of a WARC is counted."""
+NORMALIZE = Stage("datakit.normalize", "7", normalize)
+"""7: texts in what a conversation calls or thinks have their line feeds; what nobody sees is dropped. 5: marks (BOM) are no
+text, pages are read as browsers read them, conversations say what they call and think. 4: every record of a WARC is counted."""
 
 
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from unicodedata import category
 
 LONE_SURROGATE = "lone_surrogate"
+INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
+"""Categories of Unicode: controls, marks of format, spaces."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,18 @@ def is_damage(error: Exception) -> bool:
 
 
 def text_fault(text: str | None) -> str:
-    """Why a text cannot be a document whoever wrote it: `empty`, `whitespace_only`, `lone_surrogate`; else ""."""
+    """Why a text cannot be a document, else "": `empty`, `whitespace_only`, `no_visible_character`, `lone_surrogate`."""
     fault = blank_fault(text)
     return fault if fault or text is None or utf8(text) is not None else LONE_SURROGATE
 
 
 def blank_fault(text: str | None) -> str:
-    """`empty` or `whitespace_only`, else ""."""
+    """`empty`, `whitespace_only` or `no_visible_character` (spaces, controls, marks of format: a BOM alone), else ""."""
     if not text:
         return "empty"
-    return "whitespace_only" if text.isspace() else ""
+    if text.isspace():
+        return "whitespace_only"
+    return "" if any(category(character) not in INVISIBLE for character in text) else "no_visible_character"
 
 
 def utf8(text: str) -> bytes | None:

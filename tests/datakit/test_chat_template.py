@@ -105,8 +105,8 @@ def test_json_of_ascii_is_what_json_writes(text):
 def test_special_text_stays_text_in_json_and_leaves_no_mark(ascii_only):
     """The mark inside `<|end|>` was written as an escape, six characters of text that nobody takes out again."""
     template = ChatTemplate(
-        f"{{% generation %}}{{{{ messages[0].tool_calls | tojson(ensure_ascii={ascii_only}) }}}}{{{{ messages[0].content }}}}<|end|>"
-        "{% endgeneration %}"
+        f"{{% generation %}}{{{{ messages[0].tool_calls | tojson(ensure_ascii={ascii_only}) }}}}"
+        "{{ messages[0].content }}<|end|>{% endgeneration %}"
     )
     said = "<|end|> of § 5 | é"
     talk = Conversation(({"role": "assistant", "content": "", "tool_calls": [said]},))

@@ -1,4 +1,5 @@
 import itertools
+import json
 import math
 import random
 import re
@@ -17,6 +18,8 @@ from datakit.canonical_text import canonical_bytes
 from datakit.contamination_channels import CHANNELS, ItemIndex, channel_table, index_items
 from datakit.contamination_policy import ContaminationConfig
 from datakit.contamination_scan import scan
+from datakit.conversations import conversation_record
+from datakit.record import Record
 
 REPOSITORY = Path(__file__).parents[2]
 PROSE = (
@@ -320,3 +323,18 @@ def test_an_index_survives_storage(tmp_path):
 def test_a_bad_policy_is_refused_by_the_name_of_the_field(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         replace(ContaminationConfig(), **changes)
+
+
+@pytest.mark.parametrize("place", ["content", "reasoning_content", "tool_calls"])
+def test_items_are_found_wherever_a_conversation_says_them(place):
+    """At four words a line 25 of 100 were found in reasoning and calls, where a line feed was two characters of JSON."""
+    questions = vendored_items("gsm8k").head(40)["question"].to_list()
+    index = index_items(channel_table(item_table(*({"question": question} for question in questions))), ContaminationConfig())
+    for question in questions:
+        words = question.split()
+        wrapped = "\n".join(" ".join(words[i : i + 4]) for i in range(0, len(words), 4))
+        call = [{"function": {"name": "write", "arguments": json.dumps({"text": wrapped})}}]
+        message = {"role": "assistant", "content": "ok", place: call if place == "tool_calls" else wrapped}
+        record = conversation_record("r", [{"role": "user", "content": PROSE}, message])
+        assert isinstance(record, Record) and record.text is not None
+        assert any(found.tier != "fragment" for found in scan([record.text], index, ContaminationConfig())), record.text

@@ -67,17 +67,18 @@ def test_ids_are_the_digest_of_the_text_sorted_and_unique(tmp_path: Path) -> Non
 
 
 def test_every_drop_has_its_name(tmp_path: Path) -> None:
-    texts = ["fine", "", None, " \n\t ", "half a \ud800 pair", "fine"]
+    texts = ["fine", "", None, " \n\t ", "half a \ud800 pair", "fine", "\u200b", "\x00 \ufeff"]
     artifact = normalized(tmp_path, {"f": jsonl(*texts)}, "xz_text")
     assert artifact.manifest.statistics["drops"] == {
         "empty": 2,
         "exact_duplicate": 1,
         "lone_surrogate": 1,
+        "no_visible_character": 2,
         "whitespace_only": 1,
     }
     dropped = pl.read_parquet(artifact.files("dropped.parquet")[0])
-    assert set(dropped["reason"]) == {"empty", "exact_duplicate", "lone_surrogate", "whitespace_only"}
-    assert artifact.manifest.statistics["rows_in"] == artifact.manifest.statistics["rows_out"] + 5
+    assert set(dropped["reason"]) == {"empty", "exact_duplicate", "lone_surrogate", "no_visible_character", "whitespace_only"}
+    assert artifact.manifest.statistics["rows_in"] == artifact.manifest.statistics["rows_out"] + 7
 
 
 def test_a_file_that_is_not_utf8_is_a_drop(tmp_path: Path) -> None:

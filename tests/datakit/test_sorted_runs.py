@@ -1,6 +1,7 @@
 """The external sort: whatever the files, shards, runs, blocks and merges, documents are those of a plain loop in memory."""
 
 import json
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def plainly(files: tuple[tuple[str | None, ...], ...]) -> tuple[dict[str, tuple[
     for index, texts in enumerate(files):
         for i, text in enumerate(texts):
             reason = "empty" if not text else "whitespace_only" if text.isspace() else ""
+            if not reason and all(unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp") for character in text):
+                reason = "no_visible_character"
             if not reason and text_digest(text) in kept:
                 reason = "exact_duplicate"
             if reason:

@@ -266,8 +266,17 @@ def test_conversations_that_call_or_think_differently_are_not_one():
         return record.text
 
     assert said(tool_calls=[{"name": "look", "arguments": {"at": "é"}}]) == (
-        'assistant: \n{"tool_calls":[{"arguments":{"at":"é"},"name":"look"}]}'
+        "assistant: \ntool_calls.0.arguments.at: é\ntool_calls.0.name: look"
     )
+    assert said(tool_calls=[{"arguments": '{"q": "one\\ntwo", "n": [1]}'}]) == (
+        "assistant: \ntool_calls.0.arguments.n.0: 1\ntool_calls.0.arguments.q: one\ntwo"
+    )
+    assert said(reasoning="[not JSON", thinking='{"a": "\\ud800"}') == (
+        'assistant: \nreasoning: [not JSON\nthinking: {"a": "\\ud800"}'
+    ), "what is no JSON, and what UTF-8 could not hold, stays as it is"
+    assert said(tool_calls=[{}]) != said(tool_calls=[[]])
+    deep = json.loads("[" * 500 + "]" * 500)
+    assert said(tool_calls=deep).endswith(f": {json.dumps(deep)[32:-32]}")
     assert len({said(tool_calls=[call], reasoning_content=why) for call in "ab" for why in "cd"}) == 4
     assert said(name="n", tool_calls=None) == "assistant: ", "other fields are for templates, and null is no field"
 
