@@ -4,6 +4,7 @@ Every scan plants a few items into its own source (`contamination_canaries.py`):
 measured apart, on more of its items, and what is marked in real text that is known to hold none of them.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from datakit.contamination_methods import Policy, PolicyIndex, Scanner, scanner,
 from datakit.contamination_policy import STANDING_TIERS
 from datakit.documents import iterate_documents
 from lineage.store import Artifact
+
+log = logging.getLogger(__name__)
 
 ITEMS_PER_TASK = 100
 """Planted items of each task, the first in hash order of their keys: a sample that no seed and no order of tasks changes."""
@@ -26,8 +29,11 @@ def prove(
 ) -> dict[str, Any]:
     """`recall`: by task, `items` planted and the share found in each form; a task without a matchable question has 0 items.
 
-    `clean_text`: by source, `documents`, how many are `marked`, the `ids` of the first of them, to be read.
+    `clean_text`: by source, `documents`, how many are `marked`, the `ids` of the first of them, to be read; without clean
+    sources it is empty, which is said aloud, and items are planted into nothing.
     """
+    if not clean:
+        log.warning("no clean source is given: how often this policy marks clean text is not measured, items stand alone")
     scan = scanner(index, policy)
     fillers = list(_fillers(clean)) or [""]
     recall = {}

@@ -66,7 +66,14 @@ class DuplicatesConfig:
 def find_duplicates(
     out: Writer, config: DuplicatesConfig, normalized: tuple[Artifact, ...], minhash: tuple[Artifact, ...]
 ) -> None:
-    """Write `duplicates.parquet`: a row for every document of a cluster, the kept one included; singletons have none."""
+    """Write `duplicates.parquet`: a row for every document of a cluster, the kept one included; singletons have none.
+
+    Raises: ValueError for signatures of several presets, or over other runs of words than those that are compared.
+    """
+    if (signed := minhash[0].spec.config["ngram_words"]) != config.ngram_words:
+        raise ValueError(
+            f"duplicates.ngram_words is {config.ngram_words}, {minhash[0].name} was signed over {signed}; give both one number"
+        )
     names = [document_source(artifact) for artifact in normalized]
     spilled = Spilled(out.folder / SCRATCH_FOLDER, scope_parts(normalized, minhash))
     workers = 1 if spilled.rows < SMALL_SCOPE_ROWS else None

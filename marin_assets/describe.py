@@ -219,7 +219,9 @@ def _proof(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     clean = [{"source": source, **row} for source, row in proof["clean_text"].items()]
     return {
         "recall_by_task": records_table([dict.fromkeys(forms, "") | row for row in recall], forms),
-        "marked_in_clean_text": records_table(clean, ("source", "documents", "marked", "share")),
+        "marked_in_clean_text": records_table(clean, ("source", "documents", "marked", "share"))
+        if clean
+        else dg.MetadataValue.text("not measured: the line has no clean source (recipes/contamination.py: CLEAN_SOURCES)"),
     }
 
 

@@ -15,7 +15,7 @@ from datakit.contamination_index import CONTAMINATION_INDEX
 from datakit.contamination_methods import Policy
 from datakit.contamination_policy import ContaminationConfig
 from datakit.corpus import CORPUS
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.duplicates import DUPLICATES
 from datakit.minhash import MINHASH, preset
 from datakit.normalize import NORMALIZE, NormalizeConfig
 from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
@@ -60,7 +60,7 @@ def normalized(line: Line, source: str) -> Node:
 def minhash(line: Line, source: str) -> Node:
     """MinHash bands of every document."""
     place = line.source_place("datakit", "minhash", source=source)
-    return Node(*place, MINHASH, preset("14x8"), {"normalized": normalized(line, source)})
+    return Node(*place, MINHASH, preset(line.minhash), {"normalized": normalized(line, source)})
 
 
 @cache
@@ -190,7 +190,7 @@ def duplicates(line: Line) -> Node:
         "normalized": tuple(normalized(line, source) for source in line.sources),
         "minhash": tuple(minhash(line, source) for source in line.sources),
     }
-    return Node(*line.place("duplicates", line.scope), DUPLICATES, DuplicatesConfig(), inputs)
+    return Node(*line.place("duplicates", line.scope), DUPLICATES, line.duplicates, inputs)
 
 
 @cache

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from datakit.corpus_filters import CorpusConfig
+from datakit.duplicates import DuplicatesConfig
+from datakit.minhash import preset
 from datakit.score_cutoff import ScoreCutoffConfig
 from datakit.scorer import ScorerConfig
 from datakit.sources import Source
@@ -47,6 +49,12 @@ class Line:
     cache: str
     mixture: str
     run: RunSpec
+    minhash: str = "14x8"
+    """The preset that near-duplicates are looked for with (`datakit.minhash.PRESETS`); 20x5 finds nearly all of them."""
+
+    duplicates: DuplicatesConfig = field(default_factory=DuplicatesConfig)
+    """Which of those that are found count as duplicates."""
+
     corpus_filters: CorpusConfig = field(default_factory=CorpusConfig)
     """What makes a document leave the corpus."""
 
@@ -109,6 +117,7 @@ class Line:
     """Sources that a choice over the line left out, and why; set by `permissive`."""
 
     def __post_init__(self) -> None:
+        preset(self.minhash)
         if self.corpus_filters.best_scores != (self.best_scores is not None):
             raise ValueError(
                 f"line of corpus {self.corpus}: best_scores is {self.best_scores}, corpus_filters.best_scores is "

@@ -15,6 +15,7 @@ from evals.items import ITEMS_FILE, Item, write_items
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
 from lineage.store import Store
+from marin_assets.describe import recorded
 
 WORDS = [
     f"{first}{second}" for first in ("har", "cop", "sel", "win", "gat", "mor") for second in ("bour", "per", "dom", "ning")
@@ -64,6 +65,13 @@ def test_documents_of_clean_text_that_are_marked_are_counted_and_named(tmp_path,
     found = proof(tmp_path, ContaminationConfig(), [*clean_texts(12), *marked])["clean_text"]["prose"]
     assert (found["documents"], found["marked"], found["share"]) == (12 + leaks, leaks, round(leaks / (12 + leaks), 6))
     assert found["ids"] == sorted(map(text_digest, marked))
+
+
+def test_a_proof_without_clean_text_says_that_false_marks_are_not_measured(tmp_path, caplog):
+    index = Node(("index",), None, CONTAMINATION_INDEX, ContaminationConfig(), {"suites": (SUITE,)})
+    made = [build(Store(str(tmp_path)), node) for node in (SUITE, index)][-1].artifact
+    assert made.manifest.extra["proof"]["clean_text"] == {} and "how often this policy marks clean text" in caplog.text
+    assert recorded(made)["marked_in_clean_text"].text.startswith("not measured: the line has no clean source")
 
 
 def test_an_index_with_its_clean_text_serves_a_scan(tmp_path):

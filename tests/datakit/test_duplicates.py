@@ -261,3 +261,10 @@ def test_signatures_of_two_presets_are_refused(tmp_path):
     inputs = {"normalized": (documents(source),) * 2, "minhash": (minhash(source), minhash(replace(source, line="b"), SURE))}
     with pytest.raises(ValueError, match="different configs cannot be compared"):
         made(tmp_path, Node(("duplicates", "scope"), None, DUPLICATES, PRESET, inputs))
+
+
+def test_signatures_over_other_runs_of_words_are_refused(tmp_path):
+    """Documents of three words, signed over two and compared over five, were a division by zero."""
+    short = Texts("short", ("three short words", "three short words more"))
+    with pytest.raises(ValueError, match=r"duplicates.ngram_words is 5, .* was signed over 2; give both one number"):
+        made(tmp_path, duplicates((short,), signed=MinHashConfig(2, 1, ngram_words=2)))
