@@ -17,13 +17,13 @@ import xxhash
 
 from datakit.calibration import auc, expected_calibration_error, fitted_platt, reliability, sigmoid
 from datakit.quality import FOLDER as QUALITY_FOLDER
+from datakit.scorer_weights import WEIGHTS_FILE, write_weights
 from datakit.seeds import Example, Seed, seed_examples
 from datakit.text_features import FeatureConfig, hashed, named, probe_digest, windows
 from lineage.stage import Stage
 from lineage.store import Artifact
 from lineage.writer import Writer
 
-WEIGHTS_FILE = "weights.npy"
 SCORER_FILE = "scorer.json"
 TOP_FEATURES = 25
 HASH_RANGE = 1 << 64
@@ -61,7 +61,7 @@ class ScorerConfig:
 
 
 def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, ...], quality: tuple[Artifact, ...]) -> None:
-    """Write `weights.npy` (float32 [2**bits]) and `scorer.json`. Raises ValueError when a seed or a split is empty."""
+    """Write `weights.json` (float32 [2**bits]) and `scorer.json`. Raises ValueError when a seed or a split is empty."""
     examples = seed_examples(config.seeds, config.sources, normalized, quality, QUALITY_FOLDER)
     parts: dict[str, list[Example]] = {"train": [], "calibrate": [], "test": []}
     for example in examples:
@@ -77,7 +77,7 @@ def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, 
     platt = fitted_platt(logits["calibrate"], labels["calibrate"])
     table = reliability(platt.probability(logits["test"]), labels["test"])
     raw = expected_calibration_error(reliability(sigmoid(logits["test"]), labels["test"]))
-    np.save(out.folder / WEIGHTS_FILE, weights)
+    write_weights(out.folder / WEIGHTS_FILE, weights)
     out.extra["scorer"] = {
         "name": config.name,
         "auc": round(auc(logits["test"], labels["test"]), 6),
@@ -99,7 +99,8 @@ def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, 
     out.record(rows_in=len(examples), rows_out=len(examples))
 
 
-SCORER = Stage("datakit.scorer", "1", train_scorer)
+SCORER = Stage("datakit.scorer", "2", train_scorer)
+"""2: weights are JSON, and words are those of any script (`datakit.word_kinds`)."""
 
 
 def _split(identity: str, config: ScorerConfig) -> Literal["train", "calibrate", "test"]:

@@ -13,7 +13,8 @@ import polars as pl
 from datakit.calibration import Platt
 from datakit.documents import as_frame, document_paths, iterate_part, slices, texts_of, writing_part
 from datakit.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
-from datakit.scorer import SCORER_FILE, WEIGHTS_FILE, document_logits
+from datakit.scorer import SCORER_FILE, document_logits
+from datakit.scorer_weights import WEIGHTS_FILE, read_weights
 from datakit.text_features import FeatureConfig, probe_digest
 from lineage.stage import Stage
 from lineage.store import Artifact
@@ -76,7 +77,7 @@ SCORES = Stage("datakit.scores", "1", score_source)
 
 def score_part(folder: Path, part: Path, model: Model) -> dict[str, int]:
     """Score one part, a slice of a row group at a time."""
-    weights = np.load(model.weights)
+    weights = read_weights(model.weights)
     with writing_part(folder / FOLDER / part.name, _frame([], []).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
             for rows in slices(as_frame(table), SLICE_CHARS):

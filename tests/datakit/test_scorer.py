@@ -15,6 +15,7 @@ from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
 from datakit.rule_sets import Rule, RuleSet
 from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
 from datakit.scorer import SCORER, ScorerConfig
+from datakit.scorer_weights import read_weights, write_weights
 from datakit.scores import SCORES, Model, ScoresConfig
 from datakit.seeds import Seed
 from datakit.text_features import FeatureConfig, hashed, windows
@@ -86,7 +87,7 @@ def test_training_and_scoring_give_the_same_bytes_anywhere(store, tmp_path):
 def test_a_score_is_that_of_its_text_alone(store):
     """The table equals the scorer asked one document at a time."""
     model = Model.of(made(store, scorer()))
-    weights = np.load(model.weights)
+    weights = read_weights(model.weights)
     one_by_one = {text_digest(text): model.scores(pl.Series([text]), weights)[0] for text in MIXED.texts}
     assert dict(table(made(store, scores(MIXED))).iter_rows()) == one_by_one
 
@@ -177,3 +178,18 @@ def test_windows_are_pieces_of_the_text_and_rows_have_length_one(text):
     assert 1 <= len(pieces) <= 5 and all(piece in text for piece in pieces)
     norms = np.sqrt(hashed(pieces, 12).multiply(hashed(pieces, 12)).sum(axis=1))
     assert all(np.isclose(norm, 1) or not any(c.isalnum() for c in piece) for norm, piece in zip(norms, pieces, strict=True))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
+def test_weights_are_read_back_from_json_to_the_bit(tmp_path_factory, values):
+    weights = np.array(values, np.float32) + np.float32(0)  # a zero without a sign
+    path = tmp_path_factory.mktemp("weights") / "weights.json"
+    write_weights(path, weights)
+    assert read_weights(path).tobytes() == weights.tobytes()
+
+
+def test_weights_of_another_format_are_refused(tmp_path):
+    (tmp_path / "weights.json").write_text('{"format": "other/1"}')
+    with pytest.raises(ValueError, match="format 'other/1'; this code reads 'hashed-logistic/1': train it anew"):
+        read_weights(tmp_path / "weights.json")
