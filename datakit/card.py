@@ -94,7 +94,8 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     out.record(rows_in=rows["rows_in"], rows_out=fates["train"] + fates["held out"], drops=_all_drops(stages))
 
 
-CARD = Stage("datakit.card", "2", write_card)
+CARD = Stage("datakit.card", "3", write_card)
+"""3: one file is one file."""
 
 
 def _all_drops(stages: Stages) -> dict[str, int]:
@@ -150,7 +151,7 @@ def _pin(loader: Mapping[str, Any]) -> str:
 
 def _stages(stages: Stages) -> Iterator[Block]:
     raw = stages.raw.manifest.statistics
-    rows = [("files", f"{raw['files']:,} files", "", "", _megabytes(raw["bytes_out"]))]
+    rows = [("files", f"{raw['files']:,} file{'' if raw['files'] == 1 else 's'}", "", "", _megabytes(raw["bytes_out"]))]
     for name, made in (("documents", stages.normalized), ("corpus", stages.corpus)):
         s = made.manifest.statistics
         dropped = s["rows_in"] - s["rows_out"]

@@ -1,6 +1,7 @@
 """Matches judged again without the templates of the source (`contamination_templates.py`), where there are any."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,13 +11,16 @@ import polars as pl
 
 from datakit.contamination_channels import ITEM_KEY, ItemIndex
 from datakit.contamination_methods import Policy, PolicyIndex, load_index, scanner, text_batches
-from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
 from datakit.contamination_tables import MARKS, MATCHES, Found, Piece, named, pieces_with, summed, write_piece
 from datakit.contamination_templates import affected_channels, document_limit, without_templates
 from lineage.working_folder import SCRATCH_FOLDER
 from lineage.writer import Writer
 
+log = logging.getLogger(__name__)
+
 type Tally = Mapping[str, Any]
+SHOWN_ITEMS = 20
 MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
 
 
@@ -56,7 +60,8 @@ def judged_again(
     counts = summed([piece.table(scratch, "counts") for piece in tallies], ["is_masked", "gram"]).sort("is_masked", "gram")
     common = counts.filter(pl.col("documents") > document_limit(num_documents, config))
     affected = pl.read_parquet(names)[affected_channels(index, common)]
-    out.extra["templates"] = {"limit": document_limit(num_documents, config), "grams": len(common), "channels": len(affected)}
+    found = {"limit": document_limit(num_documents, config), "grams": len(common), "channels": len(affected)}
+    out.extra["templates"] = {**found, "items": 0, "documents": 0, "most": []}
     if affected.is_empty():
         return tallies, None
     templates = scratch / "templates.parquet"
@@ -66,7 +71,33 @@ def judged_again(
     tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
     judged = out.map_shards(_judge_piece, tasks)
     new = {name: (piece, judged[f"judge-{name}"]) for name, piece in again.items()}
+    out.extra["templates"] |= _cleared(scratch, list(again.values()), out.spec.name)
     return dict(new.get(piece.name, (piece, tally)) for piece, tally in tallies.items()), templates
+
+
+def _cleared(scratch: Path, judged: Sequence[Piece], what: str) -> dict[str, Any]:
+    """`items` that documents no longer count for because the words they share are a template's, in how many pairs of item and
+    `documents`, and the `most` frequent of them: a leak that is repeated so often looks the same, so people should read them.
+    """
+    pair = ["id", *ITEM_KEY]
+    counts = []
+    for piece in judged:
+        before, after = (_standing(replace(piece, judged=again).table(scratch, MATCHES)) for again in (False, True))
+        counts.append(before.join(after, on=pair, how="anti").group_by(ITEM_KEY).len("documents"))
+    total = (
+        pl.concat(counts).group_by(ITEM_KEY).sum().sort(pl.col("documents"), *ITEM_KEY, descending=[True, False, False, False])
+    )
+    most = total.head(SHOWN_ITEMS).rows(named=True)
+    if most:
+        first = ", ".join(f"{row['task']}/{row['item_id']} in {row['documents']}" for row in most[:3])
+        told = "%s: %d items count for nothing in documents that share a template with them: %s"
+        log.warning(told, what, len(total), first)
+    return {"items": len(total), "documents": int(total["documents"].sum()), "most": most}
+
+
+def _standing(matches: Path) -> pl.DataFrame:
+    found = pl.read_parquet(matches, columns=["id", *ITEM_KEY, "tier"])
+    return found.filter(pl.col("tier").is_in(STANDING_TIERS)).drop("tier").unique()
 
 
 def _judge_piece(

@@ -28,9 +28,7 @@ def read_weights(path: Path) -> np.ndarray:
     """float32 [buckets], kept by the process: every shard of a source wants it. Raises: ValueError for another format."""
     record = json.loads(path.read_text())
     if record["format"] != FORMAT:
-        raise ValueError(
-            f"{path} has weights of format {record['format']!r}; this code reads {FORMAT!r}: train the scorer anew"
-        )
+        raise ValueError(f"{path} has weights of format {record['format']!r}; this code reads {FORMAT!r}: train it anew")
     weights = np.zeros(record["size"], np.float32)
     weights[record["buckets"]] = np.array(record["weights"], np.float32)
     weights.flags.writeable = False

@@ -22,6 +22,7 @@ from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
 from marin_assets.values import counts_table, inline, picture, records_table
 from trainer.plots import loss_curve_png
 
+_CLEARED = ("suite", "task", "item_id", "documents")
 _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out")
 
 
@@ -208,6 +209,7 @@ def _marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "documents_by_tier": counts_table(counts["documents_by_tier"], "tier", "documents"),
         "planted_items_found": records_table(forms, ("form", "recall")),
         "false_positives": records_table(false, ("text", "marked")),
+        "cleared_by_templates": records_table(artifact.manifest.extra.get("templates", {}).get("most", []), _CLEARED),
     }
 
 

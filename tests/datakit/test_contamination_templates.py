@@ -1,5 +1,7 @@
 """Phrases that many documents of a source hold: they flag nothing, whatever the order of shards; items that leaked do."""
 
+import logging
+
 import polars as pl
 import pytest
 from test_contamination import PROSE, item_table
@@ -12,6 +14,7 @@ from datakit.contamination_templates import COUNT_SCHEMA, document_limit, withou
 from datakit.ngram_index import gram_hashes, hash_words
 from lineage.digests import text_digest
 from lineage.store import Store
+from marin_assets.describe import recorded
 
 TEMPLATE = "Read the passage below with care and answer the question that follows it as briefly as you possibly can"
 OWN = "Which shepherd counted eleven speckled goats beside the frozen mill before the merchants arrived from Bergen?"
@@ -37,13 +40,18 @@ def verdict(artifact) -> tuple[set[str], dict[str, str]]:
     return set(marks.filter("contaminated")["id"]), dict(statuses)
 
 
-def test_a_phrase_of_many_documents_does_not_flag_and_items_that_hold_it_do(tmp_path):
+def test_a_phrase_of_many_documents_does_not_flag_and_items_that_hold_it_do(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
     artifact = marked(Store(str(tmp_path)), texts(30), QUESTIONS, CONFIG)
     long = {text_digest(text) for text in texts(30)[31:41]}
     found, statuses = verdict(artifact)
     assert found == {text_digest(leak())} | long
     assert statuses == {"0": "unknown", "1": "matched", "2": "matched"}
-    assert artifact.manifest.extra["templates"]["limit"] == 8 and artifact.manifest.extra["templates"]["channels"] == 3
+    templates = artifact.manifest.extra["templates"]
+    assert templates["limit"] == 8 and templates["channels"] == 3
+    assert templates["most"][0] == {"suite": "s", "task": "t", "item_id": "0", "documents": 31}, "the leak holds the phrase too"
+    assert templates["documents"] >= 31 and "count for nothing in documents that share a template" in caplog.text
+    assert [row.data for row in recorded(artifact)["cleared_by_templates"].records] == templates["most"]
 
 
 def test_a_phrase_of_few_documents_is_a_match(tmp_path):
