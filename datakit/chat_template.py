@@ -170,6 +170,7 @@ def _marked_by_prefixes(template: ChatTemplate, conversation: Conversation, text
 def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversation | None:
     """The conversation with a mark inside every special token's characters; None where it holds marks itself.
 
+    Names of a message's own fields stay, for templates ask for them; deeper ones (arguments of a call) are text like any.
     Raises: ValueError for more special tokens of one character than there are marks.
     """
     short = [special for special in specials if len(special) == 1]
@@ -186,10 +187,11 @@ def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversati
                 value = value.replace(special, special[0] + BREAK + special[1:]) if len(special) > 1 else value
             return value.translate(hidden) if stand_ins else value
         if isinstance(value, Mapping):
-            return {name: broken(item) for name, item in value.items()}
+            return {broken(name): broken(item) for name, item in value.items()}
         return [broken(item) for item in value] if isinstance(value, list | tuple) else value
 
-    made = Conversation(tuple(map(broken, conversation.messages)), tuple(map(broken, conversation.tools)), stand_ins)
+    messages = tuple({name: broken(item) for name, item in message.items()} for message in conversation.messages)
+    made = Conversation(messages, tuple(map(broken, conversation.tools)), stand_ins)
     return None if found[0] else made
 
 

@@ -70,8 +70,7 @@ def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifac
     out.record(rows_in=len(texts), bytes_in=sum(len(text.encode()) for text in texts))
 
 
-TOKENIZER = Stage("datakit.tokenizer", "2", train_tokenizer)
-"""2: texts of more than a million characters are cut between words, not in them."""
+TOKENIZER = Stage("datakit.tokenizer", "1", train_tokenizer)
 
 
 def new_tokenizer() -> Tokenizer:
@@ -128,7 +127,9 @@ def _sample(corpus: Artifact, budget: int) -> Iterator[str]:
     for batch in iterate_documents(corpus, TRAIN, columns=["text"]):
         for text in batch["text"]:
             size = len(text.encode())
-            yield from pieces(text if size <= budget else text[:budget])
+            sampled = text if size <= budget else text[:budget]
+            # not `pieces`: what is learned from need not be cut where tokens end, and a tokenizer's bytes stay what they were
+            yield from (sampled[i : i + MAX_PIECE_CHARS] for i in range(0, max(len(sampled), 1), MAX_PIECE_CHARS))
             budget -= size
             if budget <= 0:
                 return

@@ -108,7 +108,7 @@ def test_special_text_stays_text_in_json_and_leaves_no_mark(ascii_only):
         f"{{% generation %}}{{{{ messages[0].tool_calls | tojson(ensure_ascii={ascii_only}) }}}}"
         "{{ messages[0].content }}<|end|>{% endgeneration %}"
     )
-    said = "<|end|> of § 5 | é"
+    said = {"<|end|> of § 5 | é": "<|end|> of § 5 | é"}
     talk = Conversation(({"role": "assistant", "content": "", "tool_calls": [said]},))
     spans = conversation_spans(template, talk, (*SPECIALS, "§", "|"), END)
     assert isinstance(spans, list)
