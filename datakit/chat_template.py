@@ -12,8 +12,8 @@ ends of a turn, so the tokens before it are those that a server sends, and no to
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes, pass_context
@@ -24,9 +24,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 OPEN, CLOSE, BREAK = "\ufdd0", "\ufdd1", "\ufdd2"
 """Where an assistant begins and ends, and what breaks a special token's characters inside a message."""
-STAND_INS = tuple(chr(code) for code in range(0xFDD3, 0xFDF0))
-"""For special tokens of one character, which cannot be broken."""
-_BEYOND_ASCII = re.compile(f"[^\x00-\x7e{OPEN}-{STAND_INS[-1]}]")
+HELD = 0xFDD3
+"""The first of sixteen marks, one a hexadecimal digit: they hold the place of a special token of one character."""
+HELD_DIGITS = 6
+MARKS = re.compile(r"[\ufdd0-\ufde2]")
+HELD_PLACE = re.compile(rf"[\ufdd3-\ufde2]{{{HELD_DIGITS}}}")
+SPECIALS_IN_CONTEXT = "_special_tokens"
+"""The name under which a template's filters find the special tokens."""
 
 GENERATION_TAG = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 ASSISTANT = "assistant"
@@ -38,8 +42,6 @@ class Conversation:
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Any, ...] = ()
-    stand_ins: Mapping[str, str] = field(default_factory=dict)
-    """What stands in its texts for another character."""
 
     @staticmethod
     def from_json(text: str | None) -> "Conversation | None":
@@ -81,8 +83,11 @@ class ChatTemplate:
     def compiled(self) -> Template:
         return _environment().from_string(self.source)
 
-    def render(self, conversation: Conversation, *, generation_prompt: bool) -> str:
-        """The text, assistants' turns between marks where the template has blocks. Raises: jinja2.TemplateError."""
+    def render(self, conversation: Conversation, *, generation_prompt: bool, specials: Sequence[str] = ()) -> str:
+        """The text, assistants' turns between marks where the template has blocks. Raises: jinja2.TemplateError.
+
+        `specials` stay broken in what the template writes as JSON.
+        """
         return self.compiled.render(
             messages=list(conversation.messages),
             tools=list(conversation.tools) or None,
@@ -90,7 +95,7 @@ class ChatTemplate:
             bos_token=self.bos_token,
             eos_token=self.eos_token,
             raise_exception=_raise,
-            _stand_ins=conversation.stand_ins,
+            **{SPECIALS_IN_CONTEXT: tuple(specials)},
         )
 
 
@@ -110,15 +115,15 @@ def conversation_spans(
     if not said:
         return "no_assistant"
     try:
-        text = template.render(broken, generation_prompt=False)
+        text = template.render(broken, generation_prompt=False, specials=specials)
         if not template.has_generation_blocks:
-            text = _marked_by_prefixes(template, broken, text, end_of_turn)
+            text = _marked_by_prefixes(template, broken, text, specials, end_of_turn)
     except (TemplateError, TypeError, KeyError) as error:
         return "template_not_by_prefix" if isinstance(error, _NotByPrefixError) else "template_refuses"
     turns = re.findall(f"{OPEN}(.*?){CLOSE}", text, re.DOTALL)
     if len(turns) != len(said) or not all(map(_is_turn(end_of_turn), turns, said)):
         return "mask_mismatch"
-    return _spans(text, specials, broken.stand_ins)
+    return _spans(text, specials)
 
 
 def _is_turn(end_of_turn: str) -> Callable[[str, Mapping[str, Any]], bool]:
@@ -130,15 +135,14 @@ def _is_turn(end_of_turn: str) -> Callable[[str, Mapping[str, Any]], bool]:
     return is_turn
 
 
-def _spans(text: str, specials: Sequence[str], stand_ins: Mapping[str, str]) -> list[Span]:
-    own = str.maketrans({BREAK: None, **stand_ins})
+def _spans(text: str, specials: Sequence[str]) -> list[Span]:
     marks = "|".join(map(re.escape, [OPEN, CLOSE, *sorted(specials, key=len, reverse=True)]))
     counts, spans = False, []
     for part in re.split(f"({marks})", text):
         if part in (OPEN, CLOSE):
             counts = part == OPEN
         elif part:
-            spans.append(Span(part.translate(own), part in specials, counts))
+            spans.append(Span(_whole(part), part in specials, counts))
     return spans
 
 
@@ -146,16 +150,18 @@ class _NotByPrefixError(TemplateError):
     """Rendering a conversation up to a turn does not give the beginning of rendering it with the turn."""
 
 
-def _marked_by_prefixes(template: ChatTemplate, conversation: Conversation, text: str, end_of_turn: str) -> str:
+def _marked_by_prefixes(
+    template: ChatTemplate, conversation: Conversation, text: str, specials: Sequence[str], end_of_turn: str
+) -> str:
     """The rendered text with marks around what each assistant's turn adds, up to its end of turn."""
     pieces, done = [], 0
     for index, message in enumerate(conversation.messages):
         if message["role"] != ASSISTANT:
             continue
-        before = replace(conversation, messages=conversation.messages[:index])
-        upto = replace(conversation, messages=conversation.messages[: index + 1])
-        prompt = template.render(before, generation_prompt=True)
-        turn = template.render(upto, generation_prompt=False)
+        before = Conversation(conversation.messages[:index], conversation.tools)
+        upto = Conversation(conversation.messages[: index + 1], conversation.tools)
+        prompt = template.render(before, generation_prompt=True, specials=specials)
+        turn = template.render(upto, generation_prompt=False, specials=specials)
         if not turn.startswith(prompt) or not text.startswith(turn):
             raise _NotByPrefixError(f"message {index} changes what is rendered before it")
         end = turn.find(end_of_turn, len(prompt))
@@ -171,28 +177,54 @@ def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversati
     """The conversation with a mark inside every special token's characters; None where it holds marks itself.
 
     Names of a message's own fields stay, for templates ask for them; deeper ones (arguments of a call) are text like any.
-    Raises: ValueError for more special tokens of one character than there are marks.
     """
-    short = [special for special in specials if len(special) == 1]
-    if len(short) > len(STAND_INS):
-        raise ValueError(f"{len(short)} special tokens have one character; {len(STAND_INS)} are allowed: {''.join(short)}")
-    stand_ins = dict(zip(STAND_INS, short, strict=False))
-    hidden = str.maketrans({special: mark for mark, special in stand_ins.items()})
     found = [False]
 
-    def broken(value: Any) -> Any:
-        if isinstance(value, str):
-            found[0] |= any(mark in value for mark in (OPEN, CLOSE, BREAK, *stand_ins))
-            for special in specials:
-                value = value.replace(special, special[0] + BREAK + special[1:]) if len(special) > 1 else value
-            return value.translate(hidden) if stand_ins else value
-        if isinstance(value, Mapping):
-            return {broken(name): broken(item) for name, item in value.items()}
-        return [broken(item) for item in value] if isinstance(value, list | tuple) else value
+    def broken(text: str) -> str:
+        found[0] |= MARKS.search(text) is not None
+        return _broken(text, specials)
 
-    messages = tuple({name: broken(item) for name, item in message.items()} for message in conversation.messages)
-    made = Conversation(messages, tuple(map(broken, conversation.tools)), stand_ins)
+    def of_message(message: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: _each_text(item, broken) for name, item in message.items()}
+
+    tools = tuple(_each_text(tool, broken) for tool in conversation.tools)
+    made = Conversation(tuple(map(of_message, conversation.messages)), tools)
     return None if found[0] else made
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of JSON with every text in it changed, names included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {_each_text(name, change): _each_text(item, change) for name, item in value.items()}
+    return [_each_text(item, change) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _broken(text: str, specials: Sequence[str]) -> str:
+    """The text with a mark behind the first character wherever a special token's characters begin.
+
+    One of a single character cannot be cut in two: marks that say which it was stand in its place.
+    """
+    if not specials:
+        return text
+    return _beginnings(tuple(specials)).sub(lambda found: _held(found[0]) if found[0] in specials else found[0] + BREAK, text)
+
+
+@lru_cache(maxsize=8)
+def _beginnings(specials: tuple[str, ...]) -> re.Pattern[str]:
+    """The first character of every occurrence of a special token, of those that overlap too."""
+    return re.compile(f"(?={'|'.join(map(re.escape, specials))}).", re.DOTALL)
+
+
+def _held(character: str) -> str:
+    return "".join(chr(HELD + int(digit, 16)) for digit in f"{ord(character):0{HELD_DIGITS}x}")
+
+
+def _whole(text: str) -> str:
+    """The text as it was before marks were put into it."""
+    place = HELD_PLACE.sub(lambda found: chr(int("".join(f"{ord(mark) - HELD:x}" for mark in found[0]), 16)), text)
+    return place.replace(BREAK, "")
 
 
 class _Generation(Extension):
@@ -226,14 +258,13 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The filter of transformers, with what templates pass to it. Marks are not escaped, which would make text of them."""
-    written = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
-    if not ensure_ascii:
-        return written
-    own = str.maketrans(
-        {mark: character for mark, character in context.get("_stand_ins", {}).items() if not character.isascii()}
-    )
-    return _BEYOND_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], written.translate(own))
+    """The filter of transformers, with what templates pass to it.
+
+    Marks go before and come back behind it: `ensure_ascii` would write them as text, and escapes can make a special token.
+    """
+    plain = _each_text(value, _whole)
+    written = json.dumps(plain, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return _broken(written, context[SPECIALS_IN_CONTEXT])
 
 
 def _raise(message: str) -> NoReturn:

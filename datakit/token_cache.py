@@ -119,9 +119,9 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
 
 
 TOKEN_CACHE = Stage("datakit.token_cache", "4", tokenize_corpus)
-"""4: texts of more than a million characters are cut between words, DNA is of bases alone, numbers that do not fit are drops,
-special tokens of one character stay text in messages. 3: chat templates may say how JSON is written and get messages as a list;
-2 refused what they rendered so."""
+"""4: special text stays text in JSON that a template writes, in names of arguments, and of one character; DNA has an alphabet;
+texts of more than 1 Mi characters are cut where no token goes across.
+3: chat templates may say how JSON is written and get messages as a list; 2 refused what they rendered so."""
 
 
 def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dict[str, Any]:

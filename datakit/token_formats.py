@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -52,6 +52,10 @@ class Prebuilt:
     kind: Literal["prebuilt"] = "prebuilt"
 
 
+NUCLEOTIDES = "ACGTURYSWKMBDHVNacgturyswkmbdhvn"
+"""The codes of IUPAC for one base or a choice of some, without its gaps."""
+
+
 @dataclass(frozen=True)
 class Dna:
     """One token a base, weighed by case: lower case is soft-masked, as a rule a repeat (format "dna" of Marin's Levanter)."""
@@ -60,16 +64,18 @@ class Dna:
     lowercase_weight: float = 1.0
     fold_case: bool = True
     """Encode in upper case, so that a masked base is the same token; False where the tokenizer folds, or must not."""
-    alphabet: str = field(default="ACGTUNRYSWKMBDHV", metadata={"added_later": True})
-    """Bases in upper case, IUPAC's by default; a text with anything else (a header, a gap, a line's end) is dropped."""
     kind: Literal["dna"] = "dna"
+    alphabet: str = field(default=NUCLEOTIDES, metadata={"added_later": True})
+    """What a document may hold, in either case as it is written here; one with a header, a line feed or a gap is dropped."""
 
     def __post_init__(self) -> None:
+        if not self.alphabet.isascii() or not self.alphabet.isalpha():
+            raise ValueError(
+                f"token_cache.format.alphabet is {self.alphabet!r}; it must be letters of ASCII, which have a case"
+            )
         for name, weight in (("uppercase_weight", self.uppercase_weight), ("lowercase_weight", self.lowercase_weight)):
             if not 0 <= weight < float("inf"):
                 raise ValueError(f"token_cache.format.{name} is {weight}; it must be finite and at least 0")
-        if not (self.alphabet.isascii() and self.alphabet.isalpha() and self.alphabet.isupper()):
-            raise ValueError(f"token_cache.format.alphabet is {self.alphabet!r}; name bases by upper-case letters: ACGTN")
 
 
 type TokenFormat = PlainText | Chat | Prebuilt | Dna
@@ -194,10 +200,13 @@ def _framed(document: Encoded, policy: TokenPolicy, frame_weight: float = 1.0) -
 
 def _dna(format: Dna, texts: Sequence[str], encoder: Encoder, policy: TokenPolicy) -> list[Encoded | Dropped]:
     found: list[Encoded | Dropped] = []
-    bases = frozenset(format.alphabet + format.alphabet.lower())
+    bases = set(format.alphabet)
     for text, ids in zip(texts, encoder.encode([t.upper() if format.fold_case else t for t in texts]), strict=True):
-        if not bases.issuperset(text) or ids.size != len(text):
-            found.append(Dropped("not_one_token_a_character" if bases.issuperset(text) else "not_a_base"))
+        if not bases.issuperset(text):
+            found.append(Dropped("not_a_base"))
+            continue
+        if ids.size != len(text):
+            found.append(Dropped("not_one_token_a_character"))
             continue
         codes = np.frombuffer(text.encode(), np.uint8)
         upper = (codes >= ord("A")) & (codes <= ord("Z"))
@@ -208,38 +217,43 @@ def _dna(format: Dna, texts: Sequence[str], encoder: Encoder, policy: TokenPolic
 
 def _prebuilt(format: Prebuilt, fields: dict[str, str], policy: TokenPolicy) -> Encoded | Dropped:
     """The record's own ids as they are: a document that does not begin and end as the cache's config says is dropped."""
-    tokens = _numbers(fields.get(format.ids_field), integers=True)
-    if tokens is None or not tokens.size:
+    ids = _numbers(fields.get(format.ids_field), (int,))
+    if not ids:
         return Dropped("no_token_ids")
-    if tokens.min() < 0 or tokens.max() >= policy.vocab_size:
+    if min(ids) < 0 or max(ids) >= policy.vocab_size:
         return Dropped("not_in_vocabulary")
-    if policy.bos is not None and tokens[0] != policy.bos:
+    if policy.bos is not None and ids[0] != policy.bos:
         return Dropped("no_begin_token")
-    if policy.eos is not None and tokens[-1] != policy.eos:
+    if policy.eos is not None and ids[-1] != policy.eos:
         return Dropped("no_end_token")
+    tokens = np.array(ids, np.uint32)
     if format.weights_field is None:
-        return Encoded(tokens.astype(np.uint32))
-    numbers = _numbers(fields.get(format.weights_field), integers=False)
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and bad
-        weights = None if numbers is None else numbers.astype(np.float32)
-    if weights is None or weights.size != tokens.size or not np.all(np.isfinite(weights) & (weights >= 0)):
+        return Encoded(tokens)
+    numbers = _numbers(fields.get(format.weights_field), (int, float))
+    weights = None if numbers is None else _as_weights(numbers)
+    if weights is None or weights.size != tokens.size:
         return Dropped("bad_weights")
-    return Encoded(tokens.astype(np.uint32), weights)
+    return Encoded(tokens, weights)
 
 
-def _numbers(text: str | None, *, integers: bool) -> np.ndarray | None:
-    """A JSON list of numbers, None for anything else: true is no number, and neither is what an array cannot hold."""
+def _numbers(text: str | None, allowed: tuple[type, ...]) -> list[Any] | None:
+    """A JSON list of numbers of any size, None for anything else: true, an integer too long to read, lists too deep."""
     try:
         values = json.loads(text or "null")
-    except (ValueError, RecursionError):  # thousands of digits are a ValueError, lists in lists are deep
+    except (ValueError, RecursionError):  # ValueError: no JSON, or an integer of more digits than Python reads
         return None
-    allowed = (int,) if integers else (int, float)
-    if not isinstance(values, list) or not all(type(value) in allowed for value in values):
-        return None
+    return values if isinstance(values, list) and all(type(value) in allowed for value in values) else None
+
+
+def _as_weights(numbers: Sequence[float]) -> np.ndarray | None:
+    """float32, None where one is negative, or not finite as it is stored."""
     try:
-        return np.array(values, dtype=np.int64 if integers else np.float64)
-    except OverflowError:
+        wide = np.array(numbers, np.float64)
+    except OverflowError:  # an integer that float64 does not reach
         return None
+    with np.errstate(over="ignore"):
+        stored = wide.astype(np.float32)
+    return stored if np.all(np.isfinite(stored) & (wide >= 0)) else None
 
 
 def _chat(

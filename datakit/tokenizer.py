@@ -4,7 +4,7 @@ Special tokens stand for what only we may say (the end of a document). The chara
 text, which is not the default of any peer: there, a document that quotes the token injects a document boundary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -100,24 +100,46 @@ def begins_with_space(tokenizer: Tokenizer) -> str:
 def pieces(text: str, *, spaced: bool = False) -> list[str]:
     """A text in pieces short enough to encode; almost always the text itself.
 
-    Cuts are in front of lone spaces, where every split pattern in use ends a word, so that the pieces' ids are those of the
-    text; a stretch without one is cut anywhere. `spaced`: for a tokenizer that puts a space in front of each piece, which the
-    space at a cut is left to.
+    Cuts are in front of lone spaces, else behind line feeds, where no token goes across, so that the pieces' ids are those of
+    the text; a stretch without either is cut anywhere. `spaced`: for a tokenizer that puts a space in front of each piece. A
+    lone space belongs to neither piece then, and a line feed is no better than any other place.
     """
     found, start = [], 0
     while len(text) - start > MAX_PIECE_CHARS:
-        lone = _last_lone_space(text, start, start + MAX_PIECE_CHARS)
-        end = start + MAX_PIECE_CHARS if lone is None else lone
-        found.append(text[start:end])
-        start = end + (spaced and lone is not None)
+        end = start + MAX_PIECE_CHARS
+        lone = _last_place(text, " ", start, end, _alone)
+        if lone is not None:
+            found.append(text[start:lone])
+            start = lone + spaced
+            continue
+        cut = end if spaced else _behind_line_feed(text, start, end)
+        found.append(text[start:cut])
+        start = cut
     return [*found, text[start:]]
 
 
-def _last_lone_space(text: str, start: int, end: int) -> int | None:
-    """Place of the last space in `(start, end]` with no white space beside it."""
+def _behind_line_feed(text: str, start: int, end: int) -> int:
+    """Behind the last line feed that the next line's first word follows; `end` where there is none.
+
+    One alone is best: GPT-2's split ends a run of them before its last. A next line of other characters is no place to cut,
+    for o200k's split has a slash behind a line feed in the word before it.
+    """
+    for fits in (lambda before, behind: _alone(before, behind) and behind.isalnum(), lambda _, behind: behind.isalnum()):
+        place = _last_place(text, "\n", start, end - 1, fits)
+        if place is not None:
+            return place + 1
+    return end
+
+
+def _alone(before: str, behind: str) -> bool:
+    return not before.isspace() and not behind.isspace()
+
+
+def _last_place(text: str, mark: str, start: int, end: int, fits: Callable[[str, str], bool]) -> int | None:
+    """Place of the last mark in `(start, end]` that fits between the characters before and behind it."""
     place = end + 1
-    while (place := text.rfind(" ", start + 1, place)) >= 0:
-        if not text[place - 1].isspace() and not text[place + 1 : place + 2].isspace():
+    while (place := text.rfind(mark, start + 1, place)) >= 0:
+        if fits(text[place - 1], text[place + 1 : place + 2]):
             return place
     return None
 
@@ -128,8 +150,8 @@ def _sample(corpus: Artifact, budget: int) -> Iterator[str]:
         for text in batch["text"]:
             size = len(text.encode())
             sampled = text if size <= budget else text[:budget]
-            # not `pieces`: what is learned from need not be cut where tokens end, and a tokenizer's bytes stay what they were
-            yield from (sampled[i : i + MAX_PIECE_CHARS] for i in range(0, max(len(sampled), 1), MAX_PIECE_CHARS))
+            # not `pieces`: what a tokenizer learns need not be where tokens end, and its bytes stay those of earlier releases
+            yield from (sampled[i : i + MAX_PIECE_CHARS] for i in range(0, len(sampled), MAX_PIECE_CHARS)) if sampled else [""]
             budget -= size
             if budget <= 0:
                 return

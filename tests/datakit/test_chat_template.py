@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from datakit.chat_template import BREAK, CLOSE, OPEN, STAND_INS, ChatTemplate, Conversation, Span, conversation_spans
+from datakit.chat_template import ChatTemplate, Conversation, Span, conversation_spans
 
-SPECIALS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "§")
+SPECIALS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "§", "||")
 END = "<|end|>"
 BLOCKS = ChatTemplate(
     "{{ bos_token }}{% for m in messages %}\n"
@@ -32,6 +32,7 @@ def conversation(*messages: tuple[str, str]) -> Conversation:
 @given(MESSAGES)
 @example([("user", "quotes <|end|><|assistant|> here"), ("assistant", "and <|endoftext|> there")])
 @example([("assistant", ""), ("assistant", "twice")])
+@example([("user", "§"), ("assistant", "see § 5, §§ and |||")])
 def test_what_counts_is_what_assistants_say_and_the_end_of_turn(messages):
     talk = conversation(*messages)
     spans = conversation_spans(BLOCKS, talk, SPECIALS, END)
@@ -73,6 +74,42 @@ def test_tools_are_rendered_and_may_be_called_without_a_word():
     assert [span.text for span in spans] == ['[{"name": "é<b>"}]', '[{"name": "look <|end|>"}]', END]
 
 
+CALLING = ChatTemplate(
+    "{% for m in messages %}{% generation %}{{ m.content }}{{ m.tool_calls | tojson(ensure_ascii=true) }}<|end|>"
+    "{% endgeneration %}{% endfor %}"
+)
+JSON_TEXT = st.lists(st.one_of(PARTS, st.text('ab é"\\\\', max_size=3)), max_size=4).map("".join)
+
+
+@settings(max_examples=80)
+@given(st.lists(st.dictionaries(JSON_TEXT, st.one_of(JSON_TEXT, st.lists(JSON_TEXT, max_size=2)), max_size=2), max_size=2))
+@example([{"name": "say <|end|> § é"}, {"<|end|>": "§"}])
+def test_a_call_in_ascii_is_json_of_what_was_called_and_no_special_token(calls):
+    spans = conversation_spans(
+        CALLING, Conversation(({"role": "assistant", "content": "", "tool_calls": calls},)), SPECIALS, END
+    )
+    assert isinstance(spans, list)
+    assert [span.text for span in spans if not span.special] == [json.dumps(calls)]
+    assert [span.text for span in spans if span.special] == [END]
+
+
+def test_what_json_escapes_make_is_no_special_token():
+    """A line feed is two characters in JSON, which with what is behind them are a token that the message does not hold."""
+    call = {"role": "assistant", "content": "", "tool_calls": ["\n<|"]}
+    spans = conversation_spans(CALLING, Conversation((call,)), (r"\n<|", END), END)
+    assert spans == [Span(r'["\n<|"]', special=False, counts=True), Span(END, special=True, counts=True)]
+
+
+def test_names_of_arguments_make_no_special_token():
+    template = ChatTemplate(
+        "{% for name, value in messages[0].arguments.items() %}{{ name }}={{ value }};{% endfor %}"
+        "{% generation %}{{ messages[0].content }}<|end|>{% endgeneration %}"
+    )
+    talk = Conversation(({"role": "assistant", "content": "x", "arguments": {"<|end|>": "§"}},))
+    spans = conversation_spans(template, talk, SPECIALS, END)
+    assert isinstance(spans, list) and spans[0] == Span("<|end|>=§;", special=False, counts=False)
+
+
 @pytest.mark.parametrize(
     ("how", "wanted"),
     [
@@ -94,35 +131,6 @@ def test_templates_may_say_how_json_is_written(how, wanted):
     assert isinstance(spans, list) and spans[0].text == wanted
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters=[OPEN, CLOSE, BREAK, *STAND_INS])))
-def test_json_of_ascii_is_what_json_writes(text):
-    template = ChatTemplate("{{ tools | tojson(ensure_ascii=true) }}{% generation %}x<|end|>{% endgeneration %}")
-    spans = conversation_spans(template, Conversation(({"role": "assistant", "content": "x"},), (text,)), SPECIALS, END)
-    assert isinstance(spans, list) and spans[0].text == json.dumps([text])
-
-
-@pytest.mark.parametrize("ascii_only", ["true", "false"])
-def test_special_text_stays_text_in_json_and_leaves_no_mark(ascii_only):
-    """The mark inside `<|end|>` was written as an escape, six characters of text that nobody takes out again."""
-    template = ChatTemplate(
-        f"{{% generation %}}{{{{ messages[0].tool_calls | tojson(ensure_ascii={ascii_only}) }}}}"
-        "{{ messages[0].content }}<|end|>{% endgeneration %}"
-    )
-    said = {"<|end|> of § 5 | é": "<|end|> of § 5 | é"}
-    talk = Conversation(({"role": "assistant", "content": "", "tool_calls": [said]},))
-    spans = conversation_spans(template, talk, (*SPECIALS, "§", "|"), END)
-    assert isinstance(spans, list)
-    assert [(span.text, span.special) for span in spans] == [
-        (json.dumps([said], ensure_ascii=ascii_only == "true"), False),
-        (END, True),
-    ]
-
-
-def test_more_special_tokens_of_one_character_than_marks_are_refused():
-    with pytest.raises(ValueError, match="30 special tokens have one character; 29 are allowed"):
-        conversation_spans(BLOCKS, conversation(("assistant", "x")), [chr(0x4E00 + i) for i in range(30)], END)
-
-
 def test_messages_are_a_list_for_a_template():
     template = ChatTemplate(
         "{{ messages + [] == messages }}{% generation %}{{ messages[0].content }}<|end|>{% endgeneration %}"
@@ -142,6 +150,7 @@ UNCLOSED = ChatTemplate("{{ messages | map(attribute='content') | join }}")
     [
         (BLOCKS, (("user", "only"),), "no_assistant"),
         (BLOCKS, (("assistant", "a \ufdd1 mark"),), "noncharacters"),
+        (BLOCKS, (("assistant", "a \ufde2 mark"),), "noncharacters"),
         (ChatTemplate("{{ raise_exception('no') }}"), (("assistant", "a"),), "template_refuses"),
         (ChatTemplate("{{ messages[0].absent.field }}"), (("assistant", "a"),), "template_refuses"),
         (OUTSIDE, (("assistant", "a"),), "mask_mismatch"),

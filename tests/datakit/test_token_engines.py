@@ -1,5 +1,6 @@
 """The fast engine is used where it gives the reference's ids, and nowhere else; real tokenizers that differ show it."""
 
+import contextlib
 import json
 import logging
 import unicodedata
@@ -11,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from inputs import random_texts
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from datakit.repeated_lines import encode_repeated_once, lines
-from datakit.token_engines import EngineError, choose_engine, differing, fast_encoder, reference_encoder
-from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, load_tokenizer, new_tokenizer, pieces
+from datakit.token_engines import Encoder, EngineError, choose_engine, differing, fast_encoder, reference_encoder
+from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, SPLIT_PATTERN, load_tokenizer, new_tokenizer, pieces
 from datakit.unassigned import has_unassigned
 
 SPECIALS = (END_OF_TEXT, "<|end|>")
@@ -123,21 +124,117 @@ def test_pieces_of_a_tokenizer_that_puts_a_space_in_front_are_its_text(tokenizer
     assert cut.tolist() == load_tokenizer(path).encode(text, add_special_tokens=False).ids
 
 
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+REPOSITORY = Path(__file__).parents[2]
+PROSE = "\n\n".join(path.read_text() for path in sorted(REPOSITORY.glob("docs/**/*.md")))
+CODE = "".join(path.read_text() for path in sorted(REPOSITORY.glob("datakit/*.py")))
+
+
+def byte_level(split: str) -> Tokenizer:
+    trained = new_tokenizer()
+    words = pre_tokenizers.Split(Regex(split), behavior="isolated")
+    no_split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trained.pre_tokenizer = pre_tokenizers.Sequence([words, no_split])  # pyrefly: ignore
+    return trained
+
+
+def gpt2_like() -> Tokenizer:
+    trained = new_tokenizer()
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyrefly: ignore
+    return trained
+
+
+def sentencepiece_like() -> Tokenizer:
+    """Gemma's: a space is a mark in the text, and nothing else says where a word ends."""
+    trained = Tokenizer(models.BPE(byte_fallback=True))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # pyrefly: ignore
+    return trained
+
+
+KINDS = {
+    "llama3": lambda: byte_level(SPLIT_PATTERN),
+    "gpt2": gpt2_like,
+    "o200k": lambda: byte_level(O200K),
+    "sentencepiece": sentencepiece_like,
+}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def of_kind(request, tmp_path_factory) -> Path:
+    """A tokenizer that knows this repository's words."""
+    trained = KINDS[request.param]()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if request.param != "sentencepiece" else []
+    trainer = trainers.BpeTrainer(vocab_size=3_000, initial_alphabet=alphabet, show_progress=False)
+    trained.train_from_iterator([*PROSE[:300_000].split("\n\n"), *CODE[:300_000].split("\n\n")], trainer)
+    if request.param == "sentencepiece":
+        trained.normalizer = normalizers.Replace(" ", "\u2581")  # pyrefly: ignore
+        trained.pre_tokenizer = None  # pyrefly: ignore
+    path = tmp_path_factory.mktemp(request.param) / "tokenizer.json"
+    trained.save(str(path))
+    return path
+
+
+def engines(path: Path) -> list[Encoder]:
+    """Both, or the reference alone where the fast one refuses the tokenizer."""
+    with contextlib.suppress(EngineError):
+        return [reference_encoder(path), fast_encoder(path)]
+    return [reference_encoder(path)]
+
+
+def is_of_the_whole(path: Path, text: str) -> None:
+    wanted = load_tokenizer(path).encode(text, add_special_tokens=False).ids
+    for one in engines(path):
+        (found,) = one.encode([text])
+        assert np.array_equal(found, wanted), f"{one.engine}: {found.size} ids, {len(wanted)} of the whole text"
+
+
+@pytest.mark.parametrize("source", ["prose", "code", "one line"])
+def test_a_long_text_has_the_ids_that_it_has_whole(of_kind, source):
+    text = {"prose": PROSE, "code": CODE, "one line": " ".join(PROSE.split())}[source]
+    repeated = (text * (MAX_PIECE_CHARS // len(text) + 1))[: MAX_PIECE_CHARS + 150_000]
+    inside = repeated.rindex(" token", 0, MAX_PIECE_CHARS) + len(" to")
+    long = "x" * (MAX_PIECE_CHARS - inside) + repeated
+    assert long[MAX_PIECE_CHARS:].startswith("ken") and len(pieces(long)) == 2
+    is_of_the_whole(of_kind, long)
+
+
+def test_both_engines_are_compared(of_kind):
+    assert len(engines(of_kind)) == 2 or of_kind.parent.name.startswith("sentencepiece")
+
+
+SEPARATORS = st.sampled_from([" ", "\n", "\n\n", "\n    ", "  ", ", ", ";\n// ", "\t", "\r\n", " \n", ".", "/\n"])
+WORDS = st.sampled_from(["the", "tokens", "it's", "字", "é", "e\u0301", "12345", "def", "=", "(self)", "\u0301", "'", "----"])
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(WORDS, SEPARATORS, WORDS, SEPARATORS), min_size=3, max_size=12))
+def test_a_text_of_any_white_space_has_the_ids_that_it_has_whole(of_kind, monkeypatch, runs):
+    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 40)
+    is_of_the_whole(of_kind, "".join(f"{''.join(run)}a tokens" for run in runs))
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.lists(st.sampled_from(["it's", "字", "é", "12,345", "word", "(x)", "", "\n", "\t"]), max_size=60).map(" ".join))
-@example(text="word " * 30)
-def test_a_long_text_has_the_ids_that_it_has_in_one_piece(tokenizer, monkeypatch, text):
-    """Cut in words, a text of 1.2 million characters had two tokens more by either engine, which compares nothing so long."""
-    whole = load_tokenizer(tokenizer).encode(text, add_special_tokens=False).ids
-    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 60)
-    for engine in (reference_encoder(tokenizer), fast_encoder(tokenizer)):
-        (cut,) = engine.encode([text])
-        assert cut.tolist() == whole, engine.engine
+@given(st.lists(st.sampled_from(["字", "tokens", "(a)\nb", "/\n/x", "12,", "\nthe\n"]), min_size=9, max_size=30))
+def test_a_text_without_spaces_is_cut_behind_a_line_feed(of_kind, monkeypatch, parts):
+    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 40)
+    is_of_the_whole(of_kind, "".join(f"{part}a\nb" for part in parts))
+
+
+def test_where_a_long_text_is_cut(monkeypatch):
+    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 6)
+    assert pieces("ab cd efg") == ["ab cd", " efg"]
+    assert pieces("a\nbcdefgh") == ["a\n", "bcdefg", "h"]
+    assert pieces("ab\nc\n\nde") == ["ab\n", "c\n\nde"], "one line feed alone before two"
+    assert pieces("a\n\nbcdefg") == ["a\n\n", "bcdefg"]
+    assert pieces("a;\n//bcd") == ["a;\n//b", "cd"]
 
 
 def test_a_stretch_without_a_space_is_cut_anywhere(monkeypatch):
     monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 4)
-    assert pieces("abcdefghij kl mn") == ["abcd", "efgh", "ij", " kl", " mn"]
     assert pieces("abcdefghij kl", spaced=True) == ["abcd", "efgh", "ij", "kl"]
     assert pieces("ab  cd ef", spaced=True) == ["ab  ", "cd", "ef"], "of two spaces neither is lone"
     assert "".join(pieces("abcdefghij kl")) == "abcdefghij kl"

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_letters
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from inputs import file_bytes, made, random_texts
 from tokenizers import Tokenizer, pre_tokenizers, trainers
 
@@ -21,7 +24,7 @@ from datakit.documents import write_sorted_parts
 from datakit.invariants import check_token_cache
 from datakit.record import Record, Unreadable
 from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig, check_policy
-from datakit.token_formats import Chat, Dna, Prebuilt, TokenPolicy
+from datakit.token_formats import Chat, Dna, Dropped, Prebuilt, TokenPolicy, encode_documents
 from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, new_tokenizer
 from lineage.config import from_jsonable, to_jsonable
 from lineage.digests import text_digest
@@ -105,7 +108,7 @@ def test_a_chat_cache_counts_assistants_alone_and_drops_by_name(tmp_path):
 
 
 def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
-    rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), *((text, "{}") for text in ("AC GT é", ">chr1\nACGT", "AC-GT*"))]
+    rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), ("AC GT é", "{}")]
     artifact, found = opened(tmp_path, rows, format=Dna(uppercase_weight=1.0, lowercase_weight=0.01), bos="<|user|>")
     loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
     tokens, weights = found["ACGTacgtNn"]
@@ -113,9 +116,33 @@ def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
     case = [1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01, 1.0, 0.01]
     levanter = np.array([*case, 1.0, 1.0], np.float32)  # of the next token: bases, then EOS, then past the end
     np.testing.assert_array_equal(np.roll(weights, -1), levanter)
-    assert artifact.manifest.statistics["drops"] == {"not_a_base": 3}
+    assert artifact.manifest.statistics["drops"] == {"not_a_base": 1}
     plain, _ = opened(tmp_path, rows[:2], format=Dna(), bos="<|user|>")
     assert "weights" not in plain.manifest.extra["tokens"] and not plain.files(".weights")
+
+
+@pytest.mark.parametrize("text", [">chr1\nACGT", "ACGT\nACGT\n", "ACGT ", "AC-GT*", "AC.GT", "ACGE", "ß", "ACGT5"])
+def test_what_is_no_base_is_a_named_drop(tmp_path, text):
+    """Headers and line feeds are a token a character too, and were weighed as lower case."""
+    artifact, found = opened(tmp_path, [(text, "{}"), ("ACGTURYSWKMBDHVNn", "{}")], format=Dna(lowercase_weight=0.01))
+    assert artifact.manifest.statistics["drops"] == {"not_a_base": 1} and list(found) == ["ACGTURYSWKMBDHVNn"]
+
+
+def test_an_alphabet_of_dna_can_be_chosen_and_bases_that_merge_are_a_drop(tmp_path):
+    rows = [("ACGT", "{}"), ("acgt", "{}"), ("ACGN", "{}")]
+    strict, found = opened(tmp_path / "strict", rows, format=Dna(alphabet="ACGT"))
+    assert strict.manifest.statistics["drops"] == {"not_a_base": 2} and list(found) == ["ACGT"]
+    loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
+    word = next(token for token in loaded.get_vocab() if len(token) > 1 and token.isascii() and token.isalpha())
+    letters = Dna(alphabet=ascii_letters, fold_case=False)
+    merging, _ = opened(tmp_path / "merging", [(word, "{}"), ("a", "{}")], format=letters)
+    assert merging.manifest.statistics["drops"] == {"not_one_token_a_character": 1}
+
+
+@pytest.mark.parametrize("alphabet", ["", "ACGT-", "ACGTé"])
+def test_an_alphabet_of_dna_is_letters(alphabet):
+    with pytest.raises(ValueError, match=r"token_cache\.format\.alphabet is '.*'; it must be letters of ASCII"):
+        Dna(alphabet=alphabet)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +160,15 @@ def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
         ("[5, 0]", "[1]", "bad_weights"),
         ("[5, 0]", "[1, -1]", "bad_weights"),
         ("[5, 0]", "[1, NaN]", "bad_weights"),
-        (f"[5, {10**30}, 0]", "[1, 1, 1]", "no_token_ids"),
-        (f"[5, {'9' * 5000}, 0]", "[1, 1, 1]", "no_token_ids"),
+        (f"[5, {10**30}, 0]", "[1, 1, 1]", "not_in_vocabulary"),
+        (f"[5, {'9' * 5_000}, 0]", "[1, 1, 1]", "no_token_ids"),
         ("[" * 100_000, "[1]", "no_token_ids"),
         ("[5, 0]", f"[1, {10**400}]", "bad_weights"),
         ("[5, 0]", "[1, 1e39]", "bad_weights"),
+        ("[5, 0]", "[1, 1e400]", "bad_weights"),
+        ("[5, 0]", "[1, -1e-60]", "bad_weights"),
+        ("[5, 0]", "[" * 100_000, "bad_weights"),
     ],
-    ids=range(17),
 )
 def test_prebuilt_ids_are_taken_as_they_are_or_dropped_by_name(tmp_path, ids, weights, reason):
     fields = {name: value for name, value in (("input_ids", ids), ("weights", weights)) if value is not None}
@@ -150,6 +179,39 @@ def test_prebuilt_ids_are_taken_as_they_are_or_dropped_by_name(tmp_path, ids, we
     if reason is None:
         tokens, kept = found["asked"]
         assert (tokens.tolist(), kept.tolist()) == ([5, 6, 0], [1, 0.5, 0])
+
+
+NUMBERS = st.one_of(
+    st.integers(-1, 301), st.integers(), st.floats(), st.sampled_from([10**30, 10**400, 1e39, -1e-60, True, None, "5"])
+)
+FIELDS = st.one_of(
+    st.none(),
+    st.text(max_size=20),
+    st.lists(st.one_of(NUMBERS, st.lists(NUMBERS, max_size=2)), max_size=6).map(json.dumps),
+    st.recursive(NUMBERS, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner)).map(json.dumps),
+    st.integers(1, 100_000).map(lambda depth: "[" * depth + "]" * depth),
+)
+LISTS = st.integers(1, 4).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.integers(0, 299), min_size=size, max_size=size).map(lambda ids: json.dumps([*ids, 0])),
+        st.lists(NUMBERS, min_size=size + 1, max_size=size + 1).map(json.dumps),
+    )
+)
+
+
+@settings(max_examples=300)
+@given(st.one_of(st.tuples(FIELDS, FIELDS), LISTS))
+@example(("[5, 0]", "[3.4028235e38, 1e39]"))
+def test_what_a_field_of_prebuilt_ids_holds_stops_no_shard(fields):
+    policy = TokenPolicy(300, None, 0, (0,))
+    metadata = {name: value for name, value in zip(("input_ids", "w"), fields, strict=True) if value is not None}
+    documents = pl.DataFrame({"text": ["t"], "metadata": [json.dumps(metadata)]})
+    (found,) = encode_documents(Prebuilt(weights_field="w"), documents, None, policy, Path("unread"))
+    if isinstance(found, Dropped):
+        assert found.reason in {"no_token_ids", "not_in_vocabulary", "no_end_token", "bad_weights"}
+        return
+    assert found.weights is not None and found.weights.dtype == np.float32 and np.isfinite(found.weights).all()
+    assert found.tokens.tolist() == json.loads(metadata["input_ids"]) and found.weights.size == found.tokens.size
 
 
 def test_a_cache_of_nothing_is_refused(tmp_path):
@@ -222,9 +284,10 @@ def test_a_tokenizer_that_begins_texts_with_a_space_is_refused_for_conversations
 def test_a_format_is_identity_and_the_engine_is_not():
     plain = {"component": "c"}
     assert to_jsonable(TokenCacheConfig("c")) == to_jsonable(TokenCacheConfig("c", engine="hf")) == plain
-    for chosen in (CHAT, Dna(lowercase_weight=0.5), Prebuilt()):
+    for chosen in (CHAT, Dna(lowercase_weight=0.5), Dna(alphabet="ACGT"), Prebuilt()):
         config = TokenCacheConfig("c", format=chosen, bos="<|user|>")
         assert from_jsonable(TokenCacheConfig, to_jsonable(config)) == config
+    assert "alphabet" not in json.dumps(to_jsonable(TokenCacheConfig("c", format=Dna()))), "it was added later"
 
 
 def test_either_engine_writes_the_same_bytes(tmp_path):
