@@ -80,7 +80,7 @@ def _cleared(scratch: Path, judged: Sequence[Piece], what: str) -> dict[str, Any
     `documents`, and the `most` frequent of them: a leak that is repeated so often looks the same, so people should read them.
     """
     pair = ["id", *ITEM_KEY]
-    counts = []
+    counts = [pl.DataFrame(schema={**dict.fromkeys(ITEM_KEY, pl.String), "documents": pl.UInt32})]
     for piece in judged:
         before, after = (_standing(replace(piece, judged=again).table(scratch, MATCHES)) for again in (False, True))
         counts.append(before.join(after, on=pair, how="anti").group_by(ITEM_KEY).len("documents"))

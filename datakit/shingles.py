@@ -20,9 +20,8 @@ ORDER_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 BATCH_CHARS = 1 << 18
 """Arrays of one batch stay near the size of a second-level cache."""
 
-_WEIGHTS = (b + 1 if b >= 128 else ord(chr(b).lower()) + 1 if chr(b).isalnum() else 0 for b in range(256))
-LETTERS = np.array([weight % 256 for weight in _WEIGHTS], np.uint8)
-"""Byte -> its lower-cased letter plus one, 0 for ASCII that separates words."""
+LETTERS = np.array([ord(chr(b).lower()) + 1 if b < 128 and chr(b).isalnum() else 0 for b in range(256)], np.uint8)
+"""Byte -> its lower-cased letter plus one; 0 for ASCII that separates words, and for what is beyond ASCII."""
 NO_KINDS = np.zeros(0, np.uint8)
 """For texts of ASCII, which need no table."""
 
@@ -56,20 +55,27 @@ def _word_hashes(
     for text in range(text_ends.size):
         while place < text_ends[text]:
             length, hashed, power = 0, np.uint64(0), np.uint64(1)
-            while place < text_ends[text]:
-                lead, size, kind = np.int64(content[place]), 1, 1
+            while True:
+                while place < text_ends[text] and letters[content[place]]:
+                    hashed += np.uint64(letters[content[place]]) * power
+                    power *= BASE
+                    length += 1
+                    place += 1
+                if place == text_ends[text]:
+                    break
+                lead = np.int64(content[place])
                 if lead < 0x80:
-                    kind = 1 if letters[lead] else 0
-                else:
-                    size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-                    code = lead & (0x7F >> size)
-                    for byte in range(place + 1, place + size):
-                        code = code << 6 | np.int64(content[byte]) & 0x3F
-                    kind = kinds[code]
+                    place += 1
+                    break
+                size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+                code = lead & (0x7F >> size)
+                for byte in range(place + 1, place + size):
+                    code = code << 6 | np.int64(content[byte]) & 0x3F
+                kind = kinds[code]
                 if kind == 2 and length:
                     break  # it begins the next word
                 for byte in range(place, place + size if kind == 1 or kind == 2 else place):
-                    hashed += np.uint64(letters[content[byte]]) * power
+                    hashed += (np.uint64(content[byte]) + np.uint64(1)) * power
                     power *= BASE
                     length += 1
                 place += size

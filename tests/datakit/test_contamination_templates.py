@@ -54,6 +54,15 @@ def test_a_phrase_of_many_documents_does_not_flag_and_items_that_hold_it_do(tmp_
     assert [row.data for row in recorded(artifact)["cleared_by_templates"].records] == templates["most"]
 
 
+def test_a_common_phrase_that_matches_nothing_clears_nothing(tmp_path):
+    """Five words of an item, in many documents: a template's, and no document has a match to be judged again."""
+    phrase = " ".join(OWN.split()[:6])
+    filler = clean_texts(40)
+    held = [f"{text}\n{phrase} then {at}" for at, text in enumerate(filler)]
+    templates = marked(Store(str(tmp_path)), held, QUESTIONS, CONFIG).manifest.extra["templates"]
+    assert templates["channels"] >= 1 and (templates["items"], templates["documents"], templates["most"]) == (0, 0, [])
+
+
 def test_a_phrase_of_few_documents_is_a_match(tmp_path):
     found, statuses = verdict(marked(Store(str(tmp_path)), texts(5), QUESTIONS, CONFIG))
     assert {text_digest(text) for text in texts(5)[:6]} <= found and statuses["0"] == "matched"
