@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.leak_forms import EDITED_12, FORMAT_CHANGES, MORE, TWELVE, Form, Item
 from benchmarks.peak_memory import peak_mib
 from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, index_items
 from datakit.contamination_methods import (
@@ -37,6 +36,7 @@ from datakit.contamination_methods import (
 from datakit.contamination_named_scan import NO_GRAMS
 from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
 from datakit.documents import document_paths
+from datakit.leak_forms import EDITED_12, FORMAT_CHANGES, LEAK_FORMS, Form, Item, verbatim
 from evals.items import ITEMS_FILE
 from lineage.plan import Node, ancestors_first, build
 from lineage.store import Artifact
@@ -147,7 +147,7 @@ def print_recall(
 ) -> None:
     print("| form | benchmark | items | " + " | ".join(markers) + " |\n|---|---|---|" + "---|" * len(markers))
     worst: Counter[str] = Counter()
-    for name, form in (TWELVE | MORE).items():
+    for name, form in LEAK_FORMS.items():
         for task, items in by_task.items():
             texts = planted(items, form, fillers, count)
             recall = {key: len(marker(texts)) / max(len(texts), 1) for key, marker in markers.items()}
@@ -192,7 +192,7 @@ def print_left_out(
         "| left out of the index, planted verbatim | items | " + " | ".join(markers) + " |\n|---|---|" + "---|" * len(markers)
     )
     for task, group in by_task.items():
-        texts = planted(group, TWELVE["verbatim, lm-eval"], fillers, LEFT_OUT)
+        texts = planted(group, verbatim, fillers, LEFT_OUT)
         shown = " | ".join(f"{len(marker(texts)) / len(texts):.3f}" for marker in markers.values())
         print(f"| {task} | {len(texts)} | {shown} |", flush=True)
 

@@ -94,10 +94,10 @@ def mark_contamination(
     out.extra["canaries"] = canary_report(canaries, by_form, items["question"], config)
 
 
-CONTAMINATION = Stage("datakit.contamination", "7", mark_contamination)
-"""7: items that a template cleared are listed. 6: phrases that many documents share flag nothing. 5: `item_documents.parquet`.
-4: spans count bytes of UTF-8. 3: named policies; canaries are planted as rendered records, and false positives counted on
-scrambled text too."""
+CONTAMINATION = Stage("datakit.contamination", "8", mark_contamination)
+"""8: canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many documents
+share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries are planted as
+rendered records, and false positives counted on scrambled text too."""
 
 
 def _slices(part: Path) -> Iterator[tuple[int, int]]:

@@ -8,64 +8,41 @@ tables and no item.
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import polars as pl
 import xxhash
 
-from datakit.canonical_text import blank_calculator_tags, canonical_bytes
+from datakit.canonical_text import canonical_bytes
 from datakit.contamination_channels import ITEM_KEY
 from datakit.contamination_methods import Policy, PolicyIndex, Scanner
-from datakit.contamination_named_words import lm_eval_text
 from datakit.contamination_policy import STANDING_TIERS
+from datakit.leak_forms import LEAK_FORMS, Item
 
 FILLER_CHARACTERS = 2_000
 SCRAMBLED_PER_CANARY = 8
 """Documents whose words are shuffled, for each planted item: 192 unless told."""
-_WRAP_WORDS = 8
-_EDITED_SHARE = 0.12
 _MIN_QUESTION_WORDS = 8
 """Of a canary under any policy: shorter questions are in text by chance, and policies are compared on the same items."""
 
 
 @dataclass(frozen=True)
 class Canary:
-    """A benchmark item to plant: its row in the item table, its question, and the record that prompts are rendered to."""
+    """A benchmark item to plant: its row in the item table, and what that row says."""
 
     item: int
-    question: str
-    record: str
+    fields: Item
     seed: int
 
+    @property
+    def question(self) -> str:
+        return self.fields["question"]
 
-def _verbatim(canary: Canary) -> str:
-    return canary.record
-
-
-def _olmes(canary: Canary) -> str:
-    """One paragraph, calculator tags cut, as OLMES renders GSM8K."""
-    return " ".join(blank_calculator_tags(canary.record).split())
-
-
-def _question_only(canary: Canary) -> str:
-    return canary.question
-
-
-def _wrapped(canary: Canary) -> str:
-    words = _verbatim(canary).split()
-    return "\n".join(" ".join(words[low : low + _WRAP_WORDS]) for low in range(0, len(words), _WRAP_WORDS))
-
-
-def _unpunctuated(canary: Canary) -> str:
-    return " ".join(canonical_bytes(_verbatim(canary)).decode().split())
-
-
-def _edited(canary: Canary) -> str:
-    """Every eighth word or so replaced, at random."""
-    choose = random.Random(canary.seed)
-    return " ".join("altered" if choose.random() < _EDITED_SHARE else word for word in _verbatim(canary).split())
+    def leaked(self, form: str) -> str | None:
+        """The item as it leaks in a form of `LEAK_FORMS`, the same at every call; None where the form does not apply."""
+        return LEAK_FORMS[form](self.fields, random.Random(self.seed))
 
 
 def _shuffled(canary: Canary) -> str:
@@ -75,16 +52,8 @@ def _shuffled(canary: Canary) -> str:
     return " ".join(words)
 
 
-VARIANTS: Mapping[str, Callable[[Canary], str]] = {
-    "verbatim": _verbatim,
-    "olmes": _olmes,
-    "question_only": _question_only,
-    "wrapped": _wrapped,
-    "unpunctuated": _unpunctuated,
-    "edited_12_percent": _edited,
-}
-
-
+VARIANTS = ("verbatim", "olmes", "question_only", "wrapped", "unpunctuated", "edited_12_percent")
+"""The forms of every scan: those that apply to any item. All of them are measured once, with the policy."""
 SHUFFLED = "shuffled"
 SCRAMBLED = "clean_text"
 FORMS = (SCRAMBLED, *VARIANTS, SHUFFLED)
@@ -113,9 +82,8 @@ class Plants:
         """Documents with an item in one form each; of SCRAMBLED the clean ones, with their words in another order."""
         if form == SCRAMBLED:
             return [_scrambled(text, seed) for seed, text in enumerate(self.clean_texts)]
-        render = _shuffled if form == SHUFFLED else VARIANTS[form]
-        fillers = self.fillers
-        return [planted(render(canary), fillers[at % len(fillers)]) for at, canary in enumerate(self.canaries)]
+        leaks = [_shuffled(canary) if form == SHUFFLED else canary.leaked(form) or "" for canary in self.canaries]
+        return [planted(leak, self.fillers[at % len(self.fillers)]) for at, leak in enumerate(leaks)]
 
 
 def plants(
@@ -182,7 +150,7 @@ def choose_canaries(
     keyed = sorted((xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in matchable)
     long = ((seed, row) for seed, row in keyed if len(canonical_bytes(questions[row]).split()) >= _MIN_QUESTION_WORDS)
     chosen = islice(long, count)
-    return [Canary(row, questions[row], lm_eval_text(items.row(row, named=True)), seed) for seed, row in chosen]
+    return [Canary(row, items.row(row, named=True), seed) for seed, row in chosen]
 
 
 def items_found(documents: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]) -> list[set[int]]:

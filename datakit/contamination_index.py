@@ -34,8 +34,9 @@ def build_contamination_index(
     out.record(rows_in=len(items), rows_out=len(items), drops={})
 
 
-CONTAMINATION_INDEX = Stage("datakit.contamination_index", "5", build_contamination_index)
-"""5: recall by task and false marks on clean text are kept with it. 4: a file an array, which workers map."""
+CONTAMINATION_INDEX = Stage("datakit.contamination_index", "6", build_contamination_index)
+"""6: recall in all sixteen forms. 5: recall by task and false marks on clean text are kept with it. 4: a file an array,
+which workers map."""
 
 
 def index_folder(index: Artifact, config: Policy, suites: tuple[Artifact, ...]) -> Path:

@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from datakit.contamination_canaries import FILLER_CHARACTERS, VARIANTS, Canary, choose_canaries, items_found, planted, share
+from datakit.contamination_canaries import FILLER_CHARACTERS, Canary, choose_canaries, items_found, planted, share
 from datakit.contamination_methods import Policy, PolicyIndex, Scanner, scanner, text_batches
 from datakit.contamination_policy import STANDING_TIERS
 from datakit.documents import iterate_documents
+from datakit.leak_forms import LEAK_FORMS
 from lineage.store import Artifact
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ LISTED_IDS = 20
 def prove(
     items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, policy: Policy, clean: Sequence[Artifact]
 ) -> dict[str, Any]:
-    """`recall`: by task, `items` planted and the share found in each form; a task without a matchable question has 0 items.
+    """`recall`: by task, `items` chosen and for each of `LEAK_FORMS` how many it applied to (`planted`) and the share `found`.
+
+    A form that applies to none of them is left out, and a task without a matchable question has 0 items and no form.
 
     `clean_text`: by source, `documents`, how many are `marked`, the `ids` of the first of them, to be read; without clean
     sources it is empty, which is said aloud, and items are planted into nothing.
@@ -40,21 +43,23 @@ def prove(
     for (task,), rows in items.with_row_index("row").group_by("task", maintain_order=True):
         of_task = channels.with_columns(is_wanted=pl.col("item").is_in(rows["row"].cast(pl.Int64).implode()))["is_wanted"]
         canaries = choose_canaries(items, channels, index, ITEMS_PER_TASK, of_task)
-        recall[str(task)] = {"items": len(canaries), **_recall(canaries, fillers, scan, channels["item"].to_list())}
+        recall[str(task)] = {"items": len(canaries), "forms": _recall(canaries, fillers, scan, channels["item"].to_list())}
     return {"recall": recall, "clean_text": {source.spec.partition or source.name: _marked(source, scan) for source in clean}}
 
 
 def _recall(
     canaries: Sequence[Canary], fillers: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]
-) -> dict[str, float]:
-    if not canaries:
-        return {}
-    found = {}
-    for name, render in VARIANTS.items():
-        texts = [planted(render(canary), fillers[at % len(fillers)]) for at, canary in enumerate(canaries)]
+) -> dict[str, dict[str, float]]:
+    recall = {}
+    for form in LEAK_FORMS:
+        leaks = [(canary.item, leak) for canary in canaries if (leak := canary.leaked(form)) is not None]
+        if not leaks:
+            continue
+        texts = [planted(leak, fillers[at % len(fillers)]) for at, (_, leak) in enumerate(leaks)]
         marked = [held for _, batch in text_batches(texts) for held in items_found(batch, scan, item_of_channel)]
-        found[name] = share(canary.item in held for canary, held in zip(canaries, marked, strict=True))
-    return found
+        found = share(item in held for (item, _), held in zip(leaks, marked, strict=True))
+        recall[form] = {"planted": len(leaks), "found": found}
+    return recall
 
 
 def _fillers(clean: Sequence[Artifact]) -> Iterator[str]:

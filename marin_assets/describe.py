@@ -11,6 +11,7 @@ import dagster as dg
 import polars as pl
 
 from datakit.documents import document_paths
+from datakit.leak_forms import LEAK_FORMS
 from lineage.edges_check import manifest_digest
 from lineage.jobs import Launched
 from lineage.plan import Built
@@ -216,15 +217,25 @@ def _marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 def _proof(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """What the policy finds of each task's items, and marks in text that holds none."""
     proof = artifact.manifest.extra["proof"]
-    recall = [{"task": task, **row} for task, row in proof["recall"].items()]
-    forms = tuple(dict.fromkeys(name for row in recall for name in row))
+    forms = [
+        {"form": form} | {task: _recalled(row["forms"].get(form), row["items"]) for task, row in proof["recall"].items()}
+        for form in LEAK_FORMS
+    ]
     clean = [{"source": source, **row} for source, row in proof["clean_text"].items()]
     return {
-        "recall_by_task": records_table([dict.fromkeys(forms, "") | row for row in recall], forms),
+        "recall_by_task": records_table(forms, ("form", *proof["recall"])),
+        "planted_by_task": counts_table({task: row["items"] for task, row in proof["recall"].items()}, "task", "items"),
         "marked_in_clean_text": records_table(clean, ("source", "documents", "marked", "share"))
         if clean
         else dg.MetadataValue.text("not measured: the line has no clean source (recipes/contamination.py: CLEAN_SOURCES)"),
     }
+
+
+def _recalled(found: Mapping[str, float] | None, num_items: int) -> str:
+    """A share, and of how many where a form does not apply to every planted item."""
+    if found is None:
+        return ""
+    return f"{found['found']:.2f}" + (f" of {found['planted']:.0f}" if found["planted"] < num_items else "")
 
 
 def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:

@@ -7,10 +7,10 @@ from test_contamination import PROSE
 from test_contamination_stage import DOCUMENTS, clean_texts
 
 from datakit.contamination import CONTAMINATION
-from datakit.contamination_canaries import VARIANTS
 from datakit.contamination_index import CONTAMINATION_INDEX
 from datakit.contamination_named import MarinPolicy
 from datakit.contamination_policy import ContaminationConfig
+from datakit.leak_forms import FORMAT_CHANGES, LEAK_FORMS
 from evals.items import ITEMS_FILE, Item, write_items
 from lineage.digests import text_digest
 from lineage.plan import Node, Stage, build
@@ -47,16 +47,22 @@ def proof(tmp_path, policy, texts=None):
 
 
 def test_recall_is_kept_by_task_and_form(tmp_path):
+    """An item without an answer, numbers, names or choices leaks in eleven of the sixteen forms."""
     recall = proof(tmp_path, ContaminationConfig())["recall"]
     assert {task: row["items"] for task, row in recall.items()} == {"long": 20, "few": 3, "short": 0}
-    reformatted = set(VARIANTS) - {"edited_12_percent"}
-    assert all(recall[task][form] == 1 for task in ("long", "few") for form in reformatted)
-    assert set(recall["short"]) == {"items"} and set(recall["long"]) == {"items", *VARIANTS}
+    applied = set(LEAK_FORMS) - {"answer_only", "numbers_changed", "names_changed", "choices_relabelled"}
+    assert set(recall["long"]["forms"]) == set(recall["few"]["forms"]) == applied and recall["short"]["forms"] == {}
+    for task, planted in (("long", 20), ("few", 3)):
+        forms = recall[task]["forms"]
+        assert {row["planted"] for row in forms.values()} == {planted}
+        assert all(forms[form]["found"] == 1 for form in applied.intersection(FORMAT_CHANGES))
+    shares = [recall["long"]["forms"][f"edited_{percent}_percent"]["found"] for percent in (5, 12, 25)]
+    assert shares == sorted(shares, reverse=True) and shares[0] > shares[2]
 
 
 def test_another_policy_has_its_own_recall(tmp_path):
-    recall = proof(tmp_path, MarinPolicy())["recall"]
-    assert recall["long"]["verbatim"] == 1 and recall["long"]["unpunctuated"] < 1
+    forms = proof(tmp_path, MarinPolicy())["recall"]["long"]["forms"]
+    assert forms["verbatim"]["found"] == 1 and forms["unpunctuated"]["found"] < 1
 
 
 @pytest.mark.parametrize("leaks", [0, 2])
@@ -72,6 +78,15 @@ def test_a_proof_without_clean_text_says_that_false_marks_are_not_measured(tmp_p
     made = [build(Store(str(tmp_path)), node) for node in (SUITE, index)][-1].artifact
     assert made.manifest.extra["proof"]["clean_text"] == {} and "how often this policy marks clean text" in caplog.text
     assert recorded(made)["marked_in_clean_text"].text.startswith("not measured: the line has no clean source")
+
+
+def test_the_page_of_an_index_has_a_row_for_every_form(tmp_path):
+    index = Node(("index",), None, CONTAMINATION_INDEX, ContaminationConfig(), {"suites": (SUITE,)})
+    shown = recorded([build(Store(str(tmp_path)), node) for node in (SUITE, index)][-1].artifact)
+    rows = {record.data["form"]: record.data for record in shown["recall_by_task"].records}
+    assert rows.keys() == LEAK_FORMS.keys()
+    assert (rows["wrapped"]["long"], rows["wrapped"]["short"], rows["answer_only"]["long"]) == ("1.00", "", "")
+    assert {record.data["task"]: record.data["items"] for record in shown["planted_by_task"].records}["long"] == 20
 
 
 def test_an_index_with_its_clean_text_serves_a_scan(tmp_path):

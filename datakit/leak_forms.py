@@ -1,13 +1,15 @@
-"""The forms in which a benchmark item leaks: the twelve of research/data_peers_measured.md, section 7, and some more.
+"""The forms in which a benchmark item leaks: the twelve of research/data_peers_measured.md, section 7, and four more.
 
 A form is a function from an item (a row of `item/1`) and a source of chance to the leaked text, or None where it does not
-apply: a question without a number has no changed numbers.
+apply: a question without a number has no changed numbers. A policy's proof plants every form (`contamination_proof.py`),
+a scan's canaries a few of them (`contamination_canaries.py`), `benchmarks/planted_leaks.py` compares policies on all.
 """
 
 import random
 import re
 import string
 from collections.abc import Callable, Mapping
+from itertools import cycle, islice
 from typing import Any
 
 from datakit.canonical_text import blank_calculator_tags, canonical_bytes
@@ -18,121 +20,27 @@ type Form = Callable[[Item, random.Random], str | None]
 
 MIN_ANSWER_WORDS = 10
 NAMES = ("Ottoline", "Barnaby", "Quillon", "Marisol", "Thaddeus", "Ingrid", "Calloway", "Perpetua", "Vashti", "Lysander")
-VOCABULARY = [
-    "harbour",
-    "copper",
-    "seldom",
-    "window",
-    "gather",
-    "paper",
-    "yellow",
-    "bridge",
-    "remember",
-    "quiet",
-    "market",
-    "seven",
-    "village",
-    "garden",
-    "shoulder",
-    "winter",
-    "early",
-    "candle",
-    "borrow",
-    "narrow",
-    "engine",
-    "letter",
-    "orange",
-    "morning",
-    "silver",
-    "follow",
-    "mountain",
-    "answer",
-    "distance",
-    "kitchen",
-    "perhaps",
-    "carry",
-    "blanket",
-]
-_FILLER = [
-    "The",
-    "harbour",
-    "lay",
-    "quiet",
-    "under",
-    "a",
-    "grey",
-    "sky",
-    "and",
-    "the",
-    "boats",
-    "that",
-    "came",
-    "in",
-    "with",
-    "the",
-    "morning",
-    "tide",
-    "were",
-    "drying",
-    "their",
-    "nets",
-    "along",
-    "the",
-    "wall",
-    "while",
-    "an",
-    "old",
-    "clerk",
-    "counted",
-    "barrels",
-    "by",
-    "the",
-    "gate",
-    "and",
-    "nobody",
-    "hurried",
-    "him",
-    "for",
-    "the",
-    "price",
-    "of",
-    "salt",
-    "had",
-    "fallen",
-    "again",
-    "and",
-    "the",
-    "merchants",
-    "were",
-    "content",
-    "to",
-    "wait",
-    "for",
-    "better",
-    "news",
-    "from",
-    "the",
-    "capital",
-    "before",
-    "they",
-    "opened",
-    "their",
-    "books",
-    "for",
-    "the",
-    "season",
-]
+OTHER_WORDS = """
+harbour copper seldom window gather paper yellow bridge remember quiet market seven village garden shoulder winter early candle
+borrow narrow engine letter orange morning silver follow mountain answer distance kitchen perhaps carry blanket
+"""
+"""What an edit puts in a word's place."""
+AROUND = """
+The harbour lay quiet under a grey sky and the boats that came in with the morning tide were drying their nets along the wall
+while an old clerk counted barrels by the gate and nobody hurried him for the price of salt had fallen again and the merchants
+were content to wait for better news from the capital before they opened their books for the season
+"""
 
 
-def lm_eval(item: Item, choose: random.Random) -> str:
+def verbatim(item: Item, choose: random.Random) -> str:
     """The prompt of lm-eval with its gold answer: what an index of rendered prompts holds, calculator tags included."""
     return lm_eval_text(item)
 
 
 def olmes(item: Item, choose: random.Random) -> str:
     """One paragraph, calculator tags cut; choices behind letters in one line."""
-    if item["task"] in ("gsm8k", "hellaswag"):
-        return " ".join(blank_calculator_tags(lm_eval(item, choose)).split())
+    if item["task"] == "hellaswag" or not item["choices"]:
+        return " ".join(blank_calculator_tags(verbatim(item, choose)).split())
     lettered = " ".join(f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, item["choices"], strict=False))
     return f"Question: {item['question']} {lettered} Answer: {string.ascii_uppercase[item['answer_index']]}"
 
@@ -147,27 +55,28 @@ def answer_only(item: Item, choose: random.Random) -> str | None:
 
 
 def wrapped(item: Item, choose: random.Random) -> str:
-    words = lm_eval(item, choose).split()
+    words = verbatim(item, choose).split()
     return "\n".join(" ".join(words[low : low + 8]) for low in range(0, len(words), 8))
 
 
-def lower_unpunctuated(item: Item, choose: random.Random) -> str:
-    return " ".join(canonical_bytes(lm_eval(item, choose)).decode().split())
+def unpunctuated(item: Item, choose: random.Random) -> str:
+    return " ".join(canonical_bytes(verbatim(item, choose)).decode().split())
 
 
 def in_longer_paragraph(item: Item, choose: random.Random) -> str:
     """Four times as many words around it, no line break."""
-    words = lm_eval(item, choose).split()
-    around = [_FILLER[i % len(_FILLER)] for i in range(4 * len(words))]
-    return " ".join([*around[: 2 * len(words)], *words, *around[2 * len(words) :]])
+    words = verbatim(item, choose).split()
+    around, half = islice(cycle(AROUND.split()), 4 * len(words)), 2 * len(words)
+    return " ".join([*islice(around, half), *words, *around])
 
 
 def edited(share: float, text: Form) -> Form:
     """Each word replaced by another with this chance."""
+    others = OTHER_WORDS.split()
 
     def edit(item: Item, choose: random.Random) -> str:
         words = (text(item, choose) or "").split()
-        return " ".join(choose.choice(VOCABULARY) if choose.random() < share else word for word in words)
+        return " ".join(choose.choice(others) if choose.random() < share else word for word in words)
 
     return edit
 
@@ -215,26 +124,25 @@ def choices_relabelled(item: Item, choose: random.Random) -> str | None:
     return f"{item['question']}\n" + "\n".join(f"({number}) {choice}" for number, choice in enumerate(choices, start=1))
 
 
-TWELVE: Mapping[str, Form] = {
-    "verbatim, lm-eval": lm_eval,
-    "OLMES form": olmes,
-    "question only": question_only,
-    "answer only, tags cut": answer_only,
-    "wrapped at 8 words": wrapped,
-    "lower case, no punctuation": lower_unpunctuated,
-    "in a 4x longer paragraph": in_longer_paragraph,
-    "5 % of words edited": edited(0.05, question_and_answer),
-    "12 % of words edited": edited(0.12, question_and_answer),
-    "25 % of words edited": edited(0.25, question_and_answer),
-    "numbers changed": numbers_changed,
-    "names changed": names_changed,
+LEAK_FORMS: Mapping[str, Form] = {
+    "verbatim": verbatim,
+    "olmes": olmes,
+    "question_only": question_only,
+    "answer_only": answer_only,
+    "wrapped": wrapped,
+    "unpunctuated": unpunctuated,
+    "in_longer_paragraph": in_longer_paragraph,
+    "edited_5_percent": edited(0.05, question_and_answer),
+    "edited_12_percent": edited(0.12, question_and_answer),
+    "edited_25_percent": edited(0.25, question_and_answer),
+    "numbers_changed": numbers_changed,
+    "names_changed": names_changed,
+    "in_markup": in_markup,
+    "typographic": typographic,
+    "choices_relabelled": choices_relabelled,
+    "question_edited_12_percent": edited(0.12, question_only),
 }
-MORE: Mapping[str, Form] = {
-    "HTML, Markdown, LaTeX": in_markup,
-    "typographic characters": typographic,
-    "choices relabelled": choices_relabelled,
-    "question only, 12 % edited": edited(0.12, question_only),
-}
-FORMAT_CHANGES = (*list(TWELVE)[:7], *list(MORE)[:3])
-"""The forms that change no word: the bar is .98."""
-EDITED_12 = "12 % of words edited"
+FORMAT_CHANGES = (*list(LEAK_FORMS)[:7], "in_markup", "typographic", "choices_relabelled")
+"""The forms that change no word: the bar of recall is .98."""
+EDITED_12 = "edited_12_percent"
+"""Here it is .88."""
