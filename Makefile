@@ -3,7 +3,8 @@ SHELL := /bin/sh
 export DAGSTER_HOME := $(CURDIR)
 export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
-OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py tests/datakit/test_contamination_paraphrase.py
+OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
+	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions scenarios
 
 .PHONY: help setup extras ferry bison ui test cluster-test cluster-ferry chaos image-test check format lock clean

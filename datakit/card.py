@@ -12,7 +12,8 @@ import polars as pl
 
 from datakit.card_page import Block, Heading, Note, Picture, Table, markdown, page
 from datakit.card_pictures import deciles_png, fates_png, lengths_png
-from datakit.card_tables import Clusters, Lengths, Matches, first_by_reason
+from datakit.card_tables import Clusters, Lengths, Matches, first_by_reason, first_cuts
+from datakit.corpus_parts import SPLITS
 from datakit.documents import document_paths, texts_of
 from datakit.schemas import DUPLICATES_FILE
 from datakit.token_cache import DROPPED
@@ -77,7 +78,7 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     openings = {i: _short(text) for i, text in texts_of(document_paths(stages.normalized), shown).items()}
     blocks = [
         *_head(config, stages),
-        *_stages(stages),
+        *_stages(stages, config.samples),
         Heading("How long the documents are"),
         Picture("lengths.png", "histogram of document lengths"),
         Note(_length_words(lengths)),
@@ -94,8 +95,8 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     out.record(rows_in=rows["rows_in"], rows_out=fates["train"] + fates["held out"], drops=_all_drops(stages))
 
 
-CARD = Stage("datakit.card", "3", write_card)
-"""3: one file is one file."""
+CARD = Stage("datakit.card", "4", write_card)
+"""4: samples of cut paragraphs. 3: one file is one file."""
 
 
 def _all_drops(stages: Stages) -> dict[str, int]:
@@ -149,7 +150,7 @@ def _pin(loader: Mapping[str, Any]) -> str:
     return f"listing {listing[:16]}" if isinstance(listing, str) else ", ".join(f["url"] for f in loader.get("files", ()))
 
 
-def _stages(stages: Stages) -> Iterator[Block]:
+def _stages(stages: Stages, samples: int) -> Iterator[Block]:
     raw = stages.raw.manifest.statistics
     rows = [("files", f"{raw['files']:,} file{'' if raw['files'] == 1 else 's'}", "", "", _megabytes(raw["bytes_out"]))]
     for name, made in (("documents", stages.normalized), ("corpus", stages.corpus)):
@@ -163,8 +164,20 @@ def _stages(stages: Stages) -> Iterator[Block]:
     yield Table(("stage", "rows in", "rows out", "dropped", "MB out"), tuple(rows))
     if cut := stages.corpus.manifest.statistics.get("cut_paragraphs"):
         size = _megabytes(stages.corpus.manifest.statistics["cut_bytes"])
-        yield Note(f"{cut:,} paragraphs ({size} MB) that stand in an earlier document were cut out of documents that stay.")
+        many = "paragraph that stands" if cut == 1 else "paragraphs that stand"
+        yield Note(f"Cut out of documents that stay: {cut:,} {many} in an earlier one too ({size} MB).")
+        yield Table(
+            ("document", "paragraph that was cut"), tuple(_cuts(stages, samples)), frozenset({"paragraph that was cut"})
+        )
     yield Picture("fates.png", "records by what became of them")
+
+
+def _cuts(stages: Stages, samples: int) -> Iterator[tuple[str, str]]:
+    """(document, opening of the first paragraph cut out of it) of the first documents by id."""
+    parts = [path for split in SPLITS for path in stages.corpus.files(".parquet", under=f"{split}/")]
+    found = first_cuts(parts, samples)
+    texts = texts_of(document_paths(stages.normalized), (identity for identity, _ in found))
+    return ((identity[:12], _short(texts[identity][start:end])) for identity, (start, end) in found)
 
 
 def _megabytes(size: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from datakit.documents import as_frame, iterate_part, text_chars
+from datakit.paragraph_cuts import Span, spans_cut
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ def first_by_reason(tables: Iterable[tuple[str, Path]], samples: int) -> pl.Data
             named = as_frame(table).select(pl.lit(stage).alias("stage"), "id", "reason")
             kept = pl.concat([kept, named]).sort("stage", "reason", "id")
             kept = kept.filter(pl.int_range(pl.len()).over("stage", "reason") < samples)
+    return kept
+
+
+def first_cuts(parts: Iterable[Path], samples: int) -> list[tuple[str, Span]]:
+    """(id, the first of its spans) of the first documents by id that a corpus has cut; `parts` of any of its splits."""
+    kept = list[tuple[str, Span]]()
+    for part in parts:
+        for table in iterate_part(part, ["id", "metadata"]):
+            cut = ((identity, spans_cut(metadata)) for identity, metadata in as_frame(table).iter_rows())
+            kept = sorted([*kept, *((identity, spans[0]) for identity, spans in cut if spans)])[:samples]
     return kept
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from datakit.corpus_parts import HELDOUT, TRAIN
 from datakit.documents import DOCUMENTS, as_frame, iterate_part
-from datakit.paragraph_cuts import is_cut
+from datakit.paragraph_cuts import spans_cut
 from datakit.schemas import DOCUMENT_SCHEMA, columns
 from lineage.digests import text_digest
 from lineage.store import Artifact
@@ -96,7 +96,7 @@ def _sample(path: Path, step: int) -> Iterator[tuple[str, str]]:
     first = 0
     for table in iterate_part(path, ["id", "text", "metadata"]):
         rows = as_frame(table).gather_every(step, -first % step).iter_rows()
-        yield from ((document, text) for document, text, metadata in rows if not is_cut(metadata))
+        yield from ((document, text) for document, text, metadata in rows if not spans_cut(metadata))
         first += table.num_rows
 
 

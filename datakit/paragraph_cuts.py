@@ -62,9 +62,10 @@ def _noted(metadata: str, spans: Sequence[Span]) -> str:
     return json.dumps(json.loads(metadata) | {CUT: [list(span) for span in spans]}, ensure_ascii=False)
 
 
-def is_cut(metadata: str) -> bool:
-    """Whether a document's text is no longer that of its id."""
-    return f'"{CUT}"' in metadata and CUT in json.loads(metadata)
+def spans_cut(metadata: str) -> list[Span]:
+    """What was cut out of a document, in characters of the text that its id is of; nothing where its text is still that."""
+    found = json.loads(metadata).get(CUT, []) if f'"{CUT}"' in metadata else []
+    return [(start, end) for start, end in found]
 
 
 def emptied(table: pa.Table) -> np.ndarray:

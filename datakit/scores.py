@@ -1,21 +1,16 @@
 """The stage `datakit.scores`: a scorer's probability for every document of a source, and where a corpus may cut."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from datakit.calibration import Platt
 from datakit.documents import as_frame, document_paths, iterate_part, slices, texts_of, writing_part
 from datakit.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
-from datakit.scorer import SCORER_FILE, document_logits
-from datakit.scorer_weights import WEIGHTS_FILE, read_weights
-from datakit.text_features import FeatureConfig, probe_digest
+from datakit.scorer_model import Model
 from lineage.stage import Stage
 from lineage.store import Artifact
 from lineage.writer import Writer
@@ -37,34 +32,10 @@ class ScoresConfig:
             raise ValueError(f"scores.samples is {self.samples}; it must be at least 1")
 
 
-@dataclass(frozen=True)
-class Model:
-    """A trained scorer. Paths and numbers only: it crosses a process border."""
-
-    weights: Path
-    features: FeatureConfig
-    platt: Platt
-
-    @staticmethod
-    def of(scorer: Artifact) -> "Model":
-        """Raises ValueError when its weights were learned under another hashing of words than this code's."""
-        learned = json.loads(scorer.files(SCORER_FILE)[0].read_text())
-        probe = learned["features"].pop("probe")
-        features = FeatureConfig(**learned["features"])
-        if probe != (now := probe_digest(features.bits)):
-            raise ValueError(
-                f"{scorer.name}: words were hashed to {probe} when it was trained, and are to {now} now; train it anew"
-            )
-        return Model(scorer.files(WEIGHTS_FILE)[0], features, Platt(**learned["platt"]))
-
-    def scores(self, texts: pl.Series, weights: np.ndarray) -> np.ndarray:
-        return self.platt.probability(document_logits(texts.to_list(), weights, self.features)).round(DECIMALS)
-
-
 def score_source(out: Writer, config: ScoresConfig, normalized: Artifact, scorer: Artifact) -> None:
     """Write `scores/part-*.parquet` beside the documents' parts: id, score (0 to 1). Deciles with samples go into `extra`."""
-    parts = document_paths(normalized)
-    out.map_shards(score_part, {part.stem: (part, Model.of(scorer)) for part in parts})
+    parts, model = document_paths(normalized), Model.of(scorer)
+    out.map_shards(score_part, {part.stem: (part, model) for part in parts})
     tables = [out.folder / FOLDER / part.name for part in parts]
     counts = ScoreCounts.of(tables)
     shown = deciles(tables, counts, parts, config.samples)
@@ -77,11 +48,10 @@ SCORES = Stage("datakit.scores", "1", score_source)
 
 def score_part(folder: Path, part: Path, model: Model) -> dict[str, int]:
     """Score one part, a slice of a row group at a time."""
-    weights = read_weights(model.weights)
     with writing_part(folder / FOLDER / part.name, _frame([], []).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
             for rows in slices(as_frame(table), SLICE_CHARS):
-                out.write(_frame(rows["id"], model.scores(rows["text"], weights)).to_arrow())
+                out.write(_frame(rows["id"], model.probabilities(rows["text"].to_list()).round(DECIMALS)).to_arrow())
     return {"rows": out.rows}
 
 

@@ -4,7 +4,7 @@ A text is cut into windows, so that a speech of 50,000 characters and a lead of 
 evenly spaced windows are taken, and a rest too short to judge is left out. A window's features have length one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,9 @@ import xxhash
 
 from datakit.shingles import batch_shingles
 from datakit.word_kinds import split_words
+
+type WindowLogits = Callable[[Sequence[str]], np.ndarray]
+"""Windows of texts -> float64 [windows], the logit of each: what a scorer's back-end gives."""
 
 PROBE = "The quick brown fox jumps over the lazy dog; 1 of 2 tests, in plain words: “naïve”—再."
 

@@ -158,7 +158,7 @@ SCORER = DataStage(
     data.scorer,
     "datakit",
     "A quality score learned from labelled seeds: ranking and calibration on held-out seeds, and the words that weigh most.",
-    frozenset({"json", "numpy"}),
+    frozenset({"json"}),
     (FILES,),
 )
 SCORES = DataStage(

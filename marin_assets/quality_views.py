@@ -33,6 +33,7 @@ def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     numbers = ("auc", "accuracy", "expected_calibration_error", "expected_calibration_error_uncalibrated")
     top = [{"side": side, **row} for side in ("positive", "negative") for row in found["top"][side][:12]]
     return {
+        "backend": dg.MetadataValue.text(found.get("backend", "hashed")),  # version 1 had no other
         **{name: dg.MetadataValue.float(float(found[name])) for name in numbers},
         "seeds": records_table(found["seeds"], ("source", "label", "documents")),
         "reliability": records_table(found["reliability"], ("low", "documents", "predicted", "positive")),

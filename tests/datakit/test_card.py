@@ -121,7 +121,9 @@ def test_what_the_token_cache_drops_and_the_corpus_cuts_is_on_it(tmp_path):
     assert fates["tokens: no_token_ids"] > 0
     assert fates["train"] == made_card.input("tokens").manifest.statistics["rows_out"]
     text = (made_card.folder() / "card.md").read_text()
-    assert "1 paragraphs (0.0 MB) that stand in an earlier document were cut out" in text
+    assert "Cut out of documents that stay: 1 paragraph that stands in an earlier one too (0.0 MB)." in text
+    later = max(map(text_digest, texts[-2:]))
+    assert f"| {later[:12]} | ` {' '.join(shared.split())[:100]}" in text
     assert f"tokens: no_token_ids | {fates['tokens: no_token_ids']} | " in text
 
 

@@ -1,22 +1,23 @@
 """The trained scorer: it tells seeds apart and says how sure it is; scores cut a corpus the same way whoever computes them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, file_bytes, made, marks, quality, random_texts
 
-from datakit.calibration import auc, expected_calibration_error, fitted_platt, reliability, sigmoid
+from datakit.calibration import Platt, auc, expected_calibration_error, fitted_platt, reliability, sigmoid
 from datakit.corpus import CORPUS, CorpusConfig
 from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
 from datakit.rule_sets import Rule, RuleSet
 from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
 from datakit.scorer import SCORER, ScorerConfig
-from datakit.scorer_weights import read_weights, write_weights
-from datakit.scores import SCORES, Model, ScoresConfig
+from datakit.scorer_model import Model, hashed_part, read_scorer, weights_of
+from datakit.scores import SCORES, ScoresConfig
 from datakit.seeds import Seed
 from datakit.text_features import FeatureConfig, hashed, windows
 from lineage.config import from_jsonable, to_jsonable
@@ -87,8 +88,7 @@ def test_training_and_scoring_give_the_same_bytes_anywhere(store, tmp_path):
 def test_a_score_is_that_of_its_text_alone(store):
     """The table equals the scorer asked one document at a time."""
     model = Model.of(made(store, scorer()))
-    weights = read_weights(model.weights)
-    one_by_one = {text_digest(text): model.scores(pl.Series([text]), weights)[0] for text in MIXED.texts}
+    one_by_one = {text_digest(text): model.probabilities([text]).round(6)[0] for text in MIXED.texts}
     assert dict(table(made(store, scores(MIXED))).iter_rows()) == one_by_one
 
 
@@ -98,6 +98,42 @@ def test_deciles_hold_every_document_and_samples_of_their_own(store):
     assert sum(row["documents"] for row in deciles) == len(of)
     assert all(row["low"] <= of[sample["id"]] <= row["high"] for row in deciles for sample in row["samples"])
     assert [row["low"] for row in deciles] == sorted(row["low"] for row in deciles)
+
+
+def test_the_model_is_json_that_holds_what_was_learned(store):
+    """One file, whose weights are those that score: a document of one word has the weight of its bucket as its logit."""
+    artifact = made(store, scorer())
+    (path,) = artifact.files()
+    found = read_scorer(path)
+    assert (path.name, found["format"], found["backend"]) == ("scorer.json", "marin-lab/scorer/1", "hashed")
+    assert list(found["weights"]) == sorted(found["weights"], key=int) and all(found["weights"].values())
+    platt = Platt(**found["platt"])
+    for word in MENU:
+        (bucket,) = hashed([word], 12).indices
+        wanted = platt.probability(np.array([np.float32(found["weights"][str(bucket)])], np.float64))
+        assert Model.of(artifact).probabilities([word]) == wanted
+    assert artifact.manifest.extra["scorer"]["backend"] == "hashed"
+
+
+@settings(max_examples=200)
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=64))
+@example([2.0**-149, -0.0, 3.4028234663852886e38, 0.1, 1 / 3, -1.1754943508222875e-38])
+def test_weights_come_back_from_json_bit_for_bit(values):
+    weights = np.zeros(256, np.float32)
+    weights[: len(values)] = values
+    text = json.dumps(hashed_part(weights))
+    assert weights_of(json.loads(text), 8).tobytes() == weights.tobytes()
+    assert text == json.dumps(hashed_part(weights_of(json.loads(text), 8)))
+
+
+def test_a_model_that_is_none_is_refused(tmp_path):
+    (tmp_path / "scorer.json").write_text('{"format": "other"}')
+    with pytest.raises(ValueError, match=r"has the format 'other', 'marin-lab/scorer/1' is read"):
+        read_scorer(tmp_path / "scorer.json")
+    with pytest.raises(ValueError, match="1 weights are not finite"):
+        hashed_part(np.array([0, np.nan], np.float32))
+    with pytest.raises(ValueError, match=r"buckets from 3 to 256; of 8 bits they are 0 to 255"):
+        weights_of({"weights": {"3": 1.0, "256": 1.0}}, 8)
 
 
 @pytest.mark.parametrize("over", ["source", "corpus"])
@@ -139,6 +175,7 @@ def test_configs_name_what_is_wrong():
     for make, said in (
         (lambda: Seed("good", "positive", max_documents=0), "max_documents is 0"),
         (lambda: ScorerConfig("s", (Seed("good", "positive"),)), r"labels \['positive'\]; both"),
+        (lambda: replace(CONFIG, backend="svm"), "backend is 'svm'; it must be one of hashed, fasttext"),
         (lambda: FeatureConfig(bits=40), "bits is 40"),
         (lambda: ScoreCutoffConfig(1.5), "keep_frac is 1.5"),
         (lambda: CorpusConfig(min_score=2.0), "min_score is 2.0"),
@@ -146,6 +183,7 @@ def test_configs_name_what_is_wrong():
         with pytest.raises(ValueError, match=said):
             make()
     assert from_jsonable(ScorerConfig, json.loads(json.dumps(to_jsonable(CONFIG)))) == CONFIG
+    assert "backend" not in to_jsonable(CONFIG)  # scorers from before there was a choice keep their configs
     assert "min_score" not in to_jsonable(CorpusConfig())  # corpora from before scores keep their addresses
 
 
@@ -178,18 +216,3 @@ def test_windows_are_pieces_of_the_text_and_rows_have_length_one(text):
     assert 1 <= len(pieces) <= 5 and all(piece in text for piece in pieces)
     norms = np.sqrt(hashed(pieces, 12).multiply(hashed(pieces, 12)).sum(axis=1))
     assert all(np.isclose(norm, 1) or not any(c.isalnum() for c in piece) for norm, piece in zip(norms, pieces, strict=True))
-
-
-@settings(max_examples=60)
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
-def test_weights_are_read_back_from_json_to_the_bit(tmp_path_factory, values):
-    weights = np.array(values, np.float32) + np.float32(0)  # a zero without a sign
-    path = tmp_path_factory.mktemp("weights") / "weights.json"
-    write_weights(path, weights)
-    assert read_weights(path).tobytes() == weights.tobytes()
-
-
-def test_weights_of_another_format_are_refused(tmp_path):
-    (tmp_path / "weights.json").write_text('{"format": "other/1"}')
-    with pytest.raises(ValueError, match="format 'other/1'; this code reads 'hashed-logistic/1': train it anew"):
-        read_weights(tmp_path / "weights.json")
