@@ -71,8 +71,8 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     out.record(rows_in=rows["rows_in"], rows_out=became["train"] + became["held out"], drops=all_drops(stages))
 
 
-CARD = Stage("datakit.card", "4", write_card)
-"""4: samples of cut paragraphs. 3: one file is one file."""
+CARD = Stage("datakit.card", "5", write_card)
+"""5: lengths that span less than two powers of ten are on a linear axis. 4: samples of cut paragraphs. 3: one file is one file."""
 
 
 def _sampled(stages: Stages, samples: int) -> pl.DataFrame:

@@ -13,17 +13,18 @@ INK, PALE, RED = "#2b3a55", "#c9d2e3", "#d1495b"
 DPI = 80
 
 
-def lengths_png(lengths: Lengths, path: Path) -> None:
-    """Histogram of document lengths on a logarithmic axis, with the median."""
+def lengths_png(lengths: Lengths, path: Path, title: str = "") -> None:
+    """Histogram of document lengths, with the median; the axis is logarithmic where it has two powers of ten to show."""
     figure = new_figure(7, 2.5)
     axes = figure.add_subplot()
     low, high = max(1, int(lengths.characters[0])), int(lengths.characters[-1]) + 1
-    bins = np.geomspace(low, max(high, low + 1), 40)
+    scale, space = ("log", np.geomspace) if high >= 100 * low else ("linear", np.linspace)
+    bins = space(low, max(high, low + 1), 40)
     counts, edges = np.histogram(lengths.characters, bins=bins, weights=lengths.documents)
     axes.stairs(counts, edges, fill=True, color=INK)
     median = lengths.quantile(0.5)
     axes.axvline(median, color=RED, linewidth=1, label=f"median {median:,.0f}")
-    axes.set(xscale="log", xlabel="characters in a document", ylabel="documents")
+    axes.set(xscale=scale, xlabel="characters in a document", ylabel="documents", title=title)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.minorticks_off()
     axes.legend(frameon=False, fontsize=8)

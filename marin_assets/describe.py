@@ -10,6 +10,8 @@ from dataclasses import asdict
 import dagster as dg
 import polars as pl
 
+from datakit.card_pictures import lengths_png
+from datakit.card_tables import Lengths
 from datakit.documents import document_paths
 from datakit.leak_forms import LEAK_FORMS
 from lineage.edges_check import manifest_digest
@@ -18,7 +20,7 @@ from lineage.plan import Built
 from lineage.store import Artifact
 from marin_assets import eval_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
-from marin_assets.pictures import drops_png, lengths_png
+from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
 from marin_assets.values import counts_table, inline, picture, records_table
 from trainer.plots import loss_curve_png
@@ -165,10 +167,8 @@ def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    characters = (
-        pl.scan_parquet(document_paths(artifact)).select(pl.col("text").str.len_chars()).collect(engine="streaming").to_series()
-    )
-    return {"document_lengths": picture(lambda path: lengths_png(characters.to_numpy(), artifact.name, path))}
+    lengths = Lengths.of(document_paths(artifact))
+    return {"document_lengths": picture(lambda path: lengths_png(lengths, path, artifact.name))}
 
 
 def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
