@@ -72,7 +72,7 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
 
 
 CARD = Stage("datakit.card", "5", write_card)
-"""5: lengths that span less than two powers of ten are on a linear axis. 4: samples of cut paragraphs. 3: one file is one file."""
+"""5: lengths within two powers of ten are on a linear axis. 4: samples of cut paragraphs. 3: one file is one file."""
 
 
 def _sampled(stages: Stages, samples: int) -> pl.DataFrame:
