@@ -6,7 +6,7 @@ import dagster as dg
 
 from evals.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
 from lineage.plan import Built
-from marin_assets.data import FILES, ROWS
+from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA

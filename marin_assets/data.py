@@ -6,202 +6,40 @@ both come from the same table below.
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import dagster as dg
 
-from datakit import invariants, removal_rates
 from lineage.plan import Node
 from lineage.store import Store
-from marin_assets.factory import Family, Invariant, LeftOut
-from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
+from marin_assets.data_stages import (
+    ATTRIBUTES,
+    CANONICAL_PER_SOURCE,
+    CARD,
+    COMPARISON,
+    CUTOFF,
+    EVAL_POLICY,
+    FILES,
+    PER_SOURCE,
+    REPEATED_PARAGRAPHS,
+    SCORER,
+    SCORES,
+    SHARDS,
+    SHOTS_DESCRIPTION,
+    SUITE_DESCRIPTION,
+    TRAJECTORIES,
+    WHOLE_LINE,
+    DataStage,
+)
+from marin_assets.factory import Family, LeftOut
 from partitions.axes import sources
 from recipes import data
 from recipes.contamination import named_policies
 from recipes.lines import Line
-from recipes.runs import policy as eval_policy
 from recipes.sources import small_sources
 from recipes.suites import suite_raw_source
 from resources.lab import Lab
 
-SHARDS = Invariant(SHARDS_CHECK, SHARDS_PROMISE, missing_shards)
-ROWS = Invariant("rows_conserved", "rows in = rows out + drops by reason", invariants.check_rows_conserved)
-FILES = Invariant("file_set", "the files are exactly those of the manifest, complete and in order", invariants.check_file_set)
-DOCUMENTS = Invariant(
-    "documents_valid", "ids are content ids, sorted and unique; the schema is exact", invariants.check_documents
-)
-ATTRIBUTES = Invariant(
-    "attributes_aligned",
-    "one row a document, same ids in the same files",
-    lambda artifact: invariants.check_attributes(artifact, artifact.input("normalized")),
-)
-REMOVAL_RATES = Invariant(
-    "removal_rates", "no source loses more than the declared share of its documents", removal_rates.check_removal_rates
-)
-CORPUS_VALID = Invariant(
-    "corpus_valid", "both splits sorted, unique, disjoint and of the exact schema", invariants.check_corpus
-)
-TOKENS_VALID = Invariant(
-    "tokens_match_documents",
-    "token rows = documents of the train split, in the same order",
-    lambda artifact: invariants.check_token_cache(artifact, artifact.input("corpus")),
-)
-
-
-@dataclass(frozen=True)
-class DataStage:
-    """A row of the table: the recipe's node function and how the graph shows it."""
-
-    node: Callable[..., Node]
-    group: str
-    description: str
-    kinds: frozenset[str]
-    invariants: tuple[Invariant, ...]
-
-
-PER_SOURCE = (
-    DataStage(data.raw, "sources", "Files as fetched: pinned, hash-checked, licence recorded.", frozenset({"file"}), (FILES,)),
-    DataStage(
-        data.normalized,
-        "datakit",
-        "Documents with `id = xxh3_128(text)`, sorted and unique; dropped rows are counted by reason with samples.",
-        frozenset({"parquet", "polars"}),
-        (ROWS, FILES, DOCUMENTS),
-    ),
-    DataStage(
-        data.minhash,
-        "datakit",
-        "MinHash bands of every document's word 5-grams, the candidates of fuzzy deduplication.",
-        frozenset({"parquet"}),
-        (FILES, ATTRIBUTES),
-    ),
-    DataStage(
-        data.quality,
-        "datakit",
-        "Quality signals of every document and the verdict of its domain's rules (prose rules never judge code).",
-        frozenset({"parquet", "polars"}),
-        (FILES, ATTRIBUTES),
-    ),
-    DataStage(
-        data.contamination,
-        "contamination",
-        "Marks against the benchmark items that the policy binds, with matched spans and canary recall.",
-        frozenset({"parquet"}),
-        (FILES, ATTRIBUTES),
-    ),
-    DataStage(
-        data.corpus,
-        "corpora",
-        "Documents that survive the declared filters, split into train and held-out (whole duplicate clusters to one side).",
-        frozenset({"parquet", "polars"}),
-        (ROWS, FILES, CORPUS_VALID),
-    ),
-    DataStage(
-        data.token_cache,
-        "token_caches",
-        "Token shards of the train split, bound to the exact tokenizer; document ends and ids are kept.",
-        frozenset({"binary"}),
-        (FILES, TOKENS_VALID),
-    ),
-)
-CANONICAL_PER_SOURCE = (
-    *PER_SOURCE,
-    DataStage(
-        data.quality_rules,
-        "datakit",
-        "What Gopher, C4 and FineWeb would drop, rule by rule, and the signals that they judge by; code is not judged.",
-        frozenset({"parquet", "polars"}),
-        (FILES, ATTRIBUTES),
-    ),
-)
-"""Ferries go without the last of these: no corpus of theirs reads them."""
-
-WHOLE_LINE = (
-    DataStage(
-        data.duplicates,
-        "datakit",
-        "Verified duplicate clusters across the scope's sources; a document leaves only for a match with a kept one.",
-        frozenset({"parquet"}),
-        (FILES, ROWS, REMOVAL_RATES),
-    ),
-    DataStage(data.suite, "eval_suites", "Benchmark items by content.", frozenset({"parquet"}), (FILES,)),
-    DataStage(
-        data.contamination_index,
-        "contamination",
-        "Grams of the items that the policy binds, weighed by how many items share them: sources are scanned with it.",
-        frozenset({"numpy"}),
-        (FILES,),
-    ),
-    DataStage(
-        data.tokenizer,
-        "tokenizers",
-        "Byte-level BPE trained on the corpus.",
-        frozenset({"json", "huggingface"}),
-        (FILES,),
-    ),
-    DataStage(
-        data.mixture,
-        "mixtures",
-        "Frozen weights and the exact cache digests they bind: the pivot between data and training.",
-        frozenset({"json"}),
-        (FILES,),
-    ),
-)
-COMPARISON = DataStage(
-    data.contamination_comparison,
-    "contamination_policies",
-    "Contamination policies side by side: documents and items marked, agreement, recall of planted items, false positives.",
-    frozenset({"parquet", "markdown"}),
-    (FILES,),
-)
-SCORER = DataStage(
-    data.scorer,
-    "datakit",
-    "A quality score learned from labelled seeds: ranking and calibration on held-out seeds, and the words that weigh most.",
-    frozenset({"json"}),
-    (FILES,),
-)
-SCORES = DataStage(
-    data.scores,
-    "datakit",
-    "The scorer's probability for every document; deciles with samples to read.",
-    frozenset({"parquet", "numpy"}),
-    (FILES, ATTRIBUTES),
-)
-CUTOFF = DataStage(
-    data.score_cutoff,
-    "corpora",
-    "Which scores a corpus keeps that keeps a fraction of its documents: the last one that stays, by source.",
-    frozenset({"json"}),
-    (ROWS, FILES),
-)
-REPEATED_PARAGRAPHS = DataStage(
-    data.paragraphs,
-    "datakit",
-    "Paragraphs that stand in an earlier document of the scope, as spans that the line's corpus cuts.",
-    frozenset({"parquet"}),
-    (ROWS, FILES),
-)
-CARD = DataStage(
-    data.card,
-    "sources",
-    "A source's page: licence, pin, rows through every stage, drops by reason with samples, quality, duplicates, leaks.",
-    frozenset({"markdown"}),
-    (ROWS, FILES),
-)
-TRAJECTORIES = DataStage(
-    data.trajectory_cache,
-    "token_caches",
-    "Tokens and mask of the held-out conversations, for evaluations of what an assistant says.",
-    frozenset({"binary"}),
-    (FILES, TOKENS_VALID),
-)
-SUITE_DESCRIPTION = "Benchmark items by content. Checkpoints are evaluated on them, and the corpus is cleaned of them."
-SHOTS_DESCRIPTION = "Examples that few-shot prompts begin with: solved items that are never scored."
-POLICY_DESCRIPTION = (
-    "The dated evaluation policy: tasks, styles, examples, limits, seed, and when each is asked of a checkpoint."
-)
-EVAL_POLICY = DataStage(eval_policy, "eval_suites", POLICY_DESCRIPTION, frozenset({"json"}), (FILES,))
 _CORPUS = next(stage for stage in PER_SOURCE if stage.node is data.corpus)
 _OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""

@@ -3,7 +3,6 @@
 Events are rows of a database, so pictures are small (below 100 kB) and everything larger is a path.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
@@ -13,19 +12,17 @@ import polars as pl
 from datakit.card_pictures import lengths_png
 from datakit.card_tables import Lengths
 from datakit.documents import document_paths
-from datakit.leak_forms import LEAK_FORMS
 from lineage.edges_check import manifest_digest
 from lineage.jobs import Launched
 from lineage.plan import Built
 from lineage.store import Artifact
-from marin_assets import eval_views
+from marin_assets import contamination_views, eval_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
-from marin_assets.values import counts_table, inline, picture, records_table
+from marin_assets.values import counts_table, picture, records_table
 from trainer.plots import loss_curve_png
 
-_CLEARED = ("suite", "task", "item_id", "documents")
 _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out")
 
 
@@ -155,17 +152,6 @@ def _imported(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return told | {"parameters": dg.MetadataValue.int(facts["parameters"])}
 
 
-def _audit(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Verdicts, and counts that plot over steps; older stage versions recorded fewer of them."""
-    audit = artifact.manifest.extra["audit"]
-    counts = audit.get("counts", {})
-    numbers = ("matched_before", "matched_after", "seen_in_training", "unknown")
-    return {
-        **{name: dg.MetadataValue.text(audit[name]) for name in ("verdict", "verdict_at_step") if name in audit},
-        **{f"items_{name}": dg.MetadataValue.int(counts[name]) for name in numbers if name in counts},
-    }
-
-
 def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     lengths = Lengths.of(document_paths(artifact))
     return {"document_lengths": picture(lambda path: lengths_png(lengths, path, artifact.name))}
@@ -174,68 +160,6 @@ def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     metrics = pl.read_parquet(artifact.files("metrics.parquet")[0])
     return {"loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None))}
-
-
-def _audited(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    audit = json.loads(artifact.files("audit.json")[0].read_text())
-    counts = [{"task": task, **row} for task, row in audit["by_task"].items()]
-    effects = [
-        {"task": task, "group": group, "items": row["items"], "bits_per_byte": row["bits_per_byte"][0]}
-        for task, found in audit["scores"].get("by_task", {}).items()
-        for group, row in found["groups"].items()
-    ]
-    pictures = {path.stem: path for path in artifact.files(".png")}
-    columns = ("task", "items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
-    return {
-        "items": records_table(counts, columns),
-        "strongest_matches": records_table(audit["worst"], ("task", "item_id", "tier", "component", "id", "num_steps", "text")),
-        "item_scores": records_table(effects, ("task", "group", "items", "bits_per_byte")),
-        **{name: inline(path.read_bytes()) for name, path in pictures.items()},
-        "page": dg.MetadataValue.path(str(artifact.files("audit.html")[0])),
-        "audit": dg.MetadataValue.json({name: audit[name] for name in ("counts", "documents_by_fate", "scan", "legs")}),
-    }
-
-
-def _marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What a policy marked, and how well it finds what was planted."""
-    counts, proof = artifact.manifest.extra["contamination"], artifact.manifest.extra["canaries"]
-    items = [{"task": task, **row} for task, row in counts["items_by_task"].items()]
-    forms = [{"form": form, "recall": value} for form, value in proof["recall"].items()]
-    false = [{"text": text, "marked": value} for text, value in proof["false_positives"].items()]
-    return {
-        "policy": dg.MetadataValue.text(counts["policy"]),
-        "contaminated": dg.MetadataValue.int(counts["contaminated"]),
-        "items_matched": dg.MetadataValue.int(sum(row["matched"] for row in items)),
-        "items": records_table(items, ("task", "clean", "matched", "unknown")),
-        "documents_by_tier": counts_table(counts["documents_by_tier"], "tier", "documents"),
-        "planted_items_found": records_table(forms, ("form", "recall")),
-        "false_positives": records_table(false, ("text", "marked")),
-        "cleared_by_templates": records_table(artifact.manifest.extra.get("templates", {}).get("most", []), _CLEARED),
-    }
-
-
-def _proof(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What the policy finds of each task's items, and marks in text that holds none."""
-    proof = artifact.manifest.extra["proof"]
-    forms = [
-        {"form": form} | {task: _recalled(row["forms"].get(form), row["items"]) for task, row in proof["recall"].items()}
-        for form in LEAK_FORMS
-    ]
-    clean = [{"source": source, **row} for source, row in proof["clean_text"].items()]
-    return {
-        "recall_by_task": records_table(forms, ("form", *proof["recall"])),
-        "planted_by_task": counts_table({task: row["items"] for task, row in proof["recall"].items()}, "task", "items"),
-        "marked_in_clean_text": records_table(clean, ("source", "documents", "marked", "share"))
-        if clean
-        else dg.MetadataValue.text("not measured: the line has no clean source (recipes/contamination.py: CLEAN_SOURCES)"),
-    }
-
-
-def _recalled(found: Mapping[str, float] | None, num_items: int) -> str:
-    """A share, and of how many where a form does not apply to every planted item."""
-    if found is None:
-        return ""
-    return f"{found['found']:.2f}" + (f" of {found['planted']:.0f}" if found["planted"] < num_items else "")
 
 
 def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -251,20 +175,6 @@ def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "candidates": dg.MetadataValue.int(found["verified_candidates"]),
         "largest_removed_share": dg.MetadataValue.float(rows[0]["removed_share"]),
         "removed_by_source": records_table(rows, ("source", "documents", "exact", "near", "removed_share")),
-    }
-
-
-def _comparison(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Policies side by side, in tables narrow enough to read."""
-    found = artifact.manifest.extra["comparison"]
-    rows, agreement = found["policies"], found["agreement"]
-    recall, false = (tuple(name for name in rows[0] if name.startswith(prefix)) for prefix in ("recall_", "false_"))
-    counts = tuple(name for name in rows[0] if name not in recall + false)
-    return {
-        "policies": records_table(rows, counts),
-        "planted_items_found": records_table(rows, ("policy", *recall)),
-        "false_positives": records_table(rows, ("policy", *false)),
-        "pairs": records_table(agreement, tuple(agreement[0]) if agreement else ()),
     }
 
 
@@ -289,15 +199,15 @@ _RECORDED: Mapping[str, _Show] = {
     "datakit.raw": _source,
     "datakit.duplicates": _removed,
     "datakit.token_cache": _tokens,
-    "datakit.contamination": _marks,
-    "datakit.contamination_index": _proof,
-    "datakit.contamination_comparison": _comparison,
+    "datakit.contamination": contamination_views.marks,
+    "datakit.contamination_index": contamination_views.proof_of_policy,
+    "datakit.contamination_comparison": contamination_views.comparison,
     "trainer.checkpoint": training_numbers,
     "evals.result": eval_views.scores,
     "evals.gap": eval_views.gap,
     "evals.leaderboard": eval_views.leaderboard,
     "evals.export_canary": eval_views.export_canary,
-    "evals.audit": _audit,
+    "evals.audit": contamination_views.audit_verdict,
     "trainer.hf_import": _imported,
 }
 _DRAWN: Mapping[str, _Show] = {
@@ -312,5 +222,5 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.gap": eval_views.gap_page,
     "evals.leaderboard": eval_views.board,
     "evals.export_canary": eval_views.samples,
-    "evals.audit": _audited,
+    "evals.audit": contamination_views.audit_tables,
 }

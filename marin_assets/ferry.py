@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from datakit.roster import registry_reachable
 from lineage.plan import Node
-from marin_assets.data import FILES, POLICY_DESCRIPTION, ROWS, daily_families
+from marin_assets.data import daily_families
+from marin_assets.data_stages import FILES, POLICY_DESCRIPTION, ROWS
 from marin_assets.factory import Family, Invariant
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days

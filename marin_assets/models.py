@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from evals.stage import TEXT_KINDS
 from lineage.plan import Node
-from marin_assets.data import FILES
+from marin_assets.data_stages import FILES
 from marin_assets.factory import Family, Invariant
 from marin_assets.runs import CANARY, EVAL_MATERIAL, SCORES, SPECIALS, TERMINATES
 from partitions.axes import tasks

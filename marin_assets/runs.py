@@ -13,7 +13,7 @@ from pydantic import Field
 
 from evals.stage import TaskSpec
 from lineage.plan import Node, build
-from marin_assets.data import FILES, ROWS
+from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import OWNER, Advisory, Family, Invariant, checked, dependencies, family_asset

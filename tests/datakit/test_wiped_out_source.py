@@ -6,7 +6,7 @@ import dagster as dg
 from inputs import Texts, corpus, duplicates, edited, random_texts
 
 from lineage.plan import Node
-from marin_assets.data import REMOVAL_RATES
+from marin_assets.data_stages import REMOVAL_RATES
 from marin_assets.factory import Family, Invariant, family_asset
 from resources.lab import LabResource
 
