@@ -1,7 +1,8 @@
 """The stage `datakit.paragraphs`: paragraphs that stand in an earlier document of the scope, as spans to cut.
 
 A paragraph is a block of text between blank lines, without the whitespace around it; two are equal when their UTF-8 bytes
-are (xxh3_128). Only those of `min_words` words and more count, so headings and brackets repeat as they like. The first
+are (xxh3_128). Only those of `min_words` words and more count, so headings and brackets repeat as they like; words stand
+between white space, and of a script without spaces each character is one (`datakit.word_kinds`). The first
 occurrence owns a paragraph: of the first declared source, of the smallest document id, of the smallest place. Every later one
 is a span. Documents that `datakit.duplicates` removes neither own nor repeat: what stands only in a removed copy must not be
 cut elsewhere. Later filters do not count here: a paragraph whose owner leaves a corpus for its quality is lost to that corpus.
@@ -28,6 +29,7 @@ from datakit.clusters_by_id import ClustersById, sort_clusters
 from datakit.documents import document_paths, iterate_part, writing_part
 from datakit.duplicates import SMALL_SCOPE_ROWS, document_source
 from datakit.schemas import DUPLICATES_FILE, SPANS_FOLDER
+from datakit.word_kinds import ALONE, word_kinds
 from lineage.stage import Stage
 from lineage.store import Artifact
 from lineage.working_folder import SCRATCH_FOLDER
@@ -83,15 +85,26 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     out.record(rows_in=rows, rows_out=rows, documents_with_spans=totals["documents"])
 
 
-PARAGRAPHS = Stage("datakit.paragraphs", "1", find_repeats)
+PARAGRAPHS = Stage("datakit.paragraphs", "2", find_repeats)
+"""2: paragraphs of scripts without spaces have words."""
 
 
 def paragraphs(text: str, min_words: int) -> Iterator[tuple[int, int]]:
     """(start, end) in characters of every paragraph that counts."""
     for block in BLOCK.finditer(text):
         start, end = block.span()
-        if end - start >= 2 * min_words - 1 and len(block.group().split(None, min_words)) >= min_words:
+        if end - start >= min_words and has_words(block.group(), min_words):
             yield start, end
+
+
+def has_words(block: str, min_words: int) -> bool:
+    """Whether a block has so many words between white space, or so many characters that are a word each."""
+    if len(block) >= 2 * min_words - 1 and len(block.split(None, min_words)) >= min_words:
+        return True
+    return (
+        not block.isascii()
+        and np.count_nonzero(word_kinds()[np.frombuffer(block.encode("utf-32-le"), np.uint32)] == ALONE) >= min_words
+    )
 
 
 def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, edited, file_bytes, made, random_texts
 
 from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig, paragraphs
+from datakit.word_kinds import ALONE, kind
 from lineage.digests import text_digest
 from lineage.plan import Node
 
@@ -41,6 +42,11 @@ def slow_blocks(text):
         place += len(line) + 1
 
 
+def num_words(text):
+    """Between white space, or characters that are words by themselves, whichever are more."""
+    return max(len(text.split()), sum(kind(character) == ALONE for character in text))
+
+
 def slow_spans(sources, min_words):
     """The definition: documents in order, a set of what was seen. Copies of an earlier source leave as duplicates."""
     seen, there, found = set(), set(), {}
@@ -49,7 +55,7 @@ def slow_spans(sources, min_words):
             cuts = []
             if text not in there:
                 for start, end in slow_blocks(text):
-                    if len(text[start:end].split()) >= min_words:
+                    if num_words(text[start:end]) >= min_words:
                         cuts += [(start, end)] if text[start:end] in seen else []
                         seen.add(text[start:end])
             there.add(text)
@@ -61,9 +67,9 @@ TEXT = st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=5).map("\n\n".join
 
 
 @settings(max_examples=100)
-@given(st.text(st.sampled_from(list("ab \n\t\u2003é")), max_size=40), st.integers(1, 3))
+@given(st.text(st.sampled_from(list("ab \n\t\u2003é猫ไ。")), max_size=40), st.integers(1, 3))
 def test_paragraphs_are_the_blocks_between_blank_lines(text, min_words):
-    blocks = [(a, b) for a, b in slow_blocks(text) if len(text[a:b].split()) >= min_words]
+    blocks = [(a, b) for a, b in slow_blocks(text) if num_words(text[a:b]) >= min_words]
     assert list(paragraphs(text, min_words)) == blocks
 
 
@@ -87,6 +93,13 @@ def test_what_only_a_removed_document_has_is_not_cut_elsewhere(tmp_path):
     found = spans(made(tmp_path, node(sources)))
     removed = max(map(text_digest, both))
     assert found["first", removed] == [] and found["later", text_digest(later.texts[0])] == [(0, len(BLOCKS[0]))]
+
+
+def test_a_paragraph_without_spaces_is_cut_where_it_stands_again(tmp_path):
+    again = "猫は窓の上で寝ている。犬は庭で骨を探している。"
+    first, second = (Texts(name, (f"{again}\n\n{text}",)) for name, text in zip(("a", "b"), BLOCKS, strict=False))
+    found = spans(made(tmp_path, node((first, second))))
+    assert found["a", text_digest(first.texts[0])] == [] and found["b", text_digest(second.texts[0])] == [(0, len(again))]
 
 
 def test_ranges_and_workers_do_not_change_the_bytes(tmp_path, monkeypatch):
