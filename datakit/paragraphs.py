@@ -101,10 +101,10 @@ def has_words(block: str, min_words: int) -> bool:
     """Whether a block has so many words between white space, or so many characters that are a word each."""
     if len(block) >= 2 * min_words - 1 and len(block.split(None, min_words)) >= min_words:
         return True
-    return (
-        not block.isascii()
-        and np.count_nonzero(word_kinds()[np.frombuffer(block.encode("utf-32-le"), np.uint32)] == ALONE) >= min_words
-    )
+    if block.isascii():
+        return False
+    characters = np.frombuffer(block.encode("utf-32-le"), np.uint32)
+    return int((word_kinds()[characters] == ALONE).sum()) >= min_words
 
 
 def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
