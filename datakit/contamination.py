@@ -22,6 +22,7 @@ from datakit.contamination_methods import (
     Scanner,
     counts_documents,
     document_counts,
+    finder,
     load_index,
     policy_channels,
     scanner,
@@ -155,8 +156,8 @@ def _items_in_plants(
     templates: Path | None,
 ) -> list[set[int]]:
     """What this very scan marks each planted document of a form for."""
-    scan = scanner(judging_index(index_folder, config, templates), config, _read_ignored(ignored))
-    return items_found(canaries.documents(form), scan, item_of_channel.to_list())
+    find = finder(judging_index(index_folder, config, templates), config, _read_ignored(ignored))
+    return items_found(canaries.documents(form), find, item_of_channel.to_list())
 
 
 def _counting(index: PolicyIndex, config: Policy, ignored: UInt64s) -> tuple[Scanner, list[GramCounts]]:

@@ -17,8 +17,7 @@ import xxhash
 
 from datakit.canonical_text import canonical_bytes
 from datakit.contamination_channels import ITEM_KEY
-from datakit.contamination_methods import Policy, PolicyIndex, Scanner
-from datakit.contamination_policy import STANDING_TIERS
+from datakit.contamination_methods import Finder, Policy, PolicyIndex
 from datakit.leak_forms import LEAK_FORMS, Item
 
 FILLER_CHARACTERS = 2_000
@@ -153,12 +152,11 @@ def choose_canaries(
     return [Canary(row, items.row(row, named=True), seed) for seed, row in chosen]
 
 
-def items_found(documents: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]) -> list[set[int]]:
+def items_found(documents: Sequence[str], find: Finder, item_of_channel: Sequence[int]) -> list[set[int]]:
     """For each document, the items that it is marked for."""
     found: list[set[int]] = [set() for _ in documents]
-    for match in scan(documents):
-        if match.tier in STANDING_TIERS:
-            found[match.document].add(item_of_channel[match.channel])
+    for document, channel in find(documents):
+        found[document].add(item_of_channel[channel])
     return found
 
 

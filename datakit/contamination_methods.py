@@ -10,8 +10,8 @@ from datakit.contamination_channels import ItemIndex, channel_table, index_items
 from datakit.contamination_named import GptPolicy, NamedPolicy
 from datakit.contamination_named_index import NamedIndex, index_named, named_channels
 from datakit.contamination_named_scan import NO_GRAMS, grams_by_document, scan_named
-from datakit.contamination_policy import ContaminationConfig
-from datakit.contamination_scan import ChannelMatch, scan
+from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
+from datakit.contamination_scan import ChannelMatch, scan, standing_pairs
 from datakit.ngram_index import Ints, UInt64s
 
 type Policy = ContaminationConfig | NamedPolicy
@@ -20,6 +20,8 @@ BATCH_CHARACTERS = 1 << 18
 """Text scanned at once: working arrays near the size of a second-level cache."""
 type Scanner = Callable[[Sequence[str]], list[ChannelMatch]]
 """From documents to what each of them holds, ordered by (document, channel)."""
+type Finder = Callable[[Sequence[str]], list[tuple[int, int]]]
+"""From documents to (document, channel) of what marks them."""
 
 
 def policy_channels(items: pl.DataFrame, policy: Policy) -> pl.DataFrame:
@@ -47,6 +49,15 @@ def scanner(index: PolicyIndex, policy: Policy, ignored: UInt64s = NO_GRAMS) -> 
         return lambda texts: scan(texts, index, policy)
     assert isinstance(index, NamedIndex)
     return lambda texts: scan_named(texts, index, policy, ignored)
+
+
+def finder(index: PolicyIndex, policy: Policy, ignored: UInt64s = NO_GRAMS) -> Finder:
+    """The policy's scan for who asks only what is marked for what."""
+    if isinstance(policy, ContaminationConfig):
+        assert isinstance(index, ItemIndex)
+        return lambda texts: standing_pairs(texts, index, policy)
+    scan = scanner(index, policy, ignored)
+    return lambda texts: [(match.document, match.channel) for match in scan(texts) if match.tier in STANDING_TIERS]
 
 
 def text_batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:

@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 
 from datakit.contamination_canaries import FILLER_CHARACTERS, Canary, choose_canaries, items_found, planted, share
-from datakit.contamination_methods import Policy, PolicyIndex, Scanner, scanner, text_batches
-from datakit.contamination_policy import STANDING_TIERS
+from datakit.contamination_methods import Finder, Policy, PolicyIndex, finder, text_batches
 from datakit.documents import iterate_documents
 from datakit.leak_forms import LEAK_FORMS
 from lineage.store import Artifact
@@ -37,18 +36,18 @@ def prove(
     """
     if not clean:
         log.warning("no clean source is given: how often this policy marks clean text is not measured, items stand alone")
-    scan = scanner(index, policy)
+    find = finder(index, policy)
     fillers = list(_fillers(clean)) or [""]
     recall = {}
     for (task,), rows in items.with_row_index("row").group_by("task", maintain_order=True):
         of_task = channels.with_columns(is_wanted=pl.col("item").is_in(rows["row"].cast(pl.Int64).implode()))["is_wanted"]
         canaries = choose_canaries(items, channels, index, ITEMS_PER_TASK, of_task)
-        recall[str(task)] = {"items": len(canaries), "forms": _recall(canaries, fillers, scan, channels["item"].to_list())}
-    return {"recall": recall, "clean_text": {source.spec.partition or source.name: _marked(source, scan) for source in clean}}
+        recall[str(task)] = {"items": len(canaries), "forms": _recall(canaries, fillers, find, channels["item"].to_list())}
+    return {"recall": recall, "clean_text": {source.spec.partition or source.name: _marked(source, find) for source in clean}}
 
 
 def _recall(
-    canaries: Sequence[Canary], fillers: Sequence[str], scan: Scanner, item_of_channel: Sequence[int]
+    canaries: Sequence[Canary], fillers: Sequence[str], find: Finder, item_of_channel: Sequence[int]
 ) -> dict[str, dict[str, float]]:
     recall = {}
     for form in LEAK_FORMS:
@@ -56,7 +55,7 @@ def _recall(
         if not leaks:
             continue
         texts = [planted(leak, fillers[at % len(fillers)]) for at, (_, leak) in enumerate(leaks)]
-        marked = [held for _, batch in text_batches(texts) for held in items_found(batch, scan, item_of_channel)]
+        marked = [held for _, batch in text_batches(texts) for held in items_found(batch, find, item_of_channel)]
         found = share(item in held for (item, _), held in zip(leaks, marked, strict=True))
         recall[form] = {"planted": len(leaks), "found": found}
     return recall
@@ -74,11 +73,11 @@ def _fillers(clean: Sequence[Artifact]) -> Iterator[str]:
                 break
 
 
-def _marked(source: Artifact, scan: Scanner) -> Mapping[str, Any]:
+def _marked(source: Artifact, find: Finder) -> Mapping[str, Any]:
     num_documents, ids = 0, list[str]()
     for documents in iterate_documents(source, columns=["id", "text"]):
         for first, texts in text_batches(documents["text"].to_list()):
-            marked = {match.document for match in scan(texts) if match.tier in STANDING_TIERS}
+            marked = {document for document, _ in find(texts)}
             ids += [documents["id"][first + at] for at in sorted(marked)]
         num_documents += len(documents)
     return {

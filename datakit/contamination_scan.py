@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from datakit.byte_spans import Span, byte_spans
 from datakit.canonical_text import WordPlaces, canonical_batch
 from datakit.contamination_alignment import aligned_windows
 from datakit.contamination_channels import ChannelGrams, ItemIndex
-from datakit.contamination_policy import ContaminationConfig, Tier, Window, best_window
+from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig, Tier, Window, best_window
 from datakit.ngram_index import Ints, UInt64s, Words, grams_in_table, hash_buffer
 
 
@@ -43,18 +42,22 @@ def scan(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) ->
 
 def scan_counting(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> tuple[list[ChannelMatch], GramCounts]:
     """`scan`, and in how many of the texts each gram of the items is."""
-    words = hash_buffer(*canonical_batch(texts))
-    hits, windows = _all_windows(words, index, config)
+    hits, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
     found: list[ChannelMatch] = []
-    pairs = sorted({*windows.exact, *windows.masked, *windows.aligned})
-    for document, group in groupby(pairs, key=itemgetter(0)):
-        verdicts = [(pair, verdict) for pair in group if (verdict := _verdict(pair, windows, index, config)) is not None]
-        spans = _spans(texts[document], [window for _, (_, window) in verdicts])
+    for document, group in groupby(_verdicts(windows, index, config), key=lambda verdict: verdict[0][0]):
+        verdicts = list(group)
+        spans = _spans(texts[document], [window for *_, window in verdicts])
         found += [
             ChannelMatch(*pair, tier, round(window.coverage, 4), *span, window.longest_run)
-            for (pair, (tier, window)), span in zip(verdicts, spans, strict=True)
+            for (pair, tier, window), span in zip(verdicts, spans, strict=True)
         ]
     return found, GramCounts(_document_counts(hits[0], index.exact), _document_counts(hits[1], index.masked))
+
+
+def standing_pairs(texts: Sequence[str], index: ItemIndex, config: ContaminationConfig) -> list[tuple[int, int]]:
+    """(document, channel) of every match of `scan` that stands. Where it lies is not looked for: half of a match's time."""
+    _, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
+    return [pair for pair, tier, _ in _verdicts(windows, index, config) if tier in STANDING_TIERS]
 
 
 def _document_counts(hits: "_Hits", channels: ChannelGrams) -> tuple[UInt64s, Ints]:
@@ -103,6 +106,15 @@ def _all_windows(words: Words, index: ItemIndex, config: ContaminationConfig) ->
         masked=dict(_windows(masked_hits, words.bounds, index.masked, config)),
         aligned=dict(aligned_windows(words.hashes, words.bounds, places, index.aligned, config)),
     )
+
+
+def _verdicts(
+    windows: _AllWindows, index: ItemIndex, config: ContaminationConfig
+) -> Iterator[tuple[tuple[int, int], Tier, Window]]:
+    """Pairs that match, in their order, with the tier and the window of each."""
+    for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
+        if (verdict := _verdict(pair, windows, index, config)) is not None:
+            yield pair, *verdict
 
 
 def _verdict(

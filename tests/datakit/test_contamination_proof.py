@@ -1,15 +1,19 @@
 """What an index keeps about its policy: recall by task and form, and what is marked in text known to be clean."""
 
 import random
+import re
+from dataclasses import asdict
 
+import polars as pl
 import pytest
 from test_contamination import PROSE
 from test_contamination_stage import DOCUMENTS, clean_texts
 
 from datakit.contamination import CONTAMINATION
 from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_named import MarinPolicy
-from datakit.contamination_policy import ContaminationConfig
+from datakit.contamination_methods import build_index, finder, policy_channels, scanner
+from datakit.contamination_named import GptPolicy, MarinPolicy
+from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
 from datakit.leak_forms import FORMAT_CHANGES, LEAK_FORMS
 from evals.items import ITEMS_FILE, Item, write_items
 from lineage.digests import text_digest
@@ -95,3 +99,21 @@ def test_an_index_with_its_clean_text_serves_a_scan(tmp_path):
     scan = Node(("marks",), "prose", CONTAMINATION, config, {"normalized": clean, "suites": (SUITE,), "index": index})
     marks = [build(store, node) for node in (SUITE, clean, index, scan)][-1].artifact
     assert marks.manifest.extra["contamination"]["contaminated"] == 0
+
+
+@pytest.mark.parametrize("policy", [ContaminationConfig(), MarinPolicy(), GptPolicy()], ids=lambda policy: policy.policy)
+def test_who_asks_only_what_is_marked_hears_what_the_scan_says(policy):
+    """Leaks of every tier: a fragment stands for nothing, and is in neither."""
+    items = pl.DataFrame([asdict(Item("s", "long", str(at), question(at), "", "MIT", "d")) for at in range(20)])
+    channels = policy_channels(items, policy)
+    index = build_index(items, channels, policy)
+    asked = [question(at).split() for at in range(20)]
+    kept = [" ".join(words[: max(6, len(words) - at)]) for at, words in enumerate(asked)]
+    leaks = [
+        f"{PROSE}\n\n{text}\n\n{PROSE}" for text in (*map(" ".join, asked), *kept, *(re.sub("o", "0", text) for text in kept))
+    ]
+    matches = scanner(index, policy)(leaks)
+    standing = [(match.document, match.channel) for match in matches if match.tier in STANDING_TIERS]
+    assert finder(index, policy)(leaks) == standing and len({document for document, _ in standing}) >= 20
+    if isinstance(policy, ContaminationConfig):
+        assert len(standing) < len(matches)
