@@ -5,9 +5,9 @@ export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
-PACKAGES := lineage datakit trainer evals recipes marin_assets resources sensors jobs partitions scenarios
+PACKAGES := lineage datakit trainer serving evals recipes marin_assets resources sensors jobs partitions scenarios
 
-.PHONY: help setup extras ferry bison ui test cluster-test cluster-ferry chaos image-test check format lock clean
+.PHONY: help setup extras ferry bison ui test test-long cluster-test cluster-ferry chaos image-test check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -28,9 +28,12 @@ ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 extras: ## Build .venv-extras, which has the optional packages too, for the tests that need them
 	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras
 
-test: setup extras ## Run the tests (what .ci/run calls), those of optional packages in an environment of their own
-	@$(PY) -m pytest -n 2 --dist loadfile
-	@.venv-extras/bin/python -m pytest $(OF_EXTRAS)
+test: setup ## Run the fast tests: every promise at least once
+	@$(PY) -m pytest -n 2
+
+test-long: setup extras ## Run the slow tests, every property with 300 examples, and the tests of optional packages in .venv-extras
+	@$(PY) -m pytest -n 2 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
+	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
 
 cluster-test: setup ## Jobs, gangs and a line on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
@@ -49,7 +52,7 @@ image-test: setup ## The image's environment: the production instance, runs as p
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py tests/lab/test_run_pods.py
 
-check: setup ## Format, lint, types, lock file, import directions, definitions, tests
+check: setup ## Format, lint, types, lock file, import directions, definitions, fast tests
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/pyrefly check
@@ -57,6 +60,12 @@ check: setup ## Format, lint, types, lock file, import directions, definitions, 
 	@$(PY) -m pytest -q tests/test_imports.py
 	@mkdir -p .marin/dagster && .venv/bin/dagster definitions validate -w workspace.yaml 2>&1 | tail -n 2
 	@$(MAKE) --no-print-directory test
+
+check-fast: setup ## Format, lint, types, imports, and the tests that the changes since main can affect
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/pyrefly check
+	@$(PY) -m pytest -n 2 tests/test_imports.py $$($(PY) tools/affected_tests.py 40)
 
 format: setup ## Format and sort imports
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
@@ -69,5 +78,5 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra datatrove --extra paraphrase -o requirements-extras.lock > /dev/null
 
-clean: ## Delete the environments; artifacts under .marin stay
-	@rm -rf .venv .venv-extras
+clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay
+	@rm -rf .venv .venv-extras .pytest_cache

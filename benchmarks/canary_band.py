@@ -11,8 +11,9 @@ import dataclasses
 import statistics
 import tempfile
 
-from lineage.plan import ancestors_first, build
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.build.plan import ancestors_first, build
+from lineage.shards.execution import Execution
 from recipes.lab import canary_line, cpu_band
 from recipes.runs import checkpoint
 from resources.lab import Lab
@@ -42,7 +43,7 @@ def main() -> None:
 
 def trained(root: str, seed: int) -> Artifact:
     """The canary's checkpoint with a seed, its data made where they are missing."""
-    lab = Lab.at(root, workers=2)
+    lab = Lab.at(root, execution=Execution(2))
     line = canary_line("cpu", DAY)
     node = checkpoint(dataclasses.replace(line, run=dataclasses.replace(line.run, seed=seed)), line.run.num_steps)
     for ancestor in ancestors_first([node]):

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from recipes.runs import smoke
-from trainer.model import Llama, loss_fn
+from trainer.model.build import init_model
+from trainer.model.transformer import Transformer
+from trainer.objectives import next_token_loss
 
 
-def full_logits_loss(model: Llama, tokens: jax.Array, z_loss_weight: float) -> tuple[jax.Array, jax.Array]:
+def full_logits_loss(model: Transformer, tokens: jax.Array, z_loss_weight: float) -> tuple[jax.Array, jax.Array]:
     """The obvious loss: the peer."""
     logits = model(tokens[:, :-1])
     log_z = jax.nn.logsumexp(logits, axis=-1)
@@ -33,11 +35,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     spec = smoke()
-    model = Llama.init(spec.model, key=jax.random.PRNGKey(0))
+    model = init_model(spec.model, key=jax.random.PRNGKey(0))
     tokens = np.random.default_rng(0).integers(0, spec.model.vocab_size, (spec.batches.size(0), spec.seq_len)).astype(np.int32)
     dynamic, static = eqx.partition(model, eqx.is_inexact_array)
     sides = {}
-    for name, loss in (("tiled", loss_fn), ("full", full_logits_loss)):
+    for name, loss in (("tiled", next_token_loss), ("full", full_logits_loss)):
         gradient = jax.value_and_grad(lambda p, t, loss=loss: loss(eqx.combine(p, static), t, spec.z_loss_weight), has_aux=True)
         compiled = jax.jit(gradient).lower(dynamic, tokens).compile()
         sides[name] = compiled

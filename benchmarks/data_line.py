@@ -2,7 +2,7 @@
 
 The text is this Python's own library and packages, cut into paragraphs and put together again, so that two gigabytes of
 different documents come from what is installed. Of every hundred documents 8 are exact copies of others and 14 copies with a
-few words edited (the shares of research/data_peers_measured.md); the rest share paragraphs by chance. The bytes depend on the
+few words edited (as in docs/references.md#dedup-corpus); the rest share paragraphs by chance. The bytes depend on the
 size, the seed and the installed packages alone. Written as JSONL.zst, or as Parquet, in files of about 32 MB of text.
 """
 
@@ -17,21 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_policy import ContaminationConfig
-from datakit.corpus import CORPUS, CorpusConfig
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.quality import QUALITY, quality_config
-from datakit.raw import RAW
-from datakit.remote import folder_listing, listing_digest
-from datakit.sources import FolderFiles, Records, Source, Unverified
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from evals.suites import SUITE
-from lineage.plan import Node
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, MinHashConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality.verdicts import QUALITY, quality_config
+from datakit.sources.raw import RAW
+from datakit.sources.remote import folder_listing, listing_digest
+from datakit.sources.source import FolderFiles, Records, Source, Unverified
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from evals.items.suites import SUITE
+from lineage.build.plan import Node
 from recipes.lines import source_config
 from recipes.suites import suite_config, suite_raw_source
 

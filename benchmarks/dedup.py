@@ -31,13 +31,13 @@ from dedup_ours import documents_node
 from rich.console import Console
 from rich.table import Table
 
-from datakit.documents import DOCUMENTS, document_paths, write_sorted_parts
-from datakit.minhash import PRESETS, MinHashConfig, sign_texts
-from datakit.shingles import jaccard, shingle_sets
-from lineage.digests import text_digest
-from lineage.plan import spec_of
-from lineage.store import Artifact, Store
-from lineage.writing import writing
+from datakit.dedup.minhash import PRESETS, MinHashConfig, sign_texts
+from datakit.documents.parts import DOCUMENTS, document_paths, write_sorted_parts
+from datakit.text.shingles import jaccard, shingle_sets
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import spec_of
+from lineage.storage.digests import text_digest
+from lineage.writing.write import writing
 
 HERE = Path(__file__).parent
 SURE = MinHashConfig(42, 3)

@@ -2,7 +2,7 @@
 
 python benchmarks/dedup_ours.py STORE PRESET      signatures, joins, verification, from artifacts on storage to an artifact
 python benchmarks/dedup_ours.py STORE exact       reading the documents, and their content ids made unique
-python benchmarks/dedup_ours.py STORE marin       Marin's definition, re-implemented (`datakit.marin_duplicates`)
+python benchmarks/dedup_ours.py STORE marin       Marin's definition, re-implemented (`benchmarks/marin_duplicates.py`)
 """
 
 import json
@@ -15,17 +15,17 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.documents import document_paths
-from datakit.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
-from datakit.marin_duplicates import marin_removals
-from datakit.minhash import MINHASH, preset, sign_documents
-from datakit.schemas import DUPLICATES_FILE
-from lineage.digests import utf8_digest
-from lineage.plan import Node, resolve, spec_of
+from benchmarks.marin_duplicates import marin_removals
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
+from datakit.dedup.minhash import MINHASH, preset, sign_documents
+from datakit.documents.parts import document_paths
+from datakit.documents.schemas import DUPLICATES_FILE
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, resolve, spec_of
 from lineage.stage import Stage
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
-from lineage.writing import writing
+from lineage.storage.digests import utf8_digest
+from lineage.writing.write import writing
+from lineage.writing.writer import Writer
 
 
 def no_documents(out: Writer, config: str) -> None:

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.edits_line import edits_line
-from evals.report import REPORT
+from evals.reports.report import REPORT
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import MissingArtifactError, Node, build, resolve
+from lineage.build.verify import difference, verify
 from lineage.config import to_jsonable
-from lineage.digests import identity_digest
-from lineage.evidence import drift_of
-from lineage.fingerprint import stage_code
-from lineage.plan import MissingArtifactError, Node, build, resolve
-from lineage.store import Artifact, Store
-from lineage.verify import difference, verify
-from lineage.writing import writing
+from lineage.shards.execution import Execution
+from lineage.storage.digests import identity_digest
+from lineage.trust.evidence import drift_of
+from lineage.trust.fingerprint import stage_code
+from lineage.writing.write import writing
 from recipes import ferry as recipe
 from recipes.stages import stages
 
@@ -33,18 +34,17 @@ def main(question_path: str, answer_path: str) -> None:
     question = json.loads(Path(question_path).read_text())
     started = time.perf_counter()
     nodes = recipe.nodes(edits_line())
-    store = Store(question["root"], workers=question["workers"])
+    store = Store(question["root"])
+    execution = Execution(question["workers"])
     with tempfile.TemporaryDirectory(prefix="edits-probe-") as scratch:
-        answers = {
-            node.name: answer(node, store, question, Store(f"{scratch}/s", workers=question["workers"])) for node in nodes
-        }
+        answers = {node.name: answer(node, store, question, Store(f"{scratch}/s"), execution) for node in nodes}
     hashes: dict[str, str] = {}
     for node in nodes:
         hashes[node.name] = answers[node.name]["marin"] = declared_hash(node, hashes)
     Path(answer_path).write_text(json.dumps({"seconds": time.perf_counter() - started, "nodes": answers}, indent=1))
 
 
-def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store) -> dict[str, Any]:
+def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store, execution: Execution) -> dict[str, Any]:
     """What becomes of one node: `status` reused, rebuilt, refused, would_run (a job), behind (one of those)."""
     found: dict[str, Any] = {"stage": node.stage.name, "key": "/".join(node.key)}
     may_run = node.stage.job is None or question["base"] or node.stage.name in question["jobs"]
@@ -56,7 +56,7 @@ def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store) -
         if not may_run:
             return found | {"status": "would_run"}
         try:
-            made = build(store, node).artifact
+            made = build(store, node, execution=execution).artifact
         except ValueError as refusal:
             return found | {"status": "refused", "detail": str(refusal)}
         return found | {"status": "rebuilt", "data_version": made.data_version}
@@ -65,7 +65,7 @@ def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store) -
     if drift is not None:
         found["flagged"] = list(drift.changes)
     if may_run and drift is not None:
-        evidence = verify(artifact, stages()[node.stage.name], scratch, who="benchmarks/edits.py")
+        evidence = verify(artifact, stages()[node.stage.name], scratch, who="benchmarks/edits.py", execution=execution)
         found |= {"outcome": evidence.outcome, "extent": evidence.extent, "detail": evidence.detail}
     elif may_run and node.stage.name != REPORT.name:
         detail = oracle(artifact, node, store, scratch)
@@ -95,7 +95,7 @@ def declared_hash(node: Node, hashes: dict[str, str]) -> str:
     """A simulation of Marin's step identity: name, declared config and the hashes of the steps that it depends on.
 
     A bumped stage version stands for the versioned value that a careful author would have changed. Code is outside, and a
-    dependency counts by its own hash, not by its bytes (research/incumbent_marin.md, the table of eras).
+    dependency counts by its own hash, not by its bytes (docs/references.md#marin-executor).
     """
     parents = [hashes[parent.name] for parent in node.parents()]
     return identity_digest([list(node.key), node.stage.name, node.stage.version, to_jsonable(node.config), parents])

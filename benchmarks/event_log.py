@@ -14,8 +14,8 @@ from pathlib import Path
 import dagster as dg
 from lineage_scale import timed, write_manifests
 
-from lineage.edges import lineage_tables
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.graph.edges import lineage_tables
 from marin_assets.consistency import check_consistency
 from marin_assets.event_log import read_log
 from marin_assets.rebuild import rebuild_event_log

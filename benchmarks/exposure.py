@@ -2,7 +2,7 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/exposure.py --documents 1000000
 
-The mixture's shares are those of the retrospective (`reference/marin_32b_retrospective.md`), the sizes those of the catalogue's
+The mixture's shares are those of Marin 32B (docs/references.md#marin-32b), the sizes those of the catalogue's
 sources (or what their share of the run reads, where it names none). Documents are random spans, spread over the components by
 size. No token is read: the order is inverted from sizes, seeds and weights alone, so the caches here have lengths and no
 bytes. A sample is checked forward, index by index. The bar is 60 s on one core and 2 GB.
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from lineage.apportion import OrderPhase
-from lineage.batches import BatchSchedule
-from lineage.exposure import span_exposures
-from lineage.order import DataOrder
-from lineage.sequences import Chunked
+from lineage.order.apportion import OrderPhase
+from lineage.order.batches import BatchSchedule
+from lineage.order.exposure import span_exposures
+from lineage.order.order import DataOrder
+from lineage.order.sequences import Chunked
 
 SEQ_LEN, BATCH_SIZE, NUM_STEPS, BLOCK_SIZE = 4096, 8192, 32_000, 2048
 CHECKED = 200

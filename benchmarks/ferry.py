@@ -22,10 +22,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from evals.report import stage_rows
-from lineage.plan import resolve
-from lineage.store import Artifact
-from marin_assets.summary import stage_table
+from evals.reports.report import stage_rows
+from lineage.artifact.store import Artifact
+from lineage.build.plan import resolve
+from lineage.shards.execution import Execution
+from marin_assets.cli.summary import stage_table
 from recipes import ferry as recipe
 from recipes.lab import smoke_ferry
 from resources.lab import REPOSITORY, Lab
@@ -68,7 +69,7 @@ def main() -> None:
 
 def _artifacts(root: Path, workers: int) -> list[Artifact]:
     """What a ferry below `root` has made."""
-    lab = Lab.at(str(root), workers=workers)
+    lab = Lab.at(str(root), execution=Execution(workers))
     line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, DAY)
     return [resolve(lab.ferry_store, node) for node in recipe.nodes(line)]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lineage.stage import Stage
-from lineage.writer import Writer
+from lineage.writing.writer import Writer
 
 
 def bring(out: Writer, config: Mapping[str, str]) -> None:

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from trainer.attention import attention, reference_attention
-from trainer.compute import BACKENDS, Compute, ComputeConfig, Work, cannot, resolve
-from trainer.config import LlamaConfig, RunSpec
-from trainer.flops import arithmetic
+from trainer.initial_state import initial_state
 from trainer.meter import memory
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
-from trainer.starting import initial_state
+from trainer.model.attention import attention, reference_attention
+from trainer.spec.compute import BACKENDS, Compute, ComputeConfig, Work, cannot, resolve
+from trainer.spec.config import RunSpec
+from trainer.spec.flops import arithmetic
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.optimizers import AdamWConfig
+from trainer.spec.schedules import WarmupStableDecay
 from trainer.step import StepState, compiled_step
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from loader_caches import VOCABULARY, mixture
 
+from lineage.artifact.locate import locate
+from lineage.artifact.store import Artifact, Store
 from lineage.config import to_jsonable
-from lineage.locate import locate
-from lineage.store import Artifact, Store
-from trainer.compute import ComputeConfig
-from trainer.config import LlamaConfig, RunSpec
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from trainer.spec.compute import ComputeConfig
+from trainer.spec.config import RunSpec
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.optimizers import AdamWConfig
+from trainer.spec.schedules import WarmupStableDecay
 
 STEPS = 24
 KILLS = "kill@9,kill-in-save@16"

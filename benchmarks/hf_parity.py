@@ -62,16 +62,19 @@ def write_random(root: Path) -> None:
     import jax
     from safetensors.numpy import save_file
 
-    from trainer.config import Llama3RopeScaling, LlamaConfig
-    from trainer.hf import to_hf
-    from trainer.hf_config import hf_config
-    from trainer.model import Llama
+    from trainer.hf.convert import hf_config, to_hf
+    from trainer.model.build import model_shapes
+    from trainer.model.transformer import Transformer
+    from trainer.spec.decoder import Llama3RopeScaling
+    from trainer.spec.llama import LlamaConfig
+    from trainer.spec.models import ModelConfig
+    from trainer.spec.olmo2 import Olmo2Config
 
     base = LlamaConfig(
         vocab_size=512, hidden_dim=128, intermediate_dim=256, num_layers=3, num_heads=8, num_kv_heads=2, max_seq_len=256
     )
     scaling = Llama3RopeScaling(original_max_seq_len=32)
-    configs = {
+    configs: dict[str, ModelConfig] = {
         "llama, tied": base,
         "llama, untied": replace(base, tie_embeddings=False, num_kv_heads=8),
         "llama 3 rope": replace(base, rope_theta=500_000.0, rope_scaling=scaling),
@@ -80,9 +83,11 @@ def write_random(root: Path) -> None:
         "qwen3 window": replace(base, qk_norm=True, sliding_window=17),
         "qwen3 wide heads": replace(base, qk_norm=True, head_dim=32),
         "llama narrow heads": replace(base, head_dim=8),
+        "olmo2": Olmo2Config(512, 128, 256, 3, 8, 2, 256),
+        "olmo2, tied": Olmo2Config(512, 128, 256, 3, 8, 8, 256, rope_theta=10_000.0, norm_eps=1e-5, tie_embeddings=True),
     }
     for number, (name, config) in enumerate(configs.items()):
-        shapes = eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))
+        shapes = model_shapes(config)
         dynamic, static = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
         generator = np.random.default_rng(number)
         filled = jax.tree.map(lambda leaf, draw=generator: draw.normal(0.05, 0.25, leaf.shape).astype(np.float32), dynamic)
@@ -97,7 +102,7 @@ def write_random(root: Path) -> None:
         )
         (folder / "config.json").write_text(json.dumps(hf_config(config, (3,), 3)))
         np.save(folder / "tokens.npy", tokens)
-        np.save(folder / "logits.npy", np.asarray(eqx.filter_jit(Llama.__call__)(eqx.combine(filled, static), tokens)))
+        np.save(folder / "logits.npy", np.asarray(eqx.filter_jit(Transformer.__call__)(eqx.combine(filled, static), tokens)))
 
 
 def write_trained(folder: Path, checkpoint: str, root: str | None) -> None:
@@ -106,14 +111,14 @@ def write_trained(folder: Path, checkpoint: str, root: str | None) -> None:
 
     import equinox as eqx
 
-    from evals.serve.served import tokenizer_of
-    from lineage.locate import locate
-    from lineage.spec import ArtifactSpec
-    from lineage.store import Store
-    from lineage.writing import writing
-    from marin_assets.lineage_cli import stores_of
-    from trainer.hf_export import HF_MODEL, HfExportConfig, export_hf
-    from trainer.model import Llama
+    from lineage.artifact.locate import locate
+    from lineage.artifact.spec import ArtifactSpec
+    from lineage.artifact.store import Store
+    from lineage.writing.write import writing
+    from marin_assets.cli.show_lineage import stores_of
+    from serving.server.loaded_model import tokenizer_of
+    from trainer.hf.export import HF_MODEL, HfExportConfig, export_hf
+    from trainer.model.transformer import Transformer
     from trainer.scoring import load_scorer
 
     found = locate(stores_of(root), checkpoint)
@@ -124,7 +129,7 @@ def write_trained(folder: Path, checkpoint: str, root: str | None) -> None:
     scorer = load_scorer(found)
     tokens = np.random.default_rng(0).integers(0, scorer.vocab_size, (2, LENGTH)).astype(np.int32)
     np.save(folder / "tokens.npy", tokens)
-    np.save(folder / "logits.npy", np.asarray(eqx.filter_jit(Llama.__call__)(scorer.model, tokens)))
+    np.save(folder / "logits.npy", np.asarray(eqx.filter_jit(Transformer.__call__)(scorer.model, tokens)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What huge pages gain on CPU: the ferry's training step, in a process of its own with `lineage.jobs.HUGE_PAGES` and without.
+"""What huge pages gain on CPU: the ferry's training step, in a process of its own with `lineage.jobs.job.HUGE_PAGES` and
+without.
 
     PYTHONPATH=. .venv/bin/python benchmarks/huge_pages.py --pairs 3
 
@@ -20,9 +21,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from lineage.child_processes import HUGE_PAGES
+from lineage.jobs.child_processes import HUGE_PAGES
 from recipes.runs import smoke
-from trainer.model import Llama
+from trainer.model.build import init_model
 from trainer.step import compiled_step, initial_step_state
 
 
@@ -62,7 +63,7 @@ def side(huge: bool, steps: int) -> dict:
 def train(steps: int) -> dict:
     """Median seconds of a step after the first, and the digest of the parameters after `steps` of them."""
     spec = replace(smoke(), num_steps=max(steps, smoke().schedule.warmup_steps))
-    model = Llama.init(spec.model, key=jax.random.PRNGKey(spec.seed))
+    model = init_model(spec.model, key=jax.random.PRNGKey(spec.seed))
     state, step_fn = initial_step_state(spec, model), compiled_step(spec, model)
     random, seconds = np.random.default_rng(0), []
     for step in range(steps):

@@ -27,7 +27,7 @@ from kubelet import Kubelet  # noqa: E402
 from launches import IMAGE, launcher_of  # noqa: E402
 from pod_process import Image  # noqa: E402
 
-from lineage.jobs import Launch  # noqa: E402
+from lineage.jobs.job import LaunchRequest  # noqa: E402
 from recipes.hardware import hardware  # noqa: E402
 from resources.cluster import JOBS, Cluster  # noqa: E402
 from resources.job_kinds import JOB, Start, state_of  # noqa: E402
@@ -56,13 +56,13 @@ def main(arguments: Sequence[str]) -> None:
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 
-def launch_of(folder: Path, number: int, kind: str) -> Launch:
+def launch_of(folder: Path, number: int, kind: str) -> LaunchRequest:
     """A job that notes when it began."""
     home = folder / f"{kind}-{number}"
     home.mkdir()
     steps = [{"touch": str(home / "began")}]
     (home / "job.json").write_text(json.dumps({"steps": steps}))
-    return Launch("quick_job", home / "job.json", home / "log.txt", f"benchmarks/{kind}", f"{number:08x}{kind}")
+    return LaunchRequest("quick_job", home / "job.json", home / "log.txt", f"benchmarks/{kind}", f"{number:08x}{kind}")
 
 
 def latency(launcher: KubernetesLauncher, folder: Path, pairs: int) -> None:
@@ -87,7 +87,7 @@ def latency(launcher: KubernetesLauncher, folder: Path, pairs: int) -> None:
     print(f"launcher's own: {spread(extra)} a launch, {1000 * cpu / pairs:.0f} ms of CPU here (bar 5 s; polls every 0.1 s)")
 
 
-def bare(launcher: KubernetesLauncher, launch: Launch) -> None:
+def bare(launcher: KubernetesLauncher, launch: LaunchRequest) -> None:
     """The same manifest with nobody but the API: created, and asked every 20 ms whether it is done."""
     cluster = launcher.cluster
     made = cluster.create(JOBS, JOB.render(launch, hardware("cpu"), launcher.settings, 1, "[]"))

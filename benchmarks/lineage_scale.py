@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lineage.edges import lineage_tables, read_tables
-from lineage.manifest import MANIFEST_NAME, Manifest, ResourceUse, content_version, to_json
-from lineage.spec import ArtifactSpec, InputRef
-from lineage.store import Store
-from lineage.walk import LineageGraph
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest, ResourceUse, content_version, to_json
+from lineage.artifact.spec import ArtifactSpec, InputRef
+from lineage.artifact.store import Store
+from lineage.graph.edges import lineage_tables, read_tables
+from lineage.graph.walk import LineageGraph
 
 LAYERS = 10
 FIRST = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)

@@ -34,10 +34,9 @@ from lm_eval_tasks import write_tasks
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from lineage.store import Artifact, open_folder
+from lineage.artifact.store import Artifact, open_folder
 from trainer.checkpoint import read_model_config
-from trainer.hf import to_hf
-from trainer.hf_config import hf_config
+from trainer.hf.convert import hf_config, to_hf
 from trainer.scoring import load_scorer
 
 MOST_NATS = 1e-3
@@ -124,7 +123,7 @@ def write_hf(checkpoint: Artifact, folder: Path) -> Path:
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, int]]:
     """The real server on a free port: its address and process id."""
-    command = [sys.executable, "-m", "evals.serve", str(folder), "--port", "0", "--name", "m"]
+    command = [sys.executable, "-m", "serving.server", str(folder), "--port", "0", "--name", "m"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:
@@ -194,7 +193,7 @@ def peer(python: str, part: str, folder: Path, pairs: list[tuple[str, str]], hf:
 
 
 def our_runner(checkpoint: Artifact, pairs: list[tuple[str, str]]) -> Side:
-    """What `evals.scorer` does, on tokens split as lm-eval splits them, in this process; compiled before it is timed."""
+    """What `evals.tasks.scorer` does, on tokens split as lm-eval splits them, in this process; compiled before it is timed."""
     scorer = load_scorer(checkpoint)
     tokenizer = Tokenizer.from_file(str(checkpoint.files("tokenizer.json")[0]))
 

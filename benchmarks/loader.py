@@ -24,13 +24,14 @@ from pathlib import Path
 import numpy as np
 from loader_caches import COMPONENTS, VOCABULARY, mixture
 
-from lineage.order import DataOrder
-from lineage.packing import Packing
-from lineage.permutation import BlockShuffle, Shuffle
-from trainer.config import LlamaConfig, RunSpec
+from lineage.order.order import DataOrder
+from lineage.order.packing import Packing
+from lineage.order.permutation import BlockShuffle, Shuffle
 from trainer.loader import Loader, batches_of, steps_at_once
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from trainer.spec.config import RunSpec
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.optimizers import AdamWConfig
+from trainer.spec.schedules import WarmupStableDecay
 
 SHAPES = ((256, 16), (512, 8), (1024, 128), (4096, 64))
 """(sequence length, batch): the CPU trainer's two, llama_50m's, and a share of the 32B run's."""

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.packing import Packing
-from lineage.permutation import Shuffle
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.token_cache import tokens_extra, write_flat_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.packing import Packing
+from lineage.order.permutation import Shuffle
+from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.writing.writer import Writer
 
 COMPONENTS, SHARDS, VOCABULARY = 8, 4, 50_000
 

@@ -24,9 +24,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.data_line import MEASURED, Container, line, write_source
-from lineage.measure import process_tree, rss_bytes
-from lineage.plan import build, exists, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import build, exists, resolve
+from lineage.shards.execution import Execution
+from lineage.shards.measure import process_tree, rss_bytes
 
 LOOK_SECONDS = 0.05
 BAR = 1.20
@@ -36,11 +37,11 @@ MIB = 1 << 20
 def run_stage(stage: str, folder: Path, root: Path, workers: int, part_bytes: int, container: Container) -> None:
     """In a process of its own: build one node and say what it took, as JSON."""
     node = line(folder, part_bytes, container)[stage]
-    store = Store(str(root), workers=workers)
+    store = Store(str(root))
     if exists(store, node):
         store.delete(resolve(store, node))
     started = time.perf_counter()
-    artifact = build(store, node).artifact
+    artifact = build(store, node, execution=Execution(workers)).artifact
     use = {"wall": time.perf_counter() - started, "cpu": artifact.manifest.resources.cpu_seconds}
     print(json.dumps(use | {"data_version": artifact.data_version}))
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from peak_memory import peak_mib
 
-from lineage.document_ends import DocumentEnds
-from lineage.packing import Packed, Packing, write_plan
+from lineage.order.document_ends import DocumentEnds
+from lineage.order.packing import Packed, Packing, write_plan
 
 SHARD, SEQ_LEN = 1_000_000, 2048
 CHECKED = 1000

@@ -18,14 +18,15 @@ from pathlib import Path
 
 import polars as pl
 
+from benchmarks.paraphrase_tier import ParaphraseConfig, paraphrase_matches
 from benchmarks.planted_leaks import read_data
-from datakit.canonical_text import canonical_bytes
-from datakit.contamination_channels import CHANNELS, channel_table, index_items
-from datakit.contamination_paraphrase import ParaphraseConfig, paraphrase_matches
-from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
-from datakit.contamination_scan import scan
-from datakit.sentence_encoder import SentenceEncoder
-from evals.intervals import wilson
+from benchmarks.sentence_encoder import SentenceEncoder
+from datakit.contamination.channels import CHANNELS, channel_table, index_items
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.policy import STANDING_TIERS
+from datakit.contamination.scan import scan
+from datakit.text.canonical_text import canonical_bytes
+from evals.scoring.intervals import wilson
 
 REPOSITORY = Path(__file__).parents[1]
 PAIRS = Path(__file__).parent / "data" / "paraphrases.jsonl"

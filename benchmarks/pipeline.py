@@ -8,7 +8,7 @@ run time). Ours are the lab's stages as they are, through a `Store` and in one p
 manifest and synced; datatrove's are its blocks as shipped (`pipeline_peer.py` says where they are spared work). Both run one
 thread, in fresh processes, in turn, over the same documents; CPU seconds. Quality is the published rule sets on both sides.
 Tokens are made twice on our side, with Hugging Face's engine (which is given a line that repeats in a shard once: same ids,
-`datakit/repeated_lines.py`) and with the fast one, and each total has one of them. What is
+`datakit/tokens/line_cache.py`) and with the fast one, and each total has one of them. What is
 done once a suite (the index of benchmark items) stands beside the totals. The data engine's loops are compiled before (once a
 machine); loading them counts. The bars are for both over the whole corpus, a quarter of an hour a round. `--mb 20 --full` takes
 five minutes: datatrove's speed over a subset then stands for its speed over all, which it is not quite (2026-11-23: .18 MB/s on
@@ -36,21 +36,22 @@ from tokenizers import pre_tokenizers, trainers
 
 from benchmarks.given_files import GIVEN_FILES
 from datakit.compile_ahead import compile_ahead
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_policy import ContaminationConfig
-from datakit.corpus import CORPUS
-from datakit.corpus_filters import CorpusConfig
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.quality_rules import QUALITY_RULES, quality_rules_config
-from datakit.sources import Records
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, new_tokenizer
-from evals.items import ITEMS_FILE
-from lineage.plan import Node, ancestors_first, build
-from lineage.store import Store
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.corpus.build import CORPUS
+from datakit.corpus.filters import CorpusConfig
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, MinHashConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality.rules import QUALITY_RULES, quality_rules_config
+from datakit.sources.source import Records
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, new_tokenizer
+from evals.items.item import ITEMS_FILE
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, ancestors_first, build
+from lineage.shards.execution import Execution
 from recipes.data import suite
 from recipes.lab import default_line
 from resources.lab import Lab
@@ -136,7 +137,7 @@ def prepared(options: argparse.Namespace, folder: Path) -> Path:
     every = pl.concat([pl.read_parquet(path, columns=["id", "text"]) for path in parts]).sort("id")
     chosen = every.filter(pl.col("text").str.len_bytes().cum_sum() <= options.mb * 1e6)
     chosen.write_parquet(subset / "documents" / "part-00000.parquet", compression="zstd", row_group_size=2_048)
-    store, node = Lab.at(options.root, workers=1).store, suite(default_line())
+    store, node = Lab.at(options.root, execution=Execution(1)).store, suite(default_line())
     made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
     items = pl.read_parquet(made.folder() / ITEMS_FILE)
     items.head(options.items or items.height).write_parquet(subset / "given" / ITEMS_FILE)
@@ -178,7 +179,7 @@ def ours(corpus: Path) -> dict[str, Any]:
     """CPU seconds of every node over a store of its own."""
     seconds, documents, tokens = {}, {}, 0
     with tempfile.TemporaryDirectory(dir=corpus) as root:
-        store = Store(root, workers=1)
+        store = Store(root)
         for node in our_nodes(corpus):
             started = cpu_seconds()
             made = build(store, node).artifact

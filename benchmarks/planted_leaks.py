@@ -18,29 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from benchmarks.peak_memory import peak_mib
-from datakit.contamination_channels import ITEM_KEY, ItemIndex, channel_table, index_items
-from datakit.contamination_methods import (
-    Policy,
-    build_index,
-    counts_documents,
-    document_counts,
-    policy_channels,
-    scanner,
-    text_batches,
-    too_common,
-)
-from datakit.contamination_named_scan import NO_GRAMS
-from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
-from datakit.documents import document_paths
-from datakit.leak_forms import EDITED_12, FORMAT_CHANGES, LEAK_FORMS, Form, Item, verbatim
-from evals.items import ITEMS_FILE
-from lineage.plan import Node, ancestors_first, build
-from lineage.store import Artifact
-from recipes.contamination import named_policies
+from benchmarks.rival_policies.policies import rival_policies
+from datakit.contamination.channels import ITEM_KEY, ItemIndex, channel_table, index_items
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.leak_forms import EDITED_12, FORMAT_CHANGES, LEAK_FORMS, Form, Item, verbatim
+from datakit.contamination.policy import STANDING_TIERS
+from datakit.contamination.protocol import Policy, count_table, text_batches
+from datakit.documents.parts import document_paths
+from evals.items.item import ITEMS_FILE
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, ancestors_first, build
+from lineage.shards.execution import Execution
+from recipes.contamination import published_policies
 from recipes.data import normalized, suite
 from recipes.lab import default_line
 from resources.lab import Lab
@@ -82,7 +74,7 @@ def main() -> None:
 
 def read_data(root: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(documents: id, text, source; items) of the default line."""
-    store, line = Lab.at(root, workers=2).store, default_line()
+    store, line = Lab.at(root, execution=Execution(2)).store, default_line()
 
     def made(node: Node) -> Artifact:
         return [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
@@ -94,15 +86,14 @@ def read_data(root: str) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def marker_of(items: pl.DataFrame, policy: Policy) -> Marker:
     """The documents that a policy marks, of all the texts that it is given at once."""
-    index = build_index(items, policy_channels(items, policy), policy)
+    index = policy.index(items, policy.channels(items))
 
     def mark(texts: Sequence[str]) -> set[int]:
-        ignored = NO_GRAMS
-        if counts_documents(policy):
-            counts = [document_counts(batch, index, policy) for _, batch in text_batches(texts)]
-            ignored = too_common(*(np.concatenate(column) for column in zip(*counts, strict=True)), policy)
-        scan = scanner(index, policy, ignored)
-        found = ((low + m.document, m.tier) for low, batch in text_batches(texts) for m in scan(batch))
+        scanned = index
+        if policy.common_grams == "ignored_before_scan":
+            counts = count_table([index.count_grams(batch) for _, batch in text_batches(texts)])
+            scanned = index.without(counts.filter(pl.col("documents") > policy.document_limit(len(texts))))
+        found = ((low + m.document, m.tier) for low, batch in text_batches(texts) for m in scanned.scan(batch))
         return {document for document, tier in found if tier in STANDING_TIERS}
 
     return mark
@@ -110,7 +101,9 @@ def marker_of(items: pl.DataFrame, policy: Policy) -> Marker:
 
 def all_markers(items: pl.DataFrame, config: ContaminationConfig) -> dict[str, Marker]:
     """Our policy, our policy without alignment, and every named one."""
-    policies = {"ours": config, "ours, no alignment": replace(config, max_aligned_words=0)} | named_policies()
+    policies = (
+        {"ours": config, "ours, no alignment": replace(config, max_aligned_words=0)} | published_policies() | rival_policies()
+    )
     return {name: marker_of(items, policy) for name, policy in policies.items()}
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.peak_memory import peak_mib
-from datakit.documents import slices
-from datakit.quality_rules import SLICE_CHARS, judged
-from datakit.rule_sets import PUBLISHED, Rule, RuleSet, measured, verdict
+from datakit.documents.parts import slices
+from datakit.quality.rule_sets import PUBLISHED, Rule, RuleSet, measured, verdict
+from datakit.quality.rules import SLICE_CHARS, judged
 
 PEER = Path(__file__).with_name("quality_rules_peer.py")
 

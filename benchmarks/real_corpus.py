@@ -5,7 +5,7 @@
 Text: speeches, a Bible and encyclopedia leads from the registry (pinned wheels), then code and documentation of this Python and
 of the packages that the lock pins. So two machines with one Python and one lock get the same documents. Of every hundred
 documents about 8 are exact copies of others, 14 copies with .5, 1, 2, 4 or 8 % of their words edited, 2 copies that
-differ in layout alone: the shares of research/data_peers_measured.md. Writes `documents/part-*.parquet` (id, text) of about
+differ in layout alone: as in docs/references.md#dedup-corpus. Writes `documents/part-*.parquet` (id, text) of about
 16 MB, and `truth.parquet` (id, base, kind, edited): which document each one was copied from, and how.
 """
 
@@ -21,12 +21,12 @@ from pathlib import Path
 
 import polars as pl
 
-from datakit.documents import write_parquet
-from datakit.pypi import ensure_downloaded
-from datakit.readers import read_file
-from datakit.record import Record
-from datakit.sources import PypiFiles
-from lineage.digests import text_digest
+from datakit.documents.parts import write_parquet
+from datakit.readers.read import read_file
+from datakit.sources.pypi import ensure_downloaded
+from datakit.sources.record import Record
+from datakit.sources.source import PypiFiles
+from lineage.storage.digests import text_digest
 from recipes.sources import catalogue
 from resources.lab import DEFAULT_ROOT
 

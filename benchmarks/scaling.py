@@ -9,11 +9,11 @@ with the shards in another order. A worker is a core: polars, Arrow and the toke
 as they would share the cores with other workers.
 
 The clock covers the stage, from its first read to its manifest, in a process that is ready: modules imported, compiled loops
-loaded, the fingerprint of their code taken, and two workers of a crew started that are as ready. That start does not grow with
+loaded, the fingerprint of their code taken, and two workers of a pool started that are as ready. That start does not grow with
 the source, is paid once for all stages that a process makes, and stands beside it. Two runs side by side, each kept to a core
-as two workers are (`lineage/cores.py`), share nothing but the machine: what they do in the time of one, over one, is the most
-that two workers can be here (`ceiling`; caches, memory, disk and a hypervisor take the rest). Linux alone. Peak memory is the
-resident bytes of all processes of a stage together, sampled. Wall-clock ratios want an idle machine, and one that has both
+as two workers are (`lineage/shards/cores.py`), share nothing but the machine: what they do in the time of one, over one, is the
+most that two workers can be here (`ceiling`; caches, memory, disk and a hypervisor take the rest). Linux alone. Peak memory is
+the resident bytes of all processes of a stage together, sampled. Wall-clock ratios want an idle machine, and one that has both
 cores to itself: on a shared host two processes that only count took twice as long as one for minutes on end (2026-11-23), so
 the script prints what they do before and after. The bar of issue 3: two workers at least 1.7 times as fast as one, start
 excluded; digests equal.
@@ -35,10 +35,11 @@ from benchmarks.data_line import line, write_source
 from benchmarks.memory import measured
 from benchmarks.shuffled_shards import shuffled
 from benchmarks.worker_start import import_stage
-from lineage.crew import Crew
-from lineage.fingerprint import stage_code
-from lineage.plan import Node, build, exists, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build, exists, resolve
+from lineage.shards.execution import Execution
+from lineage.shards.worker_pool import WorkerPool
+from lineage.trust.fingerprint import stage_code
 
 PER_SOURCE = ("normalized", "minhash", "quality", "contamination", "corpus", "tokens")
 THREADS = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
@@ -48,32 +49,32 @@ BESIDE = (0, 0)
 COUNT = "import time; t = time.perf_counter(); sum(i * i for i in range(6_000_000)); print(time.perf_counter() - t)"
 
 
-def start_seconds(crew: Crew, module: str, workers: int) -> float:
-    """How long it takes until every worker of a crew has imported a stage's module and said so; 0 for this process alone."""
+def start_seconds(pool: WorkerPool, module: str, workers: int) -> float:
+    """How long it takes until every worker of a pool has imported a stage's module and said so; 0 for this process alone."""
     if workers == 1:
         return 0.0
     started = time.perf_counter()
-    crew.map(import_stage, [(module,)] * workers, workers, None)
+    pool.map(import_stage, [(module,)] * workers, workers, None)
     return time.perf_counter() - started
 
 
 def run_stage(arguments: argparse.Namespace) -> None:
     """In a process of its own: make one node again and say how long that took and what came out, as JSON."""
     node = line(arguments.folder, arguments.part_bytes, arguments.container)[arguments.stage]
-    with Crew() as crew:
-        store = Store(str(arguments.root), workers=arguments.workers, crew=crew)
+    with WorkerPool() as pool:
+        store = Store(str(arguments.root))
         if exists(store, node):
             store.delete(resolve(store, node))
         stage_code(node.stage.module)
         import_stage(node.stage.module)
-        start = start_seconds(crew, node.stage.module, arguments.workers)
+        start = start_seconds(pool, node.stage.module, arguments.workers)
         if arguments.seed:
             node = shuffled(node, arguments.seed, ancestors=False)
         if arguments.meet:
             print(READY, flush=True)
             sys.stdin.readline()
         started = time.perf_counter()
-        artifact = build(store, node).artifact
+        artifact = build(store, node, execution=Execution(arguments.workers, pool=pool)).artifact
         use = {"wall": time.perf_counter() - started, "start": start, "cpu": artifact.manifest.resources.cpu_seconds}
     print(json.dumps(use | {"data_version": artifact.data_version}))
 

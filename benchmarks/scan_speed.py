@@ -25,12 +25,14 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.peak_memory import peak_mib
-from datakit.contamination_methods import Policy, build_index, policy_channels, scanner, text_batches
-from datakit.contamination_named import MarinPolicy
-from datakit.contamination_named_words import lm_eval_text
-from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
-from evals.items import ITEMS_FILE
-from lineage.plan import ancestors_first, build
+from benchmarks.rival_policies.marin import MarinPolicy
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.leak_forms import lm_eval_text
+from datakit.contamination.policy import STANDING_TIERS
+from datakit.contamination.protocol import Policy, text_batches
+from evals.items.item import ITEMS_FILE
+from lineage.build.plan import ancestors_first, build
+from lineage.shards.execution import Execution
 from recipes.data import suite
 from recipes.lab import default_line
 from resources.lab import Lab
@@ -77,7 +79,7 @@ def main() -> None:
 
 
 def read_items(root: str) -> pl.DataFrame:
-    store, node = Lab.at(root, workers=1).store, suite(default_line())
+    store, node = Lab.at(root, execution=Execution(1)).store, suite(default_line())
     made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
     return pl.read_parquet(made.folder() / ITEMS_FILE).sort("suite", "task", "item_id")
 
@@ -90,7 +92,7 @@ def read_documents(corpus: Path, megabytes: float) -> pl.DataFrame:
 
 
 def our_marker(items: pl.DataFrame, policy: Policy) -> Marker:
-    scan = scanner(build_index(items, policy_channels(items, policy), policy), policy)
+    scan = policy.index(items, policy.channels(items)).scan
 
     def mark(texts: Sequence[str]) -> set[int]:
         found = ((low + match.document, match.tier) for low, batch in text_batches(texts) for match in scan(batch))

@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from datakit.documents import writing_part
-from datakit.score_counts import DECIMALS, ScoreCounts, first_of_groups
+from datakit.documents.parts import writing_part
+from datakit.quality.score_counts import DECIMALS, ScoreCounts, first_of_groups
 
 PARTS, BATCH, SHOWN = 4, 1 << 16, 3
 

@@ -81,7 +81,7 @@ def main() -> None:
 @contextmanager
 def started(folder: str | Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
     """The real server on a free port: its address and process."""
-    command = [sys.executable, "-m", "evals.serve", str(folder), "--port", "0", "--name", "m", *arguments]
+    command = [sys.executable, "-m", "serving.server", str(folder), "--port", "0", "--name", "m", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:
@@ -110,8 +110,8 @@ def exported(folder: Path, place: Path) -> Path:
     """The model as transformers reads it; a folder that has this form already is taken as it is."""
     from lm_eval_parity import write_hf
 
-    from lineage.store import open_folder
-    from trainer.hf_folder import is_hf_folder
+    from lineage.artifact.store import open_folder
+    from trainer.hf.folder import is_hf_folder
 
     if is_hf_folder(folder):
         return folder

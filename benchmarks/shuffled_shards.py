@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lineage.plan import Node, NodeInput
-from lineage.shards import ShardFunction
+from lineage.build.plan import Node, NodeInput
+from lineage.shards.run import ShardFunction
 from lineage.stage import Stage
-from lineage.writer import Writer
+from lineage.writing.writer import Writer
 
 
 @dataclass

@@ -26,12 +26,12 @@ import numpy as np
 import polars as pl
 from tokenizers import pre_tokenizers, trainers
 
-from datakit.documents import write_parquet
-from datakit.token_cache import shard_plan, tokenize_shard
-from datakit.token_engines import choose_engine
-from datakit.token_formats import PLAIN, TokenPolicy
-from datakit.tokenizer import END_OF_TEXT, load_tokenizer, new_tokenizer
-from lineage.digests import text_digest
+from datakit.documents.parts import write_parquet
+from datakit.tokens.cache import shard_plan, tokenize_shard
+from datakit.tokens.engines import choose_engine
+from datakit.tokens.formats import PLAIN, TokenPolicy
+from datakit.tokens.tokenizer import END_OF_TEXT, load_tokenizer, new_tokenizer
+from lineage.storage.digests import text_digest
 
 SAMPLE_MB, COLD_MB, WARM_MB, PART_ROWS = 12, 12, 20, 4096
 ENGINES = ("gigatoken", "hf", "bare", "datatrove")

@@ -10,8 +10,8 @@ round, in an order that turns around; every side starts from the same weights an
 agree, and the largest difference is printed. A step's time is the median after the first, which compiles. Levanter runs
 without rematerialization and without its trainer's hooks and per-step sync, which is its fastest; `levanter_as_shipped` has
 its default rematerialization, `levanter_unrolled` its layers one by one instead of scanned. `ours` has the allocator that our
-launchers set (`lineage.child_processes.HUGE_PAGES`), and the others what the environment says; `ours_plain` has that too. Other
-ways of ours to compute are further sides: `ours_reference` and `ours_xla` (attention), `ours_scanned` (layers). FLOPs are
+launchers set (`lineage.jobs.child_processes.HUGE_PAGES`), and the others what the environment says; `ours_plain` has that too.
+Other ways of ours to compute are further sides: `ours_reference` and `ours_xla` (attention), `ours_scanned` (layers). FLOPs are
 Levanter's definition, attention over the whole square.
 """
 
@@ -27,10 +27,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lineage.child_processes import HUGE_PAGES
+from lineage.jobs.child_processes import HUGE_PAGES
 from recipes.runs import smoke
-from trainer.config import LlamaConfig, RunSpec
-from trainer.schedules import WarmupStableDecay
+from trainer.spec.config import RunSpec
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.schedules import WarmupStableDecay
 
 HERE = Path(__file__).parent
 LEARNING_RATE = 1e-3

@@ -11,8 +11,9 @@ import numpy as np
 from step_times import report_steps
 from training_speed import SHAPES, run_spec
 
-from trainer.compute import ComputeConfig
-from trainer.model import Llama
+from trainer.model.build import init_model
+from trainer.model.transformer import Transformer
+from trainer.spec.compute import ComputeConfig
 from trainer.step import compiled_step, initial_step_state
 
 WAYS = {
@@ -29,7 +30,7 @@ def main(folder: Path, side: str) -> None:
     vocab = weights["embedding"].shape[0]
     shape = next(s for s in SHAPES.values() if (s.batch, s.model.max_seq_len, s.model.vocab_size) == (batch, length, vocab))
     spec = replace(run_spec(shape, len(tokens)), compute=WAYS.get(side.partition("_")[2], ComputeConfig()))
-    model = with_weights(Llama.init(spec.model, key=jax.random.PRNGKey(0)), weights)
+    model = with_weights(init_model(spec.model, key=jax.random.PRNGKey(0)), weights)
     state, step_fn, number = initial_step_state(spec, model), compiled_step(spec, model), 0
 
     def step(batch: np.ndarray) -> float:
@@ -45,8 +46,8 @@ def main(folder: Path, side: str) -> None:
     report_steps(step, tokens, lambda: product(square, square).block_until_ready(), f"jax {jax.__version__}, {notes}")
 
 
-def with_weights(model: Llama, weights: np.lib.npyio.NpzFile) -> Llama:
-    def places(model: Llama) -> list:
+def with_weights(model: Transformer, weights: np.lib.npyio.NpzFile) -> Transformer:
+    def places(model: Transformer) -> list:
         blocks = model.blocks.stacked
         attention, mlp = blocks.attention, blocks.mlp
         named = [model.embedding, attention.w_q, attention.w_k, attention.w_v, attention.w_o, mlp.w_gate, mlp.w_up, mlp.w_down]

@@ -7,5 +7,5 @@ from importlib import import_module
 def import_stage(module: str) -> None:
     """Import a stage's module and, where it calls compiled loops, load them: .7 s a process, whatever the source's size."""
     import_module(module)
-    if "datakit.compiled" in sys.modules:
+    if "datakit.text.compiled" in sys.modules:
         import_module("datakit.compile_ahead").compile_ahead()

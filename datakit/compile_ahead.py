@@ -1,16 +1,16 @@
 """`python -m datakit.compile_ahead`: compile every loop of the data engine now, for an image or before a clock starts.
 
-Without it each is compiled when it is first called on a machine (`datakit.compiled`); some ten seconds in all.
+Without it each is compiled when it is first called on a machine (`datakit.text.compiled`); some ten seconds in all.
 """
 
 import polars as pl
 
-from datakit.canonical_text import canonical_batch
-from datakit.minhash import MinHashConfig, sign_texts
-from datakit.ngram_index import bit_table, grams_in_table, hash_buffer
-from datakit.quality_signals import quality_signals
-from datakit.rule_sets import measured
-from datakit.shingles import jaccard, shingle_sets
+from datakit.dedup.minhash import MinHashConfig, sign_texts
+from datakit.quality.rule_sets import measured
+from datakit.quality.signals import quality_signals
+from datakit.text.canonical_text import canonical_batch
+from datakit.text.ngram_index import bit_table, grams_in_table, hash_buffer
+from datakit.text.shingles import jaccard, shingle_sets
 
 TEXTS = ("The first document, of a few words: “so it is”.", "Another one, with 1,000 words or fewer.\n\nAnd a paragraph.")
 

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.corpus_parts import HELDOUT, TRAIN
-from datakit.documents import DOCUMENTS, as_frame, iterate_part
-from datakit.paragraph_cuts import spans_cut
-from datakit.schemas import DOCUMENT_SCHEMA, columns
-from lineage.digests import text_digest
-from lineage.store import Artifact
-from lineage.token_cache import TokenCache
+from datakit.corpus.parts import HELDOUT, TRAIN
+from datakit.dedup.paragraph_cuts import spans_cut
+from datakit.documents.parts import DOCUMENTS, as_frame, iterate_part
+from datakit.documents.schemas import DOCUMENT_SCHEMA, columns
+from lineage.artifact.store import Artifact
+from lineage.order.token_cache import TokenCache
+from lineage.storage.digests import text_digest
 
 PART = re.compile(r"part-(\d{5})-of-(\d{5})\.parquet")
 SAMPLED_IDS = 200

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import polars as pl
 import pyarrow.parquet as pq
 
-from datakit.documents import document_paths, texts_of
-from datakit.drop_samples import EXACT_DUPLICATE
-from datakit.duplicates import DuplicatesConfig, document_source
-from datakit.schemas import DUPLICATES_FILE
+from datakit.dedup.duplicates import DuplicatesConfig, document_source
+from datakit.documents.drop_samples import EXACT_DUPLICATE
+from datakit.documents.parts import document_paths, texts_of
+from datakit.documents.schemas import DUPLICATES_FILE
+from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
-from lineage.store import Artifact
 
 SAMPLES = 2
 SAMPLE_CHARS = 100

@@ -4,17 +4,17 @@ import logging
 import sys
 from pathlib import Path
 
-from evals.contamination_scores import score_contamination
-from evals.evaluate import evaluate
-from evals.export_canary import try_export
-from evals.gap import measure_gap
-from evals.stage import CONTAMINATION_SCORES, EVAL_RESULT, EXPORT_CANARY, GAP
-from lineage.jobs import read_job
+from evals.audit.contamination_scores import score_contamination
+from evals.items.stage import CONTAMINATION_SCORES, EVAL_RESULT, EXPORT_CANARY, GAP
+from evals.reports.gap import measure_gap
+from evals.tasks.evaluate import evaluate
+from evals.tasks.export_check import check_export
+from lineage.jobs.job import read_job
 
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
-        raise SystemExit("usage: python -m evals job.json (lineage/jobs.py says what a job file holds)")
+        raise SystemExit("usage: python -m evals job.json (lineage/jobs/job.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
     job = read_job(Path(arguments[0]))
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
         EVAL_RESULT.name: evaluate,
         CONTAMINATION_SCORES.name: score_contamination,
         GAP.name: measure_gap,
-        EXPORT_CANARY.name: try_export,
+        EXPORT_CANARY.name: check_export,
     }
     if job.spec.stage not in engines:
         raise SystemExit(f"{arguments[0]} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")

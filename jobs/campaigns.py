@@ -10,7 +10,7 @@ from resources.lab import PRIORITY_TAG
 FERRY_JOB = "smoke_ferry"
 MAX_SECONDS = "3600"
 EVALUATION_TAG = "marin/evaluation"
-"""On every run that makes a result of an evaluation."""
+"""Tag of every run that makes the result of an evaluation."""
 
 
 def ferry_job() -> UnresolvedAssetJobDefinition:
@@ -25,7 +25,7 @@ def ferry_job() -> UnresolvedAssetJobDefinition:
 
 
 def canary_job(hardware: str) -> UnresolvedAssetJobDefinition:
-    """The day's canary run and its verdict; its fixed data is canonical and made by the first run that needs it."""
+    """The day's canary run and its verdict. Its fixed data is canonical, and the first run that needs it makes it."""
     return dg.define_asset_job(
         f"canary_{hardware}",
         selection=dg.AssetSelection.assets(["canary", hardware, "checkpoint"], ["canary", hardware]),
@@ -52,7 +52,7 @@ def expiry_job() -> UnresolvedAssetJobDefinition:
 
 
 def consistency_job() -> UnresolvedAssetJobDefinition:
-    """Manifests, lineage tables and the event log held against each other."""
+    """Compare manifests, lineage tables and the event log."""
     return dg.define_asset_job(
         "compare_lineage",
         selection=dg.AssetSelection.assets(["operations", "lineage_consistency"]),
@@ -71,7 +71,7 @@ def eval_job(run: str) -> UnresolvedAssetJobDefinition:
 
 
 def leaderboard_job() -> UnresolvedAssetJobDefinition:
-    """The board over every result."""
+    """The leaderboard over every result."""
     return dg.define_asset_job(
         "rank_models",
         selection=dg.AssetSelection.assets(["leaderboard"]),
@@ -80,7 +80,7 @@ def leaderboard_job() -> UnresolvedAssetJobDefinition:
 
 
 def export_job(run: str) -> UnresolvedAssetJobDefinition:
-    """Hugging Face's form of one saved step, and its canary."""
+    """The Hugging Face export of one saved step, and its check."""
     return dg.define_asset_job(
         f"export_{run}",
         selection=dg.AssetSelection.assets(["runs", run, "hf_model"], ["runs", run, "hf_canary"]),
@@ -90,7 +90,7 @@ def export_job(run: str) -> UnresolvedAssetJobDefinition:
 
 
 def audit_job(run: str) -> UnresolvedAssetJobDefinition:
-    """The contamination audit of one saved step, and the scores that it compares."""
+    """The contamination audit of one saved step, with the scores that it compares."""
     return dg.define_asset_job(
         f"audit_{run}",
         selection=dg.AssetSelection.assets(["runs", run, "contamination_scores"], ["runs", run, "contamination_audit"]),
@@ -102,7 +102,7 @@ def audit_job(run: str) -> UnresolvedAssetJobDefinition:
 def schedules(
     ferry: UnresolvedAssetJobDefinition, expiry: UnresolvedAssetJobDefinition, consistency: UnresolvedAssetJobDefinition
 ) -> list[dg.ScheduleDefinition]:
-    """The ferry at 06:30 UTC for the day that is running; an hour before it the expiry, then the comparison of lineage."""
+    """Return the daily schedules, in UTC: expiry at 05:30, lineage comparison at 05:45, the ferry at 06:30."""
 
     @dg.schedule(
         name="daily_smoke_ferry",
@@ -126,7 +126,7 @@ def schedules(
 
 
 def _daily(name: str, job: UnresolvedAssetJobDefinition, minute: int, description: str) -> dg.ScheduleDefinition:
-    """Every day at a minute after five UTC, before the ferry sails."""
+    """Return a daily schedule at a minute after five UTC, before the ferry starts."""
     return dg.ScheduleDefinition(
         name=name,
         job=job,

@@ -1,9 +1,9 @@
-"""Configs cross two borders as JSON: into identities, and into jobs. Both ways are here, and both are strict.
+"""Convert configs to JSON and back, strictly: for identities, and for jobs.
 
-Inside, a config is a frozen dataclass whose `__post_init__` refuses bad values by name. Outside it is plain JSON.
+In the program a config is a frozen dataclass whose `__post_init__` refuses bad values by name. Outside it is plain JSON.
 
-Sum types are unions of dataclasses told apart by a tag: a field `kind: Literal["lion"] = "lion"`. One member may do without,
-the one that was there before there was a choice; whatever has no `kind` is that one. Without any tag, fields decide.
+A sum type is a union of dataclasses with a tag: a field `kind: Literal["lion"] = "lion"`. One member may lack the tag, the one
+that existed before there was a choice; a record without `kind` is that member. If no member has a tag, the fields decide.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ TAG = "kind"
 def to_jsonable(value: object, where: str = "config") -> Any:
     """Turn nested frozen dataclasses, tuples and mappings into plain JSON values.
 
-    A dataclass field marked `metadata={"identity": False}` (a path, a worker count) is left out. So is one marked
-    `metadata={"added_later": True}` while it holds its default: it came after artifacts existed, which keep their identity and
-    their address that way; the default must mean what the code did before.
+    A dataclass field marked `metadata={"identity": False}` (a path, a worker count) is left out. A field marked
+    `metadata={"added_later": True}` is left out while it has its default, so that artifacts made before the field existed keep
+    their identity and address. Its default must mean what the code did before.
 
     Raises: TypeError naming the place of a value that has no stable JSON form.
     """
@@ -73,7 +73,7 @@ def _decode(kind: Any, value: object, where: str) -> Any:
             raise ValueError(f"{where} is {value!r}; allowed: {', '.join(map(repr, arguments))}")
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return value  # as a float it would be written `1.0`, which is another identity than the `1` that was declared
+        return value  # as a float it would be written `1.0`, another identity than the declared `1`
     if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise ValueError(f"{where} is {value!r}; it must be {getattr(kind, '__name__', kind)}")
@@ -94,7 +94,7 @@ def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
 
 
 def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
-    """The dataclass that the tag names, or the first member that fits."""
+    """Read the dataclass that the tag names, or the first member that fits."""
     if value is None and type(None) in kinds:
         return None
     candidates = _flattened(kinds)
@@ -124,7 +124,8 @@ def _tagged(records: list[Any], value: Mapping, where: str) -> Any:
 
 
 def _by_fields(records: list[Any], value: Mapping, where: str) -> Any:
-    """The one member of a union without tags that has all the fields written, and all of whose required fields are written."""
+    """Return the one member of a union without tags that has every recorded field, and whose required fields are all
+    recorded."""
     fits = [kind for kind in records if _required(kind) <= set(value) <= {f.name for f in dataclasses.fields(kind)}]
     names = ", ".join(kind.__name__ for kind in fits or records)
     if len(fits) > 1:
@@ -143,14 +144,14 @@ def _required(kind: Any) -> set[str]:
 
 
 def _tag(kind: Any) -> str | None:
-    """The tag of a member of a sum type: the one value of its `kind`, None where it has no such field."""
+    """Return the tag of a member of a sum type: the one value of its `kind`, or None if it has no such field."""
     hint = typing.get_type_hints(kind).get(TAG)
     values = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
     return values[0] if len(values) == 1 else None
 
 
 def _flattened(kinds: tuple[Any, ...]) -> list[Any]:
-    """Members of a union without None, those of unions behind aliases among them."""
+    """Return the members of a union without None; aliases of unions are resolved."""
     flat: list[Any] = []
     for kind in kinds:
         resolved = kind.__value__ if isinstance(kind, typing.TypeAliasType) else kind

@@ -1,4 +1,4 @@
-"""Where pictures begin: matplotlib is loaded by whoever draws, not by every process that loads the graph (.4 s of CPU)."""
+"""Lazy import of matplotlib: only processes that draw load it (0.4 s of CPU), not every process that loads the graph."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty picture of so many inches, whose parts make room for each other."""
+    """Return an empty figure of a size in inches, with constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

@@ -1,10 +1,10 @@
-"""How far a job is, told to whoever launched it: lines of its output in the wire form of Dagster Pipes.
+"""Progress messages from a job to its launcher: lines of its output in the wire format of Dagster Pipes.
 
     {"__dagster_pipes_version": "0.1", "method": "report_custom_message", "params": {"payload": {"progress": {...}}}}
 
-A launcher that asks for them (`MARIN_MESSAGES` in the job's environment) takes these lines out of the output and hands them on.
-They ride with the log, so a watcher that lost its connection or died finds them again, and any reader of Pipes messages in a
-log understands them. Nothing depends on one: what a job made is in the store (manifest first), and every message may be lost.
+A launcher that asks for them (`MARIN_MESSAGES` in the job's environment) takes these lines out of the output and passes them
+on. They are in the log, so a watcher that lost its connection or died finds them again, and any reader of Pipes messages
+understands them. Every message may be lost: the result of a job is in the store.
 """
 
 import json
@@ -18,12 +18,12 @@ ASKED = {"MARIN_MESSAGES": "pipes"}
 """Environment of jobs whose launcher reads messages."""
 PIPES_VERSION = "0.1"
 SECONDS = 30.0
-"""Between two messages of one piece of work; its first and its last are always told."""
+"""Seconds between two messages of one piece of work; the first and the last are always sent."""
 
 
 @dataclass(frozen=True)
-class Note:
-    """`done` of `total` units of some work, and what is measured of it by now."""
+class ProgressMessage:
+    """`done` of `total` units of some work, and numbers measured so far."""
 
     work: str
     done: int
@@ -37,7 +37,7 @@ class Note:
 
 @dataclass
 class Progress:
-    """Tells notes of one piece of work, not too many. Without a launcher that asks, nothing."""
+    """Send messages of one piece of work at limited rate. Does nothing if no launcher asks for messages."""
 
     work: str
     total: int
@@ -45,24 +45,24 @@ class Progress:
     last: float = float("-inf")
 
     def at(self, done: int, numbers: Callable[[], Mapping[str, float]] = dict) -> None:
-        """Say so where it is time to. `numbers` are only made then."""
+        """Send a message if it is due. `numbers` is called only then."""
         if not self.asked or (done < self.total and time.monotonic() - self.last < SECONDS):
             return
         self.last = time.monotonic()
-        sys.stdout.write(line_of(Note(self.work, done, self.total, numbers())))
+        sys.stdout.write(line_of(ProgressMessage(self.work, done, self.total, numbers())))
         sys.stdout.flush()
 
 
-def line_of(note: Note) -> str:
+def line_of(note: ProgressMessage) -> str:
     params = {"payload": {"progress": asdict(note)}}
     return json.dumps({"__dagster_pipes_version": PIPES_VERSION, "method": "report_custom_message", "params": params}) + "\n"
 
 
-def note_of(line: str) -> Note | None:
-    """The note that a line of output is, or None for any other line."""
+def note_of(line: str) -> ProgressMessage | None:
+    """Return the message that a line of output holds, or None for any other line."""
     if not line.startswith('{"__dagster_pipes_version"'):
         return None
     try:
-        return Note(**json.loads(line)["params"]["payload"]["progress"])
-    except (ValueError, KeyError, TypeError):  # cut by a kill, or a message of another sender: it is shown as it came
+        return ProgressMessage(**json.loads(line)["params"]["payload"]["progress"])
+    except (ValueError, KeyError, TypeError):  # cut by a kill, or a message of another sender: shown as it is
         return None

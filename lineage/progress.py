@@ -1,4 +1,4 @@
-"""Progress bars of long work, on standard error so that a command's output stays its own."""
+"""Progress bars of long work, on standard error so that they do not mix with a command's output."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,9 +11,9 @@ TITLE_CHARS = 44
 
 
 def track[T](items: Iterable[T], title: str, total: int, *, min_total: int = 2) -> Iterator[T]:
-    """The items, with a bar while they are consumed, and messages to whoever launched this process.
+    """Yield the items, with a progress bar and messages to the launcher of this process.
 
-    No bar for work of fewer than `min_total` pieces.
+    Work of fewer than `min_total` items has no bar.
     """
     label = f"{title:<{TITLE_CHARS}}"
     shown = rich_track(items, description=label, total=total, console=Console(stderr=True), disable=total < min_total)

@@ -1,19 +1,19 @@
-"""A stage: a kind of work, its version and its code. Engines declare theirs with it.
+"""A stage: a kind of work, its version and its code. Engines declare their stages with it.
 
-It stands in a file of its own so that the code fingerprint of every stage does not take in the machinery that builds plans,
-launches jobs and stands at the gate: none of that decides what a stage writes.
+It is a file of its own so that the code fingerprint of a stage does not include the code that builds plans, launches jobs and
+checks the gate: none of that decides what a stage writes.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-type Needs = Mapping[str, str]
-"""Stage -> stage: every ancestor that the first has made must itself have an ancestor that the second has made."""
+type RequiredAncestors = Mapping[str, str]
+"""Stage -> stage: every ancestor made by the first must itself have an ancestor made by the second."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A kind of work: its name, the version a person bumps when its meaning changes, and the code.
+    """A kind of work: its name, the version that a person bumps when its meaning changes, and its code.
 
     Exactly one of: `run(out, config, **inputs)` fills a `Writer` in this process, or `job`, a module started as
     `python -m <job> job.json`, which commits the artifact itself (training and evaluation).
@@ -23,8 +23,8 @@ class Stage:
     version: str
     run: Callable[..., None] | None = None
     job: str | None = None
-    gate: Needs | None = None
-    """Not None: the launch gate stands before this stage (lineage/gate.py)."""
+    gate: RequiredAncestors | None = None
+    """If not None, the launch gate checks all ancestors before this stage runs (lineage/trust/gate.py)."""
 
     def __post_init__(self) -> None:
         if (self.run is None) == (self.job is None):
@@ -32,5 +32,5 @@ class Stage:
 
     @property
     def module(self) -> str:
-        """The module whose code the stage is; `lineage.fingerprint` follows what it imports."""
+        """The module that defines the stage's code; `lineage.trust.fingerprint` follows its imports."""
         return self.run.__module__ if self.run is not None else f"{self.job}.__main__"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from lineage.plan import Node, resolve
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, resolve
 from marin_assets.data import own_families
-from marin_assets.factory import OWNER, Family
+from marin_assets.factory import OWNER, AssetTemplate
 from marin_assets.runs import LOSS
 from partitions.axes import FIRST_DAY, days
 from recipes.canary import CanaryBand
@@ -21,15 +21,15 @@ from recipes.runs import checkpoint
 from resources.lab import Lab
 
 
-def canary_data_families(hardware: str) -> Iterator[Family]:
+def canary_data_families(hardware: str) -> Iterator[AssetTemplate]:
     """The canary's fixed data: canonical assets over vendored text, made once."""
     line = canary_line(hardware, None)
     yield from own_families(line)
 
 
-def canary_run_family(hardware: str) -> Family:
+def canary_run_family(hardware: str) -> AssetTemplate:
     """The day's training run."""
-    return Family(
+    return AssetTemplate(
         example=_checkpoint(hardware, FIRST_DAY),
         node_at=lambda lab, day: _checkpoint(hardware, str(day)),
         store_of=lambda lab: lab.store,

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from evals.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
-from lineage.plan import Built
+from evals.reports.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
+from lineage.build.plan import Built
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import OWNER, Family, checked
+from marin_assets.factory import OWNER, AssetTemplate, checked
 from recipes.gaps import Gap, gap_node
 from recipes.lines import Line
 from resources.lab import Lab
@@ -18,11 +18,11 @@ from resources.lab import Lab
 GROUP = "comparisons"
 
 
-def gap_families(gaps: Sequence[Gap]) -> Iterator[Family]:
+def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
     """The perplexity gap of every declared pair."""
     for gap in gaps:
         node = gap_node(gap)
-        yield Family(
+        yield AssetTemplate(
             example=node,
             node_at=lambda lab, partition, node=node: node,
             store_of=lambda lab: lab.store,

@@ -1,4 +1,5 @@
-"""Manifests, lineage tables and Dagster's event log of a lab held against each other (`lineage/witnesses.py` compares)."""
+"""Manifests, lineage tables and Dagster's event log of a lab held against each other (`lineage/graph/consistency.py`
+compares)."""
 
 import datetime
 import logging
@@ -7,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 
-from lineage.edges import lineage_tables, read_tables
-from lineage.edges_check import Finding, Manifests, check_tables, every_manifest
-from lineage.store import Store
-from lineage.witnesses import Comparison, Event, Unknown, compare
+from lineage.artifact.store import Store
+from lineage.graph.check_tables import Finding, Manifests, check_tables, every_manifest
+from lineage.graph.consistency import Comparison, LogEvent, Unknown, compare
+from lineage.graph.edges import lineage_tables, read_tables
 from marin_assets.event_log import read_log, witnessed
 from resources.dagster_private import BaseAssetGraph
 from resources.lab import FERRY_TTL_DAYS
@@ -55,7 +56,7 @@ def reasons(unknown: Sequence[Unknown]) -> list[tuple[str, int]]:
     return Counter(one.why for one in unknown).most_common()
 
 
-def expired_on(today: datetime.date) -> Callable[[Event], bool]:
+def expired_on(today: datetime.date) -> Callable[[LogEvent], bool]:
     """Whether an event is of a ferry that is past its time to live."""
     oldest = (today - datetime.timedelta(days=FERRY_TTL_DAYS)).isoformat()
     return lambda event: event.key[0] == FERRY_PREFIX and event.partition is not None and event.partition < oldest

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from datakit.leak_forms import LEAK_FORMS
-from lineage.store import Artifact
+from datakit.contamination.leak_forms import LEAK_FORMS
+from lineage.artifact.store import Artifact
 from marin_assets.values import counts_table, inline, records_table
 
 _CLEARED = ("suite", "task", "item_id", "documents")
@@ -83,17 +83,3 @@ def _recalled(found: Mapping[str, float] | None, num_items: int) -> str:
     if found is None:
         return ""
     return f"{found['found']:.2f}" + (f" of {found['planted']:.0f}" if found["planted"] < num_items else "")
-
-
-def comparison(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Policies side by side, in tables narrow enough to read."""
-    found = artifact.manifest.extra["comparison"]
-    rows, agreement = found["policies"], found["agreement"]
-    recall, false = (tuple(name for name in rows[0] if name.startswith(prefix)) for prefix in ("recall_", "false_"))
-    counts = tuple(name for name in rows[0] if name not in recall + false)
-    return {
-        "policies": records_table(rows, counts),
-        "planted_items_found": records_table(rows, ("policy", *recall)),
-        "false_positives": records_table(rows, ("policy", *false)),
-        "pairs": records_table(agreement, tuple(agreement[0]) if agreement else ()),
-    }

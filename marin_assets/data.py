@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import dagster as dg
 
-from lineage.plan import Node
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node
 from marin_assets.data_stages import (
     ATTRIBUTES,
     CANONICAL_PER_SOURCE,
     CARD,
-    COMPARISON,
     CUTOFF,
     EVAL_POLICY,
     FILES,
@@ -31,10 +30,10 @@ from marin_assets.data_stages import (
     WHOLE_LINE,
     DataStage,
 )
-from marin_assets.factory import Family, LeftOut
+from marin_assets.factory import AssetTemplate, Skipped
 from partitions.axes import sources
 from recipes import data
-from recipes.contamination import named_policies
+from recipes.contamination import published_policies
 from recipes.lines import Line
 from recipes.sources import small_sources
 from recipes.suites import suite_raw_source
@@ -45,7 +44,7 @@ _OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, dat
 """Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
 
 
-def canonical_families(line: Line) -> Iterator[Family]:
+def canonical_families(line: Line) -> Iterator[AssetTemplate]:
     """The data assets of a canonical line, one partition a source."""
     every_source = sources(sorted({*(source.name for source in small_sources()), *line.sources}))
     of_line = sources(line.sources)
@@ -59,9 +58,9 @@ def canonical_families(line: Line) -> Iterator[Family]:
     yield from named_policy_families(line)
 
 
-def named_policy_families(line: Line) -> Iterator[Family]:
-    """Contamination by every named policy, and the table that holds them against the line's own."""
-    for name, policy in named_policies().items():
+def named_policy_families(line: Line) -> Iterator[AssetTemplate]:
+    """Contamination by the published policies, to compare with the line's own."""
+    for name, policy in published_policies().items():
         index = DataStage(
             lambda line, name=name: data.named_contamination_index(line, name),
             "contamination_policies",
@@ -72,16 +71,15 @@ def named_policy_families(line: Line) -> Iterator[Family]:
         marks = DataStage(
             lambda line, source, name=name: data.named_contamination(line, name, source),
             "contamination_policies",
-            f"Marks by the named policy {name}, to compare. {inspect.getdoc(type(policy))}",
+            f"Marks by the published policy {name}, to compare. {inspect.getdoc(type(policy))}",
             frozenset({"parquet"}),
             (FILES, ATTRIBUTES),
         )
         yield _of_line(index, line)
         yield _of_sources(marks, line, sources(line.sources))
-    yield _of_line(COMPARISON, line)
 
 
-def corpus_families(line: Line) -> Iterator[Family]:
+def corpus_families(line: Line) -> Iterator[AssetTemplate]:
     """What a second corpus over the sources of a canonical line adds: the corpus, and the cutoff that its filters read."""
     if line.corpus_filters.cut_paragraphs:
         yield _of_line(REPEATED_PARAGRAPHS, line)
@@ -90,7 +88,7 @@ def corpus_families(line: Line) -> Iterator[Family]:
     yield _of_sources(_CORPUS, line, sources(line.sources))
 
 
-def whole_line_families(line: Line) -> Iterator[Family]:
+def whole_line_families(line: Line) -> Iterator[AssetTemplate]:
     """The assets that a canonical line has one of."""
     for stage in (*WHOLE_LINE, *([REPEATED_PARAGRAPHS] if line.corpus_filters.cut_paragraphs else [])):
         yield _of_line(_saying_what_is_left_out(stage, line), line)
@@ -104,7 +102,7 @@ def _saying_what_is_left_out(stage: DataStage, line: Line) -> DataStage:
     return replace(stage, description=f"{stage.description} Left out: {reasons}.")
 
 
-def evaluation_families(line: Line) -> Iterator[Family]:
+def evaluation_families(line: Line) -> Iterator[AssetTemplate]:
     """The policy of a line's checkpoints, and what it needs beside the suite that the corpus is cleaned of."""
     for nodes, told in ((data.suites(line)[1:], SUITE_DESCRIPTION), (data.shots(line), SHOTS_DESCRIPTION)):
         for node in nodes:
@@ -113,7 +111,7 @@ def evaluation_families(line: Line) -> Iterator[Family]:
     yield _of_line(EVAL_POLICY, line)
 
 
-def own_families(line: Line, *, has_cards: bool = False) -> Iterator[Family]:
+def own_families(line: Line, *, has_cards: bool = False) -> Iterator[AssetTemplate]:
     """The data assets of another canonical line that do not stand for every source.
 
     `has_cards`: another line over the same corpus has its cards, which speak of that line's tokens.
@@ -126,7 +124,7 @@ def own_families(line: Line, *, has_cards: bool = False) -> Iterator[Family]:
     yield from whole_line_families(line)
 
 
-def canonical_per_source(line: Line) -> Iterator[Family]:
+def canonical_per_source(line: Line) -> Iterator[AssetTemplate]:
     """The per-source assets of another canonical line that are its own (its policy, corpus and cache)."""
     for stage in PER_SOURCE:
         if stage.node not in _OVER_EVERY_SOURCE:
@@ -139,21 +137,21 @@ def daily_families(
     line_at: Callable[[Store, str], Line],
     days: dg.PartitionsDefinition,
     roster: tuple[str, ...],
-) -> Iterator[Family]:
+) -> Iterator[AssetTemplate]:
     """The data assets of a ferry: the source in the key, the day as partition.
 
     `example` names every source that some day may use; `line_at` reads the day's roster, which lies under the key `roster`.
     """
 
-    def at_source(stage: DataStage, source: str) -> Callable[[Lab, str | None], Node | LeftOut]:
-        def node_at(lab: Lab, day: str | None) -> Node | LeftOut:
+    def at_source(stage: DataStage, source: str) -> Callable[[Lab, str | None], Node | Skipped]:
+        def node_at(lab: Lab, day: str | None) -> Node | Skipped:
             line = line_at(lab.ferry_store, str(day))
             used = {*line.sources, suite_raw_source(line.suite_source)}
-            return stage.node(line, source) if source in used else LeftOut(f"the roster of {day} does not name {source}")
+            return stage.node(line, source) if source in used else Skipped(f"the roster of {day} does not name {source}")
 
         return node_at
 
-    def at_line(stage: DataStage) -> Callable[[Lab, str | None], Node | LeftOut]:
+    def at_line(stage: DataStage) -> Callable[[Lab, str | None], Node | Skipped]:
         return lambda lab, day: stage.node(line_at(lab.ferry_store, str(day)))
 
     for stage in PER_SOURCE:
@@ -174,31 +172,31 @@ def daily_families(
         yield replace(family, after=items if stage.node is data.suite else ())
 
 
-def _of_sources(stage: DataStage, line: Line, partitions_def: dg.PartitionsDefinition) -> Family:
+def _of_sources(stage: DataStage, line: Line, partitions_def: dg.PartitionsDefinition) -> AssetTemplate:
     """A canonical asset with the source as partition."""
     example = stage.node(line, line.sources[0])
     return _family(stage, example, _at_source(stage, line), lambda lab: lab.store, partitions_def)
 
 
-def _of_line(stage: DataStage, line: Line) -> Family:
+def _of_line(stage: DataStage, line: Line) -> AssetTemplate:
     """A canonical asset that the line has one of."""
     node = stage.node(line)
     return _family(stage, node, lambda lab, partition: node, lambda lab: lab.store, None)
 
 
-def _at_source(stage: DataStage, line: Line) -> Callable[[Lab, str | None], Node | LeftOut]:
+def _at_source(stage: DataStage, line: Line) -> Callable[[Lab, str | None], Node | Skipped]:
     return lambda lab, source: stage.node(line, source)
 
 
 def _family(
     stage: DataStage,
     example: Node,
-    node_at: Callable[[Lab, str | None], Node | LeftOut],
+    node_at: Callable[[Lab, str | None], Node | Skipped],
     store_of: Callable[[Lab], Store],
     partitions_def: dg.PartitionsDefinition | None,
     group_prefix: str = "",
-) -> Family:
-    return Family(
+) -> AssetTemplate:
+    return AssetTemplate(
         example=example,
         node_at=node_at,
         store_of=store_of,

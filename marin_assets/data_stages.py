@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from datakit import invariants, removal_rates
-from lineage.plan import Node
+from lineage.build.plan import Node
 from marin_assets.factory import Invariant
 from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
 from recipes import data
@@ -132,13 +132,6 @@ WHOLE_LINE = (
         frozenset({"json"}),
         (FILES,),
     ),
-)
-COMPARISON = DataStage(
-    data.contamination_comparison,
-    "contamination_policies",
-    "Contamination policies side by side: documents and items marked, agreement, recall of planted items, false positives.",
-    frozenset({"parquet", "markdown"}),
-    (FILES,),
 )
 SCORER = DataStage(
     data.scorer,

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import dagster as dg
 
-from evals.stage import EVAL_RESULT
+from evals.items.stage import EVAL_RESULT
 from jobs import campaigns
+from lineage.build.plan import Node
 from lineage.config import to_jsonable
-from lineage.plan import Node
 from marin_assets.canary import canary_asset, canary_data_families, canary_run_family
 from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import canonical_families, corpus_families, evaluation_families, own_families
-from marin_assets.factory import Family, family_asset
+from marin_assets.factory import AssetTemplate, family_asset
 from marin_assets.ferry import ferry_families
 from marin_assets.models import model_families
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
@@ -31,7 +31,7 @@ from sensors.committed import committed_sensor
 from sensors.evaluations import leaderboard_sensor
 
 
-def families(ferry: Ferry, line: Line, others: Sequence[Line], corpora: Sequence[Line] = ()) -> Iterator[Family]:
+def families(ferry: Ferry, line: Line, others: Sequence[Line], corpora: Sequence[Line] = ()) -> Iterator[AssetTemplate]:
     """Every asset that is an artifact. What the other lines share with the first, as they share its nodes, is there once.
 
     Raises: ValueError when two lines mean different artifacts by one key.
@@ -135,7 +135,7 @@ def _run_jobs(run: str) -> tuple[UnresolvedAssetJobDefinition, ...]:
     return campaigns.eval_job(run), campaigns.audit_job(run), campaigns.export_job(run)
 
 
-def results_of(families: Sequence[Family], lines: Sequence[Line]) -> list[dg.AssetKey]:
+def results_of(families: Sequence[AssetTemplate], lines: Sequence[Line]) -> list[dg.AssetKey]:
     """The assets that hold results of evaluations, those of ferries apart, which expire."""
     made = [*families, *(family for line in lines for family in run_families(line))]
     keys = [family.example.key for family in made if family.example.stage is EVAL_RESULT and family.example.key[0] != "ferry"]
@@ -147,7 +147,7 @@ def declared_defs(lab: LabResource) -> dg.Definitions:
     return build_defs(lab, ferry=smoke_ferry(), line=default_line(), others=other_lines(), corpora=(best_half(),), gaps=gaps())
 
 
-def declared_families() -> Iterator[Family]:
+def declared_families() -> Iterator[AssetTemplate]:
     """Every asset that is an artifact, those of the declared runs included (their checkpoints come from training)."""
     yield from families(smoke_ferry(), default_line(), other_lines(), (best_half(),))
     yield from gap_families(gaps())

@@ -9,13 +9,13 @@ from dataclasses import asdict
 import dagster as dg
 import polars as pl
 
-from datakit.card_pictures import lengths_png
-from datakit.card_tables import Lengths
-from datakit.documents import document_paths
-from lineage.edges_check import manifest_digest
-from lineage.jobs import Launched
-from lineage.plan import Built
-from lineage.store import Artifact
+from datakit.cards.pictures import lengths_png
+from datakit.cards.tables import Lengths
+from datakit.documents.parts import document_paths
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Built
+from lineage.graph.check_tables import manifest_digest
+from lineage.jobs.job import LaunchRecord
 from marin_assets import contamination_views, eval_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
@@ -35,7 +35,7 @@ def describe(built: Built) -> dict[str, dg.MetadataValue]:
     return metadata | recorded(built.artifact) | _pictures(built.artifact) | provenance(built.artifact)
 
 
-def _launched(launched: Launched) -> dict[str, dg.MetadataValue]:
+def _launched(launched: LaunchRecord) -> dict[str, dg.MetadataValue]:
     """Where a job ran, on what, and every attempt that it took."""
     return {
         "ran_as": dg.MetadataValue.text(f"{launched.place} on {launched.hardware}"),
@@ -185,7 +185,6 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.token_cache": frozenset({"engine"}),
     "datakit.contamination": frozenset({"contamination", "canaries"}),
     "datakit.contamination_index": frozenset({"proof"}),
-    "datakit.contamination_comparison": frozenset({"comparison"}),
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "evals.result": frozenset({"scores"}),
     "evals.gap": frozenset({"gap"}),
@@ -201,7 +200,6 @@ _RECORDED: Mapping[str, _Show] = {
     "datakit.token_cache": _tokens,
     "datakit.contamination": contamination_views.marks,
     "datakit.contamination_index": contamination_views.proof_of_policy,
-    "datakit.contamination_comparison": contamination_views.comparison,
     "trainer.checkpoint": training_numbers,
     "evals.result": eval_views.scores,
     "evals.gap": eval_views.gap,

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
 
-from evals.policy import PolicyRule
-from lineage.plan import find_all
-from lineage.store import Artifact
+from evals.tasks.policy import PolicyRule
+from lineage.artifact.store import Artifact
+from lineage.build.plan import find_all
 from marin_assets.runs import eval_node
 from recipes.lines import Line
 from recipes.policies import policy_config
 from recipes.runs import checkpoint
 from resources.lab import Lab
-from trainer.stage import parse_step_partition, step_partition
+from trainer.spec.stage import parse_step_partition, step_partition
 
 RESULTS_PRESENT = "due_results_present"
 PROMISE = "every result that a policy asks of a committed checkpoint is there"

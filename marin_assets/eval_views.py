@@ -5,11 +5,11 @@ import json
 import dagster as dg
 import polars as pl
 
-from evals.leaderboard import cells
-from evals.leaderboard_page import newest_steps
-from evals.plots import BITS, SHARES, scores_png
-from evals.statistics import graded_of
-from lineage.store import Artifact
+from evals.reports.leaderboard import cells
+from evals.reports.leaderboard_page import newest_steps
+from evals.scoring.plots import BITS, SHARES, scores_png
+from evals.scoring.statistics import graded_of
+from lineage.artifact.store import Artifact
 from marin_assets.values import inline, picture, records_table
 
 SHOWN_CHARACTERS = 300

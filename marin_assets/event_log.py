@@ -13,9 +13,9 @@ from typing import Any
 
 import dagster as dg
 
-from lineage.spec import InputRef
-from lineage.store import Artifact
-from lineage.witnesses import Event, Parent, fold
+from lineage.artifact.spec import InputRef
+from lineage.artifact.store import Artifact
+from lineage.graph.consistency import LogEvent, Parent, combined_version
 from resources.dagster_private import UNFOLDED_PARTITIONS, BaseAssetGraph, DataProvenance, parent_partitions, provenance_of
 
 VERSION_TAG, MANIFEST_TAG, REBUILT_TAG = "marin/version", "marin/manifest", "marin/rebuilt"
@@ -87,7 +87,7 @@ def read_log(instance: dg.DagsterInstance) -> EventLog:
 
 def witnessed(
     instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, keys: Collection[tuple[str, ...]]
-) -> Iterator[Event]:
+) -> Iterator[LogEvent]:
     """The log's events about artifacts: those that name one, and all of an asset that holds some (`keys`, or its stage)."""
     for event in log.reported:
         key = tuple(event.key.path)
@@ -95,7 +95,7 @@ def witnessed(
         if event.data_version != LEFT_OUT and (event.version or holds):
             parents = tuple(parents_asof(instance, graph, log, event))
             said = (event.data_version, event.version, event.manifest, event.inputs)
-            yield Event(event.number, key, event.partition, *said, parents, event.run_id)
+            yield LogEvent(event.number, key, event.partition, *said, parents, event.run_id)
 
 
 def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, event: Reported) -> Iterator[Parent]:
@@ -141,7 +141,7 @@ def _parent_asof(
     versions = tuple((partition, event.data_version) for partition, event in found if event is not None)
     if not versions:
         return Parent(path, unknown="the events that the pointer means are gone")
-    expected = fold(versions) if graph.get(parent).is_partitioned else versions[0][1]
+    expected = combined_version(versions) if graph.get(parent).is_partitioned else versions[0][1]
     return Parent(path, recorded, tuple(pair for pair in versions if pair[1] != LEFT_OUT), expected)
 
 

@@ -11,12 +11,12 @@ from typing import Literal
 
 import dagster as dg
 
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Built, Node, ancestors_first
 from lineage.config import to_jsonable
-from lineage.digests import identity_digest
-from lineage.failures import IncompleteError
-from lineage.plan import Built, Node, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.verdicts import record_check
+from lineage.shards.failures import IncompleteError
+from lineage.storage.digests import identity_digest
+from lineage.trust.verdicts import record_check
 from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
 from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
@@ -29,7 +29,7 @@ OWNER = "team:open-lab"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Skipped:
     """Why a partition has no artifact on purpose (a source that the day's roster does not name)."""
 
     reason: str
@@ -45,7 +45,7 @@ class Invariant:
 
 
 @dataclass(frozen=True)
-class Advisory:
+class WarningCheck:
     """A check that holds nothing back: a name, what it promises, and the function that judges: how bad it is, and why.
 
     It is a finding about what the artifact describes (a checkpoint that read benchmark items), so it leaves no verdict on the
@@ -58,20 +58,20 @@ class Advisory:
 
 
 @dataclass(frozen=True)
-class Family:
+class AssetTemplate:
     """An asset: every partition of it is one node."""
 
     example: Node
     """The node of some partition (or the only one): gives the key, the stage and the dependencies."""
 
-    node_at: Callable[[Lab, str | None], Node | LeftOut]
+    node_at: Callable[[Lab, str | None], Node | Skipped]
     store_of: Callable[[Lab], Store]
     group: str
     description: str
     kinds: frozenset[str]
     partitions_def: dg.PartitionsDefinition | None = None
     invariants: tuple[Invariant, ...] = ()
-    advisories: tuple[Advisory, ...] = ()
+    advisories: tuple[WarningCheck, ...] = ()
     mappings: Mapping[tuple[str, ...], dg.PartitionMapping] = field(default_factory=dict)
     """Partition mappings that cannot be read off the example (a step-by-task asset on its step)."""
 
@@ -83,7 +83,7 @@ class Family:
     """Keys that must be there first though they are no input of the example (the roster, the offline items)."""
 
 
-def family_asset(family: Family) -> dg.AssetsDefinition:
+def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
     """The Dagster asset of a family."""
     key = dg.AssetKey(list(family.example.key))
     stage = family.example.stage
@@ -112,7 +112,7 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
     def materialize(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[Yielded]:
         partition = context.partition_key if family.partitions_def is not None else None
         node = family.node_at(lab, partition)
-        if isinstance(node, LeftOut):
+        if isinstance(node, Skipped):
             context.log.info(f"{key.to_user_string()}[{partition}] is left out: {node.reason}")
             yield _left_out(family, node)
             return
@@ -120,26 +120,26 @@ def family_asset(family: Family) -> dg.AssetsDefinition:
         try:
             _build_inputs(context, store, node, lab, family.builds_inputs)
             listener = observing(context, key, partition)
-            built = build(store, node, launcher=lab.launcher, fan_out=lab.fan_out, listener=listener, run_id=context.run.run_id)
+            built = lab.build(store, node, listener=listener, run_id=context.run.run_id)
         except IncompleteError as error:
             if any(invariant.name == SHARDS_CHECK for invariant in family.invariants):
                 yield failed_check(error, key)
             raise dg.Failure(str(error), metadata=quarantine_metadata(error), allow_retries=False) from error
-        context.log.info(_said(built))
+        context.log.info(_summary(built))
         yield dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
             tags=identity_tags(built.artifact),
             check_results=[
                 *(checked(invariant, built.artifact, context.run.run_id) for invariant in family.invariants),
-                *(_judged(advisory, built.artifact) for advisory in family.advisories),
+                *(_run_check(advisory, built.artifact) for advisory in family.advisories),
             ],
         )
 
     return materialize
 
 
-def dependencies(family: Family) -> list[dg.AssetDep]:
+def dependencies(family: AssetTemplate) -> list[dg.AssetDep]:
     """One dependency for every key among the example's inputs, with the mapping its partitions ask for."""
     example = family.example
     partitions_of: dict[tuple[str, ...], set[str | None]] = {}
@@ -163,13 +163,13 @@ def _build_inputs(context: dg.AssetExecutionContext, store: Store, node: Node, l
     wanted = [node.inputs[name] for name in inputs if name in node.inputs]
     flat = [each for value in wanted for each in (value if isinstance(value, tuple) else (value,))]
     for ancestor in ancestors_first(flat):
-        built = build(store, ancestor, launcher=lab.launcher, fan_out=lab.fan_out, run_id=context.run.run_id)
+        built = lab.build(store, ancestor, run_id=context.run.run_id)
         if not built.reused:
-            context.log.info(_said(built))
+            context.log.info(_summary(built))
             context.log_event(materialization(built.artifact, describe(built)))
 
 
-def _said(built: Built) -> str:
+def _summary(built: Built) -> str:
     made = built.artifact.manifest
     if not built.reused:
         return f"{built.artifact.name}: made in {made.resources.wall_seconds:.1f} s at {built.artifact.uri}"
@@ -189,7 +189,7 @@ def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCh
     )
 
 
-def _judged(advisory: Advisory, artifact: Artifact) -> dg.AssetCheckResult:
+def _run_check(advisory: WarningCheck, artifact: Artifact) -> dg.AssetCheckResult:
     outcome, why = advisory.judge(artifact)
     return dg.AssetCheckResult(
         check_name=advisory.name,
@@ -199,7 +199,7 @@ def _judged(advisory: Advisory, artifact: Artifact) -> dg.AssetCheckResult:
     )
 
 
-def _left_out(family: Family, left_out: LeftOut) -> dg.MaterializeResult:
+def _left_out(family: AssetTemplate, left_out: Skipped) -> dg.MaterializeResult:
     return dg.MaterializeResult(
         data_version=dg.DataVersion(LEFT_OUT),
         metadata={"left_out": left_out.reason, "dagster/row_count": 0},

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from datakit.roster import registry_reachable
-from lineage.plan import Node
+from datakit.sources.roster import registry_reachable
+from lineage.build.plan import Node
 from marin_assets.data import daily_families
 from marin_assets.data_stages import FILES, POLICY_DESCRIPTION, ROWS
-from marin_assets.factory import Family, Invariant
+from marin_assets.factory import AssetTemplate, Invariant
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
 from recipes import ferry as recipe
@@ -17,10 +17,10 @@ from recipes.runs import policy
 from resources.lab import Lab
 
 
-def ferry_families(ferry: Ferry) -> Iterator[Family]:
+def ferry_families(ferry: Ferry) -> Iterator[AssetTemplate]:
     """Every asset of a ferry."""
     roster = recipe.roster(ferry, FIRST_DAY, reachable=True)
-    yield Family(
+    yield AssetTemplate(
         example=roster,
         node_at=lambda lab, day: _roster_today(ferry, lab, str(day)),
         store_of=lambda lab: lab.ferry_store,
@@ -60,8 +60,8 @@ def _roster_today(ferry: Ferry, lab: Lab, day: str) -> Node:
     return recipe.roster(ferry, day, reachable=registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads))
 
 
-def _final(ferry: Ferry, node: Callable[[Line], Node], description: str, kind: str, invariant: Invariant) -> Family:
-    return Family(
+def _final(ferry: Ferry, node: Callable[[Line], Node], description: str, kind: str, invariant: Invariant) -> AssetTemplate:
+    return AssetTemplate(
         example=node(ferry.every_source(FIRST_DAY)),
         node_at=lambda lab, day: node(recipe.rostered_line(ferry, lab.ferry_store, str(day))),
         store_of=lambda lab: lab.ferry_store,

@@ -6,8 +6,8 @@ from typing import Literal
 
 import polars as pl
 
-from evals.audit_page import VERDICTS
-from lineage.store import Artifact
+from evals.audit.page import VERDICTS
+from lineage.artifact.store import Artifact
 
 LOSS_SHARE_OF_GUESSING = 0.9
 """A run that ends above 0.9 ln(V) has learned next to nothing (ln 8192 = 9.01; unigram entropy of our text is near 7)."""

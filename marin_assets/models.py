@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from evals.stage import TEXT_KINDS
-from lineage.plan import Node
+from evals.items.stage import TEXT_KINDS
+from lineage.build.plan import Node
 from marin_assets.data_stages import FILES
-from marin_assets.factory import Family, Invariant
+from marin_assets.factory import AssetTemplate, Invariant
 from marin_assets.runs import CANARY, EVAL_MATERIAL, SCORES, SPECIALS, TERMINATES
 from partitions.axes import tasks
 from recipes.lines import Line
@@ -15,7 +15,7 @@ from recipes.runs import eval_tasks, model_scores, published_export_canary, publ
 from resources.lab import Lab
 
 
-def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
+def model_families(model: PublishedModel, line: Line) -> Iterator[AssetTemplate]:
     """The model, and its scores by the tasks of a line's suite (held-out text is the line's own, so it is left to runs)."""
     chosen = {task.name: task for task in eval_tasks(line) if task.kind not in TEXT_KINDS}
 
@@ -30,7 +30,7 @@ def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
     )
     canary = _of_model(published_export_canary(model), CANARY, SPECIALS, kinds=("jax", "huggingface"))
     yield replace(canary, advisories=(TERMINATES,))
-    yield Family(
+    yield AssetTemplate(
         example=model_scores(model, line, next(iter(chosen.values()))),
         node_at=score_at,
         store_of=lambda lab: lab.store,
@@ -45,9 +45,9 @@ def model_families(model: PublishedModel, line: Line) -> Iterator[Family]:
 
 def _of_model(
     node: Node, description: str, promise: Invariant, kinds: tuple[str, ...] = ("safetensors", "huggingface")
-) -> Family:
+) -> AssetTemplate:
     """A single asset that follows from the model alone."""
-    return Family(
+    return AssetTemplate(
         example=node,
         node_at=lambda lab, partition: node,
         store_of=lambda lab: lab.store,

@@ -4,19 +4,22 @@ A pass rate is read from the run ledger, so it sees every outcome: passes, broke
 """
 
 import datetime
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
 
-from lineage.store import Store
-from lineage.witnesses import Comparison
+from lineage.artifact.store import Store
+from lineage.graph.consistency import Comparison
 from marin_assets.consistency import CACHE_KINDS, check_consistency, reasons
 from marin_assets.factory import OWNER
 from marin_assets.values import records_table
 from partitions.axes import day_of
 from resources.dagster_private import BaseAssetGraph
 from resources.lab import FERRY_TTL_DAYS, Lab
+
+log = logging.getLogger(__name__)
 
 CAMPAIGN_TAG = "marin/campaign"
 MIN_PASS_RATE = 0.9
@@ -123,13 +126,21 @@ def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
 
 
 def expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[str]:
-    """Addresses of the artifacts whose day is more than `ttl_days` before `today`."""
+    """Addresses of the artifacts whose day is more than `ttl_days` before `today`.
+
+    An artifact whose partition is no day never expires; a warning names it.
+    """
     oldest = datetime.date.fromisoformat(today) - datetime.timedelta(days=ttl_days)
-    return [
-        artifact.spec.address
-        for artifact in store.artifacts()
-        if artifact.spec.partition and datetime.date.fromisoformat(artifact.spec.partition) < oldest
-    ]
+    gone = []
+    for artifact in store.artifacts():
+        try:
+            day = datetime.date.fromisoformat(artifact.spec.partition or "")
+        except ValueError:
+            log.warning("%s in %s is kept: its partition is no day (YYYY-MM-DD)", artifact.name, store.root)
+            continue
+        if day < oldest:
+            gone.append(artifact.spec.address)
+    return gone
 
 
 def delete_expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[str]:

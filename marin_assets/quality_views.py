@@ -4,7 +4,7 @@ import re
 
 import dagster as dg
 
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
 from marin_assets.quality_pictures import deciles_png, reliability_png, rule_sets_png
 from marin_assets.values import inline, picture, records_table
 

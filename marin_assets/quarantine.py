@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from lineage.failures import IncompleteError, ShardFailure
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.shards.failures import IncompleteError, ShardFailure
 from marin_assets.values import records_table
 
 SHARDS_CHECK = "shards_complete"

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from datakit.raw import RAW
-from evals.report import REPORT
-from lineage.edges import tables_of
-from lineage.edges_check import Finding, every_manifest
+from datakit.sources.raw import RAW
+from evals.reports.report import REPORT
+from lineage.artifact.store import Artifact, Store
+from lineage.graph.check_tables import Finding, every_manifest
+from lineage.graph.edges import tables_of
+from lineage.graph.walk import LineageGraph
 from lineage.progress import track
-from lineage.store import Artifact, Store
-from lineage.verdicts import verdicts
-from lineage.walk import LineageGraph
+from lineage.trust.verdicts import verdicts
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import LEFT_OUT, REBUILT_TAG, STAGE_METADATA, EventLog, read_log
 from resources.dagster_private import BaseAssetGraph
-from trainer.stage import CHECKPOINT
+from trainer.spec.stage import CHECKPOINT
 
 
 @dataclass(frozen=True)

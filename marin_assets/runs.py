@@ -11,12 +11,12 @@ from dataclasses import replace
 import dagster as dg
 from pydantic import Field
 
-from evals.stage import TaskSpec
-from lineage.plan import Node, build
+from evals.items.stage import TaskSpec
+from lineage.build.plan import Node
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import OWNER, Advisory, Family, Invariant, checked, dependencies, family_asset
+from marin_assets.factory import OWNER, AssetTemplate, Invariant, WarningCheck, checked, dependencies, family_asset
 from marin_assets.invariants import (
     audit_violations,
     judge_contamination,
@@ -30,9 +30,9 @@ from recipes.lines import Line
 from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, export_canary, hf_model
 from resources.lab import Lab
 from resources.progress import observing
-from trainer.config import RunSpec
-from trainer.settings import RunSettings, mesh_argument
-from trainer.stage import CHECKPOINT, parse_step_partition, step_partition
+from trainer.spec.config import RunSpec
+from trainer.spec.settings import RuntimeOptions, mesh_argument
+from trainer.spec.stage import CHECKPOINT, parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
@@ -44,10 +44,12 @@ AUDITED = Invariant("audit_present", "the audit covers every task of the suite a
 SPECIALS = Invariant(
     "special_tokens_match", "the export's special tokens are those that the model was trained with", special_token_violations
 )
-TERMINATES = Advisory("generation_terminates", "texts of the exported model come to an end by themselves", judge_termination)
+TERMINATES = WarningCheck(
+    "generation_terminates", "texts of the exported model come to an end by themselves", judge_termination
+)
 CANARY = "What the exported folder writes when it is opened as a stranger opens it, and whether its special tokens are right."
 
-CLEAN = Advisory("not_contaminated", "training has read no benchmark item", judge_contamination)
+CLEAN = WarningCheck("not_contaminated", "training has read no benchmark item", judge_contamination)
 
 
 class TrainingConfig(dg.Config):
@@ -62,7 +64,7 @@ class TrainingConfig(dg.Config):
 
     def arguments(self) -> tuple[str, ...]:
         """What the job is told after what the line tells it."""
-        settings = RunSettings(tuple(self.trackers), self.evaluation, self.profile, self.rolling_seconds, self.watch_steps)
+        settings = RuntimeOptions(tuple(self.trackers), self.evaluation, self.profile, self.rolling_seconds, self.watch_steps)
         return (*((mesh_argument(self.mesh),) if self.mesh else ()), *settings.arguments())
 
 
@@ -75,7 +77,7 @@ def run_assets(line: Line) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     ]
 
 
-def run_families(line: Line) -> tuple[Family, ...]:
+def run_families(line: Line) -> tuple[AssetTemplate, ...]:
     """What is made of every saved step of a line's run."""
     families = (hf_family, export_canary_family, eval_family, contamination_scores_family, audit_family)
     return tuple(family(line) for family in families)
@@ -112,7 +114,7 @@ def training_asset(line: Line) -> dg.AssetsDefinition:
     def training(context: dg.AssetExecutionContext, config: TrainingConfig, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         listener = observing(context, training_key(line), None)
         told = replace(final, arguments=(*final.arguments, *config.arguments()))
-        built = build(lab.store, told, launcher=lab.launcher, listener=listener, run_id=context.run.run_id)
+        built = lab.build(lab.store, told, listener=listener, run_id=context.run.run_id)
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
@@ -138,7 +140,7 @@ def checkpoint_spec(line: Line) -> dg.AssetSpec:
     )
 
 
-def eval_family(line: Line) -> Family:
+def eval_family(line: Line) -> AssetTemplate:
     """Scores of one task at one saved step."""
     tasks = {task.name: task for task in eval_tasks(line)}
 
@@ -147,7 +149,7 @@ def eval_family(line: Line) -> Family:
         return eval_node(line, parse_step_partition(step), tasks[task])
 
     example = eval_node(line, line.run.num_steps, next(iter(tasks.values())))
-    return Family(
+    return AssetTemplate(
         example=example,
         node_at=node_at,
         store_of=lambda lab: lab.store,
@@ -169,24 +171,24 @@ def _step_of_both() -> dg.PartitionMapping:
         return dg.MultiToSingleDimensionPartitionMapping("step")
 
 
-def hf_family(line: Line) -> Family:
+def hf_family(line: Line) -> AssetTemplate:
     """Hugging Face's form of one saved step."""
     told = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
     return _step_family(line, hf_model, told, {"safetensors", "huggingface"}, FILES)
 
 
-def export_canary_family(line: Line) -> Family:
+def export_canary_family(line: Line) -> AssetTemplate:
     """What the export of one saved step writes."""
     family = _step_family(line, export_canary, CANARY, {"jax", "huggingface"}, SPECIALS)
     return replace(family, advisories=(TERMINATES,))
 
 
-def contamination_scores_family(line: Line) -> Family:
+def contamination_scores_family(line: Line) -> AssetTemplate:
     """Scores of the items that the corpora hold, at one saved step."""
     return _step_family(line, contamination_scores, SCORED_ITEMS, {"jax", "parquet"}, ROWS)
 
 
-def audit_family(line: Line) -> Family:
+def audit_family(line: Line) -> AssetTemplate:
     """Contamination audit of one saved step."""
     told = "Which benchmark items the corpus held, before and after, which steps saw them, and what it changed."
     return replace(_step_family(line, audit, told, {"parquet"}, AUDITED), advisories=(CLEAN,))
@@ -194,9 +196,9 @@ def audit_family(line: Line) -> Family:
 
 def _step_family(
     line: Line, node: Callable[[Line, int], Node], description: str, kinds: set[str], invariant: Invariant
-) -> Family:
+) -> AssetTemplate:
     """What a run has one of for every saved step."""
-    return Family(
+    return AssetTemplate(
         example=node(line, line.run.num_steps),
         node_at=lambda lab, partition: node(line, parse_step_partition(str(partition))),
         store_of=lambda lab: lab.store,
@@ -213,8 +215,8 @@ def eval_node(line: Line, step: int, task: TaskSpec) -> Node:
     return eval_result(line, step, (task,), partition=f"{step_partition(step)}|{task.name}")
 
 
-def _family(line: Line, example: Node, node_at, description: str) -> Family:
-    return Family(
+def _family(line: Line, example: Node, node_at, description: str) -> AssetTemplate:
+    return AssetTemplate(
         example=example,
         node_at=node_at,
         store_of=lambda lab: lab.store,

@@ -10,12 +10,12 @@ DAY_FORMAT = "%Y-%m-%d"
 
 
 def sources(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
-    """One partition a source; every asset over the same sources shares an equal definition."""
+    """One partition for each source; assets over the same sources have equal definitions."""
     return dg.StaticPartitionsDefinition(list(names))
 
 
 def days() -> dg.DailyPartitionsDefinition:
-    """One partition a UTC day, today included (`end_offset=1`: a daily partition otherwise exists only once it is over)."""
+    """One partition for each UTC day including today (`end_offset=1`; by default a daily partition appears after its day)."""
     return dg.DailyPartitionsDefinition(start_date=FIRST_DAY, end_offset=1)
 
 
@@ -30,7 +30,7 @@ def steps_by_task(run: str, tasks: Sequence[str]) -> dg.MultiPartitionsDefinitio
 
 
 def tasks(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
-    """One partition an evaluation task."""
+    """One partition for each evaluation task."""
     return dg.StaticPartitionsDefinition(list(names))
 
 
@@ -41,5 +41,5 @@ def step_and_task(key: str) -> tuple[str, str]:
 
 
 def day_of(moment: datetime.datetime) -> str:
-    """Partition key of a moment's UTC day."""
+    """Return the partition key of the UTC day of a moment."""
     return moment.astimezone(datetime.UTC).strftime(DAY_FORMAT)

@@ -5,7 +5,7 @@ Only what is the same on every machine: the listing of the installed Python is n
 
 from collections.abc import Mapping
 
-from datakit.sources import (
+from datakit.sources.source import (
     Commit,
     DebianFiles,
     FolderFiles,

@@ -1,25 +1,23 @@
-"""The contamination policies of the lab beside the recommended one: assets `contamination/<policy>` to compare it with."""
+"""The published contamination policies that the lab keeps beside the recommended one: assets `contamination/<policy>`."""
 
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, NamedPolicy, TuluPolicy
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.gpt3 import GptPolicy
+from datakit.contamination.tulu import TuluPolicy
 
+type PublishedPolicy = GptPolicy | TuluPolicy
+type DeclaredPolicy = ContaminationConfig | PublishedPolicy
+"""The configs of the stages `datakit.contamination_index` and `datakit.contamination`."""
 CLEAN_SOURCES = ("kjv", "python_topics", "stdlib_html", "stdlib_code", "math_docstrings")
-"""Sources, of those that a line has, which are known to hold no benchmark item (whatever was marked in them was looked at:
-benchmarks/notes/2026-11-22-contamination-proof.md): what a policy marks in them is counted as false."""
+"""Sources of a line that are known to hold no benchmark item. Whatever was marked in them was read by a person
+(benchmarks/notes/2026-11-22-contamination-proof.md). What a policy marks in them is counted as false."""
 
 
 @cache
-def named_policies() -> Mapping[str, NamedPolicy]:
+def published_policies() -> Mapping[str, PublishedPolicy]:
     """By name, which is the last part of their assets' keys."""
-    policies = (
-        MarinPolicy(),
-        TuluPolicy(),
-        GptPolicy(),
-        GptPolicy(policy="gpt3-8to13gram", min_gram_words=8),
-        DatatrovePolicy(),
-        DolmaPolicy(),
-    )
+    policies = (TuluPolicy(), GptPolicy())
     return MappingProxyType({policy.policy: policy for policy in policies})

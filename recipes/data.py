@@ -8,30 +8,28 @@ duplicates of eight sources below each of eight corpora.
 from dataclasses import replace
 from functools import cache
 
-from datakit.card import CARD, CardConfig
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_methods import Policy
-from datakit.contamination_policy import ContaminationConfig
-from datakit.corpus import CORPUS
-from datakit.duplicates import DUPLICATES
-from datakit.minhash import MINHASH, preset
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
-from datakit.quality import QUALITY, quality_config
-from datakit.quality_rules import QUALITY_RULES, quality_rules_config
-from datakit.raw import RAW
-from datakit.score_cutoff import SCORE_CUTOFF
-from datakit.scorer import SCORER, ScorerConfig
-from datakit.scores import SCORES, ScoresConfig
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.token_formats import Chat
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from evals.suites import SUITE
-from lineage.mixture import MIXTURE, MixtureConfig, phases_by_step
-from lineage.plan import Node
-from recipes.contamination import CLEAN_SOURCES, named_policies
+from datakit.cards.card import CARD, CardConfig
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.corpus.build import CORPUS
+from datakit.dedup.duplicates import DUPLICATES
+from datakit.dedup.minhash import MINHASH, preset
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality.rules import QUALITY_RULES, quality_rules_config
+from datakit.quality.score_cutoff import SCORE_CUTOFF
+from datakit.quality.scorer import SCORER, ScorerConfig
+from datakit.quality.scores import SCORES, ScoresConfig
+from datakit.quality.verdicts import QUALITY, quality_config
+from datakit.sources.raw import RAW
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.formats import Chat
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from evals.items.suites import SUITE
+from lineage.build.plan import Node
+from lineage.order.mixture import MIXTURE, MixtureConfig, phases_by_step
+from recipes.contamination import CLEAN_SOURCES, DeclaredPolicy, published_policies
 from recipes.lines import Line, declared_weights, source_config
 from recipes.models import model_tokenizer
 from recipes.suites import suite_config, suite_raw_source
@@ -152,33 +150,23 @@ def contamination(line: Line, source: str) -> Node:
 
 @cache
 def named_contamination_index(line: Line, policy: str) -> Node:
-    """The same items, indexed for a named policy."""
-    return _index(line, policy, named_policies()[policy])
+    """The same items, indexed for a published policy."""
+    return _index(line, policy, published_policies()[policy])
 
 
 @cache
 def named_contamination(line: Line, policy: str, source: str) -> Node:
-    """Marks of the same documents against the same items by a named policy: to compare, no corpus is made with them."""
-    return _marks(line, source, policy, named_policies()[policy], named_contamination_index(line, policy))
+    """Marks of the same documents by a published policy, to compare; no corpus is made with them."""
+    return _marks(line, source, policy, published_policies()[policy], named_contamination_index(line, policy))
 
 
-@cache
-def contamination_comparison(line: Line) -> Node:
-    """The line's policy and every named one side by side, over the line's sources."""
-    ours = tuple(contamination(line, source) for source in line.sources)
-    named = tuple(named_contamination(line, policy, source) for policy in named_policies() for source in line.sources)
-    config = ComparisonConfig(reference=ContaminationConfig().policy)
-    place = line.place("contamination_comparison", line.scope)
-    return Node(*place, CONTAMINATION_COMPARISON, config, {"contamination": (*ours, *named)})
-
-
-def _index(line: Line, name: str, policy: Policy) -> Node:
+def _index(line: Line, name: str, policy: DeclaredPolicy) -> Node:
     clean = tuple(normalized(line, source) for source in CLEAN_SOURCES if source in line.sources)
     inputs = {"suites": suites(line)} | ({"clean": clean} if clean else {})
     return Node(*line.place("contamination_index", name), CONTAMINATION_INDEX, policy, inputs)
 
 
-def _marks(line: Line, source: str, name: str, policy: Policy, index: Node) -> Node:
+def _marks(line: Line, source: str, name: str, policy: DeclaredPolicy, index: Node) -> Node:
     inputs = {"normalized": normalized(line, source), "suites": suites(line), "index": index}
     return Node(*line.source_place("contamination", name, source=source), CONTAMINATION, policy, inputs)
 

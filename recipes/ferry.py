@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from datakit.roster import ROSTER, RosterConfig
-from datakit.sources import PypiFiles, WheelPin
-from evals.report import REPORT, ReportConfig
-from lineage.plan import MissingArtifactError, Node, ancestors_first, resolve
-from lineage.store import Store
+from datakit.sources.roster import ROSTER, RosterConfig
+from datakit.sources.source import PypiFiles, WheelPin
+from evals.reports.report import REPORT, ReportConfig
+from lineage.artifact.store import Store
+from lineage.build.plan import MissingArtifactError, Node, ancestors_first, resolve
 from recipes.hardware import refuse_accelerators
 from recipes.lines import Line, source_config
 from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks

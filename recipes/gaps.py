@@ -5,8 +5,8 @@ A gap is `gaps/<name>`; above zero the second checkpoint finds the text harder (
 
 from dataclasses import dataclass
 
-from evals.stage import GAP, GapConfig
-from lineage.plan import Node
+from evals.items.stage import GAP, GapConfig
+from lineage.build.plan import Node
 from recipes.data import corpora, tokenizer
 from recipes.lines import Line
 from recipes.models import PublishedModel, imported, model_tokenizer

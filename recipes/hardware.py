@@ -60,7 +60,7 @@ class Hardware:
 
     machine: str = ""
     mesh: str = ""
-    """Of a run's devices here, unless its line says otherwise, as `trainer.mesh` reads it; empty: all along `data`."""
+    """Of a run's devices here, unless its line says otherwise, as `trainer.spec.mesh` reads it; empty: all along `data`."""
 
     @property
     def chips(self) -> int:

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from datakit.corpus_filters import CorpusConfig
-from datakit.score_cutoff import ScoreCutoffConfig
-from datakit.token_formats import Chat
-from datakit.tokenizer import END_OF_TEXT
-from lineage.packing import Packing
+from datakit.corpus.filters import CorpusConfig
+from datakit.quality.score_cutoff import ScoreCutoffConfig
+from datakit.tokens.formats import Chat
+from datakit.tokens.tokenizer import END_OF_TEXT
+from lineage.order.packing import Packing
 from recipes.canary import CanaryBand
 from recipes.ferry import Ferry
 from recipes.gaps import Gap, at_step, published

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from datakit.sources import Source, Unverified
+from datakit.sources.source import Source, Unverified
 
 log = logging.getLogger(__name__)
 

@@ -9,24 +9,24 @@ has the day as its one partition (DESIGN, section 2).
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from datakit.corpus_filters import CorpusConfig
-from datakit.duplicates import DuplicatesConfig
-from datakit.minhash import preset
-from datakit.score_cutoff import ScoreCutoffConfig
-from datakit.scorer import ScorerConfig
-from datakit.sources import Source
-from datakit.token_formats import PLAIN, Chat, Prebuilt, TokenFormat
-from datakit.tokenizer import END_OF_TEXT
-from lineage.batches import BatchSchedule
-from lineage.mixture import StepPhase
-from lineage.packing import Packing
-from lineage.permutation import Shuffle
+from datakit.corpus.filters import CorpusConfig
+from datakit.dedup.duplicates import DuplicatesConfig
+from datakit.dedup.minhash import preset
+from datakit.quality.score_cutoff import ScoreCutoffConfig
+from datakit.quality.scorer import ScorerConfig
+from datakit.sources.source import Source
+from datakit.tokens.formats import PLAIN, Chat, Prebuilt, TokenFormat
+from datakit.tokens.tokenizer import END_OF_TEXT
+from lineage.order.batches import BatchSchedule
+from lineage.order.mixture import StepPhase
+from lineage.order.packing import Packing
+from lineage.order.permutation import Shuffle
 from recipes.hardware import alternatives
 from recipes.licences import permissive_only
 from recipes.models import PublishedModel
 from recipes.sources import catalogue
-from trainer.config import RunSpec
-from trainer.settings import RunSettings
+from trainer.spec.config import RunSpec
+from trainer.spec.settings import RuntimeOptions
 
 type Place = tuple[tuple[str, ...], str | None]
 """Key and partition of a node."""
@@ -80,12 +80,12 @@ class Line:
     """Day partition of the run's nodes when it is not that of the data."""
 
     after: "tuple[Line, int] | None" = None
-    """The line, and the step of its run, whose checkpoint this run starts from (`trainer.config.WarmStart`)."""
+    """The line, and the step of its run, whose checkpoint this run starts from (`trainer.spec.config.WarmStart`)."""
 
     hardware: tuple[str, ...] = ("cpu",)
     """What the run trains on, names of `recipes/hardware.py` in order of preference; no part of any identity."""
 
-    settings: RunSettings = field(default_factory=RunSettings)
+    settings: RuntimeOptions = field(default_factory=RuntimeOptions)
     """How the run runs: trackers, evaluation on the way, profile, meshes; no part of any identity either."""
 
     eval_hardware: tuple[str, ...] = ("cpu",)

@@ -6,12 +6,12 @@ A model's node lies under `models/<name>`: its weights in our form and its own t
 from dataclasses import dataclass, replace
 from functools import cache
 
-from datakit.raw import RAW
-from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
-from lineage.plan import Node
+from datakit.sources.raw import RAW
+from datakit.tokens.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
+from lineage.build.plan import Node
 from recipes.sources import catalogue
-from trainer.config import LlamaConfig
-from trainer.hf_import import HF_IMPORT, HfImportConfig
+from trainer.hf.import_model import HF_IMPORT, HfImportConfig
+from trainer.spec.llama import LlamaConfig
 
 
 @dataclass(frozen=True)

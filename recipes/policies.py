@@ -6,9 +6,10 @@ never in one table (docs/recipes/add_an_eval_suite.md).
 
 from dataclasses import replace
 
-from datakit.token_formats import Chat
-from evals.policy import PolicyConfig, PolicyRule
-from evals.stage import TaskKind, TaskSpec
+from datakit.tokens.formats import Chat
+from evals.items.stage import TaskSpec
+from evals.items.tasks.registry import task_named
+from evals.tasks.policy import PolicyConfig, PolicyRule
 from recipes.lines import Line
 from recipes.suites import suite_config
 
@@ -19,8 +20,6 @@ TURNS_TASK = "assistant_turns"
 LAST_ONLY = 0
 GSM8K_SHOTS, MATH_SHOTS = 8, 4
 """All that the suite of examples holds."""
-CLOZE_FREE: dict[str, TaskKind] = {"gsm8k": "gold_bpb", "lambada": "gold_bpb", "math": "gold_bpb", "mbpp": "gold_bpb"}
-"""Tasks without choices: the likelihood of the gold answer is what moves at our sizes."""
 
 
 def policy_config(line: Line) -> PolicyConfig:
@@ -48,7 +47,7 @@ def _heldout(line: Line) -> tuple[PolicyRule, ...]:
 
 def _by_likelihood(line: Line, suite: str, kind: str, every_saves: int = 1) -> tuple[PolicyRule, ...]:
     tasks = [task.name for task in suite_config(suite, kind).tasks]
-    specs = [TaskSpec(name, CLOZE_FREE.get(name, "multiple_choice" if name != "humaneval" else "gold_bpb")) for name in tasks]
+    specs = [TaskSpec(name, task_named(name).kind) for name in tasks]
     return tuple(PolicyRule(spec, every_saves, priority=1 if every_saves else 0) for spec in specs)
 
 

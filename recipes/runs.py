@@ -5,9 +5,8 @@ Adding a run is adding a spec here and a line in `recipes/lab.py` (docs/recipes/
 
 from dataclasses import replace
 
-from evals.audit import AUDIT, AuditConfig
-from evals.policy import POLICY
-from evals.stage import (
+from evals.audit.build import AUDIT, AuditConfig
+from evals.items.stage import (
     CONTAMINATION_SCORES,
     EVAL_RESULT,
     EXPORT_CANARY,
@@ -16,18 +15,20 @@ from evals.stage import (
     ExportCanaryConfig,
     TaskSpec,
 )
-from lineage.plan import Node
+from evals.tasks.policy import POLICY
+from lineage.build.plan import Node
 from recipes.data import contamination, corpora, mixture, shots, suites, tokenizer, trajectories
 from recipes.lines import Line
 from recipes.models import PublishedModel, imported, model_tokenizer, smollm2_config
 from recipes.policies import EVAL_SEED, policy_config
 from recipes.suites import suite_config
-from trainer.config import LlamaConfig, RunSpec, WarmStart
-from trainer.hf_export import HF_MODEL, HfExportConfig
-from trainer.optimizers.config import AdamWConfig, ClipUpdateNormConfig, EmaConfig, SkipBadStepsConfig
-from trainer.schedules import WarmupStableDecay
-from trainer.settings import mesh_argument
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.hf.export import HF_MODEL, HfExportConfig
+from trainer.spec.config import RunSpec, WarmStart
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.optimizers import AdamWConfig, ClipUpdateNormConfig, EmaConfig, SkipBadStepsConfig
+from trainer.spec.schedules import WarmupStableDecay
+from trainer.spec.settings import mesh_argument
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 CONTROLS_PER_TASK = 50
 
@@ -83,11 +84,12 @@ def tiny_qk_norm() -> RunSpec:
     As there (`marin_32b_retrospective.md`): moments and statistics of the guards come along, only the norms of queries and keys
     are new, the rate is warmed up again, gradients are clipped at .2, and z-loss and both guards are on.
     """
-    base = tiny()
+    base, llama = tiny(), tiny().model
+    assert isinstance(llama, LlamaConfig)  # another family has no such field
     return replace(
         base,
         name="tiny_qk_norm",
-        model=replace(base.model, qk_norm=True),
+        model=replace(llama, qk_norm=True),
         optimizer=AdamWConfig(weight_decay=0.05, max_grad_norm=0.2),
         schedule=WarmupStableDecay(peak_learning_rate=4e-3, warmup_steps=10, decay_frac=0.4, min_lr_ratio=0.1),
         num_steps=50,

@@ -1,7 +1,7 @@
 """Scorers that the lab declares: which documents are good examples, which are poor ones."""
 
-from datakit.scorer import ScorerConfig
-from datakit.seeds import Seed
+from datakit.quality.scorer import ScorerConfig
+from datakit.quality.seeds import Seed
 
 
 def reference_prose() -> ScorerConfig:

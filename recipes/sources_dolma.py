@@ -3,7 +3,7 @@
 Dolma's hub repository holds lists of addresses; Dolmino's holds the files. Facts: see `recipes/sources_web.py`.
 """
 
-from datakit.sources import Domain, HttpFile, HttpListing, Source, Unverified
+from datakit.sources.source import Domain, HttpFile, HttpListing, Source, Unverified
 from recipes.sources_web import FROM_MEMORY, JSONL, WEIGHT_PER_BILLION_TOKENS, hub_source
 
 ODC_BY = Unverified("ODC-By-1.0", "from a mirror of the dataset card (licence: odc-by, since 2024-04-15)")

@@ -1,6 +1,6 @@
 """Code and mathematics: StarCoder, Common Pile's Stack v2, ProofPile 2, FineMath, MegaMath. Facts: see `sources_web`."""
 
-from datakit.sources import OneOf, Records, Source, Unverified
+from datakit.sources.source import OneOf, Records, Source, Unverified
 from recipes.sources_web import FROM_MEMORY, hub_source
 
 CODE = Records("parquet", text="content")

@@ -1,6 +1,6 @@
 """Markdownified text of Marin, grant abstracts, instructions, and texts to evaluate on. Facts: see `recipes/sources_web.py`."""
 
-from datakit.sources import HttpFile, HttpFiles, Records, Source, Unverified
+from datakit.sources.source import HttpFile, HttpFiles, Records, Source, Unverified
 from recipes.sources_web import JSONL, hub_source
 
 MODEL_CARD = "Marin 8B's model card"

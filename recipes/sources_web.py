@@ -6,7 +6,7 @@ cannot load. Licences were read on no origin's page and are `Unverified`, with w
 otherwise. Field names and token counts are the publishers' as remembered: rough, and never part of an identity.
 """
 
-from datakit.sources import Commit, Domain, Format, HttpFile, HttpListing, HubFiles, OneOf, Records, Source, Unverified
+from datakit.sources.source import Commit, Domain, Format, HttpFile, HttpListing, HubFiles, OneOf, Records, Source, Unverified
 
 JSONL = Records("jsonl")
 PARQUET = Records("parquet")

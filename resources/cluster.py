@@ -1,7 +1,8 @@
-"""A Kubernetes API server over HTTPS: the few verbs that launchers need, on plain dictionaries.
+"""A client of a Kubernetes API server: the few verbs that launchers need, on plain dictionaries.
 
-Not the official client: its models drop the fields that they do not know, it takes a second to import, and what we need of it
-is authentication, which is below (kubeconfig with a token, a certificate or an exec plugin such as GKE's; a pod's own account).
+It is not the official client, whose models drop fields that they do not know and which takes a second to import; see
+docs/design/launchers.md. Supported logins: a kubeconfig with a token, a certificate or an exec plugin (GKE's, for example), and
+a pod's own account.
 """
 
 import json
@@ -24,11 +25,11 @@ IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_SECONDS = 30.0
 ASK_AGAIN_SECONDS = 1.0
 NODE_AWAY = (500, 502, 503)
-"""Answers to a request that the API server hands on to a node."""
+"""Statuses of a request that the API server forwards to a node."""
 THROTTLED = 429
-"""The server's priority and fairness say "later", which is no refusal."""
+"""The server's priority and fairness ask to send the request later."""
 AWAY = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-"""The last: it went while it was answering."""
+"""The last one: the server went away while it was answering."""
 JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
 CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
@@ -38,7 +39,7 @@ type Object = dict[str, Any]
 
 
 class ApiError(RuntimeError):
-    """The server refused; `status` is HTTP's (404 not there, 409 there already, 422 not valid)."""
+    """The server refused. `status` is the HTTP status (404 not found, 409 exists already, 422 not valid)."""
 
     def __init__(self, status: int, reason: str, what: str):
         super().__init__(f"{what}: {status} {reason}")
@@ -47,22 +48,22 @@ class ApiError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server and how to be let in. Its connections are pooled and may be used by several threads; `close` ends them."""
+    """A server and the credentials for it. Connections are pooled and may be used by several threads; `close` ends them."""
 
     server: str
     namespace: str
     ca_file: str | None = None
     token: str = ""
     token_file: str = ""
-    """Read at every request: a pod's token is renewed in place."""
+    """File with a token. It is read at every request, because a pod's token is renewed in place."""
 
     client_cert: tuple[str, str] | None = None
     plugin: TokenPlugin | None = field(default=None, repr=False, compare=False)
-    """Asked for another token when the server no longer takes the last one."""
+    """Gives a new token when the server no longer accepts the last one."""
 
     patience_seconds: float = 0.0
-    """How long a server that is away (no connection, no answer, 429, 5xx) is asked again before the request fails. A create
-    whose answer was lost is then refused as "already there": callers look at what is there, as for creates of others."""
+    """Seconds that a request is repeated while the server is unreachable (no connection, no answer, 429, 5xx). A create whose
+    answer was lost is then refused as "already exists": callers look at the existing object."""
 
     session: requests.Session = field(default_factory=lambda: _session(), repr=False, compare=False)
 
@@ -73,7 +74,7 @@ class Cluster:
         return self._json("POST", self._path(collection), body=body)
 
     def get(self, collection: str, name: str) -> Object | None:
-        """An object, or None when there is none."""
+        """Return an object, or None if there is none."""
         try:
             return self._json("GET", f"{self._path(collection)}/{name}")
         except ApiError as error:
@@ -82,11 +83,11 @@ class Cluster:
             raise
 
     def find(self, collection: str, selector: str = "") -> list[Object]:
-        """Objects that a label selector picks."""
+        """Return the objects that match a label selector."""
         return self._json("GET", self._path(collection), params={"labelSelector": selector})["items"]
 
     def annotate(self, collection: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
-        """Annotate the object of this uid. Raises: ApiError where the name has another by now (no uid can be changed)."""
+        """Annotate the object with this uid. Raises: ApiError if another object has the name now."""
         self.merge(f"{self._path(collection)}/{name}", {"metadata": {"uid": uid, "annotations": dict(annotations)}})
 
     def merge(self, path: str, patch: Object) -> Object:
@@ -104,7 +105,7 @@ class Cluster:
     ) -> None:
         """Delete an object and what it owns (`Foreground`: it stays until that is gone).
 
-        One that is gone, or has another uid by now, is left.
+        Nothing happens if it is gone or if the object has another uid now.
         """
         body: Object = {"propagationPolicy": policy}
         if grace_seconds is not None:
@@ -118,7 +119,7 @@ class Cluster:
                 raise
 
     def log(self, pod: str, container: str, *, since: str = "", tail: int = 0) -> list[str]:
-        """Lines of a container's log, each with its time in front; none where it has not started or its node is gone."""
+        """Return lines of a container's log, each with its time in front; empty if it has not started or its node is gone."""
         params: dict[str, Any] = {"container": container, "timestamps": "true"}
         if since:
             params["sinceTime"] = since
@@ -136,7 +137,7 @@ class Cluster:
         return str(self._json("GET", "/version")["gitVersion"])
 
     def watch(self, path: str, seconds: int) -> Iterator[Object]:
-        """Events of a collection (a whole path) as they come, for some seconds."""
+        """Yield events of a collection (a whole path) as they come, for some seconds."""
         answer = self._request("GET", path, params={"watch": "true", "timeoutSeconds": seconds}, stream=True)
         with answer:
             for line in answer.iter_lines():
@@ -150,16 +151,17 @@ class Cluster:
         return self._request(method, path, **options).json()
 
     def _request(self, method: str, path: str, *, final: tuple[int, ...] = (), **options: Any) -> requests.Response:
-        """Send, again and again while the server is away and there is patience; that is said once, and that it is back.
+        """Send a request, and repeat it for `patience_seconds` while the server is unreachable. Both that and its end are
+        logged once.
 
-        Statuses of `final` are answers, and not the sign of a server that is away.
+        Statuses in `final` are answers, not signs of an unreachable server.
         """
         away_since: float | None = None
         has_new_token = False
         while True:
             try:
                 answer = self._send(method, path, **options)
-            except requests.exceptions.SSLError:  # the wrong certificate stays wrong
+            except requests.exceptions.SSLError:  # a wrong certificate stays wrong
                 raise
             except (*AWAY, ApiError) as error:
                 if isinstance(error, ApiError):
@@ -172,7 +174,7 @@ class Cluster:
                 if away_since is None:
                     away_since = time.monotonic()
                     if self.patience_seconds:
-                        told = "the API server at %s does not answer (%s); jobs go on meanwhile"
+                        told = "the API server at %s does not answer (%s); jobs continue meanwhile"
                         log.warning(told, self.server, type(error).__name__)
                 if time.monotonic() - away_since >= self.patience_seconds:
                     raise
@@ -216,7 +218,7 @@ class Cluster:
 
 def _session() -> requests.Session:
     session = requests.Session()
-    session.trust_env = False  # a proxy or a .netrc of the environment is not meant for the API server
+    session.trust_env = False  # ignore a proxy or a .netrc of the environment
     return session
 
 
@@ -228,7 +230,8 @@ def _reason(answer: requests.Response) -> str:
 
 
 def connect(kubeconfig: str, namespace: str, patience_seconds: float = 0.0) -> Cluster:
-    """The cluster of a kubeconfig's current context; of `$KUBECONFIG` or the pod's own account where none is named.
+    """Connect to the cluster of a kubeconfig's current context; without a kubeconfig, that of `$KUBECONFIG` or the pod's
+    account.
 
     Raises: ValueError naming what is missing.
     """
@@ -243,7 +246,7 @@ def connect(kubeconfig: str, namespace: str, patience_seconds: float = 0.0) -> C
 
 
 def from_kubeconfig(path: Path, namespace: str) -> Cluster:
-    """The current context of a kubeconfig. Raises ValueError when it has no way in that we know."""
+    """Read the current context of a kubeconfig. Raises: ValueError if it has no credentials that we support."""
     record = yaml.safe_load(path.read_text())
     contexts = {entry["name"]: entry["context"] for entry in record["contexts"]}
     current = record.get("current-context", "")

@@ -1,4 +1,4 @@
-"""What a launcher is told of a cluster: the fields of the file that MARIN_CLUSTER names (docs/deploy.md)."""
+"""Settings of a cluster: the fields of the file that MARIN_CLUSTER names (docs/deploy.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ PRIORITIES: tuple[Priority, ...] = ("production", "interactive", "batch")
 
 @dataclass(frozen=True)
 class Mount:
-    """A volume that every job's pod gets: a path in the pod, and a folder of its node, a claim or a secret of the namespace."""
+    """A volume of every job's pod: a path in the pod, and a folder of its node, a claim or a secret of the namespace."""
 
     path: str
     host_path: str = ""
     claim: str = ""
     secret: str = ""
-    """Name of a Secret, whose keys are files there: the way to a bucket from a cloud without Workload Identity."""
+    """Name of a Secret whose keys become files: credentials for a bucket from a cloud without Workload Identity."""
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.host_path, self.claim, self.secret))) != 1:
@@ -27,7 +27,7 @@ class Mount:
             raise ValueError(f"mount {self.path}: {given}; give exactly one of the three")
 
     def source(self) -> dict[str, Any]:
-        """The volume's source in Kubernetes' words."""
+        """Return the volume's source as Kubernetes writes it."""
         if self.secret:
             return {"secret": {"secretName": self.secret, "defaultMode": 0o440}}
         if self.claim:
@@ -35,23 +35,23 @@ class Mount:
         return {"hostPath": {"path": self.host_path}}
 
     def place(self, volume: str) -> dict[str, Any]:
-        """Where the container has it; a secret is read only."""
+        """Return the mount of the container; a secret is read-only."""
         return {"name": volume, "mountPath": self.path, **({"readOnly": True} if self.secret else {})}
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What differs between clusters. Nothing here enters an identity."""
+    """What differs between clusters. Nothing here is part of an identity."""
 
     image: str
     namespace: str = "default"
     kubeconfig: str = ""
-    """Path; empty: `$KUBECONFIG`, or the account of the pod that this runs in."""
+    """Path of a kubeconfig; empty: `$KUBECONFIG`, or the account of the pod that this process runs in."""
 
     service_account: str = "marin-job"
     python: str = "python"
     queues: Mapping[str, str] = field(default_factory=dict)
-    """Hardware name -> Kueue's local queue; empty: no queues, and every hardware may be asked for."""
+    """Hardware name -> Kueue's local queue; empty: no queues, and every hardware may be requested."""
 
     priorities: Mapping[str, str] = field(default_factory=dict)
     """`production`, `interactive`, `batch` -> name of the cluster's WorkloadPriorityClass."""
@@ -59,7 +59,7 @@ class ClusterSettings:
     priority: Priority = "batch"
     spot: bool = False
     host_network: bool = False
-    """Gangs on their hosts' network, as xpk has TPU slices; a namespace under Pod Security's baseline refuses that."""
+    """Gangs use their hosts' network, as xpk does for TPU slices. Pod Security's baseline profile refuses that."""
 
     grace_seconds: int = 25
     keep_finished_seconds: int = 86_400
@@ -70,7 +70,7 @@ class ClusterSettings:
 
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     patience_seconds: float = 900.0
-    """How long the API server may be away before a step gives up; its job goes on meanwhile."""
+    """Seconds that the API server may be unreachable before a step gives up; its job continues meanwhile."""
 
     def __post_init__(self) -> None:
         if not self.image:
@@ -80,7 +80,7 @@ class ClusterSettings:
             raise ValueError(f"cluster settings: priorities name {odd}; known: {', '.join(PRIORITIES)}")
 
     def choose(self, shapes: tuple[Hardware, ...]) -> Hardware:
-        """The first alternative that this cluster has a queue for. Raises ValueError that lists its queues."""
+        """Return the first alternative that this cluster has a queue for. Raises: ValueError listing the queues."""
         for shape in shapes:
             if not self.queues or shape.name in self.queues:
                 return shape

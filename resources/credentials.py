@@ -1,4 +1,4 @@
-"""How a kubeconfig's user is let in: files that it names or holds, and credential plugins."""
+"""Credentials of a kubeconfig's user: files that it names or holds, and credential plugins."""
 
 import base64
 import json
@@ -18,14 +18,15 @@ class TokenPlugin:
     held: str = ""
 
     def token(self, *, fresh: bool = False) -> str:
-        """The token it gave, asked for again where a `fresh` one is wanted."""
+        """Return the plugin's token; run the plugin again if a `fresh` one is wanted."""
         if fresh or not self.held:
             self.held = _exec_token(self.told)
         return self.held
 
 
 def file_of(entry: Mapping[str, str], name: str) -> str | None:
-    """Path of a file that a kubeconfig names or holds; held bytes are written where only this user reads."""
+    """Return the path of a file that a kubeconfig names or holds. Held bytes are written to a file that only this user can
+    read."""
     if f"{name}-data" not in entry:
         return entry.get(name)
     with tempfile.NamedTemporaryFile(prefix="marin-kube-", delete=False) as out:
@@ -34,7 +35,7 @@ def file_of(entry: Mapping[str, str], name: str) -> str | None:
 
 
 def _exec_token(plugin: Mapping[str, Any]) -> str:
-    """Raises: CalledProcessError; FileNotFoundError where the plugin is not installed."""
+    """Run the plugin and return its token. Raises: CalledProcessError; FileNotFoundError if the plugin is not installed."""
     env = {**os.environ, **{pair["name"]: pair["value"] for pair in plugin.get("env") or []}}
     info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
     env["KUBERNETES_EXEC_INFO"] = json.dumps(info)

@@ -1,8 +1,8 @@
-"""Where the steps of a run are executed: one step in the run's own process, several in processes of their own.
+"""Where the steps of a run are executed: a single step in the run's own process, several steps in processes of their own.
 
-A process of the lab takes seconds to load all that is declared (4.4 CPU seconds, 2026-11-22), and most runs have one step: a
-checkpoint, an evaluation, a source's stage, asked for in the UI. A second process would load it all again before anything
-begins. Dagster's own choice between the two is by configuration, a run at a time.
+A process of the lab takes seconds to load all definitions (4.4 CPU seconds, 2026-11-22), and most runs have one step: a
+checkpoint, an evaluation, or a source's stage from the UI. A second process would load everything again before the work starts.
+Dagster itself chooses between the two only by configuration of each run.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import dagster as dg
 
 @dataclass(frozen=True)
 class OneHereManyApart(dg.Executor):
-    """An executor of Dagster's for plans of one step, another for those of more."""
+    """Use one of Dagster's executors for plans of one step, another for plans of several."""
 
     here: dg.Executor
     apart: dg.Executor
@@ -38,7 +38,8 @@ class OneHereManyApart(dg.Executor):
     requirements=dg.multiple_process_executor_requirements(),
 )
 def one_here_many_apart(context: dg.InitExecutorContext) -> OneHereManyApart:
-    """Configured as Dagster's multiprocess executor is (how many steps at once, ...), which takes the runs of several steps."""
+    """It takes the configuration of Dagster's multiprocess executor (how many steps at once, ...), which runs plans of several
+    steps."""
     here, apart = (each.executor_creation_fn for each in (dg.in_process_executor, dg.multiprocess_executor))
     assert here is not None and apart is not None  # both are made by the same decorator as this one
     return OneHereManyApart(here(context), apart(context))

@@ -1,11 +1,12 @@
-"""Why a job's attempt failed, and whether to try again: facts of the pod first, then the log read from its end.
+"""Why an attempt of a job failed, and whether to try again: facts of the pod first, then the log, read from its end.
 
-The classes are Marin's ("Interpreting Failures" and "Common Failure Signatures" of its agent guidelines) and those that JAX,
-Kubernetes and our own engines word. Every signature has a line that it was made for, with where that was seen; some are from
-memory, and say so (`tests/shell/failure_logs.py`, `tests/shell/real_logs/`). The last line that any signature knows decides,
-because an error that was overcome stands above the one that was not.
+The classes are Marin's ("Interpreting Failures" and "Common Failure Signatures" of its agent guidelines) and messages of JAX,
+Kubernetes and our own engines. Every signature has a log line that it was made for, with its origin; some are from memory and
+say so (`tests/shell/failure_logs.py`, `tests/shell/real_logs/`). The last line that matches a signature decides, because errors
+that a job recovered from come earlier.
 
-This is the one owner of retries: Kubernetes replaces preempted pods alone (`resources/manifests.py`), Dagster retries nothing.
+Only this module decides about retries: Kubernetes replaces only preempted pods (`resources/manifests.py`), and Dagster retries
+nothing.
 """
 
 import re
@@ -14,23 +15,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 LOG_LINES = 400
-"""Of a failed pod's log, from the end, that are searched."""
+"""Number of lines that are searched, from the end of a failed pod's log."""
 KILLED_FROM_OUTSIDE = {134: "SIGABRT", 137: "SIGKILL", 143: "SIGTERM"}
 PREEMPTION = "preemption"
 NEVER_CAME = "peers never came"
 PEER_LOSS = "peer loss"
 CAPACITY = frozenset({PREEMPTION, NEVER_CAME})
-"""Causes that spend no retries: machines were taken, or did not come."""
+"""Causes that spend no retries: machines were preempted or unavailable."""
 UNKNOWN = "program error"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one pod that did not end well. Reasons and messages are in the words of Kubernetes."""
+    """What is known of one failed pod. Reasons and messages are those of Kubernetes."""
 
     exit_code: int | None = None
     reason: str = ""
-    """Of its container: `OOMKilled`, `Error`, `ErrImagePull`, ..."""
+    """Reason of its container: `OOMKilled`, `Error`, `ErrImagePull`, ..."""
 
     message: str = ""
     pod_reason: str = ""
@@ -44,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What kind of failure, its cause in a word, and the fact or the line that says so."""
+    """The kind of failure, its cause in a word, and the fact or log line that shows it."""
 
     kind: Literal["transient", "permanent"]
     cause: str
@@ -52,7 +53,7 @@ class Verdict:
 
     @property
     def signature(self) -> str:
-        """Equal for failures that differ in numbers and addresses alone."""
+        """Equal for failures that differ only in numbers and addresses."""
         return f"{self.cause}: {re.sub(r'0x[0-9a-f]+|[0-9a-f]{8,}|[0-9]+', '#', self.because)}"
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a transient failure is tried again. An attempt of `healthy_seconds` clears the account of those before it."""
+    """How often a transient failure is tried again. An attempt that ran for `healthy_seconds` resets the count."""
 
     max_failures: int = 6
     max_identical: int = 3
@@ -90,17 +91,17 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Decision:
-    """Try again after some seconds (None: do not), and why."""
+    """Seconds to wait before the next attempt (None: no further attempt), and why."""
 
     wait_seconds: float | None
     why: str
 
 
 def classify(evidence: Sequence[Evidence], *, gang: bool = True) -> Verdict:
-    """The verdict over an attempt's pods: a preemption explains its peers' errors, a permanent failure its peers' aborts.
+    """Judge an attempt by its pods: a preemption explains errors of its peers, and a permanent failure explains their aborts.
 
-    A host that was killed without a word explains what its peers say that nobody knows: they were cut off in a collective. One
-    that waited for peers in vain explains nothing that one of them says. Of pods that are no gang a preempted one was replaced,
+    A host that was killed without a message explains unknown errors of its peers: they were cut off in a collective. A host
+    that waited for its peers in vain does not explain a peer's own error. If the pods are no gang, a preempted pod was replaced
     and explains nothing.
     """
     verdicts = [classify_pod(pod) for pod in evidence]
@@ -113,7 +114,7 @@ def classify(evidence: Sequence[Evidence], *, gang: bool = True) -> Verdict:
 
 
 def classify_pod(pod: Evidence) -> Verdict:
-    """One pod: what Kubernetes knows, else what its log says, else its exit code."""
+    """Judge one pod by what Kubernetes reports, else by its log, else by its exit code."""
     if pod.disruption:
         return Verdict("transient", PREEMPTION, f"DisruptionTarget: {pod.disruption}")
     told = _by(_POD_FACTS, f"{pod.pod_reason} {pod.reason}: {pod.message}")
@@ -130,9 +131,8 @@ def classify_pod(pod: Evidence) -> Verdict:
 
 
 def _by_log(lines: Sequence[str]) -> Verdict | None:
-    """By the last line that is known; of a process of a gang by the exception that it ended with, if JAX spoke after it.
-
-    An interpreter that ends by an exception takes leave of its peers: that may take minutes and end in JAX's words about them.
+    """Judge a log by the last line that matches a signature. In a gang, the exception that ended the process counts if only
+    messages of JAX follow it: a process that ends by an exception waits for its peers, and JAX may log errors about them.
     """
     farewell: Verdict | None = None
     for line in reversed(lines):
@@ -149,7 +149,7 @@ def _by_log(lines: Sequence[str]) -> Verdict | None:
 
 
 def decide(history: Sequence[Failed], policy: RetryPolicy) -> Decision:
-    """What to do after the last failure of a history (oldest first). Missing machines are waited out and cost nothing."""
+    """Decide what to do after the last failure of a history (oldest first). Waiting for missing machines spends no retries."""
     last = history[-1].verdict
     if last.kind == "permanent":
         return Decision(None, f"{last}; permanent: trying again would end the same way")
@@ -177,7 +177,7 @@ def _since_healthy(history: Sequence[Failed], policy: RetryPolicy) -> Sequence[F
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 """The last line of a traceback."""
 _OWN_OUTPUT = re.compile(r"\d\d:\d\d:\d\d ")
-"""Our programs' own log begins so: what stands above it was overcome."""
+"""Start of a line of our programs' own log: errors above it were overcome."""
 
 type _Rule = tuple[Literal["transient", "permanent"], str, re.Pattern[str]]
 

@@ -1,30 +1,30 @@
-"""What the object of a job says of it: what it was made for, which attempt it is, and the account of the failures before."""
+"""Annotations of a job's object: what it was made for, which attempt it is, and the failures before."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lineage.jobs import Attempt, Launch
+from lineage.jobs.job import Attempt, LaunchRequest
 from resources.cluster import Object
 from resources.cluster_settings import ClusterSettings
 from resources.failures import Failed, Verdict
 from resources.manifests import object_name, wanted
 
 KEPT_FAILURES = 20
-"""In the annotation, the newest ones; Kubernetes allows 256 KiB of annotations."""
+"""Number of failures in the annotation, newest ones; Kubernetes allows 256 KiB of annotations."""
 
 
 class LaunchRefusedError(RuntimeError):
-    """A job of the same name runs for something else."""
+    """A job of the same name runs with another purpose."""
 
 
 def annotations(found: Object) -> dict[str, str]:
     return found["metadata"].get("annotations") or {}
 
 
-def differences(launch: Launch, settings: ClusterSettings, found: Object) -> list[str]:
-    """What a job of this launch's name was made for and this launch is not."""
+def differences(launch: LaunchRequest, settings: ClusterSettings, found: Object) -> list[str]:
+    """Return how the purpose of an existing job of this name differs from this launch."""
     has = annotations(found)
     return [
         f"{name.rpartition('/')[2]} is {has.get(name, 'not given')}, this launch has {value}"
@@ -33,8 +33,8 @@ def differences(launch: Launch, settings: ClusterSettings, found: Object) -> lis
     ]
 
 
-def refuse_other(launch: Launch, settings: ClusterSettings, kind: str, found: Object) -> None:
-    """Raises: LaunchRefusedError naming what differs between a running job and what is to be launched."""
+def refuse_other(launch: LaunchRequest, settings: ClusterSettings, kind: str, found: Object) -> None:
+    """Refuse the launch if a running job of its name has another purpose. Raises: LaunchRefusedError naming the differences."""
     differs = differences(launch, settings, found)
     if differs:
         name, namespace = object_name(launch), found["metadata"]["namespace"]
@@ -45,7 +45,7 @@ def refuse_other(launch: Launch, settings: ClusterSettings, kind: str, found: Ob
 
 
 def attempts_before(history: Sequence[Failed], number: int) -> list[Attempt]:
-    """The failed attempts before the one of a number."""
+    """Return the failed attempts before a given attempt."""
     first = number - len(history)
     return [Attempt(first + i, "", round(failed.seconds, 1), str(failed.verdict)) for i, failed in enumerate(history)]
 

@@ -1,11 +1,11 @@
-"""Jobs, job sets and indexed jobs: where each is, how it is written, when it is done, and which of them an identity runs as."""
+"""Kinds of jobs (Job, JobSet, Indexed Job): API path, manifest, end state, and which kind an identity runs as."""
 
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from recipes.hardware import Hardware, hardware
 from resources.cluster import JOBS, JOBSETS, Cluster, Object
 from resources.cluster_settings import ClusterSettings
@@ -27,27 +27,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between a Job, a JobSet and an Indexed Job: where it is, how it is written and deleted, when it is done."""
+    """What differs between a Job, a JobSet and an Indexed Job: API path, manifest, deletion and end state."""
 
     name: str
     collection: str
-    render: Callable[[Launch, Hardware, ClusterSettings, int, str], Manifest]
+    render: Callable[[LaunchRequest, Hardware, ClusterSettings, int, str], Manifest]
     done: str
     deletion: str
     gang: bool = True
-    """Whether its pods fail together: then one's error explains the others'."""
+    """Whether its pods fail together: then the error of one explains those of the others."""
 
 
 JOB = Kind("Job", JOBS, job_manifest, "Complete", "Background")
 JOBSET = Kind("JobSet", JOBSETS, jobset_manifest, "Completed", "Foreground")
-"""The names of a JobSet's jobs follow from its own: the next attempt's can be made when the last one's are gone."""
+"""The jobs of a JobSet have names derived from its own, so the next attempt must wait until the last one's are gone."""
 INDEXED = Kind("Job", JOBS, indexed_job_manifest, "Complete", "Background", gang=False)
-"""Its pods share shards and nothing else: each fails for itself."""
+"""Its pods share only shards: each fails independently."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a launch begins with: the hardware and kind of its job, the number of its first attempt, the failures before."""
+    """The start of a launch: hardware and kind of its job, the number of its first attempt, and the failures before."""
 
     shape: Hardware
     kind: Kind
@@ -55,21 +55,22 @@ class Start:
     history: str = to_json(())
 
 
-def kind_of(launch: Launch, shape: Hardware) -> Kind:
-    """Raises: ValueError where each of several indices would be several hosts."""
+def kind_of(launch: LaunchRequest, shape: Hardware) -> Kind:
+    """Return the kind of a launch. Raises: ValueError if each of several indices would need several hosts."""
     if launch.indices and shape.pods > 1:
         raise ValueError(f"{launch.name}: {shape.name} is {shape.pods} hosts; each of several indices runs on one")
     return INDEXED if launch.indices else JOB if shape.pods == 1 else JOBSET
 
 
-def start_of(cluster: Cluster, settings: ClusterSettings, launch: Launch, shape: Hardware, look_seconds: float) -> Start:
-    """Hardware is in no identity, so a job of this one may be there as the other kind, of a recipe that named other hardware.
+def start_of(cluster: Cluster, settings: ClusterSettings, launch: LaunchRequest, shape: Hardware, look_seconds: float) -> Start:
+    """Find a job of this identity of another kind: hardware is not part of the identity, and a recipe may have named other
+    hardware.
 
-    While it runs it is the job of this launch. Ended, it makes room, and the count of attempts goes on: its pods and its job
-    file have the number in their names. Raises: LaunchRefusedError where it runs for something else.
+    While it runs it is adopted. If it has ended it is replaced, and the count of attempts continues, because its pods and its
+    job file have the number in their names. Raises: LaunchRefusedError if it runs with another purpose.
     """
     start = Start(shape, kind_of(launch, shape))
-    if start.kind is INDEXED:  # no stage is a job at one time and a map of shards at another
+    if start.kind is INDEXED:  # a stage is either a job or a map of shards, always
         return start
     other, name = (JOBSET if start.kind is JOB else JOB), object_name(launch)
     while (found := cluster.get(other.collection, name)) is not None:

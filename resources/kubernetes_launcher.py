@@ -1,7 +1,7 @@
-"""The launcher of clusters: one identity is one job, made once, adopted by whoever asks again, watched to its end.
+"""The launcher of clusters: one identity is one job; it is created once, adopted by later launches, and watched to its end.
 
-State is kept on the job's object, in annotations, not in this process: the step that watches may die at any moment, and the
-next one goes on where it was, the account of failures included. What a job made is never asked here; it is in the store.
+State is in annotations of the job's object, not in this process: the watching step may die at any moment, and the next one
+continues, with the account of failures. The result of a job is in the store and is not examined here.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from lineage.jobs import Launch, Launched
+from lineage.jobs.job import LaunchRecord, LaunchRequest
 from recipes.hardware import Hardware, alternatives
 from resources.cluster import CONFIG_MAPS, ApiError, Cluster, Object
 from resources.cluster_settings import ClusterSettings
@@ -33,25 +33,25 @@ log = logging.getLogger(__name__)
 
 
 class JobFailedError(RuntimeError):
-    """A job failed for good: every attempt is named."""
+    """A job failed finally; the message lists every attempt."""
 
 
 @dataclass(frozen=True)
 class KubernetesLauncher:
-    """Runs a job on a cluster: a Job where one host is asked for, a JobSet where several are."""
+    """Run a job on a cluster: a Job on one host, a JobSet on several."""
 
     cluster: Cluster
     settings: ClusterSettings
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     poll_seconds: float = 2.0
     stuck_seconds: float = 300.0
-    """How long a pod may wait for an image or with a bad configuration before that is a failure."""
+    """Seconds that a pod may wait for an image, or with a bad configuration, before that is a failure."""
 
     is_cancelled: Callable[[], bool] = lambda: False
-    """Asked when this process is interrupted: did a user cancel, or does only the step die?"""
+    """Called when this process is interrupted: True if a user cancelled, False if only the step ends."""
 
-    def __call__(self, launch: Launch) -> Launched:
-        """Run to the end. Raises: LaunchRefusedError; JobFailedError; ApiError on a manifest that is not valid."""
+    def __call__(self, launch: LaunchRequest) -> LaunchRecord:
+        """Run a job to its end. Raises: LaunchRefusedError; JobFailedError; ApiError for a manifest that is not valid."""
         shape = self.settings.choose(alternatives(launch.hardware or ("cpu",)))
         start = start_of(self.cluster, self.settings, launch, shape, min(self.poll_seconds, 0.5))
         try:
@@ -61,8 +61,8 @@ class KubernetesLauncher:
                 self._interrupted(launch, start.kind)
             raise
 
-    def submit(self, launch: Launch, start: Start) -> Object:
-        """Create the job, or adopt the one that is there: the object. A finished one makes room for a new one."""
+    def submit(self, launch: LaunchRequest, start: Start) -> Object:
+        """Create the job or adopt the existing one, and return its object. A finished job is replaced."""
         name, shape, kind, attempt, history = object_name(launch), start.shape, start.kind, start.attempt, start.history
         while True:
             body = kind.render(launch, shape, self.settings, attempt, history)
@@ -75,7 +75,7 @@ class KubernetesLauncher:
                     raise
             found = self.cluster.get(kind.collection, name)
             if found is None or "deletionTimestamp" in found["metadata"]:
-                if found is not None:  # whoever deleted it may have died before it made the next: its account goes on
+                if found is not None:  # its watcher may have died between deletion and creation: the account continues
                     told = annotations(found)
                     attempt = int(told[ATTEMPT]) + 1
                     if JUDGED in told and VERDICT not in told and not differences(launch, self.settings, found):
@@ -91,28 +91,28 @@ class KubernetesLauncher:
                 made = found
                 break
             log.info("%s: %s %s of an earlier launch is %s: replaced", launch.name, kind.name, name, state)
-            attempt, history = int(annotations(found)[ATTEMPT]) + 1, to_json(())  # pods of the old one may linger
+            attempt, history = int(annotations(found)[ATTEMPT]) + 1, to_json(())  # pods of the old job may still exist
             self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
         self._give_job_file(launch, made)
         return made
 
-    def _run(self, launch: Launch, start: Start) -> Launched:
+    def _run(self, launch: LaunchRequest, start: Start) -> LaunchRecord:
         shape, kind = start.shape, start.kind
         submitted = self.submit(launch, start)
         while True:
             number = int(annotations(submitted)[ATTEMPT])
             history = from_json(annotations(submitted)[HISTORY])
-            if JUDGED not in annotations(submitted):  # else the step that judged it died before it made the next
+            if JUDGED not in annotations(submitted):  # else the step that judged it died before it created the next
                 watch = PodWatch(self.cluster, launch, number)
                 started = time.monotonic()
                 verdict = self._follow(launch, kind, submitted, watch)
                 if verdict is None:
                     attempts = (*attempts_before(history, number), *watch.attempts())
                     place = f"{kind.name} {self.cluster.namespace}/{object_name(launch)}"
-                    return Launched(place, annotations(submitted)[HARDWARE], attempts)
+                    return LaunchRecord(place, annotations(submitted)[HARDWARE], attempts)
                 failed = Failed(verdict, max(watch.seconds(), time.monotonic() - started))
                 history = (*history, failed)[-KEPT_FAILURES:]
-                # Before the object goes: a step that dies then takes no failure with it.
+                # Before the object is deleted, so that no failure is lost if this step dies.
                 self._note(launch, kind, submitted, {HISTORY: to_json(history), JUDGED: "yes"})
             decision = decide(history, self.policy)
             log.warning("%s: attempt %d failed after %.0f s: %s", launch.name, number, history[-1].seconds, decision.why)
@@ -121,8 +121,8 @@ class KubernetesLauncher:
             time.sleep(decision.wait_seconds)
             submitted = self._again(launch, shape, kind, submitted, number + 1, history)
 
-    def _follow(self, launch: Launch, kind: Kind, submitted: Object, watch: PodWatch) -> Verdict | None:
-        """Watch until the job ends; None when it is done."""
+    def _follow(self, launch: LaunchRequest, kind: Kind, submitted: Object, watch: PodWatch) -> Verdict | None:
+        """Watch until the job ends. Returns the failure, or None if it is done."""
         while True:
             watch.look()
             found = self.cluster.get(kind.collection, object_name(launch))
@@ -130,7 +130,7 @@ class KubernetesLauncher:
                 raise JobFailedError(f"{launch.name}: {kind.name} {object_name(launch)} was deleted by someone else")
             state = state_of(kind, found)
             if state != "active":
-                watch.look()  # what came between the two looks: the last lines, the last pod's end
+                watch.look()  # what happened between the two looks: the last lines, the last pod's end
             if state == "done":
                 return None
             stuck = watch.stuck_for() >= self.stuck_seconds
@@ -138,8 +138,8 @@ class KubernetesLauncher:
                 return classify(watch.evidence(stuck=stuck), gang=kind.gang)
             time.sleep(self.poll_seconds)
 
-    def _note(self, launch: Launch, kind: Kind, submitted: Object, told: Mapping[str, str]) -> None:
-        """Write on a failed attempt's object, unless another watcher has made the next one, which has the account."""
+    def _note(self, launch: LaunchRequest, kind: Kind, submitted: Object, told: Mapping[str, str]) -> None:
+        """Annotate a failed attempt's object, unless another watcher has created the next one, which has the account."""
         name, uid = object_name(launch), submitted["metadata"]["uid"]
         try:
             self.cluster.annotate(kind.collection, name, uid, told)
@@ -149,9 +149,9 @@ class KubernetesLauncher:
                 raise
 
     def _again(
-        self, launch: Launch, shape: Hardware, kind: Kind, old: Object, number: int, history: Sequence[Failed]
+        self, launch: LaunchRequest, shape: Hardware, kind: Kind, old: Object, number: int, history: Sequence[Failed]
     ) -> Object:
-        """The next attempt's object in place of the failed one; another watcher's, if that was quicker."""
+        """Replace the failed attempt's object by the next one, or return another watcher's if that was first."""
         name = object_name(launch)
         self.cluster.delete(kind.collection, name, old["metadata"]["uid"], policy=kind.deletion)
         body = kind.render(launch, shape, self.settings, number, to_json(history))
@@ -171,8 +171,9 @@ class KubernetesLauncher:
         log.info("%s: attempt %d", launch.name, number)
         return made
 
-    def _give_job_file(self, launch: Launch, owner: Object) -> None:
-        """The job file of this object, once that of an older one is gone with it. Raises: LaunchRefusedError when it stays."""
+    def _give_job_file(self, launch: LaunchRequest, owner: Object) -> None:
+        """Create the job file of this object after an older object's file is gone. Raises: LaunchRefusedError if it does not
+        go."""
         body = job_file(launch, owner)
         name = body["metadata"]["name"]
         end = time.monotonic() + self.stuck_seconds
@@ -195,9 +196,10 @@ class KubernetesLauncher:
             time.sleep(min(self.poll_seconds, 0.5))
 
     def _give_up(
-        self, launch: Launch, kind: Kind, submitted: Object, number: int, history: Sequence[Failed], decision: Decision
+        self, launch: LaunchRequest, kind: Kind, submitted: Object, number: int, history: Sequence[Failed], decision: Decision
     ) -> NoReturn:
-        """Say so on the object, which stays to be looked at; one whose pods still wait to start goes."""
+        """Record the final failure on the object, which is kept for inspection. It is deleted if its pods still wait to
+        start."""
         name = object_name(launch)
         self._note(launch, kind, submitted, {VERDICT: decision.why[:2000], HISTORY: to_json(history)})
         found = self.cluster.get(kind.collection, name)
@@ -206,10 +208,10 @@ class KubernetesLauncher:
         tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in attempts_before(history, number + 1))
         raise JobFailedError(f"{launch.name}: {kind.name} {name} failed: {decision.why}\n{tried}\nIts log: {launch.log_path}")
 
-    def _interrupted(self, launch: Launch, kind: Kind) -> None:
+    def _interrupted(self, launch: LaunchRequest, kind: Kind) -> None:
         name = object_name(launch)
         if not self.is_cancelled():
-            log.warning("%s: this step ends, %s %s goes on; the next launch adopts it", launch.name, kind.name, name)
+            log.warning("%s: this step ends, %s %s continues; the next launch adopts it", launch.name, kind.name, name)
             return
         found = self.cluster.get(kind.collection, name)
         if found is not None and not differences(launch, self.settings, found):

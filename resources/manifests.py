@@ -1,15 +1,15 @@
-"""Manifests of jobs as plain dictionaries: functions of what is launched, the hardware and the cluster's settings.
+"""Kubernetes manifests of jobs as plain dictionaries: functions of the launch, the hardware and the cluster's settings.
 
-One host is a `Job`; several (a TPU slice of many hosts, several slices, several GPU nodes) are a `JobSet`. In both a preempted
-pod is replaced by Kubernetes and spends nothing, and any other failure ends the attempt: whether there is another is decided
-in one place (`resources/failures.py`). Facts and sources: docs/design/launchers.md.
+One host is a `Job`; several (a TPU slice of many hosts, several slices, several GPU nodes) are a `JobSet`. In both, Kubernetes
+replaces a preempted pod, which spends no retries; any other failure ends the attempt, and `resources/failures.py` decides
+whether there is another. Facts and sources: docs/design/launchers.md.
 """
 
 import re
 from typing import Any
 
-from lineage.child_processes import HUGE_PAGES
-from lineage.jobs import Launch
+from lineage.jobs.child_processes import HUGE_PAGES
+from lineage.jobs.job import LaunchRequest
 from lineage.messages import ASKED
 from recipes.hardware import Hardware
 from resources.cluster_settings import ClusterSettings
@@ -19,49 +19,49 @@ JOB_FILE = "/etc/marin/job.json"
 SCRATCH, DISK = "/scratch", "ephemeral-storage"
 """The folder of a pod's downloads and working copies (`MARIN_SCRATCH` of the image), and its size among a shape's resources."""
 USER = 10001
-"""Of the image (deploy/Dockerfile)."""
+"""User of the image (deploy/Dockerfile)."""
 LABEL = "marin.community"
 DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, JUDGED, VERDICT = (
     f"{LABEL}/{word}" for word in ("digest", "artifact", "code", "image", "hardware", "attempt", "history", "judged", "verdict")
 )
-"""Annotations: what an object was made for, and what has become of it so far."""
+"""Annotations: the purpose of an object, and its history so far."""
 SHARDS = f"{LABEL}/shards"
 """Label of pods that do shards of data stages: they may reach the internet (deploy/kubernetes/network.yaml)."""
 COORDINATOR_PORT = 8476
 SAVED_AND_LEFT = 143
-"""Exit code of a process that SIGTERM ended: peers on healthy nodes leave with it when one host is taken."""
+"""Exit code of a process that SIGTERM ended: peers on healthy nodes exit with it when one host is preempted."""
 NAME_LENGTH = 44
-"""Of a job: a pod of a JobSet adds up to 18 characters (`-host-63-511-abcde`), and its name may have 63."""
+"""Longest name of a job: a pod of a JobSet adds up to 18 characters (`-host-63-511-abcde`), and its name may have 63."""
 DIGEST_LENGTH = 8
 
 type Manifest = dict[str, Any]
 
 
-def object_name(launch: Launch) -> str:
-    """The job's name: words for people, then eight characters of the identity, so that one identity is one job."""
+def object_name(launch: LaunchRequest) -> str:
+    """Return the job's name: readable words, then eight characters of the identity, so that one identity is one job."""
     words = re.sub(r"[^a-z0-9]+", "-", launch.name.lower()).strip("-")
     if not words[:1].isalpha():  # JobSet makes a Service of the same name, which must begin with a letter
         words = f"job-{words}".strip("-")
     return f"{words[: NAME_LENGTH - DIGEST_LENGTH - 1].strip('-')}-{launch.digest[:DIGEST_LENGTH].lower()}"
 
 
-def job_file_name(launch: Launch, attempt: int) -> str:
-    """Of the ConfigMap of one attempt: that of the one before may still wait for its collection, and nobody deletes it."""
+def job_file_name(launch: LaunchRequest, attempt: int) -> str:
+    """Return the name of one attempt's ConfigMap. The one before may still wait for garbage collection, so names differ."""
     return f"{object_name(launch)}-{attempt}"
 
 
-def pod_labels(launch: Launch, attempt: int) -> dict[str, str]:
-    """Labels that the pods of one attempt have; those of the attempt before may linger."""
+def pod_labels(launch: LaunchRequest, attempt: int) -> dict[str, str]:
+    """Return the labels of one attempt's pods; pods of the attempt before may still exist."""
     return {f"{LABEL}/job": object_name(launch), ATTEMPT: str(attempt)}
 
 
-def wanted(launch: Launch, settings: ClusterSettings) -> dict[str, str]:
-    """What an existing job of the same name must have been made for, to be this launch."""
+def wanted(launch: LaunchRequest, settings: ClusterSettings) -> dict[str, str]:
+    """Return the purpose of a launch: an existing job of the same name must have the same."""
     return {DIGEST: launch.digest, CODE: launch.code, IMAGE: settings.image}
 
 
-def job_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
-    """A Job of one pod. `history` is the JSON of the failed attempts before."""
+def job_manifest(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+    """Return a Job of one pod. `history` is the JSON of the failed attempts before."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -73,11 +73,13 @@ def job_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, att
     }
 
 
-def indexed_job_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
-    """A Job of as many pods as the launch has indices, each on its own: one that fails leaves the others alone."""
+def indexed_job_manifest(
+    launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, history: str
+) -> Manifest:
+    """Return a Job with one independent pod for each index: a failed pod does not affect the others."""
     job = job_manifest(launch, shape, settings, attempt, history)
     spec = job["spec"]
-    del spec["backoffLimit"]  # of all pods together; Kubernetes has none where each index has its own
+    del spec["backoffLimit"]  # limit of all pods together; not used if each index has its own
     spec |= {
         "completionMode": "Indexed",
         "completions": launch.indices,
@@ -88,8 +90,8 @@ def indexed_job_manifest(launch: Launch, shape: Hardware, settings: ClusterSetti
     return job
 
 
-def jobset_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
-    """A JobSet: TPU slices are its replicas, hosts the pods of each; GPU nodes are the pods of one replica."""
+def jobset_manifest(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+    """Return a JobSet: TPU slices are its replicas with a pod for each host; GPU nodes are the pods of one replica."""
     name = object_name(launch)
     replicas, hosts = (shape.slices, shape.hosts) if shape.kind == "tpu" else (1, shape.pods)
     metadata = _metadata(launch, shape, settings, attempt, history)
@@ -106,7 +108,7 @@ def jobset_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, 
             "ttlSecondsAfterFinished": settings.keep_finished_seconds,
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "failurePolicy": {
-                "maxRestarts": 0,  # our own failures are the launcher's to retry
+                "maxRestarts": 0,  # the launcher retries our own failures
                 "rules": [
                     {
                         "name": "disrupted",
@@ -120,8 +122,8 @@ def jobset_manifest(launch: Launch, shape: Hardware, settings: ClusterSettings, 
     }
 
 
-def job_file(launch: Launch, owner: Manifest) -> Manifest:
-    """The job file as a ConfigMap that goes when its job goes. Raises: ValueError above Kubernetes' limit of 1 MiB."""
+def job_file(launch: LaunchRequest, owner: Manifest) -> Manifest:
+    """Return the job file as a ConfigMap that is deleted with its job. Raises: ValueError above Kubernetes' limit of 1 MiB."""
     text = launch.job_path.read_text()
     if len(text.encode()) > 1_000_000:
         raise ValueError(f"{launch.name}: its job file has {len(text.encode())} bytes; a ConfigMap holds at most 1,000,000")
@@ -132,7 +134,7 @@ def job_file(launch: Launch, owner: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"job.json": text}}
 
 
-def _metadata(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
+def _metadata(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
     labels = {f"{LABEL}/job": object_name(launch), "app.kubernetes.io/managed-by": "marin"}
     if shape.name in settings.queues:
         labels["kueue.x-k8s.io/queue-name"] = settings.queues[shape.name]
@@ -147,9 +149,9 @@ def _metadata(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
     return {"name": object_name(launch), "namespace": settings.namespace, "labels": labels, "annotations": annotations}
 
 
-def _job_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int, hosts: int) -> Manifest:
+def _job_spec(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, hosts: int) -> Manifest:
     """`hosts` pods at once, none of which may fail; a disruption is not a failure."""
-    # A lone pod that was preempted is replaced within its Job; a gang starts again whole, so its Job fails for that reason.
+    # A single preempted pod is replaced within its Job. A gang restarts as a whole, so its Job fails for that reason.
     disrupted = "Ignore" if hosts * shape.slices == 1 else "FailJob"
     rules: list[Manifest] = [{"action": disrupted, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
     if disrupted == "FailJob":
@@ -170,7 +172,7 @@ def _job_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
     }
 
 
-def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attempt: int) -> Manifest:
+def _pod_spec(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int) -> Manifest:
     mounts = [{"name": "job", "mountPath": JOB_FILE.rpartition("/")[0], "readOnly": True}]
     mounts += [mount.place(f"mount-{index}") for index, mount in enumerate(settings.mounts)]
     volumes: list[Manifest] = [{"name": "job", "configMap": {"name": job_file_name(launch, attempt)}}]
@@ -178,7 +180,7 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
     if shape.kind == "gpu":
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "100Gi"}})
-    if SCRATCH not in {mount.path for mount in settings.mounts}:  # else the container's root, which nobody limits
+    if SCRATCH not in {mount.path for mount in settings.mounts}:  # else the container's root, which has no limit
         mounts.append({"name": "scratch", "mountPath": SCRATCH})
         volumes.append({"name": "scratch", "emptyDir": {"sizeLimit": shape.resources[DISK]}})
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in shape.taints]
@@ -186,7 +188,7 @@ def _pod_spec(launch: Launch, shape: Hardware, settings: ClusterSettings, attemp
     if settings.spot and shape.kind == "tpu":
         selector["cloud.google.com/gke-spot"] = "true"
         tolerations.append({"key": "cloud.google.com/gke-spot", "operator": "Exists", "effect": "NoSchedule"})
-    # On CPU huge pages pay (lineage/child_processes.py).
+    # Huge pages make training on CPU faster (lineage/jobs/child_processes.py).
     env = {**ASKED, **(HUGE_PAGES if shape.kind == "cpu" else {}), **settings.env}
     container = {
         "name": CONTAINER,

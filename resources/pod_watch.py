@@ -1,4 +1,4 @@
-"""The pods of one job, as its watcher sees them: their logs copied, their restarts told, and what they died of."""
+"""Watch the pods of one job: copy their logs, log their restarts, and collect why they failed."""
 
 import datetime
 import logging
@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from lineage.jobs import Attempt, Launch
+from lineage.jobs.job import Attempt, LaunchRequest
 from resources.cluster import PODS, Cluster, Object
 from resources.failures import LOG_LINES, Evidence, classify_pod
 from resources.manifests import CONTAINER, pod_labels
@@ -23,28 +23,28 @@ STUCK = frozenset(
 
 @dataclass
 class PodWatch:
-    """Looks at the pods of a job again and again. Logs are read by time, so a broken connection loses nothing."""
+    """Polls the pods of a job. Logs are read by time, so a broken connection loses nothing."""
 
     cluster: Cluster
-    launch: Launch
+    launch: LaunchRequest
     attempt: int
     pods: dict[str, Object] = field(default_factory=dict)
-    """Every pod seen, by uid, as it was last seen; one that is gone stays here."""
+    """Every pod by uid, as it was last seen, including deleted ones."""
 
     present: set[str] = field(default_factory=set)
-    """Those that the last look found."""
+    """Pods that the last poll returned."""
 
     copied: dict[str, str] = field(default_factory=dict)
     """Time of the last line copied, by uid."""
 
     drained: set[str] = field(default_factory=set)
-    """Pods whose log was copied after they had ended: of a thousand runners most are, and none is asked again."""
+    """Pods whose log was copied after they ended; they are not read again (most of a thousand runners)."""
 
     said: dict[str, str] = field(default_factory=dict)
     stuck_since: float | None = None
 
     def look(self) -> None:
-        """List the pods, tell what changed, copy new log lines."""
+        """List the pods, log changes, and copy new log lines."""
         labels = pod_labels(self.launch, self.attempt)
         found = self.cluster.find(PODS, ",".join(f"{name}={value}" for name, value in labels.items()))
         self.present = {pod["metadata"]["uid"] for pod in found}
@@ -59,21 +59,22 @@ class PodWatch:
         return 0.0 if self.stuck_since is None else time.monotonic() - self.stuck_since
 
     def evidence(self, *, stuck: bool) -> list[Evidence]:
-        """Of every pod that did not end well; of those that cannot start, where that is the failure.
+        """Return the facts of every failed pod, or of pods that cannot start if that is the failure.
 
-        Of the last round alone: a preemption that was overcome does not explain what its replacement ended with.
+        Only the last round counts: a preemption that was overcome does not explain the end of its replacement.
         """
         newest: dict[str, tuple[int, str]] = {}
         for pod in self.pods.values():
             newest[_group(pod)] = max(_round(pod), newest.get(_group(pod), (0, "")))
         failed = [pod for pod in self.pods.values() if pod["status"].get("phase") == "Failed"]
         failed = [pod for pod in failed if _round(pod) == newest[_group(pod)]] or failed
-        failed = [pod for pod in failed if not _was_stopped(pod)] or failed  # peers that were told to go explain nothing
+        failed = [pod for pod in failed if not _was_stopped(pod)] or failed  # peers that were terminated explain nothing
         waiting = [pod for pod in self.pods.values() if _container(pod, "waiting").get("reason") in STUCK]
         return [self._evidence(pod) for pod in (waiting if stuck else failed)]
 
     def attempts(self) -> list[Attempt]:
-        """One record a pod, in the order they started: those that Kubernetes replaced, and the one that ended well."""
+        """Return one record for each pod in the order of their starts: those that Kubernetes replaced, and the one that
+        succeeded."""
         records = []
         for pod in sorted(self.pods.values(), key=lambda pod: pod["metadata"]["creationTimestamp"]):
             place = f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}"
@@ -85,7 +86,7 @@ class PodWatch:
         return records
 
     def seconds(self) -> float:
-        """How long the longest pod has run."""
+        """Return how long the longest pod has run."""
         return max((_pod_seconds(pod) for pod in self.pods.values()), default=0.0)
 
     def _evidence(self, pod: Object) -> Evidence:
@@ -102,7 +103,7 @@ class PodWatch:
         )
 
     def _tell(self, pod: Object) -> None:
-        """Log a pod's state when it is another than before."""
+        """Log a pod's state if it has changed."""
         status, metadata = pod["status"], pod["metadata"]
         state = status.get("phase", "Pending")
         for condition in status.get("conditions", []):
@@ -116,29 +117,29 @@ class PodWatch:
             log.info("%s: pod %s on %s: %s", self.launch.name, metadata["name"], pod["spec"].get("nodeName", "no node"), state)
 
     def _copy_log(self, pod: Object, *, several: bool) -> None:
-        """Append the lines that are new to the launch's log, and show them; where there are several pods, with their names."""
+        """Append new lines to the launch's log and print them; with several pods, with their names."""
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         ended = bool(_container(pod, "terminated"))
         if uid in self.drained or not (_container(pod, "running") or ended):
             return
         last = self.copied.get(uid, "")
-        since = f"{last[:19]}Z" if last else ""  # the server counts whole seconds here; lines below say the rest
+        since = f"{last[:19]}Z" if last else ""  # the server filters by whole seconds; the timestamps below are exact
         with self.launch.log_path.open("a") as out:
             lines = self.cluster.log(name, CONTAINER, since=since)
             for line in lines:
                 moment, _, text = line.partition(" ")
                 if moment > last:
                     self.copied[uid] = moment
-                    text = self.launch.said(f"{text}\n")
+                    text = self.launch.format_log_line(f"{text}\n")
                     shown = f"[{name}] {text}" if several else text
                     out.write(shown)
                     sys.stderr.write(shown)
-        if ended and lines:  # none: it said nothing, or its node did not answer
+        if ended and lines:  # no lines: no new output, or the node did not answer
             self.drained.add(uid)
 
 
 def _container(pod: Object, state: str) -> dict[str, Any]:
-    """The state of our container if it is in this one: `waiting`, `running` or `terminated`."""
+    """Return the state of our container if it is of this kind (`waiting`, `running` or `terminated`), else nothing."""
     for status in pod["status"].get("containerStatuses", []):
         if status["name"] == CONTAINER:
             return status.get("state", {}).get(state) or {}
@@ -146,19 +147,19 @@ def _container(pod: Object, state: str) -> dict[str, Any]:
 
 
 def _group(pod: Object) -> str:
-    """Pods that come one after the other: those of a gang together, of an Indexed Job those of one index."""
+    """Return the group of pods that replace each other: a whole gang, or one index of an Indexed Job."""
     labels, annotations = (pod["metadata"].get(what, {}) for what in ("labels", "annotations"))
     return "" if RESTART in labels else annotations.get(INDEX, "")
 
 
 def _round(pod: Object) -> tuple[int, str]:
-    """What grows in a group with every restart of a gang, and with every replacement of a pod."""
+    """Return a key that grows in a group with every restart of a gang and every replacement of a pod."""
     restart = pod["metadata"].get("labels", {}).get(RESTART)
     return (0, pod["metadata"]["creationTimestamp"]) if restart is None else (int(restart), "")
 
 
 def _was_stopped(pod: Object) -> bool:
-    """Whether somebody deleted it for another reason than that its node goes."""
+    """Whether somebody deleted the pod while its node is healthy."""
     disrupted = any(_is_true(condition, "DisruptionTarget") for condition in pod["status"].get("conditions", []))
     return "deletionTimestamp" in pod["metadata"] and not disrupted
 

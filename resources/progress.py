@@ -1,19 +1,19 @@
-"""How far a job is, in Dagster: its messages become lines of the run's log and observations of the asset."""
+"""Progress of a job in Dagster: its messages become lines of the run's log and observations of the asset."""
 
 from collections.abc import Callable
 
 import dagster as dg
 
-from lineage.messages import Note
+from lineage.messages import ProgressMessage
 
 
-def observing(context: dg.AssetExecutionContext, key: dg.AssetKey, partition: str | None) -> Callable[[Note], None]:
-    """A listener for the jobs of one step: the asset's page plots what is measured while the job runs.
+def observing(context: dg.AssetExecutionContext, key: dg.AssetKey, partition: str | None) -> Callable[[ProgressMessage], None]:
+    """Return a listener for the jobs of one step: the asset's page plots measurements while the job runs.
 
-    An observation is no materialization: it says nothing of the asset's state, and none of them is needed for anything.
+    An observation is no materialization: it does not change the asset's state, and nothing depends on it.
     """
 
-    def hear(note: Note) -> None:
+    def hear(note: ProgressMessage) -> None:
         numbers = {name: dg.MetadataValue.float(float(value)) for name, value in note.numbers.items()}
         metadata = {"work": note.work, "done": note.done, "total": note.total, **numbers}
         context.log.info(str(note))

@@ -10,11 +10,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from datakit.raw import REPOSITORY
-from datakit.roster import registry_reachable
-from datakit.sources import PypiFiles
-from lineage.child_processes import run_subprocess
-from lineage.store import Store
+from datakit.sources.raw import REPOSITORY
+from datakit.sources.roster import registry_reachable
+from datakit.sources.source import PypiFiles
+from lineage.artifact.store import Store
+from lineage.jobs.child_processes import run_subprocess
+from lineage.shards.execution import Execution
 from recipes.lines import source_config
 from recipes.suites import suite_raw_source
 from scenarios.bison import replay
@@ -33,13 +34,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", nargs="?", type=Path, help="a folder without a replay (.marin/bison/<UTC time>)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("lineage.plan").setLevel(logging.INFO)
+    logging.getLogger("lineage.build.plan").setLevel(logging.INFO)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = (options.folder or ROOT / "bison" / now).resolve()
-    store = Store(str(folder / "store"), WORKERS)  # with working files of its own: job files of two replays have one name
+    store = Store(str(folder / "store"))  # with working files of its own: job files of two replays have one name
     console = Console()
     suite_source = _suite_source(store.downloads, console)
-    played = replay(folder, store, full(), suite_source, run_subprocess, console)
+    played = replay(folder, store, full(), suite_source, run_subprocess, console, Execution(WORKERS))
     page = write_page(played)
     console.rule()
     return conclude(played.evidence, page, console)

@@ -11,9 +11,10 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from lineage.jobs import Launcher
-from lineage.plan import resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import resolve
+from lineage.jobs.job import Launcher
+from lineage.shards.execution import ONE_WORKER, Execution
 from scenarios import nodes
 from scenarios.evidence import Evidence, Teller
 from scenarios.incident import as_it_happened, in_this_lab, under_marins_rules
@@ -40,10 +41,18 @@ class Replay:
     phase_shift: PhaseShift
 
 
-def replay(folder: Path, store: Store, scale: Scale, suite_source: str, launcher: Launcher, console: Console) -> Replay:
+def replay(
+    folder: Path,
+    store: Store,
+    scale: Scale,
+    suite_source: str,
+    launcher: Launcher,
+    console: Console,
+    execution: Execution = ONE_WORKER,
+) -> Replay:
     """Play every act in a new folder. Expectations that fail are in the evidence; errors of the lab's parts rise."""
     teller = Teller(console, [])
-    world = new_world(folder, store, scale, suite_source, launcher, teller)
+    world = new_world(folder, store, scale, suite_source, launcher, teller, execution)
     bison = as_it_happened(world)
     reads = audit_bison(world, nodes.bison(world.before))
     under_marins_rules(world)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.report_page import Table, image, page
+from evals.scoring.report_page import Table, image, page
 from scenarios.bison import LINEAGE_PAGE, Replay
 from scenarios.bison_plots import composition_png, losses_png, reads_png, surprisal_png
 from scenarios.evidence import Evidence, failures

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from evals.items import Item
-from evals.prompts import CALCULATION, FINAL_ANSWER
+from evals.items.item import Item
+from evals.items.rendering import CALCULATION, FINAL_ANSWER
 from scenarios.problems import Problem, problems
 
 TRAIN_FILE, TEST_FILE = "train.json", "test.json"

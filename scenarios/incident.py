@@ -4,21 +4,21 @@ from pathlib import Path
 
 import polars as pl
 
-from datakit.remote import folder_listing
-from datakit.sources import FolderFiles, Unverified
-from lineage.affected import affected_by
-from lineage.edges import lineage_tables
-from lineage.gate import GateError, inspect
-from lineage.jobs import Launch
-from lineage.plan import Node, build, resolve, spec_of
-from lineage.store import Artifact
-from lineage.verdicts import quarantine
+from datakit.sources.remote import folder_listing
+from datakit.sources.source import FolderFiles, Unverified
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.graph.affected import affected_by
+from lineage.graph.edges import lineage_tables
+from lineage.jobs.job import LaunchRequest
+from lineage.trust.gate import GateError, inspect
+from lineage.trust.verdicts import quarantine
 from scenarios import nodes
 from scenarios.bundle import TEST_FILE, leaked_text
 from scenarios.marin_identity import cached_texts, leave_out_the_test_file, read_every_file, run_simulated, tokenized_step
 from scenarios.nodes import BUNDLE
 from scenarios.world import World, losses
-from trainer.stage import CHECKPOINT
+from trainer.spec.stage import CHECKPOINT
 
 HAPPENED, SIMULATED, HERE = "0 As it happened", "1 The fix under Marin's rules (a simulation)", "2 The fix in this lab"
 RESUMED = "resumed.txt"
@@ -144,7 +144,7 @@ def _refuses_the_old_mixture(world: World, bison: Artifact) -> None:
 
 def _refusal(world: World, node: Node) -> str:
     try:
-        build(world.store, node, launcher=world.launcher)
+        build(world.store, node, execution=world.execution, launcher=world.launcher)
     except GateError as error:
         return str(error)
     return f"{node.name} was not refused: it is {spec_of(world.store, node).address}"
@@ -154,7 +154,7 @@ def _resume(world: World, bison: Artifact) -> str:
     """Start Bison's job file again; what the trainer said when it refused."""
     job = world.store.scratch / "jobs" / bison.spec.version / "job.json"
     try:
-        world.launcher(Launch("trainer", job, world.folder / RESUMED, bison.name, bison.spec.version))
+        world.launcher(LaunchRequest("trainer", job, world.folder / RESUMED, bison.name, bison.spec.version))
     except RuntimeError as error:
         said = str(error)
         start = said.find("is refused")

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evals.audit_evidence import STANDING_TIERS
-from evals.tokenization import open_tokenizer
-from lineage.plan import Node, resolve
-from lineage.store import Artifact
-from marin_assets.lineage_picture import html_page
+from evals.audit.evidence import STANDING_TIERS
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, resolve
+from marin_assets.cli.lineage_picture import html_page
 from scenarios import nodes
 from scenarios.surprisal import (
     FORMS,
@@ -26,6 +25,7 @@ from scenarios.surprisal import (
 )
 from scenarios.witness import READ, asked_reads, audited_reads, logged_reads
 from scenarios.world import World
+from serving.tokenization import open_tokenizer
 from trainer.scoring import load_scorer
 
 AUDITED, SURPRISED, MANTIS, PICTURE = (

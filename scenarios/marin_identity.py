@@ -1,9 +1,9 @@
 """A SIMULATION of how Marin's executor names a step's output, to see what it does with the fix. None of Marin's code is here.
 
-From research/incumbent_marin.md, section 3 (`execution/executor.py` ExecutorStep): a step's version is the md5 of its name,
+From docs/references.md#marin-executor (`execution/executor.py`, `ExecutorStep`): a step's version is the md5 of its name,
 its `versioned()` config fields and its dependencies' versions, six hex digits; "the fn name is not part of the version"; the
 output lies at `{prefix}/{name}-{hash}` and a step whose `.executor_status` is SUCCESS is skipped. That this is what kept the
-file in Bison's cache (neither the code nor the list of files is in the hash) is an inference there, not a report of Marin's.
+file in Bison's cache (neither the code nor the list of files is in the hash) is our inference, not a report of Marin's.
 """
 
 import hashlib

@@ -6,30 +6,30 @@ same names mean other artifacts from then on, which is the whole point.
 
 from dataclasses import dataclass
 
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_policy import ContaminationConfig
-from datakit.corpus import CORPUS, CorpusConfig
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.quality import QUALITY, quality_config
-from datakit.raw import RAW
-from datakit.remote import folder_listing, listing_digest
-from datakit.sources import FolderFiles, Records, Source, Unverified
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from evals.audit import AUDIT, AuditConfig
-from evals.stage import CONTAMINATION_SCORES, ContaminationScoresConfig, TaskSpec
-from evals.suites import SUITE, SuiteConfig
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.permutation import ShuffleName
-from lineage.plan import Node
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, MinHashConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.quality.verdicts import QUALITY, quality_config
+from datakit.sources.raw import RAW
+from datakit.sources.remote import folder_listing, listing_digest
+from datakit.sources.source import FolderFiles, Records, Source, Unverified
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from evals.audit.build import AUDIT, AuditConfig
+from evals.items.stage import CONTAMINATION_SCORES, ContaminationScoresConfig, TaskSpec
+from evals.items.suites import SUITE, SuiteConfig
+from lineage.build.plan import Node
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.permutation import ShuffleName
 from recipes.lines import source_config
 from recipes.suites import suite_config, suite_raw_source
 from scenarios.scale import Scale
-from trainer.config import RunSpec
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.spec.config import RunSpec
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 BUNDLE = "dolmino_math"
 POLICY = "gsm8k"

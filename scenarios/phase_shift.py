@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order import DataOrder
-from lineage.permutation import Permutation, ShuffleName, derive_key
-from lineage.plan import Node, Stage
-from lineage.store import Artifact
-from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, Stage
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.order import DataOrder
+from lineage.order.permutation import Permutation, ShuffleName, derive_key
+from lineage.order.token_cache import TokenCache, tokens_extra, write_token_shard
+from lineage.writing.writer import Writer
 from scenarios.nodes import Recipe, token_cache
 
 COMPONENT = "blocks"

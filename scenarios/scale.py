@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from trainer.config import LlamaConfig, RunSpec, WarmStart
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from trainer.spec.config import RunSpec, WarmStart
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.optimizers import AdamWConfig
+from trainer.spec.schedules import WarmupStableDecay
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lineage.permutation import ShuffleName
+from lineage.order.permutation import ShuffleName
 from scenarios import nodes
 from scenarios.nodes import BUNDLE
 from scenarios.phase_shift import (

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from evals.intervals import RESAMPLES, ratio_bootstrap
-from evals.items import Item
-from evals.prompts import CALCULATION
-from evals.scorer import TokenScorer
+from evals.items.item import Item
+from evals.items.rendering import CALCULATION
+from evals.scoring.intervals import RESAMPLES, ratio_bootstrap
+from evals.tasks.scorer import TokenScorer
 from scenarios.bundle import lm_eval_answer, olmes_answer, prompt
 
 FORMS = {"lm-eval": lm_eval_answer, "OLMES": olmes_answer}

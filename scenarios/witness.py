@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evals.audit_evidence import STANDING_TIERS
-from evals.items import Item
-from evals.seen import document_reads, item_matches
-from lineage.history import training_legs
-from lineage.order import DataOrder
-from lineage.store import Artifact
+from evals.audit.evidence import STANDING_TIERS
+from evals.audit.training_matches import document_reads, item_matches
+from evals.items.item import Item
+from lineage.artifact.store import Artifact
+from lineage.order.history import training_legs
+from lineage.order.order import DataOrder
 
 READ_SCHEMA = {"leg": pl.Int64, "component": pl.String, "id": pl.String, "step": pl.Int64, "row": pl.Int64}
 READ = list(READ_SCHEMA)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
-from evals.items import Item, read_items, select_items
-from lineage.jobs import Launcher
-from lineage.plan import Node, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store
+from evals.items.item import Item, read_items, select_items
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.jobs.job import Launcher
+from lineage.shards.execution import ONE_WORKER, Execution
 from scenarios import nodes
 from scenarios.bundle import TEST_FILE, TRAIN_FILE, write_bundle
 from scenarios.evidence import Teller
@@ -32,6 +33,7 @@ class World:
     before: Recipe
     leaked: tuple[Item, ...]
     control: tuple[Item, ...]
+    execution: Execution = ONE_WORKER
 
     @property
     def after(self) -> Recipe:
@@ -49,11 +51,19 @@ class World:
         """Build nodes and whatever they need; what is there already is passed over without a word."""
         for node in ancestors_first(wanted):
             if self.store.find(spec_of(self.store, node)) is None:
-                build(self.store, node, launcher=self.launcher, run_id=RUN_ID)
+                build(self.store, node, execution=self.execution, launcher=self.launcher, run_id=RUN_ID)
         return [resolve(self.store, node) for node in wanted]
 
 
-def new_world(folder: Path, store: Store, scale: Scale, suite_source: str, launcher: Launcher, teller: Teller) -> World:
+def new_world(
+    folder: Path,
+    store: Store,
+    scale: Scale,
+    suite_source: str,
+    launcher: Launcher,
+    teller: Teller,
+    execution: Execution = ONE_WORKER,
+) -> World:
     """An empty store, the benchmark's items, and the bundle on disk with half of the chosen items in its `test.json`.
 
     Raises: FileExistsError when the folder holds a replay: what must be stale in this one would be made already.
@@ -64,7 +74,7 @@ def new_world(folder: Path, store: Store, scale: Scale, suite_source: str, launc
         )
     folder.mkdir(parents=True, exist_ok=True)
     before = Recipe(scale, suite_source, str(folder / BUNDLE_FOLDER), (TRAIN_FILE, TEST_FILE))
-    world = World(folder, store, launcher, teller, before, (), ())
+    world = World(folder, store, launcher, teller, before, (), (), execution)
     leaked, control = _chosen(read_items(world.make(nodes.suite(before))[0]), scale)
     write_bundle(world.bundle, leaked, scale.num_train_problems)
     return replace(world, leaked=leaked, control=control)

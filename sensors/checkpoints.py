@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from lineage.plan import exists
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.build.plan import exists
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.due import committed, missing_results
 from marin_assets.event_log import reports
@@ -20,7 +20,7 @@ from recipes.policies import policy_config
 from recipes.runs import audit, export_canary
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import Lab
-from trainer.stage import parse_step_partition
+from trainer.spec.stage import parse_step_partition
 
 
 def checkpoint_sensor(

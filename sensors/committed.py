@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import dagster as dg
 
-from lineage.manifest import MANIFEST_NAME
-from lineage.plan import MissingArtifactError, find_all
-from lineage.shared_shards import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
-from lineage.store import Artifact, Store
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import MissingArtifactError, find_all
+from lineage.shards.shared import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports
-from marin_assets.factory import Family, LeftOut
+from marin_assets.factory import AssetTemplate, Skipped
 from resources.lab import Lab
 
 GRACE_SECONDS = 300.0
@@ -29,7 +29,7 @@ KNOWN_CHARS = 8
 
 
 def committed_sensor(
-    families: Iterable[Family], *, grace_seconds: float = GRACE_SECONDS, interval_seconds: int = 60
+    families: Iterable[AssetTemplate], *, grace_seconds: float = GRACE_SECONDS, interval_seconds: int = 60
 ) -> dg.SensorDefinition:
     """Sensor over both stores for some assets. What was there at its first tick counts as known: an event log that was
     lost is made again by `marin rebuild-event-log`."""
@@ -76,7 +76,7 @@ def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]
             yield address
 
 
-def _is_meant(family: Family, lab: Lab, artifact: Artifact, instance: dg.DagsterInstance) -> bool:
+def _is_meant(family: AssetTemplate, lab: Lab, artifact: Artifact, instance: dg.DagsterInstance) -> bool:
     """Whether the asset means this artifact today: a place may hold others too, as a ferry's day has every step that its run
     saved on the way, or what a job of an older declaration committed; and a partition may be declared no more."""
     declared = family.partitions_def
@@ -87,7 +87,7 @@ def _is_meant(family: Family, lab: Lab, artifact: Artifact, instance: dg.Dagster
         node = family.node_at(lab, artifact.spec.partition)
     except MissingArtifactError:  # what the partition would be made of is not there, as a day's roster that has expired
         return False
-    if isinstance(node, LeftOut):
+    if isinstance(node, Skipped):
         return False
     meant = find_all(family.store_of(lab), [node])[0]
     return meant is not None and meant.spec.version == artifact.spec.version

@@ -1,32 +1,40 @@
-"""What all tests share: how they are spread over workers, what their child processes compile, what no property is judged by."""
+"""What all tests share: Hypothesis profiles, one compilation cache, limits on workers, a GCS server."""
 
+import gc
+import os
+import resource
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from gcs_server import GcsServer, gcs_server
-from hypothesis import HealthCheck, settings
+from properties import register_profiles
 
 if TYPE_CHECKING:
-    from xdist.remote import Producer
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import WorkerController
 
-# No property is judged by the time that an example took, nor by the time that making examples took: the machine may be slow
-# or may stand still. A failure prints the line (`@reproduce_failure`) that replays it.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("suite")
+COMPILATION_BYTES = 2 << 30
+LARGE_PROCESS_BYTES = 700 << 20
+_PEAKS = pytest.StashKey[dict[str, tuple[int, list[tuple[int, str]]]]]()
+_GROWTH = pytest.StashKey[list[tuple[int, str]]]()
+_SECONDS: Counter[str] = Counter()
+
+register_profiles()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compilations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """JAX jobs that tests start find what an earlier job of this worker compiled: a third of their time.
+def pytest_configure(config: pytest.Config) -> None:
+    """Give JAX, in this process and in jobs that tests start, one compilation cache that outlives the run.
 
-    One folder a worker, because JAX writes an entry in place and another process may read half of it.
+    A size limit makes JAX lock the cache (jax/_src/lru_cache.py), so several processes may read and write it at once.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compilations")))
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-        yield
+    config.stash[_PEAKS] = {}
+    config.stash[_GROWTH] = []
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("compilations"))
+    os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(COMPILATION_BYTES)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +45,54 @@ def gcs() -> Iterator[GcsServer]:
         yield server
 
 
-@pytest.hookimpl(optionalhook=True)  # also without xdist
-def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
-    """Tests of a file stay together, and all of tests/shell do, so that their ferry sails once."""
-    from xdist.scheduler import LoadFileScheduling
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Free compiled programs after a module that leaves a large process, and record by how much the module raised its peak."""
+    before = peak_bytes()
+    yield
+    request.config.stash[_GROWTH].append((peak_bytes() - before, request.node.nodeid))
+    if "jax" in sys.modules and resident_bytes() > LARGE_PROCESS_BYTES:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
 
-    class OneFerry(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "tests/shell" if nodeid.startswith("tests/shell/") else super()._split_scope(nodeid)
 
-    return OneFerry(config, log)
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the seconds of each test file; end the run when a worker died during a test, whose report xdist makes up."""
+    _SECONDS[report.location[0]] += report.duration
+    if report.when == "???":
+        pytest.exit(str(report.longrepr))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Report this process's peak memory (a worker sends it to the controller); keep seconds for tools/affected_tests.py."""
+    config = session.config
+    report = (peak_bytes(), sorted(config.stash[_GROWTH], reverse=True)[:5])
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["peak"] = report
+        return
+    if not config.getoption("numprocesses", None):
+        config.stash[_PEAKS]["this process"] = report
+    config.cache.set("marin/seconds", config.cache.get("marin/seconds", {}) | _SECONDS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: "WorkerController", error: object | None) -> None:
+    """Keep the worker's peak memory."""
+    if "peak" in getattr(node, "workeroutput", {}):
+        node.config.stash[_PEAKS][node.gateway.id] = node.workeroutput["peak"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print each worker's peak memory and the modules that raised it most."""
+    for name, (peak, modules) in sorted(terminalreporter.config.stash[_PEAKS].items()):
+        grown = ", ".join(f"{module} +{grown >> 20}" for grown, module in modules if grown >> 20)
+        terminalreporter.write_line(f"peak memory of {name}: {peak >> 20} MiB ({grown})")

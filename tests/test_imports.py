@@ -1,20 +1,23 @@
-"""The house: imports run from the shell to the engines to the ground, never back (DESIGN, section 1)."""
+"""Imports run from the shell to the engines to the ground, never back, and never in a circle."""
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
+ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals"})
 ALLOWED = {
     "lineage": frozenset(),
     "datakit": frozenset({"lineage"}),
     "trainer": frozenset({"lineage"}),
-    "evals": frozenset({"lineage", "trainer"}),
-    "recipes": frozenset({"lineage", "datakit", "trainer", "evals"}),
-    **dict.fromkeys(SHELL, SHELL | {"lineage", "datakit", "trainer", "evals", "recipes"}),
-    "scenarios": SHELL | {"lineage", "datakit", "trainer", "evals", "recipes"},
+    "serving": frozenset({"lineage", "trainer"}),
+    "evals": frozenset({"lineage", "trainer", "serving"}),
+    "recipes": ENGINES,
+    **dict.fromkeys(SHELL, SHELL | ENGINES | {"recipes"}),
+    "scenarios": SHELL | ENGINES | {"recipes"},
 }
 
 
@@ -51,6 +54,71 @@ def test_imports_run_one_way() -> None:
         if name in ALLOWED and name not in ALLOWED[package]
     }
     assert not backwards
+
+
+def module_graph() -> dict[str, set[str]]:
+    """module -> modules of ours that it imports, anywhere in it."""
+    paths = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    edges: dict[str, set[str]] = {}
+    for name, path in names.items():
+        imported: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                imported |= {module if module in names else node.module for module in whole}
+        edges[name] = (imported & names.keys()) - {name}
+    return edges
+
+
+def rooms(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The same graph with the modules of one subpackage as one node; a module at the root of its package is its own."""
+
+    def room(module: str) -> str:
+        return ".".join(module.split(".")[:2])
+
+    merged: dict[str, set[str]] = {}
+    for module, targets in edges.items():
+        merged.setdefault(room(module), set()).update(room(target) for target in targets if room(target) != room(module))
+    return merged
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    """One circle of imports, or nothing."""
+    try:
+        list(TopologicalSorter(edges).static_order())
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_a_circle_is_found() -> None:
+    assert set(circle({"a.x.m": {"a.y.m"}, "a.y.m": {"a.x.m"}})) == {"a.x.m", "a.y.m"}
+    split = {"a.x.m": {"a.y.m"}, "a.y.n": {"a.x.m"}}
+    assert not circle(split) and set(circle(rooms(split))) == {"a.x", "a.y"}
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    edges = module_graph()
+    assert len(edges) > 300
+    assert circle(edges) == []
+
+
+def test_no_subpackages_import_each_other_in_a_circle() -> None:
+    assert circle(rooms(module_graph())) == []
+
+
+def test_evals_and_serving_use_only_the_public_face_of_the_trainer() -> None:
+    face = {"trainer.api", "trainer.inference"}
+    beyond = {
+        f"{module} -> {target}"
+        for module, targets in module_graph().items()
+        for target in targets
+        if module.split(".")[0] in ("evals", "serving") and target.startswith("trainer.") and target not in face
+    }
+    assert not beyond
 
 
 def test_only_the_shell_knows_dagster() -> None:

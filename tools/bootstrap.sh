@@ -42,11 +42,11 @@ rm -rf "$env"
 # uv reads neither pip's configuration nor, unless told, the machine's certificates: a mirror with its own authority needs both.
 index=${PIP_INDEX_URL:-$("$env"/bin/python -m pip config get global.index-url 2>/dev/null || true)}
 # --compile-bytecode: where PYTHONDONTWRITEBYTECODE is set (containers) every process would compile JAX and Dagster anew, 3 to 5 s each.
-# --python always: an exported UV_PYTHON would otherwise make uv install into that interpreter (research/environment.md).
+# --python always: an exported UV_PYTHON would otherwise make uv install into that interpreter (docs/references.md#environment-traps).
 if ! "$env"/bin/uv --system-certs pip sync --quiet --compile-bytecode --require-hashes ${index:+--default-index "$index"} \
     --python "$env"/bin/python "$lock"; then
     echo "setup: uv could not install (above); pip goes on, which takes two to three minutes" >&2
-    # --no-deps: the lock is complete, and pip 23 refuses extras in hash mode (research/environment.md, section 4).
+    # --no-deps: the lock is complete, and pip 23 refuses extras in hash mode (docs/references.md#environment-traps).
     "$env"/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$lock"
 fi
 printf '%s' "$digest" > "$stamp"

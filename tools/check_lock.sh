@@ -1,5 +1,5 @@
 #!/bin/sh
-# No lock names a host or drags in another training framework (research/environment.md, section 8).
+# No lock names a host or drags in another training framework (docs/references.md#environment-traps).
 set -eu
 cd "$(dirname -- "$0")/.."
 if grep -nE '://' requirements.lock requirements-extras.lock deploy/requirements.lock; then

@@ -19,7 +19,7 @@ from pathlib import Path
 import dagster as dg
 from playwright.sync_api import Page, sync_playwright
 
-from lineage.plan import resolve
+from lineage.build.plan import resolve
 from marin_assets.operations import outcomes
 from recipes import ferry as recipe
 from recipes.lab import smoke_ferry
@@ -27,7 +27,7 @@ from resources.lab import REPOSITORY, lab_from_environment
 
 PORT = 3911
 START_SECONDS = 90
-# Without these a headless browser looks for its maker's hosts at every start (research/environment.md, section 9).
+# Without these a headless browser looks for its maker's hosts at every start (docs/references.md#environment-traps).
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 

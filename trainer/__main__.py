@@ -1,4 +1,4 @@
-"""`python -m trainer FILE`: a job that an orchestrator wrote, or a spec that a person did (`trainer.spec_file`)."""
+"""`python -m trainer FILE`: run a job file of an orchestrator, or a spec file of a person (`trainer.spec_file`)."""
 
 import faulthandler
 import logging
@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from lineage.jobs import job_folder
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.jobs.job import job_folder
 from trainer.determinism import ask
 from trainer.processes import INDEX, NotMetError, join
 from trainer.progress import shown
@@ -27,49 +27,51 @@ def main(arguments: list[str]) -> None:
     if not arguments or "=" in arguments[-1]:
         raise SystemExit(
             "usage: python -m trainer [NAME=VALUE ...] FILE, settings (trainer/running.py), then a spec "
-            "(docs/recipes/add_a_run.md) or a job (lineage/jobs.py)"
+            "(docs/recipes/add_a_run.md) or a job (lineage/jobs/job.py)"
         )
     *settings, file = arguments
     ask(os.environ)
-    logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
-    # A thread in C: it ends the process, with the stack of every thread, whatever holds the interpreter or waits for a peer.
+    logging.getLogger("jax").setLevel(logging.WARNING)  # JAX warns about every missing back-end
+    # A thread in C: it prints all stacks and ends the process even if the interpreter is blocked or a peer hangs.
     watchdog = partial(faulthandler.dump_traceback_later, exit=True)
     console = Console(stderr=True)
     stop = Stop()
-    stop.listen()  # before processes meet, which may take many minutes
+    stop.listen()  # before the processes meet, which may take minutes
     try:
         with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
             running = running_of(os.environ, settings)
             join(os.environ, stop)
             job = open_job(Path(file))
-            made = train(job, running, stop, watchdog, show)
-    except PreemptedError as told:
-        logging.getLogger("trainer").warning("%s", told)
-        raise SystemExit(LEFT) from told
-    except NotMetError as told:
-        logging.getLogger("trainer").error("%s", told)
+            checkpoint = train(job, running, stop, watchdog, show)
+    except PreemptedError as error:
+        logging.getLogger("trainer").warning("%s", error)
+        raise SystemExit(LEFT) from error
+    except NotMetError as error:
+        logging.getLogger("trainer").error("%s", error)
         logging.shutdown()
-        os._exit(told.code)  # not by way of JAX's farewell, which waits for the thread that waits for the peers
+        os._exit(error.code)  # not through JAX's shutdown, which waits for the thread that waits for the peers
     except Exception:
         if not jax.distributed.is_initialized():
             raise
-        logging.getLogger("trainer").exception("this process fails, and ends at once so that its peers do")
+        logging.getLogger("trainer").exception("this process failed; it ends at once so that its peers end too")
         logging.shutdown()
-        os._exit(1)  # JAX's farewell waits five minutes for peers that wait for this process in a collective (measured)
+        os._exit(1)  # jax.distributed shutdown blocks for five minutes (measured): peers wait for this process in a collective
     if jax.process_index() == 0:
-        tell(made, job_folder(job) / "loss.png", draw=console.is_terminal)
+        report(checkpoint, job_folder(job) / "loss.png", draw=console.is_terminal)
 
 
-def tell(made: Artifact, picture: Path, *, draw: bool) -> None:
-    """Say where a run's checkpoint is, and draw its loss for whoever looks; the UI draws its own.
+def report(checkpoint: Artifact, picture: Path, *, draw: bool) -> None:
+    """Log where a checkpoint is, and on a terminal draw its loss curve; the UI draws its own.
 
-    A process of its own does it: what a checkpoint is made by must not follow the version of a package that draws.
+    Another process draws, so that the code of a checkpoint does not depend on the version of a plotting package.
     """
-    folder = made.folder() if made.store.storage.is_local else picture.with_suffix("")
-    made.store.storage.fetch(f"{made.spec.address}/{made.manifest.data_folder}", ("metrics.parquet", "spec.json"), folder)
+    folder = checkpoint.folder() if checkpoint.store.storage.is_local else picture.with_suffix("")
+    checkpoint.store.storage.fetch(
+        f"{checkpoint.spec.address}/{checkpoint.manifest.data_folder}", ("metrics.parquet", "spec.json"), folder
+    )
     command = [sys.executable, "-m", "trainer.picture", str(folder), str(picture)]
     logging.getLogger("trainer").info(
-        "%s is at %s; its loss curve: %s", made.name, made.uri, picture if draw else shlex.join(command)
+        "%s is at %s; its loss curve: %s", checkpoint.name, checkpoint.uri, picture if draw else shlex.join(command)
     )
     if draw:
         subprocess.run(command, check=True)

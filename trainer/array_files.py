@@ -1,9 +1,10 @@
-"""Arrays of a checkpoint in safetensors files: whole from one process, in parts from several, read in any slices by either.
+"""Arrays of a checkpoint in safetensors files: whole from one process, in parts from several; readers ask for any
+slices.
 
-One process writes `model.safetensors`, an array by its path in the tree. Of several, each writes the shards that it owns
-(the first replica of each) into `model.00000-of-00002.safetensors`, as `path@first,first,...`; the whole shapes are in the
-file's metadata. A reader asks for slices of whole arrays, so what one mesh wrote another can read, and of files in a bucket
-only the bytes of those slices come (`Files`).
+One process writes `model.safetensors`, with each array under its path in the tree. Each of several processes writes the
+shards that it owns (the first replica of each) into `model.00000-of-00002.safetensors`, as `path@first,first,...`; the
+whole shapes are in the file's metadata. A reader asks for slices of whole arrays, so any mesh can read what another
+wrote, and from files in a bucket only the bytes of those slices are read (`Files`).
 """
 
 import itertools
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
 
 DTYPES = {
     "F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "U8": "uint8", "I8": "int8",
@@ -25,16 +26,16 @@ DTYPES = {
 SHAPES = "shapes"
 """Key of a part's metadata: whole shapes by array, as JSON."""
 GAP_BYTES = 1 << 20
-"""Bytes that nobody asked for, between two runs that somebody did, which are read all the same: a request costs as much."""
+"""Two ranges with a gap of at most this many bytes are read in one request, which costs less than two."""
 HEADER_BYTES = 8 << 10
-"""Of a file, read at first: its header, unless it names a hundred arrays."""
+"""Bytes of the first read of a file: its header, unless it names about a hundred arrays or more."""
 type Index = tuple[slice, ...]
 type Box = list[tuple[int, int]]
 
 
 @dataclass
 class Files:
-    """Some files, read by ranges of bytes, and how many bytes were."""
+    """Files that are read by ranges of bytes, and the number of bytes read."""
 
     sizes: Mapping[str, int]
     read: Callable[[str, int, int], bytes]
@@ -53,11 +54,11 @@ class Files:
 
     @staticmethod
     def of_artifact(artifact: Artifact) -> "Files":
-        """Of an artifact that is not fetched whole; files that lie here already are read here."""
+        """The files of an artifact that is not fetched whole; files that are already local are read locally."""
         return Files({entry.path: entry.bytes for entry in artifact.manifest.files}, artifact.read_range)
 
     def get(self, name: str, start: int, stop: int) -> bytes:
-        """Raises: ValueError where the file is shorter than it was written."""
+        """The bytes [start, stop). Raises: ValueError if the file is shorter than when it was written."""
         data = self.read(name, start, min(stop, self.sizes[name]))
         self.bytes_read += len(data)
         if len(data) != min(stop, self.sizes[name]) - start:
@@ -66,9 +67,9 @@ class Files:
 
 
 def open_arrays(artifact: Artifact, name: str, source: Files | None = None) -> "ArrayFiles":
-    """The arrays of a checkpoint under one name; fetched whole, unless a `source` is given.
+    """The arrays of a checkpoint under one name; its files are fetched whole unless a `source` is given.
 
-    Raises: ValueError where it has none, naming why that may be.
+    Raises: ValueError if the checkpoint has none of that name.
     """
     files = ArrayFiles.of(Files.of_folder(artifact.folder()) if source is None else source, name, artifact.name)
     if files is None:
@@ -88,12 +89,12 @@ class ArrayFiles:
 
     @staticmethod
     def open(folder: Path, name: str, where: str) -> "ArrayFiles | None":
-        """Those in a local folder."""
+        """The arrays in a local folder; None if there are none of that name."""
         return ArrayFiles.of(Files.of_folder(folder), name, where)
 
     @staticmethod
     def of(files: Files, name: str, where: str) -> "ArrayFiles | None":
-        """None where there is no such file. Raises: ValueError where a part is missing, naming it."""
+        """The arrays of one name; None if there is no such file. Raises: ValueError naming a part that is missing."""
         parts = sorted(path for path in files.sizes if path.startswith(f"{name}.") and path.endswith(".safetensors"))
         paths = [f"{name}.safetensors"] if f"{name}.safetensors" in parts else parts
         if not paths:
@@ -108,20 +109,20 @@ class ArrayFiles:
         shapes: dict[str, tuple[tuple[int, ...], str]] = {}
         for path in paths:
             header, base = _header(files, path, where)
-            told = json.loads(header.pop("__metadata__", {}).get(SHAPES, "{}"))
+            whole = json.loads(header.pop("__metadata__", {}).get(SHAPES, "{}"))
             for key, entry in header.items():
                 size, dtype = tuple(entry["shape"]), DTYPES[entry["dtype"]]
-                array, _, first = key.rpartition("@") if told else (key, "", "")
+                array, _, first = key.rpartition("@") if whole else (key, "", "")
                 start = tuple(int(number) for number in first.split(",")) if first else (0,) * len(size)
                 pieces[array].append(_Piece(files, path, base + entry["data_offsets"][0], np.dtype(dtype), start, size))
-                shapes[array] = tuple(told.get(array, size)), dtype
-        return ArrayFiles(where, {key: tuple(found) for key, found in pieces.items()}, shapes)
+                shapes[array] = tuple(whole.get(array, size)), dtype
+        return ArrayFiles(where, {key: tuple(parts) for key, parts in pieces.items()}, shapes)
 
     def read(self, name: str, index: Index | None = None) -> np.ndarray:
-        """A slice of an array, all of it without one. Raises: ValueError where the pieces do not cover it."""
+        """A slice of an array, or the whole array. Raises: ValueError if the pieces do not cover it."""
         shape, _ = self.shapes[name]
         wanted = [axis.indices(size)[:2] for axis, size in zip(index or (slice(None),) * len(shape), shape, strict=True)]
-        found: np.ndarray | None = None
+        result: np.ndarray | None = None
         covered = 0
         for piece in self.pieces[name]:
             overlap = piece.overlap(wanted)
@@ -130,18 +131,18 @@ class ArrayFiles:
             values = piece.read(overlap)
             if all(low == first and high == last for (low, high), (first, last) in zip(overlap, wanted, strict=True)):
                 return values
-            if found is None:
-                found = np.empty([high - low for low, high in wanted], values.dtype)
-            found[tuple(slice(low - first, high - first) for (low, high), (first, _) in zip(overlap, wanted, strict=True))] = (
+            if result is None:
+                result = np.empty([high - low for low, high in wanted], values.dtype)
+            result[tuple(slice(low - first, high - first) for (low, high), (first, _) in zip(overlap, wanted, strict=True))] = (
                 values
             )
             covered += values.size
-        if found is None or covered != found.size:
+        if result is None or covered != result.size:
             raise ValueError(f"{self.where}: the parts of array {name} do not cover {wanted} of its shape {shape}")
-        return found
+        return result
 
     def whole(self) -> dict[str, np.ndarray]:
-        """Every array, whole."""
+        """All arrays, whole."""
         return {name: self.read(name) for name in self.shapes}
 
 
@@ -150,13 +151,13 @@ class _Piece:
     files: Files
     path: str
     offset: int
-    """Of its first byte in the file."""
+    """Position of its first byte in the file."""
     dtype: np.dtype
     start: tuple[int, ...]
     size: tuple[int, ...]
 
     def overlap(self, wanted: Box) -> Box | None:
-        """What of a range lies in this piece, in the whole array's coordinates."""
+        """The part of a box that lies in this piece, in coordinates of the whole array; None if empty."""
         both = [
             (max(low, first), min(high, first + length))
             for (low, high), first, length in zip(wanted, self.start, self.size, strict=True)
@@ -165,20 +166,20 @@ class _Piece:
 
     def read(self, overlap: Box) -> np.ndarray:
         inside = [(low - first, high - first) for (low, high), first in zip(overlap, self.start, strict=True)]
-        found = np.empty(math.prod(high - low for low, high in inside), self.dtype)
+        values = np.empty(math.prod(high - low for low, high in inside), self.dtype)
         length, runs = runs_of(inside, self.size)
         filled, item = 0, self.dtype.itemsize
         for group in _grouped(runs, length, self.files.gap_bytes // item):
             first, end = self.offset + group[0] * item, self.offset + (group[-1] + length) * item
-            values = np.frombuffer(self.files.get(self.path, first, end), self.dtype)
+            block = np.frombuffer(self.files.get(self.path, first, end), self.dtype)
             for run in group:
-                found[filled : filled + length] = values[run - group[0] :][:length]
+                values[filled : filled + length] = block[run - group[0] :][:length]
                 filled += length
-        return found.reshape([high - low for low, high in inside])
+        return values.reshape([high - low for low, high in inside])
 
 
 def runs_of(inside: Box, size: Sequence[int]) -> tuple[int, Iterator[int]]:
-    """A box of a row-major array as runs of its flat items: their length, and where each begins, ascending.
+    """A box of a row-major array as runs of flat items: their length, and the ascending starts.
 
     >>> length, firsts = runs_of([(1, 3), (2, 4)], (5, 7))
     >>> length, list(firsts)
@@ -192,7 +193,7 @@ def runs_of(inside: Box, size: Sequence[int]) -> tuple[int, Iterator[int]]:
 
 
 def _grouped(runs: Iterator[int], length: int, gap: int) -> Iterator[list[int]]:
-    """Runs that one read takes, with what lies between them."""
+    """Group runs that one read covers, with gaps of at most `gap` items."""
     group: list[int] = []
     for run in runs:
         if group and run - group[-1] - length > gap:
@@ -203,11 +204,13 @@ def _grouped(runs: Iterator[int], length: int, gap: int) -> Iterator[list[int]]:
 
 
 def _header(files: Files, path: str, where: str) -> tuple[dict, int]:
-    """What a safetensors file says of itself, and where its arrays begin."""
+    """The header of a safetensors file, and the position where its arrays begin."""
     data = files.get(path, 0, HEADER_BYTES)
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or 8 + size > files.sizes[path]:
-        raise ValueError(f"{where}: {path} is no safetensors file: {files.sizes[path]} bytes, and a header of {size}")
+        raise ValueError(
+            f"{where}: {path} is not a safetensors file: it has {files.sizes[path]} bytes, its header claims {size}"
+        )
     if len(data) < 8 + size:
         data += files.get(path, len(data), 8 + size)
     return json.loads(data[8 : 8 + size]), 8 + size

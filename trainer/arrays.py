@@ -1,4 +1,4 @@
-"""Trees of arrays between devices and files: copied to the host as a process has them, read back wherever a mesh wants them."""
+"""Move trees of arrays between devices and files: copy the arrays of this process to the host, read arrays onto any mesh."""
 
 import json
 import re
@@ -18,11 +18,11 @@ from trainer.array_files import SHAPES, ArrayFiles, Index
 
 @dataclass(frozen=True)
 class HostArrays:
-    """What one process keeps of a tree, copied to its own memory: whole arrays, or pieces with the whole shapes."""
+    """The part of a tree that one process holds, in host memory: whole arrays, or pieces with the whole shapes."""
 
     arrays: Mapping[str, np.ndarray]
     shapes: Mapping[str, tuple[int, ...]] | None = None
-    """Of the whole arrays; None where `arrays` holds them."""
+    """Shapes of the whole arrays; None if `arrays` holds whole arrays."""
 
     @property
     def nbytes(self) -> int:
@@ -38,7 +38,7 @@ class HostArrays:
 
 
 def copied_to_host(tree: PyTree) -> HostArrays:
-    """A copy of a tree's arrays, which the next step may overwrite on the device; waits for those who compute them."""
+    """Copy the arrays of a tree to the host, because the next step may overwrite them on the device. Waits for their values."""
     leaves = {
         jax.tree_util.keystr(path): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
@@ -60,14 +60,15 @@ def _piece(name: str, index: Index) -> str:
 def filled(
     like: PyTree, files: ArrayFiles, kept: Callable[[str], bool] = lambda name: False, unread: Set[str] = frozenset()
 ) -> PyTree:
-    """`like` with its arrays (or their shapes) replaced by name, each read only where its sharding has it here.
+    """`like` with its arrays (or shapes) replaced by those of the files; each process reads only the slices of its devices.
 
-    An array that the files lack and that is `kept` stays, and so does one that is `unread`, whatever the files have of it.
-    Raises: ValueError naming the first other that differs.
+    An array stays as it is if it is in `unread`, or if the files lack it and `kept(name)` is true.
+
+    Raises: ValueError naming the first other array that differs.
     """
     wanted = shapes_of(like)
-    staying = {name for name in wanted.keys() - files.shapes.keys() if kept(name)} | unread
-    odd = sorted(n for n in (wanted.keys() | files.shapes.keys()) - staying if wanted.get(n) != files.shapes.get(n))
+    unchanged = {name for name in wanted.keys() - files.shapes.keys() if kept(name)} | unread
+    odd = sorted(n for n in (wanted.keys() | files.shapes.keys()) - unchanged if wanted.get(n) != files.shapes.get(n))
     if odd:
         there, here = files.shapes.get(odd[0]), wanted.get(odd[0])
         raise ValueError(f"{files.where}: array {odd[0]} is {there} in the checkpoint, the run spec needs {here}")
@@ -75,11 +76,11 @@ def filled(
     def fill(path: tuple, leaf: jax.Array) -> jax.Array:
         name = jax.tree_util.keystr(path)
         sharding = getattr(leaf, "sharding", None)
-        if name in staying:
+        if name in unchanged:
             return leaf
         if sharding is None or len(sharding.device_set) == 1:
             return jax.numpy.asarray(files.read(name))
-        read = cache(partial(files.read, name))  # once where several devices hold the same
+        read = cache(partial(files.read, name))  # one read for all devices that hold the same slice
         return jax.make_array_from_callback(tuple(leaf.shape), sharding, read)
 
     dynamic, static = eqx.partition(like, is_array_or_shape)
@@ -93,10 +94,10 @@ def shapes_of(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def is_array_or_shape(leaf: object) -> bool:
-    """What a tree that is to be filled may hold: arrays, or only their shapes (`eqx.filter_eval_shape` makes no array)."""
+    """Whether a leaf can be filled: an array or a shape (of `eqx.filter_eval_shape`)."""
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def words_of(name: str) -> set[str]:
-    """The fields' names in the path of an array."""
+    """The field names in the path of an array."""
     return set(re.findall(r"\w+", name))

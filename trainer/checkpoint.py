@@ -1,8 +1,8 @@
-"""Checkpoints, format `checkpoint/1`: what a run needs to go on to the same bits, as an ordinary artifact.
+"""Checkpoints, format `checkpoint/1`: what a run needs to resume with the same bits, as an ordinary artifact.
 
-`model.safetensors` and `optimizer.safetensors` hold the arrays by their path in the tree (in parts where several processes
-wrote them: `trainer.arrays`), `state.json` the counters and the resolved inputs, `metrics.parquet` every step so far. No file
-holds a time: two machines that compute the same write the same.
+`model.safetensors` and `optimizer.safetensors` hold the arrays by their path in the tree (in parts if several processes wrote
+them: `trainer.arrays`), `state.json` the counters and the resolved inputs, `metrics.parquet` every step so far. No file holds a
+time: two machines that compute the same write the same bytes.
 """
 
 import json
@@ -19,15 +19,16 @@ import polars as pl
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
+from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable, to_jsonable
-from lineage.history import batches_read, is_imported
-from lineage.store import Artifact
-from lineage.writer import Writer
+from lineage.order.history import batches_read, is_imported
+from lineage.writing.writer import Writer
 from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
-from trainer.config import SHAPELESS_FIELDS, LlamaConfig, RunSpec, WarmStart
-from trainer.necromancy import history_of, remembering, ring_names
-from trainer.stage import FORMAT, MODEL_FILE, Weights
+from trainer.guard_history import history_of, restore_guards, ring_names
+from trainer.spec.config import RunSpec, WarmStart
+from trainer.spec.models import ModelConfig, read_config
+from trainer.spec.stage import FORMAT, MODEL_FILE, Weights
 
 log = logging.getLogger("trainer")
 METRICS_SCHEMA = {
@@ -46,7 +47,7 @@ PART = re.compile(r"\.(\d{5})-of-\d{5}\.safetensors$")
 
 @dataclass(frozen=True)
 class TrainState:
-    """Model, optimizer state, steps taken, and what only some specs ask for: the memory of `skip_bad_steps`, the average."""
+    """Model, optimizer state and number of steps; with some specs also the state of `skip_bad_steps` and the average."""
 
     model: PyTree
     optimizer: PyTree
@@ -55,14 +56,14 @@ class TrainState:
     ema: PyTree | None = None
 
     def trees(self) -> dict[str, PyTree]:
-        """The trees that a checkpoint has a file for, by the file's name."""
-        found = {"model": self.model, "optimizer": self.optimizer, "skip": self.skip, "ema": self.ema}
-        return {name: tree for name, tree in found.items() if tree is not None}
+        """The trees that a checkpoint stores, by the name of their file."""
+        trees = {"model": self.model, "optimizer": self.optimizer, "skip": self.skip, "ema": self.ema}
+        return {name: tree for name, tree in trees.items() if tree is not None}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state in this process's memory, while the run goes on."""
+    """A copy of a state in host memory; training continues meanwhile."""
 
     step: int
     arrays: Mapping[str, HostArrays]
@@ -72,13 +73,13 @@ class Snapshot:
         return sum(arrays.nbytes for arrays in self.arrays.values())
 
     def save(self, folder: Path) -> None:
-        """Write the arrays that this process keeps."""
+        """Write the arrays that this process holds."""
         for name, arrays in self.arrays.items():
             arrays.save(folder, name)
 
 
 def snapshot(state: TrainState) -> Snapshot:
-    """Copy a state to the host. It waits for the steps that lead to it."""
+    """Copy a state to the host. Waits for the steps that compute it."""
     return Snapshot(state.step, {name: copied_to_host(tree) for name, tree in state.trees().items()})
 
 
@@ -91,8 +92,11 @@ def write_checkpoint(
     start: Artifact | None = None,
     how: Mapping[str, Mapping] | None = None,
 ) -> None:
-    """Fill an artifact with a state and the metrics that led to it; `start` is the checkpoint its run began with, `how` says
-    how it ran (`mesh`, `compute`), which is no part of its files."""
+    """Write a state and the metrics of all its steps into an artifact.
+
+    `start` is the checkpoint that the run started from. `how` says how the run was computed (`mesh`, `compute`); it goes into
+    the manifest only.
+    """
     state.save(out.folder)
     record = {
         "format": FORMAT,
@@ -123,9 +127,9 @@ def write_checkpoint(
 
 
 def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, pl.DataFrame]:
-    """State and metrics of a checkpoint, in the structure of `like`, its arrays where those (or their shapes) lie.
+    """State and metrics of a checkpoint, in the structure and with the placement of `like` (arrays or shapes).
 
-    Of several processes each reads the bytes that its own devices need, and no file whole that it has not here.
+    Each of several processes reads only the bytes that its devices need.
     """
     source = Files.of_artifact(artifact) if jax.process_count() > 1 else None
     step = json.loads(artifact.file("state.json").read_text())["step"]
@@ -136,9 +140,9 @@ def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, p
 
 
 def verify_together(artifact: Artifact) -> None:
-    """Hold every file to its digest, each in one process: the part that it wrote where as many processes go on.
+    """Compare every file with its digest, each file in one process: its own part if the number of processes is the same.
 
-    All processes call it and all agree. Raises: ValueError naming what is damaged, or which process found something.
+    All processes call it and agree on the result. Raises: ValueError naming the damage, or the process that found it.
     """
     count, index = jax.process_count(), jax.process_index()
     if count == 1:
@@ -152,65 +156,67 @@ def verify_together(artifact: Artifact) -> None:
         artifact.verify(mine)
     except ValueError as error:
         damage = error
-    told = multihost_utils.process_allgather(np.int32(damage is not None))
+    damaged = multihost_utils.process_allgather(np.int32(damage is not None))
     if damage is not None:
         raise damage
-    if told.any():
-        raise ValueError(f"{artifact.name}: process {int(np.argmax(told))} found it damaged")
+    if damaged.any():
+        raise ValueError(f"{artifact.name}: process {int(np.argmax(damaged))} found damage")
 
 
 def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     """A fresh state with the parameters of another run's checkpoint, at step 0.
 
-    Raises: ValueError naming a field or an array that differs and is not declared, or a declared name that no array has.
+    Raises: ValueError naming a field or an array that differs without being declared, or a declared name without an array.
     """
     config = spec.start
     if config is None:
-        raise ValueError(f"run {spec.name} sets no start, and was given {start.name} to start from")
+        raise ValueError(
+            f"run {spec.name} sets no start, but its input start is {start.name}; set run.start or remove the input"
+        )
     _check_same_function(read_model_config(start), spec.model, config, start.name)
     new = set(config.new_parameters)
     source = Files.of_artifact(start) if jax.process_count() > 1 else None
 
-    def stays(name: str) -> bool:
+    def is_new(name: str) -> bool:
         return bool(words_of(name) & new)
 
-    model = filled(fresh.model, open_arrays(start, "model", source), stays)
+    model = filled(fresh.model, open_arrays(start, "model", source), is_new)
     optimizer, skip = fresh.optimizer, fresh.skip
     if config.optimizer == "carried":
         moments = open_arrays(start, "optimizer", source)
-        rings = ring_names(moments.shapes.keys() | shapes_of(optimizer).keys())  # the guards', who have a choice of their own
-        optimizer = filled(optimizer, moments, stays, rings)
+        rings = ring_names(moments.shapes.keys() | shapes_of(optimizer).keys())  # `guards` decides about these
+        optimizer = filled(optimizer, moments, is_new, rings)
     if config.guards == "rebuilt":
-        optimizer, skip = remembering(optimizer, skip, history_of(start))
+        optimizer, skip = restore_guards(optimizer, skip, history_of(start))
     unknown = new - {word for name in shapes_of(fresh.model) for word in words_of(name)}
     if unknown:
         raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
     average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
     if config.average == "carried":
-        average = filled(average, open_arrays(start, "ema", source), stays)
+        average = filled(average, open_arrays(start, "ema", source), is_new)
     return TrainState(model, optimizer, 0, skip, average)
 
 
 def first_sequence(spec: RunSpec, start: Artifact | None) -> int:
-    """The global sequence that step 0 of a run begins with: 0, or where the checkpoint that it continues ended.
+    """The global sequence that step 0 of a run begins with: 0, or the end of the checkpoint that it continues.
 
-    Raises: ValueError for a checkpoint whose data order cannot be continued: a published model's, one of other sequences.
+    Raises: ValueError for a checkpoint whose data order cannot be continued: a published model, or another sequence length.
     """
     if start is None or spec.start is None or spec.start.data == "restarted":
         return 0
     if is_imported(start):
-        raise ValueError(f"run.start.data is 'continued', and what {start.name} has read is not known; it must be 'restarted'")
+        raise ValueError(f"run.start.data is 'continued', but what {start.name} has read is not known; it must be 'restarted'")
     facts = start.manifest.extra["checkpoint"]
     if facts["seq_len"] != spec.seq_len:
         raise ValueError(
             f"run.start.data is 'continued' and run.seq_len {spec.seq_len}, {start.name} was trained on sequences of "
-            f"{facts['seq_len']}: a place in the one order is none in the other. Give the same seq_len, or 'restarted'"
+            f"{facts['seq_len']}: positions in one data order mean nothing in the other. Give the same seq_len, or 'restarted'"
         )
     return batches_read(start).first(facts["step"])
 
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:
-    """The model alone, with its raw weights or their average. Raises: ValueError where no average was kept."""
+    """The model alone, with its raw weights or their average. Raises: ValueError if the checkpoint has no average."""
     return filled(like, open_arrays(artifact, "model" if weights == "raw" else "ema"))
 
 
@@ -219,24 +225,24 @@ def read_spec(artifact: Artifact) -> RunSpec:
     return from_jsonable(RunSpec, json.loads(artifact.file("spec.json").read_text()), where="spec.json")
 
 
-def read_model_config(artifact: Artifact) -> LlamaConfig:
-    """The model of a checkpoint, trained here or imported."""
+def read_model_config(artifact: Artifact) -> ModelConfig:
+    """The config of a checkpoint's model, trained here or imported."""
     if any(entry.path == MODEL_FILE for entry in artifact.manifest.files):
-        return from_jsonable(LlamaConfig, json.loads(artifact.file(MODEL_FILE).read_text()), where=MODEL_FILE)
+        return read_config(json.loads(artifact.file(MODEL_FILE).read_text()), MODEL_FILE)
     return read_spec(artifact).model
 
 
 def _recent_loss(metrics: pl.DataFrame) -> float:
-    """Mean loss of the last steps; those whose loss is not finite (skipped, by a spec that allows it) are left out."""
+    """Mean loss of the last steps, without those whose loss is not finite (they were skipped)."""
     losses = metrics["loss_nats"].tail(RECENT_STEPS).to_numpy()
     finite = losses[np.isfinite(losses)]
     if not finite.size:
-        raise FloatingPointError(f"none of the last {losses.size} losses is finite; the last checkpoint stands")
+        raise FloatingPointError(f"none of the last {losses.size} losses is finite; the last checkpoint is valid")
     return float(np.mean(finite))
 
 
 def _start_record(start: Artifact) -> dict[str, object]:
-    """What a checkpoint's manifest says of the run before it, and of all before that."""
+    """What a checkpoint's manifest records of the run that it started from, and of all earlier ones."""
     facts = start.manifest.extra["checkpoint"]
     earlier = facts.get("start", {}).get("tokens_seen", 0)
     return {
@@ -247,14 +253,18 @@ def _start_record(start: Artifact) -> dict[str, object]:
     }
 
 
-def _check_same_function(there: LlamaConfig, here: LlamaConfig, config: WarmStart, where: str) -> None:
-    """Equal arrays do not make an equal model: other rotary frequencies or another window fit the same shapes."""
-    differs = [name for name in SHAPELESS_FIELDS if getattr(there, name) != getattr(here, name)]
+def _check_same_function(there: ModelConfig, here: ModelConfig, config: WarmStart, where: str) -> None:
+    """Raise ValueError where two models with equal arrays compute different functions (rotary frequencies, window)."""
+    if type(there) is not type(here):
+        raise ValueError(
+            f"the run's model is a {type(here).__name__}, {where} holds a {type(there).__name__}; both must be of one kind"
+        )
+    differs = [name for name in here.NO_ARRAY_FIELDS if getattr(there, name) != getattr(here, name)]
     undeclared = [name for name in differs if name not in config.changed_fields]
     if undeclared:
         name = undeclared[0]
         raise ValueError(
-            f"model.{name} is {getattr(here, name)!r}, in {where} it is {getattr(there, name)!r}; if that is meant, name it in "
+            f"model.{name} is {getattr(here, name)!r}, in {where} it is {getattr(there, name)!r}; if intended, name it in "
             "run.start.changed_fields"
         )
 

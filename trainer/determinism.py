@@ -1,7 +1,7 @@
-"""Whether a run repeats to the bit on its mesh: CPUs and TPUs do, XLA's GPU programs only where they are asked to.
+"""Whether a run repeats bit for bit on its mesh: on CPUs and TPUs yes, on GPUs only with an XLA flag.
 
-Without the flag XLA adds up some gradients by atomic additions, and times kernels to choose among them, anew in each process: a
-resumed run is then near the undisturbed one, and not it.
+Without the flag XLA sums some gradients by atomic additions, and each process times kernels to choose among them: a resumed run
+is then close to the undisturbed one but not equal.
 """
 
 import re
@@ -11,16 +11,16 @@ FLAG = "--xla_gpu_deterministic_ops"
 
 
 def ask(environment: MutableMapping[str, str]) -> None:
-    """Put the flag into XLA_FLAGS, unless it is there already, true or false; other platforms pass over it.
+    """Add the flag to XLA_FLAGS unless it is set already, to true or false; other platforms ignore it.
 
-    Before the first use of a device: XLA reads its flags once.
+    Call it before the first use of a device: XLA reads its flags once.
     """
     if _asked(environment) is None:
         environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {FLAG}=true".strip()
 
 
 def note(platform: str, environment: Mapping[str, str]) -> str:
-    """For a run's record, in words."""
+    """One line about it, for the record of a run."""
     if platform != "gpu":
         return f"repeats to the bit on one mesh ({platform})"
     if _asked(environment):
@@ -29,6 +29,6 @@ def note(platform: str, environment: Mapping[str, str]) -> str:
 
 
 def _asked(environment: Mapping[str, str]) -> bool | None:
-    """What XLA_FLAGS says of it, the last time that it does; None: nothing."""
-    said = re.findall(rf"{FLAG}(?:=(\S+))?(?=\s|$)", environment.get("XLA_FLAGS", ""))
-    return said[-1].lower() in ("", "1", "true") if said else None
+    """The last value of the flag in XLA_FLAGS; None if it is not set."""
+    values = re.findall(rf"{FLAG}(?:=(\S+))?(?=\s|$)", environment.get("XLA_FLAGS", ""))
+    return values[-1].lower() in ("", "1", "true") if values else None

@@ -1,8 +1,8 @@
-"""What a run would need, from shapes alone: nothing is allocated, so a laptop plans for any number of chips.
+"""Estimate what a run needs, from shapes alone: nothing is allocated, so a laptop can plan for any number of chips.
 
 The state is the trainer's own (`initial_step_state` under `jax.eval_shape`), laid over the trainer's own mesh
 (`Layout.shardings` on an abstract one). Activations are what the traced backward pass keeps of its forward pass. FLOPs are
-counted in the traced forward pass over the full span of attention and taken three times, as Levanter does.
+three times those of the traced forward pass over the full span of attention, as Levanter counts them.
 """
 
 import math
@@ -13,38 +13,42 @@ from typing import cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from haliax import NamedArray
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import PyTree
 
-from trainer.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat
-from trainer.config import RunSpec
-from trainer.cross_entropy import TILE_ROWS
-from trainer.experts import ExpertsConfig, with_experts
-from trainer.mesh import Layout, MeshShape
-from trainer.model import Llama, loss_fn
+from trainer.model.build import init_model
+from trainer.model.cross_entropy import TILE_ROWS
+from trainer.model.experts import ExpertsConfig, with_experts
+from trainer.model.protocol import LanguageModel
+from trainer.objectives import next_token_loss
+from trainer.optimizers.groups import STACKED
+from trainer.spec.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat
+from trainer.spec.config import RunSpec
+from trainer.spec.mesh import Layout, MeshShape
 from trainer.step import initial_step_state
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes and FLOPs of one training step. `device_*` are of one device, the rest of the whole run."""
+    """Bytes and FLOPs of one training step. Fields `device_*` are per device, the others for the whole run."""
 
     parameters: int
     active_parameters: int
     flops_per_step: float
     state_bytes: int
-    """Parameters, optimizer, and what else a checkpoint holds: its size."""
+    """Size of a checkpoint: parameters, optimizer state, average, guards."""
     device_state_bytes: int
     device_gradient_bytes: int
-    """Of the parameters, and once more for their sum where a step has several microbatches."""
+    """Gradients of the parameters; twice if a step sums over several microbatches."""
     device_activation_bytes: int
-    """What the backward pass keeps of one microbatch's forward pass, by the declared `remat`."""
+    """What the backward pass of one microbatch keeps, with the declared `remat`."""
     device_working_bytes: int
-    """An estimate: the weights of two layers as they are gathered, the gradient of one, and the head's two with its tile."""
+    """An estimate: two gathered layers, the gradient of one, the head, its gradient and one tile of logits."""
     replicated_arrays: int
-    """Of a checkpoint, those that every device has whole: one host writes each."""
+    """Arrays of a checkpoint that every device holds whole; one host writes each."""
 
     @property
     def device_bytes(self) -> int:
@@ -52,11 +56,11 @@ class Footprint:
 
 
 def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsConfig | None = None) -> Footprint:
-    """Of a step of the first phase's batch. Raises: ValueError where an array or the batch does not divide by the mesh."""
+    """Of a step with the first phase's batch. Raises: ValueError for an array or batch that the mesh cannot divide."""
     model = eqx.filter_eval_shape(lambda: _model(spec, experts))
     state = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
     sizes = shape.sizes(devices)
-    layout = Layout(cast(Mesh, AbstractMesh(sizes, ("slice", "data", "expert", "tensor"))))  # shapes alone are laid over it
+    layout = Layout(cast(Mesh, AbstractMesh(sizes, ("slice", "data", "expert", "tensor"))))  # only shapes are placed on it
     batch = spec.batches.size(0)
     microbatch = spec.microbatch_size or batch
     if microbatch % layout.batch_shards:
@@ -80,17 +84,17 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsCon
 
 
 def _is_trained(leaf: object) -> bool:
-    """`eqx.is_inexact_array` of shapes."""
+    """`eqx.is_inexact_array` for shapes."""
     return isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def _model(spec: RunSpec, experts: ExpertsConfig | None) -> Llama:
+def _model(spec: RunSpec, experts: ExpertsConfig | None) -> LanguageModel:
     key = jax.random.key(spec.seed)
-    return Llama.init(spec.model, key=key) if experts is None else with_experts(spec.model, experts, key=key)
+    return init_model(spec.model, key=key) if experts is None else with_experts(spec.model, experts, key=key)
 
 
-def forward_flops(spec: RunSpec, model: Llama) -> float:
-    """Of the matrix products of one sequence's forward pass, attention over its full span."""
+def forward_flops(spec: RunSpec, model: LanguageModel) -> float:
+    """FLOPs of the matrix products in the forward pass of one sequence, with attention over its full span."""
     compute = _on_accelerator(spec, "reference", spec.seq_len, "none", unrolled=False)
     parameters, static = eqx.partition(model, _is_trained)
     tokens = jax.ShapeDtypeStruct((1, spec.seq_len), jnp.int32)
@@ -100,7 +104,7 @@ def forward_flops(spec: RunSpec, model: Llama) -> float:
 
 
 def _on_accelerator(spec: RunSpec, attention: Backend, block: int, remat: Remat, *, unrolled: bool) -> Compute:
-    """Without what is done for a CPU's cache alone."""
+    """How an accelerator computes: without the choices made for a CPU's cache."""
     return Compute(
         dtype=spec.compute.dtype,
         attention=attention,
@@ -114,7 +118,7 @@ def _on_accelerator(spec: RunSpec, attention: Backend, block: int, remat: Remat,
 
 
 def product_flops(traced: ClosedJaxpr | Jaxpr) -> float:
-    """FLOPs of the products in a traced function, two for a multiplication with its addition; loops as often as they run."""
+    """FLOPs of the products in a traced function, 2 per multiply-add; a loop counts as often as it runs."""
     total = 0.0
     for equation in traced.eqns:
         name, inputs = equation.primitive.name, [_shaped(variable) for variable in equation.invars]
@@ -133,23 +137,23 @@ def product_flops(traced: ClosedJaxpr | Jaxpr) -> float:
 
 
 def _inner(params: dict) -> Iterator[ClosedJaxpr | Jaxpr]:
-    """Traced functions among an equation's parameters; of a custom derivative the function alone."""
+    """Traced functions among an equation's parameters; for a custom derivative only the function."""
     for name, value in params.items():
         if name in ("jaxpr", "call_jaxpr") and isinstance(value, ClosedJaxpr | Jaxpr):
             yield value
 
 
-def activation_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
-    """What the backward pass of `rows` sequences keeps, but for parameters and copies of them.
+def activation_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
+    """Bytes that the backward pass of `rows` sequences keeps, without parameters and copies of them.
 
-    Found by tracing: everything that the traced forward pass hands to the backward pass, of one row and of two; what does not
-    grow with the rows is weights in another precision. Attention is the blocked one, which keeps what flash attention keeps.
+    Traced for one row and for two: everything that the forward pass hands to the backward pass. What does not grow with the
+    rows is weights in another precision. Attention is `blocked`, which keeps what flash attention keeps.
     """
     one, two = (_kept_bytes(spec, model, count) for count in (1, 2))
     return (two - one) * rows
 
 
-def _kept_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
+def _kept_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
     block = min(ACCELERATOR_BLOCK, spec.seq_len)
     compute = _on_accelerator(spec, "blocked", block, spec.compute.remat, unrolled=spec.compute.layers == "unrolled")
     parameters, static = eqx.partition(model, _is_trained)
@@ -157,7 +161,7 @@ def _kept_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
 
     def backward(p: PyTree, t: jax.Array) -> PyTree:
         def objective(q: PyTree) -> jax.Array:
-            return loss_fn(eqx.combine(q, static), t, spec.z_loss_weight, compute=compute)[0]
+            return next_token_loss(eqx.combine(q, static), t, spec.z_loss_weight, compute=compute)[0]
 
         return jax.vjp(objective, p)[1]
 
@@ -167,12 +171,19 @@ def _kept_bytes(spec: RunSpec, model: Llama, rows: int) -> int:
     return sum(_aval_bytes(_shaped(variable)) for variable in kept)
 
 
-def _working_bytes(spec: RunSpec, model: Llama, ways: int) -> int:
-    """`ways`: over how many devices a gathered layer is split still."""
+def _working_bytes(spec: RunSpec, model: LanguageModel, ways: int) -> int:
+    """`ways`: number of devices that a gathered layer is still split over."""
     wide = jnp.dtype(spec.compute.dtype).itemsize
-    layer = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.blocks.stacked)) // spec.model.num_layers // ways
+    layer = _stacked_elements(model) // spec.model.num_layers // ways
     head = spec.model.vocab_size * spec.model.hidden_dim
     return 2 * layer * wide + layer * 4 + head * (wide + 4) + TILE_ROWS * spec.model.vocab_size * 4
+
+
+def _stacked_elements(model: PyTree) -> int:
+    """Elements of all arrays that hold every layer."""
+    leaves = jax.tree.leaves(model, is_leaf=lambda leaf: isinstance(leaf, NamedArray))
+    stacked = [leaf for leaf in leaves if isinstance(leaf, NamedArray) and STACKED in (axis.name for axis in leaf.axes)]
+    return sum(math.prod(axis.size for axis in leaf.axes) for leaf in stacked)
 
 
 def _bytes(tree: PyTree) -> int:
@@ -180,14 +191,14 @@ def _bytes(tree: PyTree) -> int:
 
 
 def _device_bytes(layout: Layout, tree: PyTree) -> int:
-    """Raises: ValueError naming the shape that the mesh cannot divide."""
+    """Bytes of a tree on one device. Raises: ValueError naming a shape that the mesh cannot divide."""
     leaves, shardings = jax.tree.leaves(tree), jax.tree.leaves(layout.shardings(tree))
     shapes = (sharding.shard_shape(leaf.shape) for leaf, sharding in zip(leaves, shardings, strict=True))
     return sum(math.prod(shape) * leaf.dtype.itemsize for leaf, shape in zip(leaves, shapes, strict=True))
 
 
 def _shaped(variable: object) -> ShapedArray:
-    """What is known of a traced value. Anything but an array (a token, a reference) has no bytes and no place here."""
+    """Shape and dtype of a traced value, which must be an array (not a token or a reference)."""
     aval = getattr(variable, "aval", None)
     assert isinstance(aval, ShapedArray), f"{variable} is no array"
     return aval

@@ -1,14 +1,14 @@
-"""The learning rate of a step: one pure function of a schedule, which a compiled step can call."""
+"""The learning rate of a step, as a pure function of the schedule that a compiled step can call."""
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from trainer.schedules import CycleSchedule, Schedule
+from trainer.spec.schedules import CycleSchedule, Schedule
 
 
 def learning_rate(schedule: Schedule, num_steps: int, step) -> Float[Array, ""]:
-    r"""Learning rate of step `step` (from 0, traced or not). The end of a decay is reached at the step after its last.
+    r"""Learning rate of step `step` (from 0, traced or not). A decay reaches its end at the step after its last.
 
     >>> s = WarmupStableDecay(peak_learning_rate=1.0, warmup_steps=10, decay_frac=0.2, min_lr_ratio=0.0)
     >>> [round(float(learning_rate(s, 100, t)), 3) for t in (0, 4, 9, 50, 79, 90, 99)]
@@ -23,11 +23,11 @@ def learning_rate(schedule: Schedule, num_steps: int, step) -> Float[Array, ""]:
 
 
 def _cycle_rates(schedule: CycleSchedule, num_steps: int) -> Float[np.ndarray, " steps"]:
-    """Rates of all steps, computed here in float64 and rounded once: a step's rate depends on its own cycle and nothing else.
+    """Rates of all steps, computed in float64 and rounded once, so that a rate depends on its own cycle only.
 
-    Inside a compiled step the same formula gave other bits when a cycle was added (up to 9.5e-7 apart): of a lone cycle XLA
-    knows the length, multiplies by its reciprocal and folds pi into it (read in the compiled HLO, 2026-11-21). A table also
-    is the same on every back-end.
+    Inside a compiled step the same formula gave other bits when a cycle was added (up to 9.5e-7 apart): XLA knows the
+    length of a single cycle, multiplies by its reciprocal and folds pi into it (seen in the compiled HLO, 2026-11-21).
+    A table is also the same on every back-end.
     """
     rates, start, from_share = np.empty(num_steps), 0, 0.0
     for number, end in enumerate(schedule.ends(num_steps)):
@@ -43,7 +43,7 @@ def _cycle_rates(schedule: CycleSchedule, num_steps: int) -> Float[np.ndarray, "
 
 
 def _decayed(schedule: CycleSchedule, into_decay: np.ndarray, decay_steps: int) -> np.ndarray:
-    """Share of the peak after `into_decay` of `decay_steps` steps, x of the way:
+    """Share of the peak after `into_decay` of `decay_steps` steps; with x = into_decay / decay_steps:
 
     linear 1 - x; cosine (1 + cos(pi x)) / 2 (Loshchilov & Hutter 2016, arXiv 1608.03983), both between 1 and `min_lr_ratio`;
     inverse square root sqrt(T / (T + steps)) with T the timescale, but at least `min_lr_ratio` (Vaswani et al. 2017, shifted).

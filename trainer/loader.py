@@ -1,4 +1,4 @@
-"""Batches of a run, read ahead by a thread while steps run, and how long steps waited for them all the same."""
+"""Read the batches of a run ahead in a thread, and measure how long steps still waited for them."""
 
 import itertools
 import logging
@@ -13,42 +13,42 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from lineage.order import DataOrder
-from lineage.rows import Rows as HostRows
-from trainer.config import RunSpec
+from lineage.order.order import DataOrder
+from lineage.order.rows import Rows as HostRows
+from trainer.spec.config import RunSpec
 
 log = logging.getLogger("trainer")
 
 BATCHES_AHEAD = 4
 TOKENS_AT_ONCE = 1 << 18
-"""Of one read: a MiB, which caches hold, and 64 steps of the smallest batches."""
+"""Tokens of one read: 1 MiB, which a CPU cache holds, and 64 steps of the smallest batches."""
 STALL_SECONDS = 0.5
-"""A step that waits longer for its batch is told of, as in Levanter."""
+"""Log a warning when a step waits longer than this for its batch, as Levanter does."""
 type Rows = jax.Array | np.ndarray
-"""[batch, sequence], whole or as a process's devices hold it."""
+"""[batch, sequence], the whole batch or the rows that this process's devices hold."""
 
 
 class Batch(NamedTuple):
-    """What a step reads."""
+    """The arrays of a step."""
 
     tokens: Rows
     weights: Rows | None = None
-    """Of each token as what is to be predicted; None where every one counts once."""
+    """Weight of each token as a prediction target; None: every token counts once."""
     segment_ids: Rows | None = None
-    """Tokens attend to their own segment; None where attention crosses documents."""
+    """Tokens attend to their own segment only; None: attention crosses documents."""
 
 
 type Place = Callable[[int, Callable[[int, int], np.ndarray]], Rows]
-"""(rows of the batch, read(first row, number of rows)) -> those rows, where the devices of this process want them."""
+"""(rows of the batch, read(first row, number of rows)) -> those rows, placed on the devices of this process."""
 
 
 def whole(size: int, read: Callable[[int, int], np.ndarray]) -> np.ndarray:
-    """Every row, on the host: what one device wants."""
+    """Every row, on the host: the placement for one device."""
     return read(0, size)
 
 
 def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole, begin: int = 0) -> Batch:
-    """What a step reads, a pure function of the step; step 0 begins with the global sequence `begin`."""
+    """The batch of a step, a pure function of the step. Step 0 begins with the global sequence `begin`."""
     if place is whole:
         return batches_of(order, spec, step, 1, begin)[0]
     first, size = begin + spec.batches.first(step), spec.batches.size(step)
@@ -69,50 +69,54 @@ def batch_of(order: DataOrder, spec: RunSpec, step: int, place: Place = whole, b
 
 
 def batches_of(order: DataOrder, spec: RunSpec, step: int, count: int, begin: int = 0) -> list[Batch]:
-    """What `count` steps read, on the host: views of rows that are read at once, because a read of a few thousand tokens costs
-    more in calls than in copies (benchmarks/loader.py)."""
+    """The batches of `count` steps, on the host, as views of rows that are read together.
+
+    A read of a few thousand tokens costs more in calls than in copies (benchmarks/loader.py).
+    """
     batches = spec.batches
     starts = [begin + batches.first(each) for each in range(step, step + count + 1)]
-    found = order.rows(starts[0], starts[-1] - starts[0], within_documents=not spec.cross_document_attention)
+    block = order.rows(starts[0], starts[-1] - starts[0], within_documents=not spec.cross_document_attention)
     rows = [slice(first - starts[0], end - starts[0]) for first, end in itertools.pairwise(starts)]
     return [
-        Batch(found.tokens[mine], *(None if each is None else each[mine] for each in (found.weights, found.segment_ids)))
+        Batch(block.tokens[mine], *(None if each is None else each[mine] for each in (block.weights, block.segment_ids)))
         for mine in rows
     ]
 
 
 def steps_at_once(spec: RunSpec) -> int:
-    """How many steps' batches are best read at once, by the smallest batch of the run."""
+    """How many steps to read together, from the smallest batch of the run."""
     smallest = min(phase.batch_size for phase in spec.batches.phases) * spec.seq_len
     return max(1, TOKENS_AT_ONCE // smallest)
 
 
 @dataclass
 class Loader:
-    """Hands out the batches of steps in order; `read(step, count)` makes those of some steps and runs in a thread of its own,
-    some batches ahead: first one, then twice as many each time, up to `at_once`."""
+    """Yields the batches of steps in order. `read(step, count)` returns those of some steps and runs in a thread, ahead.
+
+    The first read is of one step, each later one of twice as many, up to `at_once`.
+    """
 
     read: Callable[[int, int], Sequence[Batch]]
     at_once: int = 1
     ahead: int = BATCHES_AHEAD
-    """How many batches are being read, at least, when one is handed out."""
+    """How many batches, at least, are being read when one is yielded."""
     first_seconds: float = 0.0
-    """What the first batch took: nothing could be read ahead of it."""
+    """Seconds that the first batch took; nothing could be read ahead of it."""
     stalled: float = 0.0
     """Seconds that steps after the first waited for their batches."""
 
     def batches(self, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
-        """(step, batch) of the steps `[start, stop)`. Raises: what `read` raised, at the first of the steps read together."""
+        """(step, batch) of the steps `[start, stop)`. Raises: the error of `read`, at the first step of that read."""
         waiting: deque[Future[Sequence[Batch]]] = deque()
         ready: deque[Batch] = deque()
-        asked, size = start, 1
+        requested, size = start, 1
         with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
             try:
                 for step in range(start, stop):
-                    while asked < stop and asked - step <= max(self.ahead, self.at_once):
-                        count = min(size, stop - asked)
-                        waiting.append(pool.submit(self.read, asked, count))
-                        asked, size = asked + count, min(2 * size, self.at_once)
+                    while requested < stop and requested - step <= max(self.ahead, self.at_once):
+                        count = min(size, stop - requested)
+                        waiting.append(pool.submit(self.read, requested, count))
+                        requested, size = requested + count, min(2 * size, self.at_once)
                     if not ready:
                         began = time.perf_counter()
                         ready.extend(waiting.popleft().result())

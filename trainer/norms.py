@@ -1,7 +1,7 @@
-"""Norms of every weight in every layer, computed inside the step and read only where somebody looks.
+"""Norms of every weight in every layer, computed inside the step and read only when they are logged.
 
-They are part of every step and not of a second program with them, because that one could round elsewhere, and a run's
-parameters would depend on how closely it was watched.
+Every step computes them. A second compiled step that alone computed norms could round differently, and the parameters of a run
+would depend on how often its norms are logged.
 """
 
 import equinox as eqx
@@ -14,7 +14,7 @@ from trainer.optimizers.groups import STACKED, own_dims
 
 
 def norm_names(parameters: PyTree) -> tuple[str, ...]:
-    """What `norms` gives, in its order: `embedding`, `blocks/0/attention/w_q`, ..."""
+    """Names of the results of `norms`, in order: `embedding`, `blocks/0/attention/w_q`, ..."""
     names: list[str] = []
     for path, leaf in _named(parameters):
         words = [word for word in jax.tree_util.keystr(path, simple=True, separator="/").split("/") if word != "weight"]
@@ -28,12 +28,12 @@ def norm_names(parameters: PyTree) -> tuple[str, ...]:
 
 
 def norms(tree: PyTree) -> Float[Array, " weights"]:
-    """The Frobenius norm of every weight, those of stacked layers one by one."""
-    found = []
+    """The Frobenius norm of every weight; one for each layer of stacked weights."""
+    results = []
     for _, leaf in _named(tree):
         squares = jnp.sum(jnp.square(leaf.array.astype(jnp.float32)), axis=own_dims(leaf))
-        found.append(jnp.sqrt(squares).reshape(-1))
-    return jnp.concatenate(found)
+        results.append(jnp.sqrt(squares).reshape(-1))
+    return jnp.concatenate(results)
 
 
 def _named(tree: PyTree) -> list[tuple[tuple, NamedArray]]:

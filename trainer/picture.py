@@ -1,4 +1,4 @@
-"""`python -m trainer.picture CHECKPOINT PNG`: the loss curve of a checkpoint, by the folder that holds it."""
+"""`python -m trainer.picture CHECKPOINT PNG`: draw the loss curve of the checkpoint in a folder."""
 
 import json
 import sys
@@ -11,11 +11,11 @@ from trainer.plots import loss_curve_png
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 2:
-        raise SystemExit("usage: python -m trainer.picture CHECKPOINT PNG, the first a checkpoint's folder with its metrics")
+        raise SystemExit("usage: python -m trainer.picture CHECKPOINT PNG, where CHECKPOINT is the folder of a checkpoint")
     folder, path = map(Path, arguments)
     metrics, spec = folder / "metrics.parquet", folder / "spec.json"
     if not metrics.exists():
-        raise SystemExit(f"{folder} holds no metrics.parquet: it is no checkpoint that was trained here")
+        raise SystemExit(f"{folder} holds no metrics.parquet; give the folder of a checkpoint that was trained here")
     loss_curve_png(pl.read_parquet(metrics), path, unigram_entropy=None, title=f"run {json.loads(spec.read_text())['name']}")
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a run, from its saved metrics to a PNG."""
+"""Plots of a run's saved metrics."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from lineage.figures import new_figure
 
 
 def loss_curve_png(metrics: pl.DataFrame, path: Path, unigram_entropy: float | None, title: str = "training loss") -> None:
-    """Loss in nats a token against steps, with its running mean and, if known, the unigram entropy no such model can beat."""
+    """Draw loss in nats per token over steps, its running mean, and the unigram entropy if known, which a model must beat."""
     figure = new_figure(7, 3.4)
     axes = figure.add_subplot()
     steps, loss = metrics["step"].to_numpy(), metrics["loss_nats"]

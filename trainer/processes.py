@@ -1,8 +1,8 @@
-"""Start-up of a job that is several processes: which of them this is, and where they meet (`jax.distributed`).
+"""Start a job of several processes: which process this is, and where they meet (`jax.distributed`).
 
-Launchers say it in the environment (`resources/manifests.py`); on TPU slices GKE's webhook does, and JAX reads that by itself.
-It is read here all the same: of a lone slice JAX asks the metadata server for the variables of several, six times each, and
-does not start where that server is not reached (jax 0.11.2; its issue 40854).
+Launchers set it in the environment (`resources/manifests.py`); on TPU slices GKE's webhook does, and JAX can read that itself.
+It is read here anyway: for a single slice JAX asks the metadata server for the variables of several slices, six times each, and
+does not start if that server is unreachable (jax 0.11.2; github.com/jax-ml/jax/issues/40854).
 """
 
 import logging
@@ -23,20 +23,20 @@ log = logging.getLogger("trainer")
 PROCESSES, INDEX, COORDINATOR = "MARIN_PROCESSES", "MARIN_PROCESS_INDEX", "MARIN_COORDINATOR"
 GKE_TPU = "gke-tpu"
 TPU_PORT = 8482
-"""Of the first host, where JAX's own reading has it, too."""
+"""Port of the first host; JAX uses the same."""
 HEARTBEAT = "MARIN_HEARTBEAT_SECONDS"
 HEARTBEAT_SECONDS = 60
-"""A host that is lost ends its peers within that time (SIGABRT, from C++); JAX's own 100 s is paid by every chip."""
+"""A lost host ends its peers within this time (SIGABRT from C++). JAX's default of 100 s would keep all chips idle."""
 GATHER = "MARIN_GATHER_SECONDS"
 GATHER_SECONDS = 900
-"""How long the first waits for the last: the pull of an image on a new node, not a node that is not there."""
+"""How long the first process waits for the last: long enough to pull an image, too short for a node to be provisioned."""
 JAX_LATER_SECONDS = 300
-"""JAX's own time ends the process from C++ with words of its own; it comes after ours."""
+"""JAX's own timeout is this much later than ours, because it ends the process from C++ with another message."""
 LOOK_SECONDS = 0.2
 
 
 class NotMetError(RuntimeError):
-    """The processes of a job did not meet: one that was asked to leave meanwhile (`code` 143), or that waited too long."""
+    """The processes of a job did not meet: this one was asked to stop meanwhile (`code` 143), or waited too long."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -59,9 +59,9 @@ class Gang:
 
 
 def gang_of(environment: Mapping[str, str]) -> Gang | None:
-    """What the environment says: None for a lone process, and where GKE said nothing of a TPU host (JAX asks the machine).
+    """The process that the environment describes; None for a single process, or if GKE set nothing on a TPU host.
 
-    Raises: ValueError naming the variable that is missing or odd.
+    Raises: ValueError naming a variable that is missing or wrong.
     """
     count = environment.get(PROCESSES, "1")
     if count == "1":
@@ -70,7 +70,7 @@ def gang_of(environment: Mapping[str, str]) -> Gang | None:
         return _of_slices(environment)
     missing = [name for name in (INDEX, COORDINATOR) if name not in environment]
     if missing:
-        raise ValueError(f"{PROCESSES} is {count}, and {missing[0]} is not set; a launcher sets all three")
+        raise ValueError(f"{PROCESSES} is {count}, but {missing[0]} is not set; a launcher must set all three")
     if not (count.isdecimal() and environment[INDEX].isdecimal()):
         raise ValueError(f"{PROCESSES} is {count!r} and {INDEX} is {environment[INDEX]!r}; both must be whole numbers")
     return Gang(int(count), int(environment[INDEX]), environment[COORDINATOR])
@@ -87,15 +87,15 @@ def _of_slices(environment: Mapping[str, str]) -> Gang | None:
     if slices > 1:
         missing = [each for each in ("MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS") if each not in environment]
         if missing:
-            raise ValueError(f"MEGASCALE_NUM_SLICES is {slices}, and {missing[0]} is not set; GKE sets all three")
+            raise ValueError(f"MEGASCALE_NUM_SLICES is {slices}, but {missing[0]} is not set; GKE sets all three")
         first, number = environment["MEGASCALE_COORDINATOR_ADDRESS"], int(environment["MEGASCALE_SLICE_ID"])
     return Gang(slices * len(hosts), number * len(hosts) + int(worker), f"{first.split(':')[0]}:{TPU_PORT}")
 
 
 def join(environment: Mapping[str, str], stop: Stop) -> int:
-    """Meet the other processes, if there are any; their number. Called once, before the first use of a device.
+    """Meet the other processes, if any; return the number of processes. Call it once, before the first use of a device.
 
-    Raises: NotMetError, after which the process must end at once: a thread of it still waits, in C++.
+    Raises: NotMetError, after which the process must end at once, because one of its threads still waits in C++.
     """
     gang = gang_of(environment)
     if gang is None and environment.get(PROCESSES) != GKE_TPU:
@@ -111,16 +111,16 @@ def join(environment: Mapping[str, str], stop: Stop) -> int:
         who = f"process {gang.index} of {gang.count}, meeting at {gang.coordinator}"
         meet = partial(meet, gang.coordinator, gang.count, gang.index)
     log.info("%s", who)
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from `Stop`, and nobody asks it
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from `Stop`, and nothing polls it
     _wait_for(meet, who, patience, stop)
-    # What collectives run over is set up by the first one, for which Gloo waits 30 s: here, where all have just met,
-    # and not after each has compiled for minutes (seen 2026-11-22: one had its program in the cache, the other had not).
+    # The first collective sets up the connections, and Gloo waits 30 s for it. Do it here, where all have just met, and not
+    # after each has compiled for minutes (seen 2026-11-22: only one process had its program in the compilation cache).
     multihost_utils.sync_global_devices("all processes are here")
     return jax.process_count()
 
 
 def _wait_for(meet: Callable[[], None], who: str, patience: int, stop: Stop) -> None:
-    """Meet in a thread: Python hands a signal to this one, which it could not while this one waits in C++."""
+    """Meet in another thread, because Python delivers signals to this one only while it does not wait in C++."""
     met: Future[None] = Future()
     threading.Thread(target=_settle, args=(met, meet), daemon=True).start()
     end = time.monotonic() + patience

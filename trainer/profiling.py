@@ -7,17 +7,17 @@ from types import TracebackType
 import jax
 from jaxtyping import PyTree
 
-from lineage.jobs import Job, job_folder
+from lineage.jobs.job import Job, job_folder
 
 log = logging.getLogger("trainer")
 
 
 @dataclass
 class ProfilerWindow:
-    """Traces steps [first, first + count) of `(first, count)` into the job's folder; None: nothing.
+    """Traces the steps [first, first + count) of `window = (first, count)` into the job's folder; None: no trace.
 
-    Of the steps [start, stop) of an attempt, those in the window are traced; where there are none, that is said at once.
-    Used as a context, which ends a trace that the steps did not.
+    An attempt takes the steps [start, stop); if none of them is in the window, a warning says so at once. Use it as a context
+    manager: leaving it ends a running trace.
     """
 
     window: tuple[int, int] | None
@@ -25,19 +25,19 @@ class ProfilerWindow:
     start: int
     stop: int
     traced: range | None = None
-    """Steps of the trace that runs, so far."""
+    """Steps of the running trace so far; None: no trace runs."""
 
     def __enter__(self) -> "ProfilerWindow":
         if self.window is not None and not self._steps():
             first, count = self.window
             log.warning(
-                "MARIN_PROFILE asks for steps %d to %d, this attempt takes steps %d to %d: nothing is traced",
+                "MARIN_PROFILE asks for steps %d to %d, this attempt takes steps %d to %d; nothing is traced",
                 first, first + count - 1, self.start, self.stop - 1,
             )  # fmt: skip
         return self
 
     def at(self, step: int, state: PyTree) -> None:
-        """Called before every step with the state that it starts from, which is waited for at both ends."""
+        """Call it before every step with the state that the step starts from. The trace waits for that state at both ends."""
         steps = self._steps()
         if self.traced is None and step in steps:
             jax.block_until_ready(state)

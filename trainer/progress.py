@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on: a bar on a terminal, a line of the log every few seconds anywhere else."""
+"""Show the progress of a run: a bar on a terminal, a log line every few seconds anywhere else."""
 
 import logging
 import time
@@ -27,12 +27,12 @@ class Seen:
     tokens_per_second: float
     seconds_left: float
     stall_share: float
-    """Of the time of steps, spent waiting for data."""
+    """Share of step time that was spent waiting for data."""
     mfu: float | None
-    """Levanter's definition; None where the device's peak is not known."""
+    """Model FLOPs utilization by Levanter's definition; None if the peak of the device is unknown."""
 
     def numbers(self) -> str:
-        """Loss, rate and speed, as wide as they always are."""
+        """Loss, learning rate and speed, in columns of constant width."""
         mfu = "" if self.mfu is None else f"  MFU {100 * self.mfu:4.1f} %"
         return (
             f"loss {self.loss:.4f}  lr {self.learning_rate:.2e}  {self.tokens_per_second:7,.0f} tokens/s{mfu}  "
@@ -48,7 +48,7 @@ class Show(Protocol):
 
 @dataclass
 class LogLines:
-    """A line every few seconds, and one of the last step."""
+    """A log line every few seconds, and one for the last step."""
 
     spoken: float = 0.0
 
@@ -61,7 +61,7 @@ class LogLines:
 
 @dataclass
 class Bar:
-    """A bar below the log of a terminal; it begins with the first step, so that what is said before stays above it."""
+    """A bar below the log on a terminal. It starts at the first step, so that earlier log lines stay above it."""
 
     progress: Progress
     task: TaskID | None = field(default=None)
@@ -74,7 +74,7 @@ class Bar:
 
 @contextmanager
 def shown(console: Console, *, is_first: bool) -> Iterator[Show]:
-    """Log to a console, and show a run there: a bar on the terminal of the first process, else lines of the log."""
+    """Log to a console and show a run there: a bar on the terminal of the first process, else log lines."""
     if console.is_terminal and is_first:
         handler = RichHandler(console=console, show_path=False, show_level=False, log_time_format="%H:%M:%S")
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", handlers=[handler])

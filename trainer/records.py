@@ -1,8 +1,8 @@
-"""What trackers and the profiler leave in a job's folder, copied to a root that is not on this machine.
+"""Copy what trackers and the profiler write in a job's folder to a remote root.
 
-A pod's scratch folder is gone with the pod. The Parquet metrics of a checkpoint hold loss, rate, norms and tokens of every
-step; throughput, memory, scores of held-out texts and the norms of every weight are in `metrics.jsonl` alone, so all of it is
-copied: after every save, and when the attempt ends. Each attempt has its folder, `.work/records/<key>/<version>/<attempt>`.
+The scratch folder of a pod is deleted with the pod. The Parquet metrics of a checkpoint hold loss, learning rate, norms and
+tokens of every step; throughput, memory, scores of held-out texts and the norm of every weight are only in `metrics.jsonl`. So
+all of it is copied after every save and at the end of the attempt, to `.work/records/<key>/<version>/<attempt>`.
 """
 
 import logging
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jax
 
-from lineage.jobs import Job, job_folder
+from lineage.jobs.job import Job, job_folder
 
 log = logging.getLogger("trainer")
 
@@ -21,19 +21,19 @@ KEPT = ("metrics.jsonl", "tensorboard", "wandb", "profile")
 
 @dataclass
 class Records:
-    """Of one attempt; the first process has them."""
+    """The files of one attempt. Only the first process has them."""
 
     job: Job
     attempt: str
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Size and time of each file as it was copied last."""
+    """Size and modification time of each file when it was last copied."""
 
     @property
     def address(self) -> str:
         return "/".join((".work/records", *self.job.spec.key, self.job.spec.version, self.attempt))
 
     def publish(self) -> None:
-        """Copy what has changed. Where that fails it is said, and tried again the next time: it is no reason to stop."""
+        """Copy the files that changed. A failure is logged and tried again at the next call; training continues."""
         if self.job.store.storage.is_local or jax.process_index() > 0:
             return
         try:
@@ -42,7 +42,7 @@ class Records:
                 if self.sent.get(name) != (facts.st_size, facts.st_mtime_ns):
                     self.job.store.storage.replace(f"{self.address}/{name}", path.read_bytes())
                     self.sent[name] = facts.st_size, facts.st_mtime_ns
-        except Exception as error:  # any storage's own error
+        except Exception as error:  # storages raise errors of their own types
             log.error("metrics and traces were not copied to %s: %s", self.job.store.storage.uri(self.address), error)
 
     def _files(self) -> Iterator[tuple[str, Path]]:

@@ -1,7 +1,7 @@
-"""How a run runs, as opposed to what it is: told by its job, written in the record, in no identity.
+"""Runtime settings of an attempt: how a run executes, not what it computes. Recorded, but in no identity.
 
-A declared run's job is told on its command line, `python -m trainer MARIN_TRACKERS=wandb job.json` (`trainer.settings`); a
-variable of the environment of the same name goes before it, and says so.
+The job of a declared run gets them on its command line, `python -m trainer MARIN_TRACKERS=wandb job.json`
+(`trainer.spec.settings`). An environment variable of the same name overrides the argument, and the log says so.
 """
 
 import logging
@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainer.checks import require
 from trainer.faults import Fault, parse_faults
-from trainer.mesh import MeshShape
-from trainer.settings import NAMES
+from trainer.spec.checks import require
+from trainer.spec.mesh import MeshShape
+from trainer.spec.settings import NAMES
 from trainer.trackers import KNOWN
 
 log = logging.getLogger("trainer")
@@ -20,24 +20,24 @@ log = logging.getLogger("trainer")
 
 @dataclass(frozen=True)
 class Running:
-    """Settings of one attempt. Every one has a name (`running_of`)."""
+    """Settings of one attempt. `running_of` lists their names."""
 
     mesh: MeshShape = field(default_factory=MeshShape)
     rolling_seconds: float = 600.0
-    """Between rolling checkpoints, which are deleted once a kept one exists."""
+    """Seconds between rolling checkpoints, which are deleted once a later checkpoint is kept."""
     faults: tuple[Fault, ...] = ()
     trackers: tuple[str, ...] = ()
-    """Besides the JSON lines, which are always written."""
+    """Trackers besides the JSON lines, which are always written."""
     watch_steps: int = 50
-    """Between rows that have the norms of every weight."""
+    """Steps between tracker rows that have the norm of every weight."""
     profile: tuple[int, int] | None = None
     """First step and number of steps of a profiler trace."""
     stall_seconds: float = 1200.0
-    """Without a step, after which a process ends itself: a peer that hangs still answers heartbeats, and holds all."""
+    """Seconds without a step after which a process ends itself: a peer that hangs still answers heartbeats and blocks all."""
     peak_tflops: str = ""
-    """Of a device, for MFU: a number, `measure`, or nothing for the data sheet's (`trainer.flops`)."""
+    """Peak TFLOP/s of a device, for MFU: a number, `measure`, or empty for the data sheet (`trainer.spec.flops`)."""
     evaluation: str = ""
-    """Held-out texts that are scored on the way: `FILE@STEPS`, or nothing (`trainer.tagged`)."""
+    """Held-out texts to score during the run: `FILE@STEPS`, or empty (`trainer.tagged`)."""
 
     def __post_init__(self) -> None:
         require(self.rolling_seconds > 0, "MARIN_ROLLING_SECONDS", self.rolling_seconds, "positive")
@@ -46,13 +46,13 @@ class Running:
         require(set(self.trackers) <= set(KNOWN), "MARIN_TRACKERS", ",".join(self.trackers), f"among {', '.join(KNOWN)}")
 
 
-def settings_of(told: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings by name from arguments `NAME=VALUE`, the later before the earlier, and the environment before both.
+def settings_of(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings by name from arguments `NAME=VALUE`. A later argument overrides an earlier one, the environment overrides both.
 
-    Raises: ValueError for an argument that is none, or of another name.
+    Raises: ValueError for an argument of another form or with an unknown name.
     """
-    pairs = [argument.partition("=") for argument in told]
-    for argument, (name, equals, _) in zip(told, pairs, strict=True):
+    pairs = [argument.partition("=") for argument in arguments]
+    for argument, (name, equals, _) in zip(arguments, pairs, strict=True):
         require(bool(equals) and name in NAMES, "argument", argument, f"NAME=VALUE, NAME one of {', '.join(NAMES)}")
     settings = {name: value for name, _, value in pairs}
     for name in NAMES:
@@ -62,14 +62,14 @@ def settings_of(told: Sequence[str], environment: Mapping[str, str]) -> dict[str
     return settings | {name: environment[name] for name in NAMES if name in environment}
 
 
-def running_of(environment: Mapping[str, str], told: Sequence[str] = ()) -> Running:
-    """What the arguments and the environment say. Raises: ValueError naming the setting, its value and what is allowed.
+def running_of(environment: Mapping[str, str], arguments: Sequence[str] = ()) -> Running:
+    """Settings of the arguments and the environment. Raises: ValueError naming the setting, its value and what is allowed.
 
     `MARIN_MESH` (data=4,tensor=2), `MARIN_ROLLING_SECONDS` (600), `MARIN_TRACKERS` (tensorboard,wandb),
     `MARIN_WATCH_STEPS` (50), `MARIN_PROFILE` (FIRST+COUNT steps: 20+5), `MARIN_STALL_SECONDS` (1200), `MARIN_PEAK_TFLOPS`
     (a number, or measure), `MARIN_EVAL` (FILE@STEPS), `MARIN_FAULTS` (tests).
     """
-    environment = settings_of(told, environment)
+    environment = settings_of(arguments, environment)
     seconds, watch = environment.get("MARIN_ROLLING_SECONDS", "600"), environment.get("MARIN_WATCH_STEPS", "50")
     stall = environment.get("MARIN_STALL_SECONDS", "1200")
     for name, value in (("MARIN_ROLLING_SECONDS", seconds), ("MARIN_STALL_SECONDS", stall)):

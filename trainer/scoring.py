@@ -10,37 +10,38 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
-from trainer.cross_entropy import row_nll
-from trainer.decoding import hidden_in_tree
-from trainer.mesh import Layout, batch_axes
-from trainer.model import Llama, token_nll
+from trainer.model.build import model_shapes
+from trainer.model.cross_entropy import row_nll
+from trainer.model.protocol import LanguageModel
+from trainer.objectives import token_nll
 from trainer.shared_prefixes import pack
-from trainer.stage import Weights
+from trainer.spec.mesh import Layout, batch_axes
+from trainer.spec.stage import Weights
 
-type Tell = Callable[[Array, Array, Array], Array]
-"""Of hidden states [N, D], the head [V, D] and the tokens that are there [N]: one value a place, [N]."""
+type Measure = Callable[[Array, Array, Array], Array]
+"""(hidden states [N, D], head [V, D], target tokens [N]) -> one value per place, [N]."""
 
 SMALLEST_BUCKET = 32
 BATCH_TOKENS = 8192
 MOST_WANTED = 1 << 30
-"""Scores of a row: as many choices as it holds may share their last place."""
+"""Upper bound of the scores in a row."""
 
 
 @dataclass(frozen=True)
 class Scorer:
     """A model that scores token sequences of at most `max_seq_len`."""
 
-    model: Llama
+    model: LanguageModel
     max_seq_len: int
     vocab_size: int
     step: int
     layout: Layout | None = None
-    """Over which devices the model lies; None: one. Over several, `token_nll` alone is had, and all processes call it alike."""
+    """Devices that hold the model; None: one device. With several, only `token_nll` works, and all processes call it alike."""
 
     def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Nats of tokens 1.. of each sequence given what is before them: float32 arrays one shorter than the sequences.
+        """Nats of tokens 1.. of each sequence given the tokens before them: float32 arrays, one shorter than the sequences.
 
         Sequences are padded on the right to powers of two, so a handful of shapes are compiled; causality keeps padding from
         changing a score. Raises: ValueError for a sequence shorter than 2 or longer than `max_seq_len`.
@@ -56,7 +57,7 @@ class Scorer:
         return out
 
     def _spread(self, tokens: np.ndarray) -> np.ndarray:
-        """Of a batch, each device its rows; the scores of all are then everywhere."""
+        """Score a batch whose rows are split over devices; every process gets all scores."""
         assert self.layout is not None
         height = -(-len(tokens) // self.layout.batch_shards) * self.layout.batch_shards
         padded = np.pad(tokens, ((0, height - len(tokens)), (0, 0)))
@@ -66,23 +67,24 @@ class Scorer:
         return np.asarray(nll.addressable_data(0))[: len(tokens)]
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """Nats of the last `tails[i]` tokens of each sequence given what is before them, as float32 arrays.
+        """Nats of the last `tails[i]` tokens of each sequence given the tokens before them, as float32 arrays.
 
-        `token_nll(sequences)[i][-tails[i]:]` up to the order of float sums, for less work: beginnings that sequences share are
-        computed once (`trainer.shared_prefixes`), and the head only where a score is wanted. Raises: ValueError for a
-        sequence longer than `max_seq_len`, or not longer than its tail.
+        `token_nll(sequences)[i][-tails[i]:]` up to the order of float sums, with less work: shared prefixes are computed once
+        (`trainer.shared_prefixes`), and the head only where a score is wanted.
+
+        Raises: ValueError for a sequence longer than `max_seq_len`, or not longer than its tail.
         """
         return self._in_trees(_nll, sequences, tails)
 
     def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
-        """Whether the last `tails[i]` tokens of each sequence are what the model would say there, each the likeliest.
+        """Whether each of the last `tails[i]` tokens of a sequence is the most likely one there.
 
-        A token that is as likely as another counts; lm-eval's `is_greedy` takes the first of equals.
+        A token that ties with another counts; lm-eval's `is_greedy` accepts only the first of equals.
         """
-        return [bool(found.all()) for found in self._in_trees(_is_greedy, sequences, tails)]
+        return [bool(greedy.all()) for greedy in self._in_trees(_is_greedy, sequences, tails)]
 
-    def _in_trees(self, tell: Tell, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """What is told of every wanted place, by sequence."""
+    def _in_trees(self, measure: Measure, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        """The values of all wanted places, by sequence."""
         for index, (sequence, tail) in enumerate(zip(sequences, tails, strict=True)):
             if not 0 <= tail < len(sequence) <= self.max_seq_len:
                 raise ValueError(
@@ -93,33 +95,32 @@ class Scorer:
         for row in pack(sequences, tails):
             places = np.concatenate([wanted.places for wanted in row.wanted])
             targets = np.concatenate([wanted.targets for wanted in row.wanted])
-            padding = _bucket(len(places), MOST_WANTED) - len(places)  # a few shapes of the head only
+            padding = _bucket(len(places), MOST_WANTED) - len(places)  # so that few shapes of the head are compiled
             places, targets = (jnp.asarray(np.pad(part, (0, padding)), jnp.int32) for part in (places, targets))
             tree = jnp.asarray(row.tokens), jnp.asarray(row.positions), jnp.asarray(row.reach)
-            found = np.asarray(_in_tree(tell, self.model, *tree, places, targets))
+            values = np.asarray(_in_tree(measure, self.model, *tree, places, targets))
             ends = np.cumsum([len(wanted.places) for wanted in row.wanted])
             for wanted, end in zip(row.wanted, ends, strict=True):
-                out[wanted.sequence] = found[end - len(wanted.places) : end]
+                out[wanted.sequence] = values[end - len(wanted.places) : end]
         return out
 
 
 def load_scorer(checkpoint: Artifact, weights: Weights = "raw") -> Scorer:
     """The scorer of a committed checkpoint, on its raw weights or on their average (`RunSpec.ema`)."""
     config = read_model_config(checkpoint)
-    shapes = eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))
-    model = read_model(checkpoint, shapes, weights)
+    model = read_model(checkpoint, model_shapes(config), weights)
     return Scorer(model, config.max_seq_len, config.vocab_size, checkpoint.manifest.extra["checkpoint"]["step"])
 
 
 @eqx.filter_jit
-def _batch_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
-    """One function for the whole process, so that a shape is compiled once and not once a task."""
+def _batch_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
+    """One function for the whole process, so that a shape is compiled once, not once per task."""
     return token_nll(model, tokens)
 
 
 @eqx.filter_jit
-def _spread_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
-    """The same of rows that are split over a mesh: every device runs its own tiles, and the result is whole everywhere."""
+def _spread_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
+    """`_batch_nll` for rows that are split over a mesh: every device computes its own tiles, and all get the whole result."""
     axes, of_rows = batch_axes(), _nll
     rows, whole = PartitionSpec(axes), PartitionSpec()
     if axes:
@@ -132,16 +133,16 @@ def _spread_nll(model: Llama, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]
 
 @eqx.filter_jit
 def _in_tree(
-    tell: Tell,
-    model: Llama,
+    measure: Measure,
+    model: LanguageModel,
     tokens: Int[Array, " S"],
     positions: Int[Array, " S"],
     reach: Bool[Array, "S S"],
     places: Int[Array, " N"],
     targets: Int[Array, " N"],
 ) -> Array:
-    """What is told of the wanted places of a tree of shared beginnings, [N]; `tell` is compiled in."""
-    return tell(hidden_in_tree(model, tokens, positions, reach)[places], model.head_weight(), targets)
+    """Values of the wanted places of a tree of shared prefixes, [N]; `measure` is compiled in."""
+    return measure(model.hidden_in_tree(tokens, positions, reach)[places], model.head_weight(), targets)
 
 
 def _nll(hidden: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -149,7 +150,7 @@ def _nll(hidden: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Ar
 
 
 def _is_greedy(hidden: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"]) -> Bool[Array, " N"]:
-    """One place after the other: the scores of all of them at once would be N times the vocabulary."""
+    """One place after another: the logits of all at once would take N times the vocabulary."""
 
     def is_top(place: tuple[Array, Array]) -> Array:
         logits = head @ place[0]
@@ -159,7 +160,7 @@ def _is_greedy(hidden: Float[Array, "N D"], head: Float[Array, "V D"], targets: 
 
 
 def _padded_batches(sequences: Sequence[np.ndarray], longest: int) -> Iterator[tuple[list[int], np.ndarray]]:
-    """(row numbers, int32 [rows, bucket]) with rows of like length together; the row count is fixed for a bucket."""
+    """(row numbers, int32 [rows, bucket]): rows of similar length together; the number of rows is fixed per bucket."""
     buckets: dict[int, list[int]] = {}
     for row, sequence in enumerate(sequences):
         buckets.setdefault(_bucket(len(sequence), longest), []).append(row)

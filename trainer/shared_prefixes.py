@@ -1,8 +1,8 @@
-"""Sequences with equal beginnings in one row: what they share is computed once.
+"""Pack sequences with equal beginnings into one row, so that shared prefixes are computed once.
 
-The choices of a question share its text, the questions of a task their examples. A row holds a tree of tokens: each token's
-parent is the one before it, and it attends to its ancestors alone, at the position that it has in its own sequence. So every
-score is that of the sequence by itself, up to the order of float sums, and none of it is padding but a row's end.
+The choices of a question share its text, the questions of a task their examples. A row holds a tree of tokens: the parent of a
+token is the token before it in its sequence. A token attends to its ancestors only, at the position that it has in its own
+sequence. So every score equals that of the sequence alone, up to the order of float sums, and only the end of a row is padding.
 
 Shapes: S places of a row, N wanted scores of it.
 """
@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 SMALLEST_ROW = 512
-"""Places of a row: fewer make small matrix products, more make attention over strangers (masked, yet computed) cost more."""
+"""Places of a row. With fewer, matrix products are small; with more, masked attention between sequences costs more."""
 LARGEST_SHARED_ROW = 2048
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Scores of one sequence: of its last `len(targets)` tokens, each told at the place of the token before it."""
+    """The scores of the last `len(targets)` tokens of one sequence, each at the place of the token before it."""
 
     sequence: int
     places: Int[np.ndarray, " N"]
@@ -29,7 +29,7 @@ class Wanted:
 
 @dataclass
 class Row:
-    """A tree of tokens: each place's token, its position in its sequences, and which places it may look at."""
+    """A tree of tokens: for each place its token, its position in its sequences, and the places that it attends to."""
 
     size: int
     used: int = 0
@@ -40,10 +40,10 @@ class Row:
 
     def __post_init__(self) -> None:
         self.tokens, self.positions = np.zeros(self.size, np.int32), np.zeros(self.size, np.int32)
-        self.reach = np.eye(self.size, dtype=bool)  # a place without a token looks at itself: a softmax of nothing is no number
+        self.reach = np.eye(self.size, dtype=bool)  # an empty place attends to itself: a softmax over nothing is NaN
 
     def add(self, shared: Int[np.ndarray, " A"], tokens: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
-        """Put tokens behind the places `shared`, the way to them from the first token on; the new places."""
+        """Append tokens behind the places `shared`, which hold all their ancestors in order; return the new places."""
         places = np.arange(self.used, self.used + len(tokens))
         self.tokens[places] = tokens
         self.positions[places] = np.arange(len(shared), len(shared) + len(tokens))
@@ -54,9 +54,11 @@ class Row:
 
 
 def pack(sequences: Sequence[np.ndarray], tails: Sequence[int]) -> Iterator[Row]:
-    """Rows in which the last `tails[i]` tokens of every sequence can be scored. They have at least `tails[i] + 1` tokens.
+    """Rows in which the last `tails[i]` tokens of every sequence can be scored. A sequence has at least `tails[i] + 1`
+    tokens.
 
-    In lexicographic order neighbours share the most; a sequence shares with the one before it in its row.
+    Sequences are sorted, because in lexicographic order neighbours share the most; each shares with the one before it
+    in its row.
     """
     by_size: dict[int, list[int]] = {}
     for index, (sequence, tail) in enumerate(zip(sequences, tails, strict=True)):
@@ -77,7 +79,8 @@ def pack(sequences: Sequence[np.ndarray], tails: Sequence[int]) -> Iterator[Row]
 
 
 def row_size(longest: int) -> int:
-    """Places of the rows for sequences of so many inputs: room for several while that is cheap, a power of two."""
+    """Places of a row for sequences of `longest` inputs: a power of two, with room for several sequences while that is
+    cheap."""
     size = SMALLEST_ROW
     while size < longest or (size < 2 * longest and size < LARGEST_SHARED_ROW):
         size *= 2
@@ -85,7 +88,7 @@ def row_size(longest: int) -> int:
 
 
 def _common(one: np.ndarray, other: np.ndarray) -> int:
-    """How many tokens two sequences begin with in common."""
+    """Length of the common prefix of two sequences."""
     least = min(len(one), len(other))
     differ = np.flatnonzero(one[:least] != other[:least])
     return int(differ[0]) if differ.size else least

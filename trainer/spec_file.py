@@ -1,32 +1,32 @@
-"""A run as a file that a person writes: where its data lies, and its spec. `python -m trainer spec.json` makes a job of it.
+"""A run in a file that a person writes: its spec and the place of its data. `python -m trainer spec.json` runs it.
 
     {"root": ".marin", "mixture": "mixture/default", "run": {"name": "mine", "model": {...}, "num_steps": 500, ...}}
 
-The mixture is an artifact of the store under `root`, by name, address or folder; of several with one name the newest. `start`
-is a checkpoint, given where the run sets `start`. `./marin spec` prints the file of a declared run (docs/recipes/add_a_run.md).
-What the file means is frozen when it is read: the identity of the run holds the digests of its inputs, and training again
-under other data is another run, which never goes on from the checkpoints of this one, and is refused while this one is
-unfinished (`trainer.unfinished`).
+The mixture is an artifact of the store under `root`, by name, address or folder; of several with one name the newest counts.
+`start` is a checkpoint, given if the run sets `start`. `./marin spec` prints the file of a declared run
+(docs/recipes/add_a_run.md). The inputs are fixed when the file is read: the identity of the run holds their digests. Training
+with other data is another run, which never continues from the checkpoints of this one, and is refused while this one is
+unfinished (`trainer.resume_checks`).
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from lineage.artifact.locate import locate
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
 from lineage.config import from_jsonable, to_jsonable
-from lineage.fingerprint import stage_code
-from lineage.gate import admit, today
-from lineage.jobs import Job, read_job
-from lineage.locate import locate
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
-from trainer.config import RunSpec
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from lineage.jobs.job import Job, read_job
+from lineage.trust.fingerprint import stage_code
+from lineage.trust.gate import check_launch, utc_today
+from trainer.spec.config import RunSpec
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 
 @dataclass(frozen=True)
 class SpecFile:
-    """What the file holds."""
+    """The contents of the file."""
 
     root: str
     mixture: str
@@ -35,29 +35,29 @@ class SpecFile:
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.run.start is None):
-            raise ValueError(f"start is {self.start!r} and run.start is {self.run.start!r}; give both or neither")
+            raise ValueError(f"start is {self.start!r}, but run.start is {self.run.start!r}; give both or neither")
 
 
 def open_job(path: Path) -> Job:
-    """The job of a file, be it a job that a launcher wrote or a spec. Raises: ValueError naming what is odd."""
+    """The job of a file: a job file of a launcher, or a spec. Raises: ValueError naming what is wrong."""
     try:
         record = json.loads(path.read_text())
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+        raise ValueError(f"{path} is not JSON: {error}") from error
     if "job" in record:
         return read_job(path)
     return job_of(from_jsonable(SpecFile, record, where=str(path)))
 
 
-def job_of(told: SpecFile) -> Job:
+def job_of(file: SpecFile) -> Job:
     """The training job of a run.
 
-    Raises: ValueError for an artifact that is not there; GateError naming every ancestor that is not fit to train on.
+    Raises: ValueError for a missing artifact; GateError naming every ancestor that must not be trained on.
     """
-    store = Store(told.root)
-    names = {"mixture": told.mixture} | ({} if told.start is None else {"start": told.start})
+    store = Store(file.root)
+    names = {"mixture": file.mixture} | ({} if file.start is None else {"start": file.start})
     inputs = {name: locate([store], text) for name, text in names.items()}
-    run = told.run
+    run = file.run
     spec = ArtifactSpec(
         key=("runs", run.name, "checkpoint"),
         partition=step_partition(run.num_steps),
@@ -67,6 +67,6 @@ def job_of(told: SpecFile) -> Job:
         inputs=tuple(artifact.ref(name) for name, artifact in inputs.items()),
     )
     gate = CHECKPOINT.gate
-    waivers = () if gate is None else tuple(admit(store, spec.name, spec.inputs, gate, today()))
+    waivers = () if gate is None else tuple(check_launch(store, spec.name, spec.inputs, gate, utc_today()))
     code = stage_code(CHECKPOINT.module)
     return Job(store, spec, inputs, code.fingerprint, "by hand", gate, waivers, tuple(code.packages))

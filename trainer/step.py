@@ -11,18 +11,19 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
-from trainer.compute import Compute
-from trainer.config import RunSpec
 from trainer.learning_rate import learning_rate
-from trainer.mesh import BATCH_AXES, Layout
-from trainer.model import Llama, loss_fn
+from trainer.model.protocol import LanguageModel
 from trainer.norms import norms
-from trainer.optimizers.build import averaged, build_optimizer, clip_ring, keep_if
-from trainer.optimizers.rolling import SkipState, empty_skip_state, judge, newest
+from trainer.objectives import Batch, objective_of
+from trainer.optimizers.build import averaged, build_optimizer, clip_ring, select
+from trainer.optimizers.rolling import SkipState, accept_step, empty_skip_state, last_value
+from trainer.spec.compute import Compute
+from trainer.spec.config import RunSpec
+from trainer.spec.mesh import BATCH_AXES, Layout
 
 
 class StepState(NamedTuple):
-    """What a step changes. The last two are None unless the spec asks for them."""
+    """What a step changes. The last two are None unless the spec sets them."""
 
     parameters: PyTree
     optimizer: PyTree
@@ -31,29 +32,29 @@ class StepState(NamedTuple):
 
 
 class StepMetrics(NamedTuple):
-    """Scalars of a step, on the device until somebody reads them."""
+    """Metrics of a step, on the device until they are read."""
 
     loss: Array
-    """Mean nats a token, before the step."""
+    """Mean nats per token, before the step."""
     learning_rate: Array
     grad_norm: Array
     """Global norm before the clip."""
     skipped: Bool[Array, ""]
     skipped_in_a_row: Array
     direction_norm: Array
-    """Global norm of the direction (decay in it, the rate not) before `clip_update_norm`: what enters that rule's ring."""
+    """Global norm of the direction before `clip_update_norm`, with weight decay and without the learning rate."""
     norms: Float[Array, "3 weights"]
-    """Of gradients, parameters before the step, and the update, a weight in a layer each (`trainer.norms.norm_names`)."""
+    """Norms of gradients, of parameters before the step, and of the update, one per weight and layer (`trainer.norms`)."""
 
 
-def initial_step_state(spec: RunSpec, model: Llama) -> StepState:
+def initial_step_state(spec: RunSpec, model: LanguageModel) -> StepState:
     """The state before the first step, a function of spec and model."""
     parameters = eqx.filter(model, eqx.is_inexact_array)
     return StepState(
         parameters,
         build_optimizer(spec, model).init(parameters),
         None if spec.skip_bad_steps is None else empty_skip_state(spec.skip_bad_steps),
-        None if spec.ema is None else jax.tree.map(jnp.copy, parameters),  # a copy: a step gives away both buffers
+        None if spec.ema is None else jax.tree.map(jnp.copy, parameters),  # a copy, because a step donates both buffers
     )
 
 
@@ -68,44 +69,43 @@ class StepFunction(Protocol):
         weights: Array | np.ndarray | None = None,
         segment_ids: Array | np.ndarray | None = None,
     ) -> tuple[StepState, StepMetrics]:
-        """`tokens` [batch, sequence]; `weights` likewise, of each token as what is to be predicted, None where all are one;
-        `segment_ids` likewise, where tokens attend to their own segment alone."""
+        """All arrays are [batch, sequence]. `weights`: of each token as a prediction target, None: all one.
+        `segment_ids`: given where tokens attend to their own segment only."""
         ...
 
 
-def resolved_compute(spec: RunSpec, model: Llama) -> Compute:
-    """How a run is computed on this machine. Raises: ValueError where its spec is strict and something cannot be had."""
+def resolved_compute(spec: RunSpec, model: LanguageModel) -> Compute:
+    """How a run is computed on this machine. Raises: ValueError if the spec is strict and something is unavailable."""
     return model.resolved(spec.compute, spec.seq_len, segmented=not spec.cross_document_attention)
 
 
-def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None, compute: Compute | None = None) -> StepFunction:
-    """A function (state, tokens [batch, sequence], step) -> (state, metrics) that gives away the state it is called with.
+def compiled_step(
+    spec: RunSpec, model: LanguageModel, layout: Layout | None = None, compute: Compute | None = None
+) -> StepFunction:
+    """Compile (state, tokens [batch, sequence], step) -> (state, metrics). The step donates the state it is called
+    with.
 
-    `compute`: what `resolved_compute` gave, where it is known already.
+    `compute` is the result of `resolved_compute`, if it is known already. With several devices, call the step inside
+    `layout.pinned()` with arrays placed by the layout; the new state is placed likewise.
 
-    Over several devices it is called inside `layout.pinned()`, with arrays that lie as the layout says; the new state does too.
-
-    A bad step leaves parameters, optimizer state and average as they are, bit for bit. Bad is a loss or a gradient norm that is
-    not finite, and what `skip_bad_steps` judges so. That is enough: a finite norm means finite squares of every element, so
-    no moment and no direction of the rules can leave the finite numbers.
+    A bad step leaves parameters, optimizer state and average unchanged, bit for bit. A step is bad if its loss or
+    gradient norm is not finite, or if `skip_bad_steps` says so. That is enough: a finite norm means finite squares of
+    all elements, so no moment and no direction can become infinite or NaN.
     """
     static = eqx.partition(model, eqx.is_inexact_array)[1]
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
-    how = compute or resolved_compute(spec, model)
+    of_batch = objective_of(spec, compute or resolved_compute(spec, model))
 
-    def objective(parameters: PyTree, part: tuple[Array, Array | None, Array | None]) -> tuple[Array, tuple[Array, Array]]:
-        tokens, weights, segment_ids = part
-        value, loss = loss_fn(eqx.combine(parameters, static), tokens, spec.z_loss_weight, weights, segment_ids, how)
-        count = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1)) if weights is None else weights[:, 1:].sum()
-        return value, (loss, count)
+    def objective(parameters: PyTree, part: Batch) -> tuple[Array, tuple[Array, Array]]:
+        return of_batch(eqx.combine(parameters, static), part)
 
     def step_fn(
         state: StepState, tokens: Array, step: Array, weights: Array | None = None, segment_ids: Array | None = None
     ) -> tuple[StepState, StepMetrics]:
         size = tokens.shape[0] if spec.microbatch_size is None else spec.microbatch_size
-        parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), (tokens, weights, segment_ids))
-        if spread is not None:  # every microbatch over all devices, not microbatches over devices
+        parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), Batch(tokens, weights, segment_ids))
+        if spread is not None:  # every microbatch is split over all devices
             parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES, None)))
         gradients, loss = accumulated_gradients(objective, state.parameters, parts)
         rate = learning_rate(spec.schedule, spec.num_steps, step)
@@ -113,17 +113,17 @@ def compiled_step(spec: RunSpec, model: Llama, layout: Layout | None = None, com
         directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
         watched = jnp.stack([norms(gradients), norms(state.parameters), rate * norms(directions)])
         ring = clip_ring(spec, optimizer_state)
-        length = jnp.linalg.norm(norms(directions)) if ring is None else newest(ring)
+        length = jnp.linalg.norm(norms(directions)) if ring is None else last_value(ring)
         moved = eqx.apply_updates(state.parameters, jax.tree.map(lambda direction: -rate * direction, directions))
         good, skip = jnp.isfinite(loss) & jnp.isfinite(norm), None
         if spec.skip_bad_steps is not None and state.skip is not None:
-            good, skip = judge(spec.skip_bad_steps, state.skip, loss, norm)
-        parameters = keep_if(good, moved, state.parameters)
+            good, skip = accept_step(spec.skip_bad_steps, state.skip, loss, norm)
+        parameters = select(good, moved, state.parameters)
         ema = None
         if spec.ema is not None:
-            ema = keep_if(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
+            ema = select(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
-        new = StepState(parameters, keep_if(good, optimizer_state, state.optimizer), skip, ema)
+        new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema)
         return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched)
 
     if spread is None:
@@ -140,7 +140,7 @@ def accumulated_gradients[B](
 
     `objective(parameters, part)` returns (mean over the part's tokens, (mean loss, number of tokens)). The result is
     sum(w_i g_i) / sum(w_i), which is the whole batch's gradient however ragged the parts' masks are; a mean of means
-    (Levanter issue 842) is not. A part without tokens counts for nothing, even where its mean is 0 / 0; without any, all is 0.
+    (Levanter issue 842) is not. A part without tokens does not count, even if its mean is 0 / 0; without any tokens, all is 0.
     """
     value_and_gradient = jax.value_and_grad(objective, has_aux=True)
     first = jax.tree.map(lambda part: part[0], parts)

@@ -1,7 +1,8 @@
-"""Where metrics go besides the checkpoint: JSON lines always, TensorBoard and W&B when asked. None can stop or change a run.
+"""Send metrics to trackers: always JSON lines, TensorBoard and W&B on request. A tracker cannot stop or change a run.
 
-Every attempt is its own run to a tracker, with a new id, and they share a group: W&B's `resume="allow"` gave the hosts of one
-job different histories and stopped Marin's restarts (#5319). Only the first process writes.
+Every attempt is a tracker run of its own with a new id, and the attempts of a job share a group: W&B's `resume="allow"`
+gave the hosts of one job different histories and blocked Marin's restarts
+(github.com/marin-community/marin/issues/5319). Only the first process writes.
 """
 
 import json
@@ -20,7 +21,7 @@ type Values = Mapping[str, float]
 
 
 class Tracker(Protocol):
-    """Takes numbers by step. Names have `/` between their words."""
+    """Receives numbers by step. Names have `/` between their words."""
 
     def log(self, step: int, values: Values) -> None: ...
 
@@ -29,7 +30,7 @@ class Tracker(Protocol):
 
 @dataclass
 class JsonLines:
-    """`metrics.jsonl`: a line that says what the attempt is, then a line a step. The last line of a killed one may be cut."""
+    """`metrics.jsonl`: one line that describes the attempt, then one line a step. A kill may truncate the last line."""
 
     path: Path
     attempt: str
@@ -39,7 +40,7 @@ class JsonLines:
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         cut = self.path.exists() and self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
-        self.stream = self.path.open("a", buffering=1)  # a line at a time, so a kill costs one line at most
+        self.stream = self.path.open("a", buffering=1)  # line-buffered, so a kill costs one line at most
         if cut:
             self.stream.write("\n")
         self._write({"attempt": self.attempt, "started": time.time(), **self.config})
@@ -78,7 +79,7 @@ class TensorBoard:
 
 @dataclass
 class WandB:
-    """A W&B run of this attempt, in its job's group. `WANDB_MODE=offline` writes below the job's folder and calls nobody."""
+    """A W&B run for this attempt, in its job's group. `WANDB_MODE=offline` writes below the job's folder without network."""
 
     folder: Path
     name: str
@@ -105,7 +106,7 @@ class WandB:
 
 @dataclass
 class Trackers:
-    """All trackers of an attempt. One that fails is said once and left; the run goes on."""
+    """All trackers of an attempt. A tracker that fails is logged once and disabled; the run continues."""
 
     members: list[Tracker]
 
@@ -113,24 +114,24 @@ class Trackers:
         for tracker in tuple(self.members):
             try:
                 tracker.log(step, values)
-            except Exception as error:  # a metrics service is no reason to lose a step
-                log.error("%s failed at step %d and is left: %s", type(tracker).__name__, step, error)
+            except Exception as error:  # losing metrics must not stop training
+                log.error("%s failed at step %d and is disabled: %s", type(tracker).__name__, step, error)
                 self.members.remove(tracker)
 
     def finish(self) -> None:
         for tracker in self.members:
             try:
                 tracker.finish()
-            except Exception as error:  # nor to fail a run that is done
-                log.error("%s could not finish: %s; what it holds may lack the last steps", type(tracker).__name__, error)
+            except Exception as error:  # nor fail a finished run
+                log.error("%s could not finish: %s; it may lack the last steps", type(tracker).__name__, error)
 
 
 def open_trackers(
     names: Sequence[str], folder: Path, run: str, group: str, attempt: str, config: Mapping[str, Any]
 ) -> Trackers:
-    """The trackers of an attempt below a job's folder. A service that refuses is said and left (`metrics.jsonl` has it all).
+    """The trackers of an attempt, below a job's folder. A service that refuses is logged and skipped; `metrics.jsonl` has all.
 
-    Raises: ImportError naming the group of packages that is missing.
+    Raises: ImportError naming the missing group of packages.
     """
     members: list[Tracker] = [JsonLines(folder / "metrics.jsonl", attempt, {"run": run, "group": group, **config})]
     try:
@@ -147,20 +148,20 @@ def open_trackers(
 
 
 def _connected(connect: Callable[[], Tracker]) -> list[Tracker]:
-    """A tracker that asks a service first: none where that is away, or knows no such key."""
+    """The tracker of a service; an empty list if the service is unreachable or refuses the key."""
     try:
         return [connect()]
     except ImportError:
         raise
-    except Exception as error:  # a metrics service is no reason not to train
-        log.error("wandb could not begin and is left: %s; WANDB_MODE=offline needs no service", error)
+    except Exception as error:  # losing metrics must not stop training
+        log.error("wandb could not start and is disabled: %s; WANDB_MODE=offline needs no service", error)
         return []
 
 
 def attempts_of(path: Path) -> Iterable[Mapping[str, Any]]:
-    """Records of a `metrics.jsonl`; a line that a kill cut is passed over."""
+    """Records of a `metrics.jsonl`, without lines that a kill truncated."""
     for line in path.read_text().splitlines():
         try:
             yield json.loads(line)
         except json.JSONDecodeError:
-            log.warning("%s: a cut line of %d characters is passed over", path, len(line))
+            log.warning("%s: skipping a truncated line of %d characters", path, len(line))

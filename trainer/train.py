@@ -1,58 +1,52 @@
-"""The loop: batches by index, one compiled step, metrics read late, checkpoints as artifacts, exact resume.
+"""Train a run: batches by index, one compiled step, metrics read late, checkpoints as artifacts, exact resume.
 
-Resume needs no loader state, because the data order is a pure function of the step. The loss of a step is read from the
-device a few steps later, so the host never waits for the step it has just started.
+Resume needs no loader state, because the data order is a pure function of the step.
 """
 
 import logging
 import os
-import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 
 import equinox as eqx
 import jax
-import polars as pl
 from jaxtyping import PyTree
 
+from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable, to_jsonable
-from lineage.jobs import Job, job_folder
-from lineage.measure import measuring
-from lineage.order import DataOrder
-from lineage.store import Artifact
-from trainer.checkpoint import METRICS_SCHEMA, TrainState
-from trainer.compute import Compute
-from trainer.config import RunSpec
+from lineage.jobs.job import Job, job_folder
+from lineage.order.order import DataOrder
+from lineage.shards.measure import measuring
+from trainer.checkpoint import TrainState
 from trainer.determinism import note
-from trainer.faults import strike
-from trainer.flops import Arithmetic, arithmetic
+from trainer.faults import inject_fault
+from trainer.initial_state import log_first_sequence, start_input, starting_state
 from trainer.loader import Loader, batch_of, batches_of, steps_at_once
-from trainer.mesh import Layout
-from trainer.meter import Throughput, row_of, values_of
+from trainer.meter import Throughput
 from trainer.norms import norm_names
 from trainer.profiling import ProfilerWindow
 from trainer.progress import LogLines, Show
 from trainer.running import Running
-from trainer.same_tokens import check_same_tokenizer
 from trainer.saving import PEER_SECONDS, Saver
-from trainer.signals import Agreement, PreemptedError, Stop, Wish, either, read_wish
-from trainer.stage import CheckpointConfig
-from trainer.starting import start_input, starting_state, told_first_sequence
-from trainer.step import StepMetrics, StepState, compiled_step, resolved_compute
+from trainer.signals import Agreement, PreemptedError, Stop, StopRequest
+from trainer.spec.compute import Compute
+from trainer.spec.config import RunSpec
+from trainer.spec.flops import Arithmetic, arithmetic
+from trainer.spec.mesh import Layout
+from trainer.spec.stage import CheckpointConfig
+from trainer.step import StepState, compiled_step, resolved_compute
+from trainer.step_results import StepResults
 from trainer.tagged import Evaluation, read_evaluation
+from trainer.tokenizer_check import check_same_tokenizer
 from trainer.trackers import Trackers, open_trackers
 
 log = logging.getLogger("trainer")
 
-READ_BEHIND = 8
-"""Steps between starting a step and reading its loss, at most."""
 STALL_AT_START = 4
-"""Times what a step may take: arrays are read and the step is compiled first."""
-READ_SECONDS = 2.0
-"""And no more than take so long together: what was started must end before a run that is asked to leave can save."""
+"""The first step may take this many times what another may: arrays are read and the step is compiled before it ends."""
 
 
 def train(
@@ -62,17 +56,55 @@ def train(
     watchdog: Callable[[float], None] = lambda seconds: None,
     show: Show | None = None,
 ) -> Artifact:
-    """Run a job to its final checkpoint, from the last one that exists; the final checkpoint.
+    """Run a job to its final checkpoint, from the last checkpoint that exists. Returns the final checkpoint.
 
-    `watchdog` is told again and again how soon it will be told again, unless something hangs.
+    `watchdog(seconds)` is called again and again; its argument says how soon the next call comes unless something hangs.
 
-    Raises: PreemptedError when `stop` was asked; what had been done is saved.
+    Raises: PreemptedError after `stop` was asked for and the state was saved.
     """
     running, stop, show = running or Running(), stop or Stop(), show or LogLines()
     watchdog(STALL_AT_START * running.stall_seconds)
+    inputs = _open_inputs(job)
+    layout = _open_layout(running, inputs.spec)
+    meter = Throughput(inputs.spec, arithmetic(inputs.spec, running.peak_tflops), show)
+    evaluation = read_evaluation(running.evaluation, inputs.spec.model.vocab_size)
+    _announce(inputs.spec, inputs.last, layout, meter.arithmetic)
+    with measuring() as cost:
+        state, metrics = starting_state(job, inputs.config, inputs.start, layout)
+        compute = _resolve_compute(inputs.spec, state)
+        saver = Saver(job, inputs.spec, layout, running, inputs.start, cost, _how(layout, compute))
+        with _outputs(job, inputs.spec, running, saver) as trackers:
+            alive = partial(watchdog, running.stall_seconds)
+            names = norm_names(state.model)
+            results = StepResults(inputs.spec, meter, trackers, names, running.watch_steps, alive, metrics)
+            begin = log_first_sequence(inputs.spec, inputs.start, inputs.mixture)
+            _Loop(inputs, begin, layout, compute, running, stop, watchdog, saver, evaluation, results).run(state)
+    return _committed(job, saver)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a job trains from."""
+
+    config: CheckpointConfig
+    mixture: Artifact
+    order: DataOrder
+    start: Artifact | None
+
+    @property
+    def spec(self) -> RunSpec:
+        return self.config.run
+
+    @property
+    def last(self) -> int:
+        """The step of the checkpoint that the job makes."""
+        return self.config.step
+
+
+def _open_inputs(job: Job) -> _Inputs:
+    """Raises: ValueError where the mixture or the start does not fit the run."""
     config = from_jsonable(CheckpointConfig, job.spec.config)
-    spec = config.run
-    mixture = job.inputs["mixture"]
+    spec, mixture = config.run, job.inputs["mixture"]
     assert isinstance(mixture, Artifact)
     order = DataOrder.open(mixture, spec.seq_len)
     if order.vocab_size != spec.model.vocab_size:
@@ -82,32 +114,52 @@ def train(
     start = start_input(job, spec)
     if start is not None:
         check_same_tokenizer(start, mixture, spec)
+    return _Inputs(config, mixture, order, start)
+
+
+def _open_layout(running: Running, spec: RunSpec) -> Layout:
+    """Raises: ValueError where the mesh cannot divide the run."""
     layout = Layout.of(running.mesh)
     layout.check(spec)
-    meter = Throughput(spec, arithmetic(spec, running.peak_tflops), show)
-    evaluation = read_evaluation(running.evaluation, spec.model.vocab_size)
-    _announce(spec, config.step, layout, meter.arithmetic)
-    with measuring() as cost:
-        state, metrics = starting_state(job, config, start, layout)
-        chosen = resolved_compute(spec, state.model)
-        compute = replace(chosen, notes=(*chosen.notes, note(jax.default_backend(), os.environ)))
-        log.info("%s: %s", spec.name, "; ".join(compute.notes))
-        how = {"mesh": layout.to_record(), "compute": compute.record()}
-        saver = Saver(job, spec, layout, running, start, cost, how)
-        trackers = _trackers(job, spec, running, saver.attempt, how)
-        told = {"saver": saver, "trackers": trackers, "meter": meter, "evaluation": evaluation}
-        begin = told_first_sequence(spec, start, mixture)
-        loop = _Loop(
-            spec, begin, layout, compute, running, stop, watchdog, **told, metrics=metrics, weights=norm_names(state.model)
-        )
+    return layout
+
+
+def _resolve_compute(spec: RunSpec, state: TrainState) -> Compute:
+    chosen = resolved_compute(spec, state.model)
+    compute = replace(chosen, notes=(*chosen.notes, note(jax.default_backend(), os.environ)))
+    log.info("%s: %s", spec.name, "; ".join(compute.notes))
+    return compute
+
+
+def _how(layout: Layout, compute: Compute) -> dict[str, Mapping]:
+    """How the run is computed, for checkpoints and trackers."""
+    return {"mesh": layout.to_record(), "compute": compute.record()}
+
+
+@contextmanager
+def _outputs(job: Job, spec: RunSpec, running: Running, saver: Saver) -> Iterator[Trackers]:
+    """Trackers of this attempt; at the end all saves are finished first, because a tracker that fails must not hide one."""
+    trackers = _trackers(job, spec, running, saver)
+    try:
+        yield trackers
+    finally:
         try:
-            loop.run(state, order, config.step)
+            saver.close()
         finally:
-            try:
-                saver.close()  # first: what a tracker does at the end must not hide a save that failed
-            finally:
-                trackers.finish()
-                saver.records.publish()
+            trackers.finish()
+            saver.records.publish()
+
+
+def _trackers(job: Job, spec: RunSpec, running: Running, saver: Saver) -> Trackers:
+    """Only the first process tracks."""
+    if jax.process_index() > 0:
+        return Trackers([])
+    config = {**saver.how, "parameters": spec.model.num_parameters, "spec": to_jsonable(spec)}
+    return open_trackers(running.trackers, job_folder(job), spec.name, job.spec.version, saver.attempt, config)
+
+
+def _committed(job: Job, saver: Saver) -> Artifact:
+    """The final checkpoint; rolling ones are deleted."""
     final = job.store.find(job.spec)
     if final is None:
         raise RuntimeError(f"{job.spec.name} was not committed")
@@ -115,29 +167,11 @@ def train(
     return final
 
 
-def steps_ahead(seconds: Sequence[float]) -> int:
-    """How many steps may be on their way when the next one is started, by the times of those that were read.
-
-    None before two are known, nor where one alone takes too long: SIGTERM is obeyed at the end of the step that runs then.
-    """
-    if len(seconds) < 2:
-        return 0
-    return min(READ_BEHIND, int(READ_SECONDS / max(statistics.fmean(seconds[-100:]), 1e-9)))
-
-
-def _trackers(job: Job, spec: RunSpec, running: Running, attempt: str, how: Mapping[str, Mapping]) -> Trackers:
-    """Of this attempt; only the first process tells anybody."""
-    if jax.process_index() > 0:
-        return Trackers([])
-    config = {**how, "parameters": spec.model.num_parameters, "spec": to_jsonable(spec)}
-    return open_trackers(running.trackers, job_folder(job), spec.name, job.spec.version, attempt, config)
-
-
 @dataclass
 class _Loop:
-    """Steps of one attempt, what of them is still to be read, and what has been."""
+    """The steps of one attempt."""
 
-    spec: RunSpec
+    inputs: _Inputs
     begin: int
     """The global sequence that step 0 begins with."""
     layout: Layout
@@ -146,94 +180,76 @@ class _Loop:
     stop: Stop
     watchdog: Callable[[float], None]
     saver: Saver
-    trackers: Trackers
-    meter: Throughput
     evaluation: Evaluation | None
-    metrics: pl.DataFrame
-    weights: tuple[str, ...]
-    """Names of the norms."""
-    waiting: deque[tuple[int, StepMetrics, Wish | jax.Array]] = field(default_factory=deque)
-    rows: list[tuple] = field(default_factory=list)
-    wish: Wish = field(default_factory=lambda: Wish(hurry=READ_BEHIND))
+    results: StepResults
 
-    def run(self, state: TrainState, order: DataOrder, last: int) -> None:
+    def run(self, state: TrainState) -> None:
         """From a state to the last step, saving on the way. Raises: PreemptedError."""
+        spec, last, results = self.inputs.spec, self.inputs.last, self.results
         dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
         current = StepState(dynamic, state.optimizer, state.skip, state.ema)
-        step_fn = compiled_step(self.spec, state.model, self.layout, self.compute)
+        step_fn = compiled_step(spec, state.model, self.layout, self.compute)
         agreement = Agreement(self.layout)
-        kept = {*self.spec.saved_steps(last)}
-        loader = self._loader(order)
-        self.meter.begin()
+        kept = {*spec.saved_steps(last)}
+        loader = self._loader()
+        results.meter.begin()
         with ProfilerWindow(self.running.profile, self.saver.job, state.step, last) as window:
             for step, batch in loader.batches(state.step, last):
-                self.meter.stalled = loader.stalled
-                strike(self.running.faults, "step", step)
+                results.meter.stalled = loader.stalled
+                inject_fault(self.running.faults, "step", step)
                 window.at(step, current)
                 with self.layout.pinned():
-                    current, read = step_fn(current, batch.tokens, step, batch.weights, batch.segment_ids)
-                self.waiting.append((step, read, agreement.of(self._wish())))
+                    current, metrics = step_fn(current, batch.tokens, step, batch.weights, batch.segment_ids)
+                results.started(step, metrics, agreement.of(self._request()))
                 self.saver.check()
                 done = step + 1
                 if self.evaluation is not None and self.evaluation.is_due(done, last):
                     self._evaluate(self.evaluation, current, static, done)
-                self._read_down_to(0 if done in kept else READ_BEHIND - self.wish.hurry)
-                if done in kept or self.wish.save or self._leaves():
-                    self._read_down_to(0)
-                    reached = TrainState(
-                        eqx.combine(current.parameters, static), current.optimizer, done, current.skip, current.ema
-                    )
-                    self._save(reached, rolling=done not in kept)
+                if done not in kept:
+                    results.read_in_flight()
+                if done in kept or results.request.save or self._leaves():
+                    results.read_down_to(0)
+                    self._save(current, static, done, rolling=done not in kept)
                     if self._leaves() and done != last:
-                        self.saver.wait()
-                        raise PreemptedError(
-                            f"{self.spec.name}: asked to leave; checkpoint saved at step {done}, go on from there"
-                        )
-                    self.wish = Wish(hurry=self.wish.hurry)
+                        self._leave(done)
+                    results.clear_request()
 
-    def _leaves(self) -> bool:
-        """Whether all leave now. A lone process need not wait until its wish has come back with a step."""
-        return bool(self.wish.leave) or (jax.process_count() == 1 and self.stop.asked.is_set())
-
-    def _loader(self, order: DataOrder) -> Loader:
-        """Of several steps at once for one device; over several, each process reads its own rows of a step."""
+    def _loader(self) -> Loader:
+        """One device reads several steps at once; of several devices, each process reads its own rows of one step."""
+        order, spec = self.inputs.order, self.inputs.spec
         if self.layout.size == 1:
-            return Loader(partial(batches_of, order, self.spec, begin=self.begin), at_once=steps_at_once(self.spec))
-        read = partial(batch_of, order, self.spec, place=self.layout.rows, begin=self.begin)
+            return Loader(partial(batches_of, order, spec, begin=self.begin), at_once=steps_at_once(spec))
+        read = partial(batch_of, order, spec, place=self.layout.rows, begin=self.begin)
         return Loader(lambda step, count: [read(step=step + i) for i in range(count)])
 
-    def _wish(self) -> Wish:
+    def _request(self) -> StopRequest:
         """What this process asks for at this step."""
-        hurry = READ_BEHIND - steps_ahead(self.meter.seconds)
-        return Wish(int(self.stop.asked.is_set()), int(self.saver.rolling_is_due()), hurry)
+        return StopRequest(int(self.stop.asked.is_set()), int(self.saver.rolling_is_due()), self.results.own_hurry())
 
-    def _read_down_to(self, count: int) -> None:
-        """Read the metrics of all but the newest steps."""
-        while len(self.waiting) > count:
-            step, read, agreed = self.waiting.popleft()
-            self.rows.append(row_of(self.spec, step, read))
-            self.watchdog(self.running.stall_seconds)
-            self.meter.tick(self.rows[-1])
-            watched = (step + 1) % self.running.watch_steps == 0 or step + 1 == self.spec.num_steps
-            self.trackers.log(step + 1, values_of(self.rows[-1], read, self.meter, self.weights if watched else None))
-            wish = read_wish(agreed)
-            self.wish = either((self.wish._replace(hurry=0), wish))
+    def _leaves(self) -> bool:
+        """True once all processes agreed to stop; a single process stops at once."""
+        return bool(self.results.request.leave) or (jax.process_count() == 1 and self.stop.asked.is_set())
+
+    def _leave(self, done: int) -> None:
+        self.saver.wait()
+        raise PreemptedError(f"{self.inputs.spec.name}: asked to leave; checkpoint saved at step {done}, resume from there")
 
     def _evaluate(self, evaluation: Evaluation, state: StepState, static: PyTree, done: int) -> None:
-        """Tell the trackers what held-out texts cost after a step. Its time is no step's."""
-        self._read_down_to(0)
+        """Score held-out texts and log the scores to the trackers. The time counts for no step."""
+        self.results.read_down_to(0)
         began = time.perf_counter()
         weights = {"raw": state.parameters, **({} if state.ema is None else {"ema": state.ema})}
         spread = None if self.layout.size == 1 else self.layout
         models = {name: eqx.combine(tree, static) for name, tree in weights.items()}
-        self.trackers.log(done, evaluation.values(models, self.spec.model.max_seq_len, done, spread))
-        self.meter.leave_out(time.perf_counter() - began)
+        self.results.trackers.log(done, evaluation.values(models, self.inputs.spec.model, done, spread))
+        self.results.meter.leave_out(time.perf_counter() - began)
 
-    def _save(self, state: TrainState, *, rolling: bool) -> None:
-        new = pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")
-        self.metrics, self.rows = pl.concat([self.metrics, new]), []
-        self.watchdog(self.running.stall_seconds + PEER_SECONDS)  # it waits for the save before, which may wait for a peer
-        self.saver.save(state, self.metrics, self.meter.summary(), rolling=rolling)
+    def _save(self, state: StepState, static: PyTree, done: int, *, rolling: bool) -> None:
+        reached = TrainState(eqx.combine(state.parameters, static), state.optimizer, done, state.skip, state.ema)
+        metrics = self.results.table()
+        # It waits for the save before it, which may wait for another process.
+        self.watchdog(self.running.stall_seconds + PEER_SECONDS)
+        self.saver.save(reached, metrics, self.results.meter.summary(), rolling=rolling)
 
 
 def _announce(spec: RunSpec, last: int, layout: Layout, arithmetic: Arithmetic) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from datakit.corpus import CORPUS, CorpusConfig
-from datakit.documents import DOCUMENTS, TARGET_PART_BYTES, document_paths, write_parquet, write_sorted_parts
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
-from datakit.quality import QUALITY, quality_config
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, MinHashConfig
+from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, document_paths, write_parquet, write_sorted_parts
+from datakit.quality.verdicts import QUALITY, quality_config
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build
+from lineage.shards.execution import Execution
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = [f"{a}{b}{c}" for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("ndle", "rt", "lling", "sk", "m", "tion")]
@@ -102,16 +103,16 @@ def corpus(
 
 def made(root: Path, node: Node, workers: int = 1) -> Artifact:
     """The node's artifact, its ancestors first, in the store below `root`."""
-    store = Store(str(root), workers=workers)
+    store = Store(str(root))
     for parent in node.parents():
         made(root, parent, workers)
-    return build(store, node).artifact
+    return build(store, node, execution=Execution(workers)).artifact
 
 
 def printed_after_a_kill(code: str, root: Path) -> list[str]:
     """Run a script that kills itself, with a new folder as its argument; then again: the words that it prints."""
     root.mkdir()
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)])}
     command = [sys.executable, "-c", code, str(root)]
     first, second = (subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120) for _ in range(2))
     assert first.returncode == -signal.SIGKILL, first.stderr

@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from datakit.contamination_named_words import english_tokens, lm_eval_text
+from datakit.contamination.leak_forms import lm_eval_text
+from datakit.contamination.tulu import english_tokens
 
 type Item = Mapping[str, Any]
 

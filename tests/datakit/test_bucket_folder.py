@@ -1,4 +1,4 @@
-"""A folder of a bucket as a source, by Google's client against the lab's server: what was listed comes whole, or is refused."""
+"""A bucket folder as a source: listed files arrive whole or are refused. Google's client against the lab's server."""
 
 import base64
 import gc
@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from gcs_server import Fault, GcsServer
 
-from datakit.raw import RAW
-from datakit.remote import folder_listing, listing_digest
-from datakit.sources import FolderFiles, Records, Source, Unverified
-from lineage.failures import IncompleteError
-from lineage.plan import Node, build
-from lineage.storage_gs import BucketFiles
-from lineage.store import Artifact, Store
+from datakit.sources.raw import RAW
+from datakit.sources.remote import folder_listing, listing_digest
+from datakit.sources.source import FolderFiles, Records, Source, Unverified
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, build
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
+from lineage.storage.gs import BucketFiles
 
 FILES = {"a.jsonl": b"a", "deep/b.jsonl": b"bb" * 50_000, "deep/test.jsonl": b"c"}
 UNKNOWN = Unverified("", "nobody has looked")
@@ -51,7 +52,7 @@ def pinned(url: str, exclude: tuple[str, ...] = ("*test*",)) -> FolderFiles:
 
 def fetched(root: Path, loader: FolderFiles, workers: int = 1) -> Artifact:
     source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0)
-    return build(Store(str(root), workers=workers), Node(("raw",), "s", RAW, source)).artifact
+    return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(workers)).artifact
 
 
 def contents(artifact: Artifact) -> dict[str, bytes]:

@@ -1,18 +1,21 @@
-"""Spans of bytes against the slow, obvious count: on any text, and of a match among characters of one to four bytes."""
+"""Byte spans against a slow count: any text, and matches among characters of one to four bytes."""
 
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_contamination import item_table
 
-from datakit.byte_spans import byte_spans, cut_bytes
-from datakit.contamination_channels import channel_table, index_items
-from datakit.contamination_methods import Policy, build_index, policy_channels, scanner
-from datakit.contamination_named import DatatrovePolicy, GptPolicy, MarinPolicy, TuluPolicy
-from datakit.contamination_policy import ContaminationConfig
-from datakit.contamination_scan import ChannelMatch, scan
+from benchmarks.rival_policies.datatrove import DatatrovePolicy
+from benchmarks.rival_policies.marin import MarinPolicy
+from datakit.contamination.channels import channel_table, index_items
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.gpt3 import GptPolicy
+from datakit.contamination.protocol import ChannelMatch, Policy
+from datakit.contamination.scan import scan
+from datakit.contamination.tulu import TuluPolicy
+from datakit.text.byte_spans import byte_spans, cut_bytes
 
 QUESTION = "How many ducks’ eggs – 1,200 or more – does Élodie’s old farm 🦆 sell in one ordinary week of winter?"
 ALPHABET = "aé漢🦆 ﬁ½́\n\t 0,'’<>="
@@ -38,7 +41,6 @@ INDEX = index_items(channel_table(item_table({"question": QUESTION})), CONFIG)
 FILLER = st.text(alphabet=ALPHABET, max_size=40)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(FILLER, FILLER), min_size=1, max_size=4))
 def test_the_span_of_a_match_is_where_the_item_was_put(pairs):
     texts = [f"{before}\n{QUESTION}\n{after}" for before, after in pairs]
@@ -49,7 +51,7 @@ def test_the_span_of_a_match_is_where_the_item_was_put(pairs):
 
 def found(text: str, policy: Policy) -> Sequence[ChannelMatch]:
     items = item_table({"question": QUESTION, "answer": "Twelve hundred of them, and in the spring some more than that."})
-    return scanner(build_index(items, policy_channels(items, policy), policy), policy)([text])
+    return policy.index(items, policy.channels(items)).scan([text])
 
 
 @pytest.mark.parametrize("policy", [MarinPolicy(), TuluPolicy(), GptPolicy(), DatatrovePolicy()], ids=lambda p: p.policy)

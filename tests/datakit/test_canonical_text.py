@@ -1,13 +1,15 @@
+"""Canonical text: case, punctuation, Unicode forms, and the way back to the original characters."""
+
 import re
 import unicodedata
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-import datakit.canonical_text as canonical_text
-from datakit.canonical_text import WordPlaces, canonical_batch, canonical_bytes, word_spans
+import datakit.text.canonical_text as canonical_text
+from datakit.text.canonical_text import WordPlaces, canonical_batch, canonical_bytes, word_spans
 
 # the characters that normalisation treats specially, mixed into arbitrary text
 TEXT = st.text(
@@ -40,7 +42,6 @@ def test_formatting_is_taken_away(text, expected):
     assert words(text) == expected.split()
 
 
-@settings(max_examples=300)
 @given(TEXT)
 def test_each_word_has_a_span_that_holds_it(text):
     spans = word_spans(text)
@@ -49,7 +50,6 @@ def test_each_word_has_a_span_that_holds_it(text):
         assert word in words(text[start:end])
 
 
-@settings(max_examples=200)
 @given(TEXT, st.integers(1, 12))
 def test_places_found_piece_by_piece_are_those_of_the_whole_text(text, piece_characters):
     with pytest.MonkeyPatch.context() as patch:
@@ -66,14 +66,12 @@ def test_a_tag_that_appears_by_blanking_another_stays():
     assert [text[slice(*places.span(word))] for word in range(len(words(text)))] == ["so", "3=3>>", "3=3>>", "it", "is"]
 
 
-@settings(max_examples=200)
 @given(TEXT, TEXT)
 def test_white_space_is_a_border_that_nothing_crosses(left, right):
     if "<" not in left + right:
         assert words(f"{left}\n{right}") == words(left) + words(right)
 
 
-@settings(max_examples=200)
 @given(st.text(st.sampled_from("abcé 12'.,!-"), max_size=40))
 def test_case_and_repeated_space_do_not_matter(text):
     assert words(text.upper().replace(" ", " \n\t ")) == words(text)
@@ -89,7 +87,6 @@ def slow_words(text: str) -> list[str]:
 COMMAS = st.lists(st.sampled_from(["1", "23", "456", "7890", ",", ",,", " ", "é", "n't", "’s", "İ", "ŉ", "ſ", "́"]), max_size=12)
 
 
-@settings(max_examples=300)
 @given(st.lists(st.one_of(TEXT, COMMAS.map("".join)), max_size=5))
 def test_a_batch_has_the_words_of_each_text(texts):
     buffer, starts = canonical_batch(texts)
@@ -99,7 +96,6 @@ def test_a_batch_has_the_words_of_each_text(texts):
     assert len(starts) == len(texts) + 1 and starts[-1] == len(data)
 
 
-@settings(max_examples=300)
 @given(st.one_of(TEXT, COMMAS.map("".join)))
 def test_words_are_those_of_the_definition(text):
     assert words(text) == slow_words(text)

@@ -1,4 +1,4 @@
-"""A source's card: it says what the source's own artifacts say, shows a sample of every drop, and is the same anywhere."""
+"""A source's card: it states what the source's artifacts state, shows a sample of every drop, and is reproducible."""
 
 import json
 from dataclasses import replace
@@ -9,27 +9,27 @@ import pytest
 from inputs import MARKS, Marked, file_bytes, made, random_texts
 from test_scorer import scorer
 
-from datakit.card import CARD, CardConfig
-from datakit.card_page import Heading, Note, Table, markdown, page
-from datakit.corpus import CORPUS, CorpusConfig
-from datakit.documents import TARGET_PART_BYTES, write_parquet
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MINHASH, MinHashConfig
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
-from datakit.quality import QUALITY, quality_config
-from datakit.quality_rules import QUALITY_RULES, quality_rules_config
-from datakit.raw import RAW
-from datakit.remote import folder_listing, listing_digest
-from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
-from datakit.scores import SCORES, ScoresConfig
-from datakit.sources import FolderFiles, Records, Source, Unverified
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.token_formats import Prebuilt
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage
-from lineage.writer import Writer
+from datakit.cards.card import CARD, CardConfig
+from datakit.cards.page import Heading, Note, Table, markdown, page
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, MinHashConfig
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.documents.parts import TARGET_PART_BYTES, write_parquet
+from datakit.quality.rules import QUALITY_RULES, quality_rules_config
+from datakit.quality.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
+from datakit.quality.scores import SCORES, ScoresConfig
+from datakit.quality.verdicts import QUALITY, quality_config
+from datakit.sources.raw import RAW
+from datakit.sources.remote import folder_listing, listing_digest
+from datakit.sources.source import FolderFiles, Records, Source, Unverified
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.formats import Prebuilt
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from lineage.build.plan import Node, Stage
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 LEAK, COPY = random_texts(2, 60, seed=31)
 FILTERS = CorpusConfig()

@@ -1,4 +1,4 @@
-"""What a card reads a row group at a time is what all rows together say."""
+"""Card statistics read one row group at a time equal statistics over all rows."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit import documents
-from datakit.card_tables import Clusters, Lengths, Matches, first_by_reason
-from datakit.documents import texts_of, write_parquet
+from datakit.cards.tables import Clusters, Lengths, Matches, first_by_reason
+from datakit.documents import parts
+from datakit.documents.parts import texts_of, write_parquet
 
 ROWS = 3
 """Of a row group here."""
@@ -20,7 +20,7 @@ ROWS = 3
 @pytest.fixture(scope="module", autouse=True)
 def small_row_groups():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "ROW_GROUP_ROWS", ROWS)
+        patch.setattr(parts, "ROW_GROUP_ROWS", ROWS)
         yield
 
 
@@ -31,7 +31,6 @@ def written(path: Path, rows: pl.DataFrame) -> Path:
     return path
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=20), st.floats(0, 1))
 def test_lengths_have_the_quantiles_of_all(tmp_path_factory, texts, share):
     path = written(tmp_path_factory.mktemp("lengths") / "part.parquet", pl.DataFrame({"text": texts}))
@@ -40,7 +39,6 @@ def test_lengths_have_the_quantiles_of_all(tmp_path_factory, texts, share):
     assert found.quantile(share) == pytest.approx(np.quantile(lengths, share), rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99), st.booleans(), st.sampled_from("ab")), max_size=24))
 def test_the_largest_cluster_is_that_of_all_rows(tmp_path_factory, rows):
     """Clusters go on over borders of row groups, and other sources' rows stand between."""
@@ -58,7 +56,6 @@ def test_the_largest_cluster_is_that_of_all_rows(tmp_path_factory, rows):
     assert (found.largest, list(found.first)) == (largest.height, largest.select("id", "is_kept").head(2).rows())
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.sampled_from(["near", "fragment"]), st.sampled_from([0.5, 0.75, 1.0])), max_size=20
@@ -86,13 +83,13 @@ def test_the_first_of_every_reason_are_kept(tmp_path):
 def test_texts_are_found_without_reading_what_cannot_hold_them(tmp_path, monkeypatch):
     rows = pl.DataFrame({"id": [f"{i:02d}" for i in range(18)], "text": [f"text {i}" for i in range(18)]})
     paths = [written(tmp_path / f"{i}.parquet", rows[9 * i : 9 * i + 9]) for i in range(2)]
-    read, whole = [], documents.pq.ParquetFile.read_row_group
+    read, whole = [], parts.pq.ParquetFile.read_row_group
 
     def counted(self, *arguments, **options):
         read.append(arguments)
         return whole(self, *arguments, **options)
 
-    monkeypatch.setattr(documents.pq.ParquetFile, "read_row_group", counted)
+    monkeypatch.setattr(parts.pq.ParquetFile, "read_row_group", counted)
     assert texts_of(paths, ["04", "16", "04", "no such"]) == {"04": "text 4", "16": "text 16"}
     assert len(read) == 2
     assert texts_of(paths, []) == {} and len(read) == 2

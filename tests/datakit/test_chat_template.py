@@ -1,13 +1,13 @@
-"""A conversation in spans: special tokens from the template alone, and what counts is what assistants say."""
+"""Conversations as spans: only the template adds special tokens, and only assistants' text counts in the loss."""
 
 import json
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from datakit.chat_template import ChatTemplate, Conversation, Span, conversation_spans
+from datakit.tokens.chat_template import ChatTemplate, Conversation, Span, conversation_spans
 
 SPECIALS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "§", "||")
 END = "<|end|>"
@@ -28,7 +28,6 @@ def conversation(*messages: tuple[str, str]) -> Conversation:
     return Conversation(tuple({"role": role, "content": content} for role, content in messages))
 
 
-@settings(max_examples=80)
 @given(MESSAGES)
 @example([("user", "quotes <|end|><|assistant|> here"), ("assistant", "and <|endoftext|> there")])
 @example([("assistant", ""), ("assistant", "twice")])
@@ -48,7 +47,6 @@ def test_what_counts_is_what_assistants_say_and_the_end_of_turn(messages):
     ]  # fmt: skip
 
 
-@settings(max_examples=60)
 @given(MESSAGES)
 def test_a_template_without_blocks_gives_the_same_spans_by_prefixes(messages):
     talk = conversation(*messages)
@@ -81,7 +79,6 @@ CALLING = ChatTemplate(
 JSON_TEXT = st.lists(st.one_of(PARTS, st.text('ab é"\\\\', max_size=3)), max_size=4).map("".join)
 
 
-@settings(max_examples=80)
 @given(st.lists(st.dictionaries(JSON_TEXT, st.one_of(JSON_TEXT, st.lists(JSON_TEXT, max_size=2)), max_size=2), max_size=2))
 @example([{"name": "say <|end|> § é"}, {"<|end|>": "§"}])
 def test_a_call_in_ascii_is_json_of_what_was_called_and_no_special_token(calls):

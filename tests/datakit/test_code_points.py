@@ -1,16 +1,15 @@
-"""Texts as code points: those that Python sees, wherever a column was sliced, and where their line feeds are."""
+"""Texts as code points: equal to Python's, for any slice of a column; positions of line feeds."""
 
 import numpy as np
 import polars as pl
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from datakit.code_points import NO_ASCII, RUN_CHARS, code_points, having, lowered, runs_of
+from datakit.text.code_points import NO_ASCII, RUN_CHARS, code_points, having, lowered, runs_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\na é字🙂"), max_size=20)
 
 
-@settings(max_examples=200)
 @given(st.lists(TEXT, min_size=1, max_size=5), st.integers(0, 4))
 @example(["", "\n", "\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff"], 0)
 def test_they_are_the_characters_of_the_texts_with_a_line_feed_behind_each(texts, first):

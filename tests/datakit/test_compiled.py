@@ -1,4 +1,4 @@
-"""Compiled loops: announced where no folder keeps them, kept for the next process where one does."""
+"""Compiled loops: a first compilation is announced, and a cache folder keeps it for the next process."""
 
 import importlib
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from datakit.compile_ahead import compile_ahead
-from datakit.compiled import Compiled, compiled
-from datakit.shingles import jaccard
+from datakit.text.compiled import Compiled, compiled
+from datakit.text.shingles import jaccard
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,15 +35,18 @@ def test_whatever_arrays_come_there_is_one_program() -> None:
 
 def test_ahead_means_all_of_them() -> None:
     compile_ahead()
-    with_loops = [path.stem for path in sorted((ROOT / "datakit").glob("*.py")) if "\n@compiled\n" in path.read_text()]
-    modules = [importlib.import_module(f"datakit.{name}") for name in with_loops]
+    with_loops = [path for path in sorted((ROOT / "datakit").rglob("*.py")) if "\n@compiled\n" in path.read_text()]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in with_loops]
+    modules = [importlib.import_module(name) for name in names]
     loops = {loop for module in modules for loop in vars(module).values() if isinstance(loop, Compiled)}
     assert {loop.__qualname__ for loop in loops if not loop.program.signatures} == set()  # pyrefly: ignore[missing-attribute]
     assert len(loops) > 10
 
 
 def test_the_next_process_finds_what_one_has_compiled(tmp_path: Path) -> None:
-    script = "from datakit.shingles import jaccard; import numpy as np; jaccard(np.ones(1, np.uint64), np.ones(1, np.uint64)); "
+    script = (
+        "from datakit.text.shingles import jaccard; import numpy as np; jaccard(np.ones(1, np.uint64), np.ones(1, np.uint64)); "
+    )
     script += "print(sum(jaccard.program.stats.cache_hits.values()))"
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     hits = [subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True) for _ in range(2)]
@@ -51,7 +54,7 @@ def test_the_next_process_finds_what_one_has_compiled(tmp_path: Path) -> None:
 
 
 def test_nothing_is_compiled_or_imported_for_it_at_import() -> None:
-    script = "import sys, recipes.lab, datakit.rule_sets; print('numba' in sys.modules)"
+    script = "import sys, recipes.lab, datakit.quality.rule_sets; print('numba' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )

@@ -1,3 +1,5 @@
+"""Contamination marks: n-gram matches, canonical text, tiers and spans against slow references."""
+
 import itertools
 import json
 import math
@@ -10,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit.byte_spans import cut_bytes
-from datakit.canonical_text import canonical_bytes
-from datakit.contamination_channels import CHANNELS, ItemIndex, channel_table, index_items
-from datakit.contamination_policy import ContaminationConfig
-from datakit.contamination_scan import scan
-from datakit.conversations import conversation_record
-from datakit.record import Record
+from datakit.contamination.channels import CHANNELS, ItemIndex, channel_table, index_items
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.scan import scan
+from datakit.readers.conversations import conversation_record
+from datakit.sources.record import Record
+from datakit.text.byte_spans import cut_bytes
+from datakit.text.canonical_text import canonical_bytes
 
 REPOSITORY = Path(__file__).parents[2]
 PROSE = (
@@ -157,7 +159,6 @@ VOCABULARY = ["river", "stone", "of", "7", "12", "light", "a"]
 SENTENCE = st.lists(st.sampled_from(VOCABULARY), min_size=0, max_size=30).map(" ".join)
 
 
-@settings(max_examples=150)
 @given(st.lists(SENTENCE, min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
 def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, choose: random.Random):
     texts = [f"{filler} {choose.choice(questions)[choose.randrange(12) :]} {filler[5:]}" for filler in fillers]

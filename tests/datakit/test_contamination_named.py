@@ -1,4 +1,4 @@
-"""Named contamination policies: equal to their definitions written slowly, and what their matches say."""
+"""Published contamination policies equal slow versions of their definitions, and their matches are reported."""
 
 import random
 from collections.abc import Sequence
@@ -8,21 +8,17 @@ import pytest
 import slow_policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_contamination import PROSE
 
-from datakit.byte_spans import cut_bytes
-from datakit.contamination_channels import CHANNELS, ITEM_KEY
-from datakit.contamination_methods import (
-    Policy,
-    build_index,
-    counts_documents,
-    document_counts,
-    load_index,
-    policy_channels,
-    scanner,
-    too_common,
-)
-from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, TuluPolicy
+from benchmarks.rival_policies.datatrove import DatatrovePolicy
+from benchmarks.rival_policies.dolma import DolmaPolicy
+from benchmarks.rival_policies.marin import MarinPolicy
+from datakit.contamination.channels import CHANNELS, ITEM_KEY
+from datakit.contamination.gpt3 import GptPolicy
+from datakit.contamination.protocol import Policy, count_table
+from datakit.contamination.tulu import TuluPolicy
+from datakit.text.byte_spans import cut_bytes
 
 POLICIES = {
     "marin": (MarinPolicy(), slow_policies.marin),
@@ -44,12 +40,11 @@ def item_table(*fields: dict[str, object]) -> pl.DataFrame:
 
 
 def matches(items: pl.DataFrame, texts: Sequence[str], policy: Policy):
-    channels = policy_channels(items, policy)
-    index = build_index(items, channels, policy)
-    ignored = ()
-    if counts_documents(policy):
-        ignored = (too_common(*document_counts(texts, index, policy), policy),)
-    return scanner(index, policy, *ignored)(texts)
+    index = policy.index(items, policy.channels(items))
+    if policy.common_grams == "ignored_before_scan":
+        counts = count_table([index.count_grams(texts)])
+        index = index.without(counts.filter(pl.col("documents") > policy.document_limit(len(texts))))
+    return index.scan(texts)
 
 
 WORD = st.sampled_from(
@@ -62,7 +57,7 @@ QUESTION = TEXT.map(str.strip).filter(bool)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.data())
 def test_a_policy_marks_the_documents_that_its_definition_marks(name, data):
     policy, definition = POLICIES[name]
@@ -109,7 +104,7 @@ def test_a_match_names_its_item_and_spans_the_leak(policy, expected):
     items = item_table({"question": PROSE}, {"question": QUESTION_TEXT, "answer": SOLUTION})
     text = f"¡Prólogo! Some other words\n\nQuestion: {QUESTION_TEXT}\nAnswer: {SOLUTION}\n\nand then some more of them."
     (match,) = matches(items, ["nothing", text], policy)
-    channels = policy_channels(items, policy)
+    channels = policy.channels(items)
     assert (match.document, channels["item"][match.channel], match.tier) == (1, 1, "near")
     assert cut_bytes(text, match.start_byte, match.end_byte) == expected
 
@@ -133,10 +128,10 @@ def test_a_document_that_repeats_a_template_of_many_items_is_scanned(name):
 def test_an_index_survives_storage(name, tmp_path):
     policy = POLICIES[name][0]
     items = item_table({"question": QUESTION_TEXT, "answer": SOLUTION})
-    index = build_index(items, policy_channels(items, policy), policy)
+    index = policy.index(items, policy.channels(items))
     index.save(tmp_path / "index")
     text = f"Question: {QUESTION_TEXT}\nAnswer: {SOLUTION}"
-    assert scanner(load_index(tmp_path / "index", policy), policy)([text]) == scanner(index, policy)([text]) != []
+    assert policy.load_index(tmp_path / "index").scan([text]) == index.scan([text]) != []
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""Paraphrase detection: the sentence encoder and its matches. The model package is optional."""
+
 import importlib.util
 from collections.abc import Sequence
 
@@ -7,9 +9,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from datakit.byte_spans import cut_bytes
-from datakit.contamination_paraphrase import ParaphraseConfig, paraphrase_matches, windows
-from datakit.sentence_encoder import PACKAGE, SentenceEncoder
+from benchmarks.paraphrase_tier import ParaphraseConfig, paraphrase_matches, windows
+from benchmarks.sentence_encoder import PACKAGE, SentenceEncoder
+from datakit.text.byte_spans import cut_bytes
 
 SENTENCES = "[PAD] how many of the geese that winter on northern lakes return there in spring salt was cheap"
 VOCABULARY = SENTENCES.split()

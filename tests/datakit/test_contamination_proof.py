@@ -1,4 +1,4 @@
-"""What an index keeps about its policy: recall by task and form, and what is marked in text known to be clean."""
+"""What an index records about its policy: recall by task and form, and false marks in clean text."""
 
 import random
 import re
@@ -9,16 +9,17 @@ import pytest
 from test_contamination import PROSE
 from test_contamination_stage import DOCUMENTS, clean_texts
 
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_methods import build_index, finder, policy_channels, scanner
-from datakit.contamination_named import GptPolicy, MarinPolicy
-from datakit.contamination_policy import STANDING_TIERS, ContaminationConfig
-from datakit.leak_forms import FORMAT_CHANGES, LEAK_FORMS
-from evals.items import ITEMS_FILE, Item, write_items
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage, build
-from lineage.store import Store
+from benchmarks.rival_policies.marin import MarinPolicy
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.gpt3 import GptPolicy
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.leak_forms import FORMAT_CHANGES, LEAK_FORMS
+from datakit.contamination.marks import CONTAMINATION
+from datakit.contamination.policy import STANDING_TIERS
+from evals.items.item import ITEMS_FILE, Item, write_items
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, build
+from lineage.storage.digests import text_digest
 from marin_assets.describe import recorded
 
 WORDS = [
@@ -105,15 +106,14 @@ def test_an_index_with_its_clean_text_serves_a_scan(tmp_path):
 def test_who_asks_only_what_is_marked_hears_what_the_scan_says(policy):
     """Leaks of every tier: a fragment stands for nothing, and is in neither."""
     items = pl.DataFrame([asdict(Item("s", "long", str(at), question(at), "", "MIT", "d")) for at in range(20)])
-    channels = policy_channels(items, policy)
-    index = build_index(items, channels, policy)
+    index = policy.index(items, policy.channels(items))
     asked = [question(at).split() for at in range(20)]
     kept = [" ".join(words[: max(6, len(words) - at)]) for at, words in enumerate(asked)]
     leaks = [
         f"{PROSE}\n\n{text}\n\n{PROSE}" for text in (*map(" ".join, asked), *kept, *(re.sub("o", "0", text) for text in kept))
     ]
-    matches = scanner(index, policy)(leaks)
+    matches = index.scan(leaks)
     standing = [(match.document, match.channel) for match in matches if match.tier in STANDING_TIERS]
-    assert finder(index, policy)(leaks) == standing and len({document for document, _ in standing}) >= 20
+    assert index.marked_pairs(leaks) == standing and len({document for document, _ in standing}) >= 20
     if isinstance(policy, ContaminationConfig):
         assert len(standing) < len(matches)

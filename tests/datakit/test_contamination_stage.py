@@ -1,30 +1,29 @@
-"""The stage `datakit.contamination` on real artifacts: marks, unknown items, any cut of the work, and what it refuses."""
+"""The stage `datakit.contamination` on real artifacts: marks, unknown items, sharding, refusals."""
 
-import json
 import random
-from io import StringIO
 
 import numpy as np
 import polars as pl
 import pytest
-from rich.console import Console
 from test_contamination import PROSE, REPOSITORY, vendored_items
 
-import datakit.contamination as contamination_stage
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_comparison import CONTAMINATION_COMPARISON, ComparisonConfig, compare_policies
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_named import DatatrovePolicy, DolmaPolicy, GptPolicy, MarinPolicy, TuluPolicy
-from datakit.contamination_policy import ContaminationConfig
-from datakit.documents import write_sorted_parts
-from evals.items import ITEMS_FILE, Item, write_items
-from evals.suites import SUITE, SuiteConfig
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage, build
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
-from lineage.writing import writing
-from marin_assets.policies_cli import print_policies
+import datakit.contamination.marks as contamination_stage
+from benchmarks.rival_policies.comparison import as_markdown, compare_policies
+from benchmarks.rival_policies.datatrove import DatatrovePolicy
+from benchmarks.rival_policies.dolma import DolmaPolicy
+from benchmarks.rival_policies.marin import MarinPolicy
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.gpt3 import GptPolicy
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.contamination.tulu import TuluPolicy
+from datakit.documents.parts import write_sorted_parts
+from evals.items.item import ITEMS_FILE, Item, write_items
+from evals.items.suites import SUITE, SuiteConfig
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, build
+from lineage.shards.execution import Execution
+from lineage.storage.digests import text_digest
 from recipes.suites import vendored_tasks
 
 
@@ -58,7 +57,9 @@ def clean_texts(count: int) -> list[str]:
     return [" ".join(random.Random(i).sample(words, len(words))) for i in range(count)]
 
 
-def marked(store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28):
+def marked(
+    store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28, workers: int = 1
+):
     config = config or ContaminationConfig()
     documents = Node(("normalized",), "test", DOCUMENTS, {"texts": texts, "part_bytes": part_bytes})
     if questions is None:
@@ -71,7 +72,8 @@ def marked(store: Store, texts: list[str], questions: list[str] | None, config=N
     for node in (documents, suite, index):
         build(store, node)
     inputs = {"normalized": documents, "suites": (suite,), "index": index}
-    return build(store, Node(("contamination", type(config).__name__), "test", CONTAMINATION, config, inputs)).artifact
+    node = Node(("contamination", type(config).__name__), "test", CONTAMINATION, config, inputs)
+    return build(store, node, execution=Execution(workers)).artifact
 
 
 def test_the_stage_marks_the_planted_document_only(tmp_path):
@@ -108,7 +110,7 @@ def test_bytes_are_the_same_for_any_number_of_workers_and_any_cut(tmp_path, monk
     texts = [*clean_texts(20), *leaks]
     one = marked(Store(str(tmp_path / "one")), texts, None, part_bytes=4_000)
     monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 900)
-    two = marked(Store(str(tmp_path / "two"), workers=2), texts, None, part_bytes=4_000)
+    two = marked(Store(str(tmp_path / "two")), texts, None, part_bytes=4_000, workers=2)
     assert len(one.files(under="marks/")) > 1
     assert one.data_version == two.data_version
     documents = one.input("normalized")
@@ -138,9 +140,9 @@ def failing_trial(*_):
 )
 def test_canaries_that_are_not_found_leave_no_artifact(tmp_path, monkeypatch, workers, trial, message):
     monkeypatch.setattr(contamination_stage, "_items_in_plants", trial)
-    store = Store(str(tmp_path), workers=workers)
+    store = Store(str(tmp_path))
     with pytest.raises((RuntimeError, OSError), match=message):
-        marked(store, clean_texts(2), [PROSE])
+        marked(store, clean_texts(2), [PROSE], workers=workers)
     made = {artifact.spec.key[0] for artifact in store.artifacts()}
     assert made == {"normalized", "suite", "index"}
 
@@ -204,18 +206,9 @@ def test_gram_counts_span_shards_and_row_groups(scans, tmp_path, monkeypatch):
     assert held == pl.read_parquet(scans[3].folder() / "items.parquet").sort("item_id")["num_documents"].to_list() == [2, 0, 0]
 
 
-def compared(scans, reference: str):
-    config = ComparisonConfig(reference)
-    refs = tuple(scan.ref(f"contamination.{at}") for at, scan in enumerate(scans))
-    spec = ArtifactSpec(("comparison",), None, CONTAMINATION_COMPARISON.name, "1", {"reference": reference}, refs)
-    with writing(scans[0].store, spec, "code") as out:
-        compare_policies(out, config, scans)
-    return out.artifact
-
-
 def test_policies_are_compared_over_the_same_documents(scans):
-    comparison = compared(scans, ContaminationConfig().policy).manifest.extra["comparison"]
-    rows = {row["policy"]: row for row in comparison["policies"]}
+    comparison = compare_policies(scans, ContaminationConfig().policy)
+    rows = {row["policy"]: row for row in comparison.policies}
     assert list(rows) == [policy.policy for policy in POLICIES]
     assert {name: row["marked"] for name, row in rows.items()} == {
         "window_coverage+alignment": 2,
@@ -227,25 +220,12 @@ def test_policies_are_compared_over_the_same_documents(scans):
     }
     assert rows["marin-13gram"]["agreement"] == 0.5 and rows["olmo-tulu-8gram"]["agreement"] == 1.0
     assert rows["window_coverage+alignment"]["items_unknown"] == 1
-    folder = scans[0].store.latest(("comparison",), None).folder()
-    marks = pl.read_parquet(folder / "documents.parquet")
-    assert marks.height == 2
-    assert pl.read_parquet(folder / "items.parquet")["window_coverage+alignment"].to_list() == [2, 0, None]
+    assert comparison.documents.height == 2 and len(comparison.agreement) == 15
+    assert comparison.items["window_coverage+alignment"].to_list() == [2, 0, None]
+    printed = as_markdown(comparison)
+    assert all(printed.count(policy.policy) >= 5 for policy in POLICIES)
 
 
-def test_a_comparison_without_its_reference_or_over_other_sources_is_refused(scans, tmp_path):
+def test_a_comparison_without_its_reference_is_refused(scans):
     with pytest.raises(ValueError, match="reference is 'marin'; the scans given are by"):
-        compared(scans, "marin")
-
-
-def test_the_comparison_is_printed_as_tables_and_as_json(scans, capsys):
-    compared(scans, ContaminationConfig().policy)
-    console = Console(record=True, width=160, file=StringIO())
-    print_policies("comparison", scans[0].store.root, as_json=False, console=console)
-    shown = console.export_text()
-    assert "1 / 1 / 0" in shown  # Marin's marks one of the two documents that ours marks
-    assert all(shown.count(policy.policy) >= 5 for policy in POLICIES)
-    print_policies("comparison", scans[0].store.root, as_json=True, console=console)
-    assert len(json.loads(capsys.readouterr().out)["agreement"]) == 15
-    with pytest.raises(ValueError, match="marin materialize contamination_comparison/default"):
-        print_policies("no_such_comparison", scans[0].store.root, as_json=False, console=console)
+        compare_policies(scans, "marin")

@@ -1,4 +1,4 @@
-"""What a scan leaves on storage: documents by item, and how little of it is in memory while it is put together."""
+"""Tables of a contamination scan: documents by item, written in bounded memory."""
 
 import json
 import random
@@ -14,15 +14,15 @@ from rich.console import Console
 from test_contamination import PROSE
 from test_contamination_stage import LEAK, QUESTIONS, clean_texts, marked
 
-import datakit.contamination as contamination_stage
-from datakit.byte_spans import cut_bytes
-from datakit.contamination_scan import ChannelMatch
-from datakit.contamination_tables import Piece, count, join_pieces, named, write_piece
-from datakit.contamination_tables import clean_texts as first_clean_texts
-from datakit.documents import ROW_GROUP_ROWS, count_values, write_parquet
-from lineage.digests import text_digest
-from lineage.store import Store
-from marin_assets.holders_cli import print_holders
+import datakit.contamination.marks as contamination_stage
+from datakit.contamination.scan import ChannelMatch
+from datakit.contamination.tables import Piece, count, join_pieces, named, write_piece
+from datakit.contamination.tables import clean_texts as first_clean_texts
+from datakit.documents.parts import ROW_GROUP_ROWS, count_values, write_parquet
+from datakit.text.byte_spans import cut_bytes
+from lineage.artifact.store import Store
+from lineage.storage.digests import text_digest
+from marin_assets.cli.holders import print_holders
 
 LEAKS = [f"– é 漢 {LEAK} {number}" for number in range(7)]
 

@@ -1,4 +1,4 @@
-"""Phrases that many documents of a source hold: they flag nothing, whatever the order of shards; items that leaked do."""
+"""Phrases common to many documents of a source are not marked, whatever the shard order; leaked items are."""
 
 import logging
 
@@ -7,13 +7,14 @@ import pytest
 from test_contamination import PROSE, item_table
 from test_contamination_stage import clean_texts, marked
 
-import datakit.contamination as contamination_stage
-from datakit.contamination_channels import channel_table, index_items
-from datakit.contamination_policy import ContaminationConfig
-from datakit.contamination_templates import COUNT_SCHEMA, document_limit, without_templates
-from datakit.ngram_index import gram_hashes, hash_words
-from lineage.digests import text_digest
-from lineage.store import Store
+import datakit.contamination.marks as contamination_stage
+from datakit.contamination.channels import channel_table, index_items
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.protocol import COUNT_SCHEMA
+from datakit.contamination.templates import without_templates
+from datakit.text.ngram_index import gram_hashes, hash_words
+from lineage.artifact.store import Store
+from lineage.storage.digests import text_digest
 from marin_assets.describe import recorded
 
 TEMPLATE = "Read the passage below with care and answer the question that follows it as briefly as you possibly can"
@@ -73,7 +74,7 @@ def test_the_verdict_is_the_same_for_any_cut_and_any_order_of_shards(tmp_path, m
     monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 1)
     assert len(one.files(under="marks/")) > 3
     for workers in (2, 8):
-        more = marked(Store(str(tmp_path / f"{workers}"), workers=workers), texts(30), QUESTIONS, CONFIG, part_bytes=4_000)
+        more = marked(Store(str(tmp_path / f"{workers}")), texts(30), QUESTIONS, CONFIG, part_bytes=4_000, workers=workers)
         assert one.data_version == more.data_version
         assert one.manifest.extra == more.manifest.extra
 
@@ -90,7 +91,7 @@ def test_words_under_templates_do_not_align_a_channel():
 
 @pytest.mark.parametrize(("documents", "limit"), [(0, 100), (100_000, 100), (100_001_000, 100_001)])
 def test_the_limit_grows_with_the_source(documents, limit):
-    assert document_limit(documents, ContaminationConfig()) == limit
+    assert ContaminationConfig().document_limit(documents) == limit
 
 
 def test_limits_that_make_no_sense_are_refused():

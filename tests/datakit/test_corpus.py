@@ -1,3 +1,5 @@
+"""Corpus selection: filters, deduplication, train and held-out splits, and the count of every drop."""
+
 from dataclasses import replace
 from itertools import chain
 
@@ -7,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Marked, Texts, corpus, documents, duplicates, edited, file_bytes, made, marks, quality, random_texts
+from properties import examples
 
-from datakit.corpus import CORPUS, CorpusConfig, is_heldout
-from datakit.corpus_parts import layout, write_split_part
-from datakit.documents import document_paths, read_documents, write_parquet
+from datakit.corpus.build import CORPUS, CorpusConfig, is_heldout
+from datakit.corpus.parts import layout, write_split_part
+from datakit.documents.parts import document_paths, read_documents, write_parquet
+from datakit.documents.schemas import DOCUMENT_SCHEMA
 from datakit.invariants import check_corpus, check_rows_conserved
-from datakit.schemas import DOCUMENT_SCHEMA
-from lineage.digests import text_digest
-from lineage.failures import IncompleteError
-from lineage.plan import Node
+from lineage.build.plan import Node
+from lineage.shards.failures import IncompleteError
+from lineage.storage.digests import text_digest
 
 HALF = CorpusConfig(heldout_frac=0.5)
 SIDES = ("train", "heldout")
@@ -87,7 +90,7 @@ def test_documents_pass_unchanged_and_sorted(tmp_path):
         assert after.equals(before.filter(pl.col("id").is_in(after["id"].to_list())))
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(
     st.lists(st.sampled_from(range(len(POOL))), min_size=1, max_size=24, unique=True),
     st.sets(st.sampled_from(range(len(POOL)))),
@@ -124,7 +127,6 @@ def test_parts_and_passes_give_what_a_walk_over_all_documents_gives(tmp_path_fac
     assert check_rows_conserved(artifact) == check_corpus(artifact) == []
 
 
-@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from(["train", "heldout", ""]), max_size=9), min_size=1, max_size=5), st.integers(1, 60))
 def test_output_parts_are_of_equal_rows_whatever_the_input_parts(tmp_path_factory, splits, target):
     root = tmp_path_factory.mktemp("layout")
@@ -179,7 +181,6 @@ def test_the_heldout_share_is_about_the_declared_one():
     assert 320 < count < 480  # 400 expected, four sigma are 79
 
 
-@settings(max_examples=50)
 @given(st.text(max_size=20), st.floats(0, 0.99), st.floats(0, 0.99))
 def test_a_larger_share_holds_out_what_a_smaller_one_does(key, a, b):
     small, large = sorted((a, b))

@@ -1,4 +1,4 @@
-"""datatrove's filters that judge by models and word lists: by declared files, as datatrove judges by what it downloads."""
+"""datatrove filters that use models and word lists: declared files give the results of datatrove's downloads."""
 
 import hashlib
 import importlib
@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from test_datatrove_steps import FILTERS, LINES, PROSE, VERSION, needs, step
 
-from datakit import datatrove_files
-from datakit.datatrove_blocks import DatatroveStep, StepFile
-from datakit.datatrove_steps import after, prepared
-from datakit.normalize import NormalizeConfig
-from datakit.record import Record, Unreadable
+from datakit.documents.normalize import NormalizeConfig
+from datakit.readers import datatrove_files
+from datakit.readers.datatrove_steps import after, prepared
+from datakit.sources.datatrove_blocks import DatatroveStep, StepFile
+from datakit.sources.record import Record, Unreadable
 from lineage.config import from_jsonable, to_jsonable
 
 ANY = "0" * 64

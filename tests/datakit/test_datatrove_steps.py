@@ -1,4 +1,4 @@
-"""Blocks of datatrove as steps of a source. What runs a block needs the optional package and says so where it is absent."""
+"""datatrove blocks as steps of a source. Tests that run a block need the optional package."""
 
 import importlib.metadata
 import importlib.util
@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 from test_normalize import FILES, Files
 
-from datakit.datatrove_blocks import DatatroveStep
-from datakit.datatrove_steps import after, naming_faults, prepared, reason_prefix
-from datakit.documents import read_documents
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.record import Record, Unreadable
-from datakit.sources import Records, RepositoryFiles, Source
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.documents.parts import read_documents
+from datakit.readers.datatrove_steps import after, naming_faults, prepared, reason_prefix
+from datakit.sources.datatrove_blocks import DatatroveStep
+from datakit.sources.record import Record, Unreadable
+from datakit.sources.source import Records, RepositoryFiles, Source
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, build
 from lineage.config import from_jsonable, to_jsonable
-from lineage.failures import kind_of
-from lineage.plan import Node, build
-from lineage.store import Artifact, Store
+from lineage.shards.execution import Execution
+from lineage.shards.failures import kind_of
 
 FILTERS, FORMATTERS, EXTRACTORS = (f"datatrove.pipeline.{kind}" for kind in ("filters", "formatters", "extractors"))
 VERSION = "0.10.1"
@@ -46,14 +47,14 @@ def through(steps: list[DatatroveStep], *texts: str) -> list[str | None]:
     return [record.reason if isinstance(record, Unreadable) else record.text for record in records]
 
 
-def normalized(root: Path, texts: list[object], steps: tuple[DatatroveStep, ...], **store: Any) -> Artifact:
+def normalized(root: Path, texts: list[object], steps: tuple[DatatroveStep, ...], workers: int = 1) -> Artifact:
     lines = [json.dumps({"id": str(i), "text": text}) for i, text in enumerate(texts)]
     half = len(lines) // 2
     raw = Node(("raw",), "s", FILES, Files({"a.jsonl": "\n".join(lines[:half]), "b.jsonl": "\n".join(lines[half:])}))
     config = NormalizeConfig("s", LINES, "prose", steps=steps)
-    held = Store(str(root), **store)
-    build(held, raw)
-    return build(held, Node(("normalized",), "s", NORMALIZE, config, {"raw": raw})).artifact
+    held, execution = Store(str(root)), Execution(workers)
+    build(held, raw, execution=execution)
+    return build(held, Node(("normalized",), "s", NORMALIZE, config, {"raw": raw}), execution=execution).artifact
 
 
 @needs("datatrove", "spacy")

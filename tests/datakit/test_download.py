@@ -1,4 +1,4 @@
-"""Downloads against real servers on loopback: resumed, hash-checked, patient, honest about silence."""
+"""Downloads from real loopback servers: resume, hash checks, retries, timeouts."""
 
 import hashlib
 import os
@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from http_site import Site, serving
 
-from datakit import download as download_module
-from datakit.download import CHUNK_BYTES, RegistryUnreachableError, download
-from datakit.pypi import ensure_downloaded, pip_certificates
-from datakit.sources import WheelPin
+from datakit.sources import download as download_module
+from datakit.sources.download import CHUNK_BYTES, RegistryUnreachableError, download
+from datakit.sources.pypi import ensure_downloaded, pip_certificates
+from datakit.sources.source import WheelPin
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
@@ -127,7 +127,7 @@ def test_a_killed_download_goes_on_where_it_was(tmp_path: Path) -> None:
     target = tmp_path / "f"
     with serving(site) as base:
         code = (
-            "from pathlib import Path; from datakit.download import download; "
+            "from pathlib import Path; from datakit.sources.download import download; "
             f"download('{base}/f', Path({str(target)!r}), sha256='{SHA256}', what='f')"
         )
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

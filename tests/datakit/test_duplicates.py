@@ -1,23 +1,26 @@
+"""Near duplicates against all pairs: Jaccard threshold, clusters, which document is kept."""
+
 import logging
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, edited, file_bytes, made, minhash, random_texts
 
-from datakit.arrays import save
-from datakit.band_join import components
-from datakit.duplicates import DUPLICATES, DuplicatesConfig
-from datakit.minhash import MinHashConfig, sign_texts
-from datakit.near_duplicates import near_matches
-from datakit.shingles import jaccard, shingle_hashes
-from lineage.digests import text_digest
-from lineage.failures import IncompleteError
-from lineage.plan import Node, build
-from lineage.store import Store
+from datakit.dedup.band_join import components
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MinHashConfig, sign_texts
+from datakit.dedup.near_duplicates import near_matches
+from datakit.text.arrays import save
+from datakit.text.shingles import jaccard, shingle_hashes
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
+from lineage.storage.digests import text_digest
 
 PRESET = DuplicatesConfig()
 SURE = MinHashConfig(bands=96, rows=1)
@@ -70,7 +73,6 @@ def all_pairs(texts, threshold):
     return found
 
 
-@settings(max_examples=60)
 @given(small_corpora(), st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_matches_are_those_of_comparing_every_pair(texts, threshold):
     found = found_matches(texts, DuplicatesConfig(min_jaccard=threshold))
@@ -86,7 +88,6 @@ def test_in_dense_neighbourhoods_too(threshold):
     assert kept_for(found) == all_pairs(texts, threshold) != {}
 
 
-@settings(max_examples=40)
 @given(small_corpora(), st.randoms())
 def test_the_order_of_the_documents_does_not_matter(texts, random):
     shuffled = list(texts)
@@ -94,7 +95,6 @@ def test_the_order_of_the_documents_does_not_matter(texts, random):
     assert found_matches(shuffled) == found_matches(texts)
 
 
-@settings(max_examples=40)
 @given(small_corpora())
 def test_what_is_kept_has_no_duplicates_left(texts):
     gone = found_matches(texts)
@@ -224,17 +224,16 @@ def test_the_table_is_that_of_comparing_everything_with_everything(tmp_path):
 
 def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):
     whole = made(tmp_path / "whole", duplicates(three_sources(), signed=SURE))
-    monkeypatch.setattr("datakit.band_join.RANGE_BYTES", 30_000)
-    monkeypatch.setattr("datakit.duplicates.TASK_BYTES", 9 * 300)
-    monkeypatch.setattr("datakit.duplicates.SMALL_SCOPE_ROWS", 0)
+    monkeypatch.setattr("datakit.dedup.band_join.RANGE_BYTES", 30_000)
+    monkeypatch.setattr("datakit.dedup.duplicates.TASK_BYTES", 9 * 300)
+    monkeypatch.setattr("datakit.dedup.duplicates.SMALL_SCOPE_ROWS", 0)
     node = duplicates(three_sources(), signed=SURE)
     for parent in node.parents():
         made(tmp_path / "two", parent)
-    by_two = build(Store(str(tmp_path / "two"), workers=2), node).artifact
+    by_two = build(Store(str(tmp_path / "two")), node, execution=Execution(2)).artifact
     assert rows(whole).height and file_bytes(whole) == file_bytes(by_two)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30), st.integers(1, 5))
 def test_components_do_not_depend_on_the_files_that_links_come_in(tmp_path_factory, links, files):
     folder = tmp_path_factory.mktemp("links")

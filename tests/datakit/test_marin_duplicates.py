@@ -1,11 +1,13 @@
+"""Deduplication as Marin's dupekit does it: cleaning, shingles, clusters."""
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inputs import edited, random_texts
 
-from datakit.marin_duplicates import char_shingle_sets, clean_text, marin_removals
-from lineage.digests import text_digest
+from benchmarks.marin_duplicates import char_shingle_sets, clean_text, marin_removals
+from lineage.storage.digests import text_digest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
@@ -23,7 +25,6 @@ def test_cleaning_is_that_of_dupekits_own_tests(text, cleaned):
     assert clean_text(text) == cleaned
 
 
-@settings(max_examples=60)
 @given(st.lists(TEXT, max_size=6))
 def test_texts_share_shingles_as_they_share_runs_of_five_characters(texts):
     shingles, bounds = char_shingle_sets(texts)

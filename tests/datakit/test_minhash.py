@@ -1,16 +1,18 @@
+"""MinHash signatures: pinned values, Jaccard estimates, band keys, invariance to order."""
+
 import re
 import unicodedata
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, minhash, random_texts
 
-from datakit.minhash import MinHashConfig, band_hashes, lowest_hashes, preset, sign_texts
-from datakit.shingles import batch_shingles, distinct_in_segments, jaccard, shingle_hashes, word_hashes
-from datakit.word_kinds import kind, split_words, word_kinds
+from datakit.dedup.minhash import MinHashConfig, band_hashes, lowest_hashes, preset, sign_texts
+from datakit.text.shingles import batch_shingles, distinct_in_segments, jaccard, shingle_hashes, word_hashes
+from datakit.text.word_kinds import kind, split_words, word_kinds
 
 U64 = (1 << 64) - 1
 NAMED = st.characters(exclude_categories=["Cs", "Cn", "Co"])
@@ -72,13 +74,11 @@ def slow_shingles(text: str, words: int) -> list[int]:
     return sorted(found)
 
 
-@settings(max_examples=150)
 @given(TEXT, st.integers(1, 6))
 def test_shingles_are_those_of_the_definition(text, words):
     assert shingle_hashes(text, words).tolist() == slow_shingles(text, words)
 
 
-@settings(max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_split_words_are_those_that_are_hashed(text):
     """Of all characters, those that no version assigns too: a scorer tells its words by them."""
@@ -110,7 +110,6 @@ def test_scripts_without_spaces_have_a_word_a_character():
     assert 0 < jaccard(shingle_hashes(text, 5), shingle_hashes(edited, 5)) < 1
 
 
-@settings(max_examples=100)
 @given(st.lists(TEXT, max_size=8), st.integers(1, 5))
 def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
     hashes, bounds = batch_shingles(texts, words)
@@ -119,7 +118,6 @@ def test_no_shingle_crosses_from_one_text_to_the_next(texts, words):
         assert np.unique(hashes[bounds[i] : bounds[i + 1]]).tolist() == slow_shingles(text, words)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=5), st.integers(0, 63))
 def test_distinct_hashes_are_each_kept_once_where_they_first_stand(segments, shift):
     """Also hashes that differ in a few bits only, which take the same places of the table."""
@@ -131,7 +129,6 @@ def test_distinct_hashes_are_each_kept_once_where_they_first_stand(segments, shi
         assert kept[new_bounds[i] : new_bounds[i + 1]].tolist() == list(wanted)
 
 
-@settings(max_examples=100)
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_jaccard_is_that_of_the_sets(a, b):
     found = jaccard(np.array(sorted(a), np.uint64), np.array(sorted(b), np.uint64))
@@ -159,7 +156,6 @@ def test_signatures_are_pinned():
     assert bands[0].tolist() == GOLDEN_BANDS
 
 
-@settings(max_examples=50)
 @given(st.lists(st.one_of(TEXT, st.sampled_from(random_texts(5, 40, seed=1))), min_size=1, max_size=6))
 def test_a_signature_does_not_depend_on_the_batch(texts):
     config = MinHashConfig(bands=3, rows=2, ngram_words=2)

@@ -1,4 +1,4 @@
-"""Normalization: content ids, named drops, and bad input that never stops a source."""
+"""Normalization: content ids, named drops, and bad records that do not stop a source."""
 
 import json
 import lzma
@@ -13,18 +13,19 @@ import polars as pl
 import pytest
 from inputs import printed_after_a_kill
 
-from datakit.documents import read_documents
-from datakit.html_text import html_to_text
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.readers import Record, read_file
-from datakit.sources import Format, PypiFiles, Records, Source, WheelPin
-from evals.takedown_fields import documents_with
-from lineage.digests import text_digest
-from lineage.edges import lineage_tables
-from lineage.failures import IncompleteError
-from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.documents.parts import read_documents
+from datakit.readers.html_text import html_to_text
+from datakit.readers.read import Record, read_file
+from datakit.sources.source import Format, PypiFiles, Records, Source, WheelPin
+from evals.audit.takedown_fields import documents_with
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build
+from lineage.graph.edges import lineage_tables
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,9 +49,9 @@ FILES = Stage("tests.files", "1", write_files)
 def normalized(root: Path, files: Mapping[str, str], format: Format | Records = "text", workers: int = 1) -> Artifact:
     raw = Node(("raw",), "s", FILES, Files(files))
     node = Node(("normalized",), "s", NORMALIZE, NormalizeConfig("s", format, "prose"), {"raw": raw})
-    store = Store(str(root), workers=workers)
+    store = Store(str(root))
     build(store, raw)
-    return build(store, node).artifact
+    return build(store, node, execution=Execution(workers)).artifact
 
 
 def jsonl(*texts: object) -> str:
@@ -139,7 +140,7 @@ def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path)
     files = {f"{i}": f"document {i} " * 900_000 for i in range(3)}
     whole = normalized(tmp_path / "whole", files)
     code = (
-        "import os, signal, sys, datakit.normalize as n; from pathlib import Path; from test_normalize import *\n"
+        "import os, signal, sys, datakit.documents.normalize as n; from pathlib import Path; from test_normalize import *\n"
         "real, marker = n.read_file, Path(sys.argv[1]) / 'read'\n"
         "def read(format, name, path, span):\n"
         "    with marker.open('a') as stream: stream.write(name)\n"

@@ -1,10 +1,10 @@
-"""Pages by the encodings that they declare, as browsers read them; a label that is none stops nothing."""
+"""Page encodings as browsers decode them; an unknown label does not stop a page."""
 
 import pytest
 
-from datakit.page_encoding import marked_text, page_text
-from datakit.readers import READERS
-from datakit.record import Record
+from datakit.readers.page_encoding import marked_text, page_text
+from datakit.readers.read import READERS
+from datakit.sources.record import Record
 
 PAGE = "<html><body><p>“Čtyři” – naïve: 日本 ①</p></body></html>"
 QUOTED = "<p>“quoted” naïve café</p>"

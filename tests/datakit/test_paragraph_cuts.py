@@ -1,17 +1,19 @@
+"""Cutting repeated paragraphs out of documents, against a slow reference."""
+
 import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, made, marks, quality, random_texts
 
-from datakit.corpus import CORPUS, CorpusConfig
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.dedup.paragraph_cuts import cut_text
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.invariants import check_corpus, check_rows_conserved
-from datakit.paragraph_cuts import cut_text
-from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig
-from lineage.digests import text_digest
-from lineage.plan import Node
+from lineage.build.plan import Node
+from lineage.storage.digests import text_digest
 
 SHARED = random_texts(2, 30, seed=81)
 OWN = random_texts(12, 40, seed=82)
@@ -60,7 +62,6 @@ def test_spans_are_given_if_and_only_if_they_are_cut(tmp_path):
         made(tmp_path, corpus_node(CorpusConfig(), "paragraphs"))
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(["one two", "three", "a\nb c", "é d"]), st.booleans()), max_size=6))
 def test_cutting_blocks_leaves_the_other_blocks(blocks):
     text, spans, place = "\n\n".join(block for block, _ in blocks), [], 0

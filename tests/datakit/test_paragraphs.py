@@ -1,13 +1,16 @@
+"""Repeated paragraphs: counts across documents and which copies are removed."""
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, edited, file_bytes, made, random_texts
+from properties import examples
 
-from datakit.paragraphs import PARAGRAPHS, ParagraphsConfig, paragraphs
-from datakit.word_kinds import ALONE, kind
-from lineage.digests import text_digest
-from lineage.plan import Node
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig, paragraphs
+from datakit.text.word_kinds import ALONE, kind
+from lineage.build.plan import Node
+from lineage.storage.digests import text_digest
 
 FIVE = ParagraphsConfig(min_words=5)
 BLOCKS = [text.replace("\n", " ") for text in random_texts(6, 8, seed=71)] + ["a short one", "two\nlines of six words here"]
@@ -66,14 +69,13 @@ def slow_spans(sources, min_words):
 TEXT = st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=5).map("\n\n".join)
 
 
-@settings(max_examples=100)
 @given(st.text(st.sampled_from(list("ab \n\t\u2003é猫ไ。")), max_size=40), st.integers(1, 3))
 def test_paragraphs_are_the_blocks_between_blank_lines(text, min_words):
     blocks = [(a, b) for a, b in slow_blocks(text) if num_words(text[a:b]) >= min_words]
     assert list(paragraphs(text, min_words)) == blocks
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.lists(TEXT, min_size=1, max_size=6), st.lists(TEXT, min_size=1, max_size=6))
 def test_spans_are_those_of_walking_the_documents_with_a_set(tmp_path_factory, first, second):
     sources = (Texts("b", tuple(first), part_bytes=200), Texts("a", tuple(second), part_bytes=150))
@@ -106,7 +108,7 @@ def test_ranges_and_workers_do_not_change_the_bytes(tmp_path, monkeypatch):
     texts = ["\n\n".join([*BLOCKS[i % 7 : i % 7 + 3], f"its own words number {i} and more"]) for i in range(30)]
     sources = (Texts("a", tuple(texts[:20]), part_bytes=900), Texts("b", tuple(texts[10:]), part_bytes=700))
     whole = made(tmp_path / "whole", node(sources))
-    monkeypatch.setattr("datakit.band_join.RANGE_BYTES", 500)
+    monkeypatch.setattr("datakit.dedup.band_join.RANGE_BYTES", 500)
     cut = made(tmp_path / "cut", node(sources))
     assert whole.manifest.extra["paragraphs"]["repeated"] > 20 and file_bytes(whole) == file_bytes(cut)
     for source in sources:

@@ -1,15 +1,17 @@
+"""Quality signals equal their definitions; rules name the first reason that applies."""
+
 import json
 import re
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inputs import VOCABULARY, Texts, documents, file_bytes, made, quality, random_texts
 
-from datakit.listed_words import STOP_WORDS
-from datakit.quality import Bound, QualityConfig, quality_config, verdicts
-from datakit.quality_signals import SIGNALS
+from datakit.quality.listed_words import STOP_WORDS
+from datakit.quality.signals import SIGNALS
+from datakit.quality.verdicts import Bound, QualityConfig, quality_config, verdicts
 from lineage.config import from_jsonable, to_jsonable
 
 TEXT = st.text(st.sampled_from("aZ09 \n.#-•…é\t"), max_size=60)
@@ -66,7 +68,6 @@ def slow_signals(text):
     }
 
 
-@settings(max_examples=200)
 @given(st.one_of(TEXT, WORD_TEXT.map(" ".join)))
 def test_signals_are_those_of_the_definitions(text):
     assert signals_of(text) == pytest.approx(slow_signals(text), abs=1e-12)

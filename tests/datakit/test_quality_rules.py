@@ -1,17 +1,16 @@
-"""The published rule sets: equal to their definitions, each rule trips on a text that breaks it, and none judges code."""
+"""Published rule sets equal their definitions, each rule rejects a text that breaks it, and code is exempt."""
 
 import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, random_texts
 from slow_rules import BAD, BAD_WORDS, slow_signals
 
-from datakit.listed_words import BAD_WORDS_SHA256, bad_words
-from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig, judged, quality_rules_config
-from datakit.rule_sets import (
+from datakit.quality.listed_words import BAD_WORDS_SHA256, bad_words
+from datakit.quality.rule_sets import (
     C4,
     C4_BAD_WORDS,
     FINEWEB,
@@ -23,9 +22,10 @@ from datakit.rule_sets import (
     Rule,
     RuleSet,
 )
-from datakit.rule_sets import measured as measured_signals
+from datakit.quality.rule_sets import measured as measured_signals
+from datakit.quality.rules import QUALITY_RULES, QualityRulesConfig, judged, quality_rules_config
+from lineage.build.plan import Node
 from lineage.config import from_jsonable, to_jsonable
-from lineage.plan import Node
 
 WORDS = st.sampled_from(
     ["the", "The", "of", "a", "house", "7", "#", "…", "...", "end.", "{", "-", "•", "\n", "\n\n", "\n \n", '"so"', "é。",
@@ -37,7 +37,6 @@ TEXT = st.lists(WORDS, max_size=60).map(" ".join) | st.text(st.sampled_from("ab 
 SENTENCE = "The years have been kind to house number {} by the river, and people of the town walk past it with their dogs."
 
 
-@settings(max_examples=60)
 @given(st.lists(TEXT, min_size=1, max_size=6))
 def test_signals_are_those_of_the_definitions(texts):
     rows = measured_signals(pl.Series(texts)).rows(named=True)
@@ -108,7 +107,7 @@ def test_every_listed_word_is_found_as_a_word_in_any_case():
 def test_another_list_of_words_is_refused(tmp_path, monkeypatch):
     """Its digest is in the set, and so in every config that judges by it."""
     (tmp_path / "words").write_text("kumin\n")
-    monkeypatch.setattr("datakit.listed_words.BAD_WORDS_FILE", tmp_path / "words")
+    monkeypatch.setattr("datakit.quality.listed_words.BAD_WORDS_FILE", tmp_path / "words")
     bad_words.cache_clear()
     with pytest.raises(ValueError, match=r"words has sha256 \w+, \w+ is declared"):
         bad_words()

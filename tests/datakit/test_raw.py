@@ -1,4 +1,4 @@
-"""Raw files: exactly what the source names, the same bytes on every run, nothing of them executed."""
+"""Raw files: exactly what the source names, the same bytes each run, nothing executed."""
 
 import hashlib
 import os
@@ -10,10 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from datakit.raw import RAW, fetch_raw, installed_listing, repository_listing
-from datakit.sources import Format, InstalledContent, InstalledPython, Loader, PypiFiles, RepositoryFiles, Source, WheelPin
-from lineage.plan import Node, build
-from lineage.store import Artifact, Store
+from datakit.sources.raw import RAW, fetch_raw, installed_listing, repository_listing
+from datakit.sources.source import (
+    Format,
+    InstalledContent,
+    InstalledPython,
+    Loader,
+    PypiFiles,
+    RepositoryFiles,
+    Source,
+    WheelPin,
+)
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, build
 
 NAME = "tinyprose-1.0-py3-none-any.whl"
 MEMBERS = {
@@ -152,7 +161,7 @@ def test_vendored_files_are_those_that_were_declared(tmp_path: Path) -> None:
 def test_a_vendored_test_file_is_refused_in_a_source_that_is_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datakit.raw.REPOSITORY", tmp_path / "repository")
+    monkeypatch.setattr("datakit.sources.raw.REPOSITORY", tmp_path / "repository")
     (tmp_path / "repository/data").mkdir(parents=True)
     for name in ("train.txt", "held_out.txt"):
         (tmp_path / "repository/data" / name).write_text(name)

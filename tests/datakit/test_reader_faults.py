@@ -1,4 +1,4 @@
-"""Damaged raw files, of every format: a named drop or a ValueError with the file's name, whatever the bytes. Really damaged."""
+"""Damaged raw files of every format: a named drop, or a ValueError with the file's name."""
 
 import gzip
 import io
@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datakit.readers import READERS, read_file
-from datakit.record import Record, Unreadable
-from datakit.sources import Format, Records
-from lineage.failures import kind_of
+from datakit.readers.read import READERS, read_file
+from datakit.sources.record import Record, Unreadable
+from datakit.sources.source import Format, Records
+from lineage.shards.failures import kind_of
 
 ROWS = [{"id": str(i), "text": f"document {i} " * 40} for i in range(300)]
 JSONL = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
@@ -251,14 +251,14 @@ def test_invalid_utf8_is_a_drop_of_one_record(path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(content=st.binary(max_size=300) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_no_bytes_bring_a_reader_down(format: Format | Records, content: bytes, path: Path) -> None:
     read(format, path, content)
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_edit_of_a_whole_file_brings_a_reader_down(name: str, data: st.DataObject, path: Path) -> None:
     """Nearer to the truth than arbitrary bytes: the magic numbers stand, and something behind them does not."""

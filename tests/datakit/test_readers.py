@@ -1,13 +1,13 @@
-"""Readers: one a format; a bad place is one named drop, a wrong format stops with the fields that are there."""
+"""Readers, one for each format: a bad record is a named drop; a wrong format lists the fields that exist."""
 
 import json
 import lzma
 
 import pytest
 
-from datakit.readers import READERS
-from datakit.record import Record, Unreadable
-from datakit.sources import Format
+from datakit.readers.read import READERS
+from datakit.sources.record import Record, Unreadable
+from datakit.sources.source import Format
 
 NOT_UTF8 = b"\xff\xfe broken"
 TEXT_FORMATS: tuple[Format, ...] = (

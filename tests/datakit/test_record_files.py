@@ -1,4 +1,4 @@
-"""Record files: the same records whatever the container; a bad record is one drop, a damaged file stops."""
+"""Record files: the same records from every container; a bad record is a drop, a damaged file stops the source."""
 
 import gzip
 import json
@@ -11,19 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit.documents import document_paths
-from datakit.normalize import NORMALIZE, NormalizeConfig
-from datakit.raw import RAW
-from datakit.readers import read_file
-from datakit.record import Record, Unreadable
-from datakit.record_files import read_records, spans
-from datakit.remote import FolderFile, listing_digest
-from datakit.sources import EndsWith, FolderFiles, OneOf, Records, Source
-from lineage.plan import Node, build
-from lineage.store import Store
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.documents.parts import document_paths
+from datakit.readers.read import read_file
+from datakit.readers.record_files import read_records, spans
+from datakit.sources.raw import RAW
+from datakit.sources.record import Record, Unreadable
+from datakit.sources.remote import FolderFile, listing_digest
+from datakit.sources.source import EndsWith, FolderFiles, OneOf, Records, Source
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build
 
 ROWS = [{"id": "one", "text": "first\u2028still first\r\n"}, {"id": "", "text": None}, {"id": "three", "text": "drei\x85 ü"}]
 EXPECTED = [Record("one", "first\u2028still first\r\n"), Record("f:2", None), Record("three", "drei\x85 ü")]
@@ -67,7 +67,6 @@ def test_every_container_holds_the_same_records(kind: str, tmp_path: Path) -> No
     assert read(tmp_path / "f", records_of(kind)) == EXPECTED
 
 
-@settings(max_examples=40)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1), kind=st.sampled_from(KINDS))
 def test_no_text_is_lost_or_changed(texts: list[str], kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("records") / "f"
@@ -154,7 +153,6 @@ def test_documents_come_out_of_a_folder_with_every_drop_counted(tmp_path: Path) 
 LINE = st.one_of(st.just(b""), st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"\r")), st.just(b'{"text": "a"}'))
 
 
-@settings(max_examples=60)
 @given(st.lists(LINE, min_size=1, max_size=12), st.booleans(), st.integers(1, 80))
 def test_pieces_of_a_file_of_lines_are_its_lines(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], is_ended: bool, target: int

@@ -1,4 +1,4 @@
-"""HTTP and folder loaders: exactly the files that are pinned, every one of them whole, or a refusal that says what to do."""
+"""HTTP and folder loaders: exactly the pinned files, each whole, or a refusal that names the remedy."""
 
 import gzip
 import hashlib
@@ -9,15 +9,16 @@ import fsspec
 import pytest
 import xxhash
 from http_site import Site, serving
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit.raw import RAW
-from datakit.remote import FolderFile, folder_listing, list_lines, listing_digest
-from datakit.sources import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
-from lineage.failures import IncompleteError
-from lineage.plan import Node, build
-from lineage.store import Artifact, Store
+from datakit.sources.raw import RAW
+from datakit.sources.remote import FolderFile, folder_listing, list_lines, listing_digest
+from datakit.sources.source import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, build
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
 
 CONTENT = bytes(range(256)) * 4096
 UNKNOWN = Unverified("", "nobody has looked")
@@ -29,7 +30,7 @@ def sha256(content: bytes) -> str:
 
 def fetched(root: Path, loader: Loader, *, trainable: bool = True, workers: int = 1) -> Artifact:
     source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0, trainable)
-    return build(Store(str(root), workers=workers), Node(("raw",), "s", RAW, source)).artifact
+    return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(workers)).artifact
 
 
 def contents(artifact: Artifact) -> dict[str, bytes]:
@@ -115,7 +116,6 @@ def test_lines_that_a_list_repeats_are_one_file_and_said(tmp_path: Path, caplog:
 LIST = gzip.compress("".join(f"crawl/{number}/é.jsonl\n" for number in range(30)).encode(), mtime=0)
 
 
-@settings(max_examples=100)
 @given(data=st.data())
 def test_a_damaged_list_of_files_is_named(data: st.DataObject) -> None:
     """It is pinned, so only a list that was damaged when it was pinned comes this far: lines of it, or a ValueError."""

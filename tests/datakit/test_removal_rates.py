@@ -1,9 +1,11 @@
+"""Sources that deduplication removes almost whole are named, with the share, the worst cluster and texts."""
+
 from inputs import Texts, duplicates, edited, made, random_texts
 
-from datakit.duplicates import DuplicatesConfig
-from datakit.minhash import MinHashConfig
+from datakit.dedup.duplicates import DuplicatesConfig
+from datakit.dedup.minhash import MinHashConfig
 from datakit.removal_rates import check_removal_rates
-from lineage.digests import text_digest
+from lineage.storage.digests import text_digest
 
 SURE = MinHashConfig(bands=96, rows=1)
 ORIGINALS = random_texts(3, 60, seed=51)

@@ -1,4 +1,4 @@
-"""Documents on storage: one schema, sorted unique ids, bounded reading, the same bytes for the same rows."""
+"""Documents on storage: one schema, sorted unique ids, bounded reads, reproducible bytes."""
 
 import itertools
 from collections.abc import Callable
@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
-from datakit.documents import (
+from datakit.documents.parts import (
     ROW_GROUP_ROWS,
     document_paths,
     iterate_documents,
@@ -22,11 +23,11 @@ from datakit.documents import (
     write_sorted_parts,
     writing_part,
 )
-from datakit.schemas import DOCUMENT_SCHEMA, columns
-from lineage.digests import text_digest
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.writing import writing
+from datakit.documents.schemas import DOCUMENT_SCHEMA, columns
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.storage.digests import text_digest
+from lineage.writing.write import writing
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=40), min_size=1, max_size=30, unique=True)
 
@@ -46,7 +47,6 @@ def test_part_names_sort_as_their_numbers() -> None:
     assert part_name(7, 106) == "part-00007-of-00106.parquet"
 
 
-@settings(max_examples=25)
 @given(TEXTS, st.integers(1, 60))
 def test_parts_hold_every_document_once_in_id_order(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int
@@ -96,7 +96,7 @@ def test_row_groups_end_where_texts_say_whatever_the_batches(tmp_path: Path) -> 
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 5000), st.integers(0, 5000))
 def test_a_slice_of_a_part_is_its_rows(tmp_path_factory: pytest.TempPathFactory, start: int, stop: int) -> None:
     path = tmp_path_factory.mktemp("part") / "f.parquet"

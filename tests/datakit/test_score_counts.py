@@ -1,4 +1,4 @@
-"""Deciles and cutoffs by counts are those of all scores sorted in memory."""
+"""Deciles and cutoffs from counts equal those of all scores sorted in memory."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit.documents import ROW_GROUP_ROWS, write_parquet
-from datakit.score_counts import UNITS, ScoreCounts, first_of_groups, ids_of
+from datakit.documents.parts import ROW_GROUP_ROWS, write_parquet
+from datakit.quality.score_counts import UNITS, ScoreCounts, first_of_groups, ids_of
 
 SCORES = st.lists(st.sampled_from([0.0, 1e-06, 0.1, 0.123456, 0.3, 0.7, 0.999999, 1.0]), min_size=1, max_size=60)
 
@@ -25,7 +25,6 @@ def write_tables(folder: Path, scores: list[float], parts: int) -> tuple[list[Pa
     return paths, rows
 
 
-@settings(max_examples=60, deadline=None)
 @given(SCORES, st.integers(1, 4), st.integers(1, 5), st.integers(1, 12))
 def test_groups_are_those_of_sorted_scores(tmp_path_factory, scores, parts, wanted, groups):
     paths, rows = write_tables(tmp_path_factory.mktemp("scores"), scores, parts)

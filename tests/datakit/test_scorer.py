@@ -1,4 +1,4 @@
-"""The trained scorer: it tells seeds apart and says how sure it is; scores cut a corpus the same way whoever computes them."""
+"""The trained scorer: it separates its seeds and reports its uncertainty; scores select the same corpus on any worker."""
 
 import json
 from dataclasses import replace
@@ -6,25 +6,26 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, file_bytes, made, marks, quality, random_texts
 
-from datakit.calibration import Platt, auc, expected_calibration_error, fitted_platt, reliability, sigmoid
-from datakit.corpus import CORPUS, CorpusConfig
-from datakit.quality_rules import QUALITY_RULES, QualityRulesConfig
-from datakit.rule_sets import Rule, RuleSet
-from datakit.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
-from datakit.scorer import SCORER, ScorerConfig
-from datakit.scorer_model import Model, hashed_part, read_scorer, weights_of
-from datakit.scores import SCORES, ScoresConfig
-from datakit.seeds import Seed
-from datakit.text_features import FeatureConfig, hashed, windows
+from datakit.corpus.build import CORPUS, CorpusConfig
+from datakit.quality.calibration import Platt, auc, expected_calibration_error, fitted_platt, reliability, sigmoid
+from datakit.quality.rule_sets import Rule, RuleSet
+from datakit.quality.rules import QUALITY_RULES, QualityRulesConfig
+from datakit.quality.score_cutoff import SCORE_CUTOFF, ScoreCutoffConfig
+from datakit.quality.scorer import SCORER, ScorerConfig
+from datakit.quality.scorer_model import Model, hashed_part, read_scorer, weights_of
+from datakit.quality.scores import SCORES, ScoresConfig
+from datakit.quality.seeds import Seed
+from datakit.text.text_features import FeatureConfig, hashed, windows
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build
 from lineage.config import from_jsonable, to_jsonable
-from lineage.digests import text_digest
-from lineage.failures import IncompleteError
-from lineage.plan import Node, build
-from lineage.store import Store
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
+from lineage.storage.digests import text_digest
 
 GOOD = Texts("good", tuple(random_texts(150, 60, seed=1)))
 MENU = ("home", "menu", "login", "cart", "share", "cookie", "search", "next", "reply", "tag")
@@ -81,7 +82,7 @@ def test_training_and_scoring_give_the_same_bytes_anywhere(store, tmp_path):
     assert file_bytes(made(store, scorer())) == file_bytes(made(tmp_path, scorer()))
     for parent in scores(MIXED).parents():
         made(tmp_path, parent)
-    two = build(Store(str(tmp_path), workers=2), scores(MIXED)).artifact
+    two = build(Store(str(tmp_path)), scores(MIXED), execution=Execution(2)).artifact
     assert file_bytes(made(store, scores(MIXED))) == file_bytes(two)
 
 
@@ -115,7 +116,6 @@ def test_the_model_is_json_that_holds_what_was_learned(store):
     assert artifact.manifest.extra["scorer"]["backend"] == "hashed"
 
 
-@settings(max_examples=200)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=64))
 @example([2.0**-149, -0.0, 3.4028234663852886e38, 0.1, 1 / 3, -1.1754943508222875e-38])
 def test_weights_come_back_from_json_bit_for_bit(values):
@@ -187,7 +187,6 @@ def test_configs_name_what_is_wrong():
     assert "min_score" not in to_jsonable(CorpusConfig())  # corpora from before scores keep their addresses
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=2, max_size=60))
 def test_auc_is_the_share_of_pairs_in_order(rows):
     scores, labels = np.array([r[0] for r in rows]), np.array([r[1] for r in rows])
@@ -209,7 +208,6 @@ def test_calibration_finds_the_slope_that_made_the_labels():
     assert error < 0.02 < expected_calibration_error(reliability(sigmoid(logits), labels))
 
 
-@settings(max_examples=50)
 @given(st.text(st.sampled_from("ab cé\n"), max_size=3_000))
 def test_windows_are_pieces_of_the_text_and_rows_have_length_one(text):
     pieces = windows(text, FeatureConfig(window_chars=100, max_windows=5))

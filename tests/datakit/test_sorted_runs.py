@@ -1,4 +1,4 @@
-"""The external sort: whatever the files, shards, runs, blocks and merges, documents are those of a plain loop in memory."""
+"""The external sort equals a loop in memory for any files, shards, runs, blocks and merges."""
 
 import json
 import unicodedata
@@ -10,25 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import Texts, corpus, file_bytes, made, printed_after_a_kill, random_texts
+from properties import examples
 from test_card import LEAK, card_node, with_tokens
 from test_contamination_stage import ITEMS
 
 from benchmarks.shuffled_shards import shuffled
-from datakit.contamination import CONTAMINATION
-from datakit.contamination_index import CONTAMINATION_INDEX
-from datakit.contamination_policy import ContaminationConfig
-from datakit.corpus import CorpusConfig
-from datakit.documents import document_paths, read_documents
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.index import CONTAMINATION_INDEX
+from datakit.contamination.marks import CONTAMINATION
+from datakit.corpus.build import CorpusConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig, normalize
+from datakit.documents.parts import document_paths, read_documents
+from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merged
 from datakit.invariants import check_documents, check_rows_conserved
-from datakit.normalize import NORMALIZE, NormalizeConfig, normalize
-from datakit.sorted_runs import Cut, IdRange, RunWriter, merged
-from datakit.sources import Records
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage
-from lineage.store import Artifact
-from lineage.writer import Writer
+from datakit.sources.source import Records
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, Stage
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 LINES = Records("jsonl")
 EVERY_STAGE = (
@@ -100,7 +101,7 @@ CUTS = st.builds(
 )
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(FILES, CUTS, st.integers(60, 600))
 def test_documents_are_those_of_a_loop_over_all_records(
     tmp_path_factory: pytest.TempPathFactory, files: tuple[tuple[str | None, ...], ...], cut: Cut, part_bytes: int
@@ -165,7 +166,7 @@ def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -
     whole = normalized(tmp_path / "whole", files, few, 2_000)
     parts = len(document_paths(whole))
     code = (
-        "import os, signal, sys, datakit.normalize as n; from test_sorted_runs import *\n"
+        "import os, signal, sys, datakit.documents.normalize as n; from test_sorted_runs import *\n"
         "real, read, marker = n.merged, n.read_file, Path(sys.argv[1]) / 'steps'\n"
         "def step(letter):\n"
         "    with marker.open('a') as stream: stream.write(letter)\n"

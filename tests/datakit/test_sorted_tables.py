@@ -1,4 +1,4 @@
-"""Tables merged on disk: the order, any cut into tables, more of them than are merged at once."""
+"""Tables merged on disk: order, any split into tables, more tables than one merge takes."""
 
 import random
 
@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datakit import sorted_tables
-from datakit.sorted_tables import merge_tables
+from datakit.documents import sorted_tables
+from datakit.documents.sorted_tables import merge_tables
 
 SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64())])
 

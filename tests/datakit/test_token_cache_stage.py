@@ -1,16 +1,18 @@
+"""The token cache stage: spans of documents, manifest, sharding, long documents, refusals."""
+
 import numpy as np
 import polars as pl
 import pytest
 from inputs import Texts, corpus, file_bytes, made, random_texts
 
-from datakit import token_cache
-from datakit.corpus import CorpusConfig
-from datakit.documents import document_paths
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.token_engines import encoder
-from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TOKENIZER_FILE, TokenizerConfig, load_tokenizer
-from lineage.plan import Node, Stage
-from lineage.token_cache import TokenCache
+from datakit.corpus.build import CorpusConfig
+from datakit.documents.parts import document_paths
+from datakit.tokens import cache as token_cache
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.engines import encoder
+from datakit.tokens.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TOKENIZER_FILE, TokenizerConfig, load_tokenizer
+from lineage.build.plan import Node, Stage
+from lineage.order.token_cache import TokenCache
 
 QUOTING = f"A lead that quotes {END_OF_TEXT} in the middle, and goes on for a good many words after it, until it ends."
 SOURCE = Texts("here", (*random_texts(60, 60, seed=61), QUOTING, "Ein Wörterbuch für 字 and 🙂 " * 6))

@@ -1,4 +1,4 @@
-"""The fast engine is used where it gives the reference's ids, and nowhere else; real tokenizers that differ show it."""
+"""The fast tokenizer engine is used only where it gives the reference's ids."""
 
 import contextlib
 import json
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from inputs import random_texts
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from datakit.repeated_lines import encode_repeated_once, lines
-from datakit.token_engines import Encoder, EngineError, choose_engine, differing, fast_encoder, reference_encoder
-from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, SPLIT_PATTERN, load_tokenizer, new_tokenizer, pieces
-from datakit.unassigned import has_unassigned
+from datakit.tokens.engines import Encoder, EngineError, choose_engine, differing, fast_encoder, reference_encoder
+from datakit.tokens.line_cache import encode_repeated_once, lines
+from datakit.tokens.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, SPLIT_PATTERN, load_tokenizer, new_tokenizer, pieces
+from datakit.tokens.unicode_check import has_unassigned
 
 SPECIALS = (END_OF_TEXT, "<|end|>")
 PARTS = st.one_of(
@@ -74,7 +74,6 @@ def with_unknown_split(description) -> None:
     description["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = r"\w+|\s+|[^\w\s]+"
 
 
-@settings(max_examples=60)
 @given(st.text(st.characters(categories=["Cn"]), min_size=1, max_size=3), st.sampled_from(['"', "b", "1", ",\n", " "]))
 @example("\ua7cf", '",\n')
 def test_characters_of_a_newer_unicode_are_the_reference_s(encoders, unassigned, behind):
@@ -83,7 +82,6 @@ def test_characters_of_a_newer_unicode_are_the_reference_s(encoders, unassigned,
     assert np.array_equal(wanted, found)
 
 
-@settings(max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 @example("\U0010ffff")
 @example("\U000e0fff")
@@ -94,7 +92,6 @@ def test_unassigned_is_what_this_python_s_unicode_says(text):
     )
 
 
-@settings(max_examples=200)
 @given(TEXTS)
 @example(f"{END_OF_TEXT}{END_OF_TEXT} a<|end|>")
 def test_both_engines_give_the_same_ids_which_decode_to_the_text(loaded, encoders, text):
@@ -113,13 +110,13 @@ def with_space_in_front(description) -> None:
     description["normalizer"] = {"type": "Prepend", "prepend": " "}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.lists(st.sampled_from(["it's", "字", "é", "12", "word", " ", "\n", "  "]), max_size=60).map(" ".join))
 @example(text="word " * 30)
 def test_pieces_of_a_tokenizer_that_puts_a_space_in_front_are_its_text(tokenizer, tmp_path, monkeypatch, text):
     """As of Llama 2 and Mistral: every piece behind the first began with a space that the document does not have."""
     path = altered(tokenizer, tmp_path / "spaced.json", with_space_in_front)
-    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 60)
+    monkeypatch.setattr("datakit.tokens.tokenizer.MAX_PIECE_CHARS", 60)
     (cut,) = reference_encoder(path).encode([text])
     assert cut.tolist() == load_tokenizer(path).encode(text, add_special_tokens=False).ids
 
@@ -131,7 +128,7 @@ O200K = (
 )
 REPOSITORY = Path(__file__).parents[2]
 PROSE = "\n\n".join(path.read_text() for path in sorted(REPOSITORY.glob("docs/**/*.md")))
-CODE = "".join(path.read_text() for path in sorted(REPOSITORY.glob("datakit/*.py")))
+CODE = "".join(path.read_text() for path in sorted(REPOSITORY.glob("datakit/**/*.py")))
 
 
 def byte_level(split: str) -> Tokenizer:
@@ -163,7 +160,13 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+IN_MAKE_TEST = "llama3"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[] if kind == IN_MAKE_TEST else pytest.mark.slow) for kind in KINDS],
+)
 def of_kind(request, tmp_path_factory) -> Path:
     """A tokenizer that knows this repository's words."""
     trained = KINDS[request.param]()
@@ -210,22 +213,22 @@ SEPARATORS = st.sampled_from([" ", "\n", "\n\n", "\n    ", "  ", ", ", ";\n// ",
 WORDS = st.sampled_from(["the", "tokens", "it's", "字", "é", "e\u0301", "12345", "def", "=", "(self)", "\u0301", "'", "----"])
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(WORDS, SEPARATORS, WORDS, SEPARATORS), min_size=3, max_size=12))
 def test_a_text_of_any_white_space_has_the_ids_that_it_has_whole(of_kind, monkeypatch, runs):
-    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 40)
+    monkeypatch.setattr("datakit.tokens.tokenizer.MAX_PIECE_CHARS", 40)
     is_of_the_whole(of_kind, "".join(f"{''.join(run)}a tokens" for run in runs))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["字", "tokens", "(a)\nb", "/\n/x", "12,", "\nthe\n"]), min_size=9, max_size=30))
 def test_a_text_without_spaces_is_cut_behind_a_line_feed(of_kind, monkeypatch, parts):
-    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 40)
+    monkeypatch.setattr("datakit.tokens.tokenizer.MAX_PIECE_CHARS", 40)
     is_of_the_whole(of_kind, "".join(f"{part}a\nb" for part in parts))
 
 
 def test_where_a_long_text_is_cut(monkeypatch):
-    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 6)
+    monkeypatch.setattr("datakit.tokens.tokenizer.MAX_PIECE_CHARS", 6)
     assert pieces("ab cd efg") == ["ab cd", " efg"]
     assert pieces("a\nbcdefgh") == ["a\n", "bcdefg", "h"]
     assert pieces("ab\nc\n\nde") == ["ab\n", "c\n\nde"], "one line feed alone before two"
@@ -234,7 +237,7 @@ def test_where_a_long_text_is_cut(monkeypatch):
 
 
 def test_a_stretch_without_a_space_is_cut_anywhere(monkeypatch):
-    monkeypatch.setattr("datakit.tokenizer.MAX_PIECE_CHARS", 4)
+    monkeypatch.setattr("datakit.tokens.tokenizer.MAX_PIECE_CHARS", 4)
     assert pieces("abcdefghij kl", spaced=True) == ["abcd", "efgh", "ij", "kl"]
     assert pieces("ab  cd ef", spaced=True) == ["ab  ", "cd", "ef"], "of two spaces neither is lone"
     assert "".join(pieces("abcdefghij kl")) == "abcdefghij kl"
@@ -276,7 +279,6 @@ def test_the_reference_is_used_when_it_is_asked_for(tokenizer):
 BLANKS = st.sampled_from(["\n", "\r\n", "\r", " ", "  ", "\t", "\x0b", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"])
 
 
-@settings(max_examples=300)
 @given(st.lists(st.one_of(BLANKS, BLANKS, PARTS, st.sampled_from(["x", "'", "s", "7", "/", ";"])), max_size=40).map("".join))
 @example("  if x:\n    y\n\n\t\n z\n \n")
 def test_pieces_of_lines_have_the_ids_of_the_text(encoders, text):
@@ -286,7 +288,6 @@ def test_pieces_of_lines_have_the_ids_of_the_text(encoders, text):
     assert np.concatenate([np.zeros(0, np.uint32), *by_lines]).tolist() == reference.encode([text])[0].tolist()
 
 
-@settings(max_examples=100)
 @given(st.lists(st.lists(st.sampled_from(["a\n", "b\n", " c\n", "\n", " \n", "d"]), max_size=9).map("".join), max_size=5))
 @example(["a\nb\na\n", "", "a\n"])
 def test_a_line_that_repeats_is_encoded_once_and_none_is_lost(texts):

@@ -1,4 +1,4 @@
-"""Every format through the real stage: ids and weights aligned, framed as declared, bad records dropped by name."""
+"""Every token format through the real stage: ids align with weights, framing is as declared, bad records are drops."""
 
 import datetime
 import json
@@ -13,23 +13,23 @@ from string import ascii_letters
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from inputs import file_bytes, made, random_texts
 from tokenizers import Tokenizer, pre_tokenizers, trainers
 
-from datakit import token_cache
-from datakit.conversations import CONVERSATION_FIELD, conversation_record
-from datakit.documents import write_sorted_parts
+from datakit.documents.parts import write_sorted_parts
 from datakit.invariants import check_token_cache
-from datakit.record import Record, Unreadable
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig, check_policy
-from datakit.token_formats import Chat, Dna, Dropped, Prebuilt, TokenPolicy, encode_documents
-from datakit.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, new_tokenizer
+from datakit.readers.conversations import CONVERSATION_FIELD, conversation_record
+from datakit.sources.record import Record, Unreadable
+from datakit.tokens import cache as token_cache
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig, check_policy
+from datakit.tokens.formats import Chat, Dna, Dropped, Prebuilt, TokenPolicy, encode_documents
+from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, new_tokenizer
+from lineage.build.plan import Node, Stage
 from lineage.config import from_jsonable, to_jsonable
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage
-from lineage.token_cache import TokenCache
+from lineage.order.token_cache import TokenCache
+from lineage.storage.digests import text_digest
 
 SPECIALS = (END_OF_TEXT, "<|user|>", "<|assistant|>", "<|end|>")
 TEMPLATE = (
@@ -199,7 +199,6 @@ LISTS = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=300)
 @given(st.one_of(st.tuples(FIELDS, FIELDS), LISTS))
 @example(("[5, 0]", "[3.4028235e38, 1e39]"))
 def test_what_a_field_of_prebuilt_ids_holds_stops_no_shard(fields):
@@ -367,8 +366,8 @@ MANY = [(text, "{}") for text in random_texts(600, 30, seed=8)]
 def test_a_killed_cache_redoes_at_most_one_shard(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(token_cache, "SHARD_BYTES", 1_000)
     program = (
-        "import os, signal; from pathlib import Path; from datakit import token_cache; token_cache.SHARD_BYTES = 1_000\n"
-        "from lineage.shards import ShardFolder; import test_token_formats as t\n"
+        "import os, signal; from pathlib import Path; from datakit.tokens import cache; cache.SHARD_BYTES = 1_000\n"
+        "from lineage.shards.run import ShardFolder; import test_token_formats as t\n"
         "write, written = ShardFolder._write_record, []\n"
         "def write_record(*given):\n"
         "    written.append(1) if len(written) < 3 else os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -1,15 +1,17 @@
+"""Training tokenizers: reproducible bytes, special tokens, round trips of any text."""
+
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from inputs import Texts, corpus, file_bytes, made, random_texts
 
-from datakit.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TokenizerConfig, load_tokenizer, pieces
-from lineage.plan import Node
+from datakit.tokens.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TokenizerConfig, load_tokenizer, pieces
+from lineage.build.plan import Node
 
 SOURCES = tuple(Texts(name, tuple(random_texts(40, 80, seed=51 + i))) for i, name in enumerate("ab"))
 TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \n\t'sa1,.<|>é字🙂")), max_size=80)
@@ -34,7 +36,6 @@ def loaded(trained):
     return load_tokenizer(trained.files("tokenizer.json")[0])
 
 
-@settings(max_examples=300)
 @given(TEXT)
 @example(f"before {END_OF_TEXT} after")
 @example("tail \r\n\r\n  ")
@@ -44,7 +45,6 @@ def test_decoding_gives_the_text_back(loaded, text):
     assert loaded.decode(ids, skip_special_tokens=False) == text
 
 
-@settings(max_examples=100)
 @given(TEXT)
 def test_no_text_makes_the_end_token(loaded, text):
     """A document that quotes `<|endoftext|>` would otherwise end in its middle."""
@@ -98,7 +98,6 @@ def test_threads_do_not_change_the_bytes(trained, tmp_path, threads):
     assert written.read_bytes() == file_bytes(trained)["tokenizer.json"]
 
 
-@settings(max_examples=50)
 @given(st.text(max_size=5), st.integers(0, 3))
 def test_pieces_are_short_and_make_up_the_text(text, times):
     long = text + "字" * (times * MAX_PIECE_CHARS // 2) + text

@@ -1,4 +1,4 @@
-"""WARC and WET: the main text of every page, every other record counted, no cut archive read as a whole one."""
+"""WARC and WET: the main text of every page, every other record counted, truncated archives refused."""
 
 import gzip
 import zlib
@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from datakit import http_body
-from datakit.readers import read_file
-from datakit.record import Record, Unreadable
+from datakit.readers import http_body
+from datakit.readers.read import read_file
+from datakit.sources.record import Record, Unreadable
 
 PAGE = (
     "<html><head><title>t</title></head><body><nav>menu entries</nav><article><h1>Title</h1><p>{}</p></article></body></html>"

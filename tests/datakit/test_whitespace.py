@@ -1,11 +1,11 @@
-"""The sampled look at whitespace never misses a long run: equal to the plain pattern on whatever text."""
+"""The sampled check of whitespace finds every long run that the plain pattern finds."""
 
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datakit.whitespace import WhitespaceCap
+from datakit.documents.whitespace import WhitespaceCap
 
 RUNS = st.builds(str.__mul__, st.sampled_from([" ", "\n", "\t", "\u3000", " \n"]), st.integers(1, 300))
 TEXTS = st.lists(st.one_of(RUNS, st.text(max_size=40)), max_size=12).map("".join)

@@ -1,13 +1,13 @@
-"""A source that deduplication wipes out stops a real Dagster run: the check names it, and no corpus is made."""
+"""A source whose documents are all duplicates stops a real Dagster run; the check names it."""
 
 from pathlib import Path
 
 import dagster as dg
 from inputs import Texts, corpus, duplicates, edited, random_texts
 
-from lineage.plan import Node
+from lineage.build.plan import Node
 from marin_assets.data_stages import REMOVAL_RATES
-from marin_assets.factory import Family, Invariant, family_asset
+from marin_assets.factory import AssetTemplate, Invariant, family_asset
 from resources.lab import LabResource
 
 LONG = random_texts(1, 300, seed=52)[0]
@@ -18,9 +18,11 @@ WIPED = Texts("wiped", (*(edited(LONG, seed=i) for i in range(8)), LONG, *random
 def run(root: Path, scope: tuple[Texts, ...]) -> dg.ExecuteInProcessResult:
     """The duplicates of a scope and the corpus of its healthy source, as assets."""
 
-    def family(node: Node, builds: tuple[str, ...], *checks: Invariant) -> Family:
+    def family(node: Node, builds: tuple[str, ...], *checks: Invariant) -> AssetTemplate:
         named = "tests", node.name, frozenset[str]()
-        return Family(node, lambda lab, partition: node, lambda lab: lab.store, *named, invariants=checks, builds_inputs=builds)
+        return AssetTemplate(
+            node, lambda lab, partition: node, lambda lab: lab.store, *named, invariants=checks, builds_inputs=builds
+        )
 
     with dg.instance_for_test() as instance:
         return dg.materialize(

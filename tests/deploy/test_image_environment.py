@@ -1,4 +1,4 @@
-"""The environment that the image has, made from its lock, and the production instance in it (`make image-test`)."""
+"""The image's environment, built from its lock, and the production instance in it (`make image-test`)."""
 
 import json
 import os
@@ -76,10 +76,10 @@ def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_pat
 
 LOAD = """
 import importlib
-from lineage.fingerprint import stage_code
+from lineage.trust.fingerprint import stage_code
 from marin_assets.definitions import defs
 from recipes.stages import stages
-for module in ("trainer.__main__", "evals.__main__", "trainer.export.__main__", "lineage.shard_runner"):
+for module in ("trainer.__main__", "evals.__main__", "trainer.export.__main__", "lineage.build.shard_runner"):
     importlib.import_module(module)
 codes = {stage_code(known.stage.module).fingerprint for known in stages().values()}
 print("loaded", len(defs.resolve_asset_graph().get_all_asset_keys()), "assets,", len(codes), "codes")

@@ -1,4 +1,4 @@
-"""The production instance against a real PostgreSQL: what a deployment writes there, and that no secret stands in the file."""
+"""The production instance with a real PostgreSQL: what it writes, and that its file holds no secret."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`deploy/` as it would be applied: by Kubernetes' own schemas, and by what it promises about rights, secrets and ways in."""
+"""Manifests of `deploy/` against Kubernetes' schemas, and what they grant: rights, secrets, network access."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import yaml
 
 from deploy.queues import parse_pools, queues
 from lineage.config import from_jsonable
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from recipes.hardware import hardware
 from resources.cluster_settings import ClusterSettings
 from resources.manifests import indexed_job_manifest, job_manifest
@@ -122,7 +122,7 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
 
 
 def test_jobs_run_as_the_images_user_with_no_rights_of_the_kernels(values: Manifest) -> None:
-    launch = Launch("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint", "0123456789abcdef")
+    launch = LaunchRequest("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint", "0123456789abcdef")
     settings = ClusterSettings("image@sha256:1", "marin")
     pod = job_manifest(launch, hardware("v5p-8"), settings, 1, "[]")["spec"]["template"]["spec"]
     assert pod["securityContext"] == values["dagsterWebserver"]["podSecurityContext"]
@@ -229,7 +229,7 @@ def reached(policies: dict[str, Manifest], pod: dict[str, str]) -> set[str]:
 def test_every_pod_reaches_what_it_needs_and_nothing_else(manifests: list[Manifest], values: Manifest) -> None:
     """Names and the bucket: all. The database and the API server: what orchestrates. The internet: what downloads."""
     policies = of_kind(manifests, "NetworkPolicy")
-    launch = Launch("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint", "0123456789abcdef")
+    launch = LaunchRequest("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint", "0123456789abcdef")
     settings, cpu = ClusterSettings("image@sha256:1", "marin"), hardware("cpu")
     training = job_manifest(launch, cpu, settings, 1, "[]")["spec"]["template"]["metadata"]["labels"]
     runner = indexed_job_manifest(replace(launch, indices=8), cpu, settings, 1, "[]")["spec"]["template"]["metadata"]["labels"]

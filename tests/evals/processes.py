@@ -1,4 +1,4 @@
-"""Real processes of a test: started from the repository's root, ended at the latest with their block."""
+"""Child processes for tests: started from the repository's root, ended when the block ends."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def start(module: str, *arguments: str, log: Path | None = None) -> subprocess.Popen:
     """`python -m module`; what it says goes to a file, or nowhere."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "evals")])}
     command = [sys.executable, "-m", module, *arguments]
     if log is None:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)

@@ -3,13 +3,13 @@
 import json
 from dataclasses import asdict, dataclass
 
-from evals.records import EvalRecord, Score, write_records
-from evals.stage import EVAL_RESULT
-from evals.statistics import share_score
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage
-from lineage.store import Artifact
-from lineage.writer import Writer
+from evals.items.stage import EVAL_RESULT
+from evals.scoring.records import EvalRecord, Score, write_records
+from evals.scoring.statistics import share_score
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, Stage
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 ITEMS = 10
 

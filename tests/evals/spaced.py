@@ -1,4 +1,4 @@
-"""A tokenizer of SentencePiece's kind, as Llama 2 and Mistral have one: words with their space, and bytes for all else."""
+"""A tokenizer like SentencePiece's of Llama 2 and Mistral: words with their space, bytes for all else."""
 
 from tokenizers import Tokenizer, decoders, models, normalizers
 

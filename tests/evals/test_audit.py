@@ -1,4 +1,4 @@
-"""The audit on fabricated artifacts whose truth is known: a document's tokens all carry its own number."""
+"""The contamination audit on made-up artifacts with known truth: each document's tokens are its number."""
 
 import json
 from collections import Counter
@@ -11,17 +11,18 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
-from evals.audit import AUDIT, AuditConfig, witness
-from evals.audit_summary import around, quoted
-from lineage.batches import BatchSchedule
-from lineage.digests import text_digest
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order import DataOrder
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.token_cache import tokens_extra, write_token_shard
-from lineage.writer import Writer
+from evals.audit.build import AUDIT, AuditConfig, verify_exposures
+from evals.audit.summary import excerpt_near, matched_text
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.order.batches import BatchSchedule
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.order import DataOrder
+from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 SEQ_LEN, BATCH_SIZE = 8, 4
 ITEM_SCHEMA = {"suite": pl.String, "task": pl.String, "item_id": pl.String}
@@ -248,7 +249,7 @@ def test_a_kept_match_contaminates_only_the_checkpoints_that_read_it(tmp_path: P
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=6), st.integers(1, 25), st.integers(0, 1000))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths: list[int], step: int, seed: int) -> None:
     docs = tuple(Doc(100 + i, SEQ_LEN + n, matches=(("math/0", "near"),) if i % 2 else ()) for i, n in enumerate(lengths))
     source = Source("s", docs, component="s", statuses={"math/0": "matched"})
@@ -263,7 +264,7 @@ def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(1, 15), st.integers(1, 15), st.integers(0, 1000))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_what_the_run_before_had_read_is_told_too(
     tmp_path_factory, lengths: list[int], before: int, step: int, seed: int
 ) -> None:
@@ -353,10 +354,10 @@ def test_the_second_witness_refuses_a_step_that_did_not_read_the_document(tmp_pa
     made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
     order = order_of(made)
     seen = pl.read_parquet(made.files("exposures.parquet")[0]).filter(pl.col("component") == "web")
-    assert witness(order, seen, BatchSchedule.of(BATCH_SIZE), 5) == 5
+    assert verify_exposures(order, seen, BatchSchedule.of(BATCH_SIZE), 5) == 5
     unread = next(at for at in range(100) if 7 not in order.batch(at * BATCH_SIZE, BATCH_SIZE))
     with pytest.raises(RuntimeError, match=f"step {unread} read document {WEB.docs[1].id} of web"):
-        witness(order, seen.with_columns(step=pl.lit(unread, pl.Int64)), BatchSchedule.of(BATCH_SIZE), 5)
+        verify_exposures(order, seen.with_columns(step=pl.lit(unread, pl.Int64)), BatchSchedule.of(BATCH_SIZE), 5)
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -368,18 +369,18 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_long_item_is_quoted_where_it_is_like_the_document() -> None:
     item = f"{'filler ' * 100}We hold these truths to be self-evident, that all men{' padding' * 100}"
-    quoted = around(item, "we hold THESE truths to be self-evident, that all")
+    quoted = excerpt_near(item, "we hold THESE truths to be self-evident, that all")
     assert "We hold these truths to be self-evident, that all men" in quoted
     assert len(quoted) < 260 and quoted.startswith("...") and quoted.endswith("...")
-    assert around("short", "another") == "short"
+    assert excerpt_near("short", "another") == "short"
 
 
 def test_a_match_is_quoted_by_its_bytes_and_a_text_that_was_cut_by_likeness() -> None:
     text = "élan – one, 漢字 – two and some more words"
     start = len("élan – one, ".encode())
     match = {"id": text_digest(text), "start_byte": start, "end_byte": start + len("漢字 – two".encode())}
-    assert quoted(text, match, "漢字 two") == "漢字 – two"
-    assert quoted("é" * 5, match, "漢字 two") == "é" * 5
+    assert matched_text(text, match, "漢字 two") == "漢字 – two"
+    assert matched_text("é" * 5, match, "漢字 two") == "é" * 5
 
 
 def test_the_pages_say_what_the_numbers_say(tmp_path: Path) -> None:

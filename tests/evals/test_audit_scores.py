@@ -1,4 +1,4 @@
-"""What contamination changed: groups, differences and pairs against numbers worked out by hand, on real artifacts."""
+"""Effect of contamination on scores: groups, differences and pairs against numbers computed by hand."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,15 +7,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evals.audit_scores import item_groups, score_effects
-from evals.contamination_scores import choose_items
-from evals.intervals import difference_bootstrap
-from evals.items import Item
-from evals.records import EvalRecord, write_records
-from evals.stage import ContaminationScoresConfig, TaskSpec
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from evals.audit.contamination_scores import choose_items
+from evals.audit.scores import item_groups, score_effects
+from evals.items.item import Item
+from evals.items.stage import ContaminationScoresConfig, TaskSpec
+from evals.scoring.intervals import difference_bootstrap
+from evals.scoring.records import EvalRecord, write_records
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Many items through a broker while workers, the broker and the client are killed: none lost, none twice, the same scores.
+"""Evaluation through a broker while workers, broker and client are killed: no item lost or counted twice.
 
 The workers are proxies before one server, so that they can be killed often; test_broker_servers.py kills servers.
 """
@@ -18,23 +18,23 @@ from pathlib import Path
 import pytest
 import requests
 from processes import ended, free_port, start, wait_for
-from serving import Client, serving, untrained
+from served_models import Client, serving, untrained
 
-from evals.broker.client import Asked, Record, Recorded, ask_all
-from evals.broker.worker import Worker
-from evals.serve.served import Served
+from serving.broker.client import Asked, Record, Recorded, ask_all
+from serving.broker.worker import Worker
+from serving.server.loaded_model import LoadedModel
 
 ITEMS = int(os.environ.get("BROKER_TEST_ITEMS", "200"))
 """1,000 for the bar of issue 5; a suite's run has fewer."""
 
 
 @pytest.fixture(scope="module")
-def served() -> Served:
+def served() -> LoadedModel:
     return untrained("m")
 
 
 @pytest.fixture(scope="module")
-def client(served: Served) -> Iterator[Client]:
+def client(served: LoadedModel) -> Iterator[Client]:
     with serving(served) as found:
         yield found
 
@@ -51,19 +51,22 @@ def nats(recorded: Recorded) -> float:
     return -sum(choice["logprobs"]["token_logprobs"][1:-1])
 
 
+@pytest.mark.slow
 def test_kills_of_workers_broker_and_client_lose_nothing_and_count_nothing_twice(client: Client, tmp_path: Path) -> None:
     rng, port, server = random.Random(0), free_port(), f"http://127.0.0.1:{client.port}"
     url, store, record = f"http://127.0.0.1:{port}", tmp_path / "broker.sqlite", tmp_path / "record.jsonl"
     (tmp_path / "asks.jsonl").write_text("".join(json.dumps(vars(one)) + "\n" for one in asks()))
 
     def broker() -> subprocess.Popen:
-        return start("evals.broker", "--store", str(store), "--port", str(port), "--lease-seconds", "1", "--max-attempts", "99")
+        return start(
+            "serving.broker", "--store", str(store), "--port", str(port), "--lease-seconds", "1", "--max-attempts", "99"
+        )
 
     def worker() -> subprocess.Popen:
-        return start("evals.broker.worker", "--broker", url, "--server", server, "--concurrency", "8")
+        return start("serving.broker.worker", "--broker", url, "--server", server, "--concurrency", "8")
 
     def asking() -> subprocess.Popen:
-        return start("evals.broker.client", "--url", url, str(tmp_path / "asks.jsonl"), str(record))
+        return start("serving.broker.client", "--url", url, str(tmp_path / "asks.jsonl"), str(record))
 
     def answered() -> int:
         return record.read_bytes().count(b"\n") if record.exists() else 0
@@ -123,8 +126,8 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
     key.write_text("secret\n")
     url, server = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{client.port}"
     guarded = ["--api-key-file", str(key), "--port", str(port), "--unserved-seconds", "1"]
-    broker = start("evals.broker", "--store", str(tmp_path / "b.sqlite"), *guarded)
-    worker = start("evals.broker.worker", "--broker", url, "--server", server, "--broker-key-file", str(key))
+    broker = start("serving.broker", "--store", str(tmp_path / "b.sqlite"), *guarded)
+    worker = start("serving.broker.worker", "--broker", url, "--server", server, "--broker-key-file", str(key))
     with ended([broker, worker]):
         wait_for(f"{url}/health", broker)
         session = requests.Session()
@@ -171,7 +174,7 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
         assert 'broker_requests{state="done"} ' in session.get(f"{url}/metrics").text
 
 
-def test_a_client_at_the_wrong_address_or_without_the_key_says_so_at_once(served: Served, tmp_path: Path) -> None:
+def test_a_client_at_the_wrong_address_or_without_the_key_says_so_at_once(served: LoadedModel, tmp_path: Path) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
@@ -198,10 +201,10 @@ def test_a_worker_that_the_broker_refuses_ends_and_says_why(client: Client, tmp_
     port, key, log = free_port(), tmp_path / "key", tmp_path / "log"
     key.write_text("secret")
     url = f"http://127.0.0.1:{port}"
-    broker = start("evals.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--api-key-file", str(key))
+    broker = start("serving.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--api-key-file", str(key))
     with ended([broker]):
         wait_for(f"{url}/health", broker)
-        worker = start("evals.broker.worker", "--broker", url, "--server", client.url(""), log=log)
+        worker = start("serving.broker.worker", "--broker", url, "--server", client.url(""), log=log)
         with ended([worker]):
             assert worker.wait(600) == 1
     assert f"the broker {url} refuses this worker: HTTPError 401: " in log.read_text()
@@ -235,7 +238,7 @@ def test_a_connection_that_breaks_costs_a_try_unless_the_server_is_the_workers_o
 
     port, store = free_port(), tmp_path / "b.sqlite"
     url = f"http://127.0.0.1:{port}"
-    broker = start("evals.broker", "--store", str(store), "--port", str(port))
+    broker = start("serving.broker", "--store", str(store), "--port", str(port))
     with (
         ended([broker]),
         ThreadingHTTPServer(("127.0.0.1", 0), Closing) as server,

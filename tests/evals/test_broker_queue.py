@@ -1,4 +1,4 @@
-"""The broker's file: whatever workers and kills do, every request ends with one answer, the first that was given."""
+"""The broker's queue: whatever workers and kills do, each request gets one answer, the first given."""
 
 import sqlite3
 from pathlib import Path
@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from evals.broker.forms import digest_of, key_of
-from evals.broker.queue import (
+from serving.broker.forms import digest_of, key_of
+from serving.broker.queue import (
     Answer,
     FullError,
     Leased,
@@ -136,7 +136,7 @@ class Workers(RuleBasedStateMachine):
             assert all(self.queue.answer(key) == self.first.get(key) for key in self.put_keys)
 
 
-Workers.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
+Workers.TestCase.settings = settings(stateful_step_count=25)
 TestWorkers = Workers.TestCase
 
 
@@ -166,6 +166,19 @@ def test_a_request_for_a_model_that_nobody_serves_ends_while_others_are_served(t
     assert b"model is 'mm', which no worker has served so far; served now: 'm'" in answer.body
     assert queue.refuse_unserved(111.0) == []
     assert queue.put(wanted("b", "mm"), 111.0) is None, "asked again it waits again"
+    queue.close()
+
+
+def test_a_lease_runs_out_though_the_clock_steps_back(tmp_path: Path) -> None:
+    """An hour back, a dead worker's lease lasted an hour and thirty seconds (red team, E-D5)."""
+    queue = WorkQueue(tmp_path / "q", LIMITS)
+    queue.serve("w", {"m": None}, 4000.0)
+    queue.put(wanted("a"), 4000.0)
+    queue.lease("w", ["m"], 1, 4000.0)
+    assert queue.expire(400.0)[0] == 1, "a lease that ends later than a new one would is no promise"
+    (again,) = queue.lease("w", ["m"], 1, 400.0)
+    assert queue.expire(405.0)[0] == 0
+    assert queue.renew([again.lease], 405.0) == []
     queue.close()
 
 

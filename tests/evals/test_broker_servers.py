@@ -1,4 +1,4 @@
-"""Real servers behind a real broker, all of them processes: killed, poisoned and retrained, and the scores of tasks."""
+"""Real server processes behind a real broker: killed, crashed by a request, retrained; task scores stay equal."""
 
 import json
 import random
@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 import requests
+from poisoned_server import POISON
 from processes import ROOT, ended, free_port, start, wait_for
-from serving import serving, write_hf_folder
+from served_models import serving, write_hf_folder
 
-from evals.broker.client import Asked, Record, Recorded, ask_all
-from evals.serve.__main__ import open_model
-from evals.serve.engine import EngineSettings
+from serving.broker.client import Asked, Record, Recorded, ask_all
+from serving.server.__main__ import open_model
+from serving.server.engine import EngineSettings
+
+pytestmark = pytest.mark.slow
 
 ITEMS = [json.loads(line) for line in (ROOT / "data/eval_items/hellaswag.jsonl").read_text().splitlines()[:50]]
 SCORED = {"model": "m", "max_tokens": 0, "echo": True, "logprobs": 1}
@@ -78,10 +81,10 @@ def test_servers_that_are_killed_change_no_score_of_a_task(tmp_path: Path) -> No
     url, store, record = f"http://127.0.0.1:{port}", tmp_path / "broker.sqlite", Record(tmp_path / "record.jsonl")
 
     def server() -> subprocess.Popen:
-        return start("evals.serve", str(folder), "--name", "m", "--port", "0", "--broker", url)
+        return start("serving.server", str(folder), "--name", "m", "--port", "0", "--broker", url)
 
     limits = ["--lease-seconds", "2", "--max-attempts", "99"]
-    brokers = [start("evals.broker", "--store", str(store), "--port", str(port), *limits)]
+    brokers = [start("serving.broker", "--store", str(store), "--port", str(port), *limits)]
     servers = [server() for _ in range(2)]
     with ended(brokers), ended(servers), ThreadPoolExecutor(1) as one:
         asking = one.submit(ask_all, url, asks(), record)
@@ -102,8 +105,8 @@ def test_servers_that_are_killed_change_no_score_of_a_task(tmp_path: Path) -> No
 
 
 def test_a_request_that_ends_servers_ends_itself_and_costs_no_other_request_a_try(tmp_path: Path) -> None:
-    """What ends them: a context for which no memory can be had. Whoever runs the servers starts them again."""
-    folder, port, store = write_hf_folder(tmp_path / "model", max_seq_len=1 << 40), free_port(), tmp_path / "broker.sqlite"
+    """What ends them: a fault in the step that reads its prompt. Whoever runs the servers starts them again."""
+    folder, port, store = write_hf_folder(tmp_path / "model"), free_port(), tmp_path / "broker.sqlite"
     url = f"http://127.0.0.1:{port}"
     servers: list[subprocess.Popen] = []
     stopping = threading.Event()
@@ -111,12 +114,12 @@ def test_a_request_that_ends_servers_ends_itself_and_costs_no_other_request_a_tr
     def keep_one_running() -> None:
         while not stopping.wait(0.05):
             if not servers or servers[-1].poll() is not None:
-                servers.append(start("evals.serve", str(folder), "--name", "m", "--port", "0", "--broker", url))
+                servers.append(start("poisoned_server", str(folder), "--name", "m", "--port", "0", "--broker", url))
 
-    brokers = [start("evals.broker", "--store", str(store), "--port", str(port), "--max-attempts", "2")]
+    brokers = [start("serving.broker", "--store", str(store), "--port", str(port), "--max-attempts", "2")]
     with ended(brokers), ended(servers), ThreadPoolExecutor(10) as many:
         wait_for(f"{url}/health", brokers[0])
-        poison = {"model": "m", "prompt": "a", "max_tokens": 1 << 38, "temperature": 0}
+        poison = {"model": "m", "prompt": POISON, "max_tokens": 4, "temperature": 0}
         ending = many.submit(requests.post, f"{url}/v1/completions", json=poison, timeout=600)
         beside = [SCORED | {"prompt": f"prompt {i}"} for i in range(8)]
         answering = [many.submit(requests.post, f"{url}/v1/completions", json=body, timeout=600) for body in beside]
@@ -143,16 +146,16 @@ def test_a_retrained_model_of_the_same_name_gives_its_own_answers(tmp_path: Path
     url = f"http://127.0.0.1:{port}"
     folders = [write_hf_folder(tmp_path / f"model-{seed}", seed=seed) for seed in range(2)]
     arguments = ["--name", "m", "--port", "0", "--broker", url]
-    processes = [start("evals.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--lease-seconds", "600")]
+    processes = [start("serving.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--lease-seconds", "600")]
     with ended(processes):
-        processes.append(start("evals.serve", str(folders[0]), *arguments))
+        processes.append(start("serving.server", str(folders[0]), *arguments))
         one, other = (Asked(text, "/v1/completions", SCORED | {"prompt": text}) for text in ("one", "other"))
         record = Record(tmp_path / "record.jsonl")
         wait_for(f"{url}/health", processes[0])
         first = ask_all(url, [one], record)["one"].answer
         again = requests.post(url + one.path, json=one.body, timeout=600)
         assert again.headers["x-broker-recorded"] == "true" and again.json() == first
-        processes.append(start("evals.serve", str(folders[1]), *arguments, log=log))
+        processes.append(start("serving.server", str(folders[1]), *arguments, log=log))
         while "one name is one version at a time" not in (log.read_text() if log.exists() else ""):
             assert processes[2].poll() is None
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What a broker does when its file fails: it says so, goes on when it can, and ends when it cannot."""
+"""A broker whose file fails: it reports, continues when it can, ends when it cannot."""
 
 import asyncio
 import re
@@ -10,8 +10,8 @@ from pathlib import Path
 import requests
 from processes import ended, free_port, start, wait_for
 
-from evals.broker.schema import SCHEMA_NUMBER
-from evals.broker.upkeep import Upkeep
+from serving.broker.schema import SCHEMA_NUMBER
+from serving.broker.upkeep import Upkeep
 
 BODY = {"model": "m", "prompt": "a", "temperature": 0}
 
@@ -30,7 +30,7 @@ def leased(url: str) -> dict:
 def test_a_locked_file_is_told_and_leases_run_out_when_it_is_free_again(tmp_path: Path) -> None:
     port, store = free_port(), tmp_path / "b.sqlite"
     url = f"http://127.0.0.1:{port}"
-    broker = start("evals.broker", "--store", str(store), "--port", str(port), "--lease-seconds", "1")
+    broker = start("serving.broker", "--store", str(store), "--port", str(port), "--lease-seconds", "1")
     with ended([broker]), ThreadPoolExecutor(1) as client:
         wait_for(f"{url}/health", broker)
         asking = client.submit(requests.post, f"{url}/v1/completions", json=BODY, timeout=600)
@@ -54,7 +54,7 @@ def test_a_locked_file_is_told_and_leases_run_out_when_it_is_free_again(tmp_path
 
 def test_a_spoilt_file_ends_the_broker(tmp_path: Path) -> None:
     port, store, log = free_port(), tmp_path / "b.sqlite", tmp_path / "log"
-    broker = start("evals.broker", "--store", str(store), "--port", str(port), log=log)
+    broker = start("serving.broker", "--store", str(store), "--port", str(port), log=log)
     with ended([broker]):
         wait_for(f"http://127.0.0.1:{port}/health", broker)
         with sqlite3.connect(store) as writing:

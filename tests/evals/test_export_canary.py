@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import untrained
+from served_models import untrained
 from unigram import START, byte_tokenizer
 
-from evals.export_canary import special_tokens_wrong
-from evals.generator import sampling_from
-from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from evals.tasks.export_check import special_tokens_wrong
+from evals.tasks.generator import sampling_from
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The formats of the wider suites: one small file in each layout, its traps included."""
+"""Formats of the wider suites: one small file in each layout, with its special cases."""
 
 import gzip
 import json
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evals.formats import ItemFormat, read_channels
-from evals.shots import read_choice_shots, read_solution_shots
+from evals.items.formats import formats
+from evals.items.shots import read_choice_shots, read_solution_shots
 
 
 def lines(path: Path, rows: list[dict]) -> Path:
@@ -23,8 +23,8 @@ def request(doc: dict, doc_id: int = 0, **fields: object) -> dict:
     return {"doc": doc, "doc_id": doc_id, "native_id": None, "request": {"context": "", "continuation": ""}} | fields
 
 
-def read(tmp_path: Path, form: ItemFormat, *rows: dict) -> list[dict]:
-    return list(read_channels(form, lines(tmp_path / "requests.jsonl.gz", list(rows))))
+def read(tmp_path: Path, form: str, *rows: dict) -> list[dict]:
+    return list(formats()[form](lines(tmp_path / "requests.jsonl.gz", list(rows))))
 
 
 def test_unconditional_rows_are_no_items(tmp_path):
@@ -103,7 +103,7 @@ def test_copa_from_a_folder_of_datasets_or_from_the_hubs_parquet(tmp_path, kind)
     else:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-    (found,) = read_channels("copa_arrow", path)
+    (found,) = formats()["copa_arrow"](path)
     assert found["question"] == "It rained. What happened as a RESULT?"
     assert (found["item_id"], found["answer"]) == ("003", "Streets were wet.")
 

@@ -1,4 +1,4 @@
-"""Answers in a model's own words. The model here knows its answers by heart: real texts, judged by the real judges."""
+"""Generated answers, judged by the real judges; the test model returns known texts."""
 
 import json
 from collections.abc import Sequence
@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.extraction import extract_answer, extract_program, gold_form, last_boxed, normalized_math
-from evals.generation import evaluate_generation
-from evals.generator import Generated
-from evals.intervals import wilson
-from evals.items import Item
-from evals.sandbox import Limits
-from evals.stage import TaskSpec
+from evals.items.item import Item
+from evals.items.stage import TaskSpec
+from evals.items.tasks.gsm8k import GSM8K
+from evals.items.tasks.math import last_boxed, normalized_math
+from evals.items.tasks.registry import task_named
+from evals.sandbox.run import Limits
+from evals.scoring.intervals import wilson
+from evals.tasks.generation import evaluate_generation, extract_program
+from evals.tasks.generator import Generated
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,12 @@ def test_a_humaneval_completion_goes_on_from_its_prompt():
     ],
 )
 def test_answers_are_found_where_they_are_stated(task, text, answer):
-    assert extract_answer(task, text) == answer
+    assert task_named(task).extract(text) == answer
 
 
 @given(st.integers(-(10**9), 10**9))
 def test_a_number_is_found_however_it_is_written(number):
-    assert extract_answer("gsm8k", f"#### {number:,}") == gold_form("gsm8k", str(number)) == str(number)
+    assert GSM8K.extract(f"#### {number:,}") == GSM8K.normalize(str(number)) == str(number)
 
 
 @given(st.text(alphabet="ab{}\\ ", max_size=12))

@@ -1,16 +1,18 @@
+"""Bits per byte of gold answers against numbers computed by hand."""
+
 import json
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from unigram import START, UnigramScorer, byte_tokenizer
 
-from evals.benchmarks import evaluate_benchmark
-from evals.items import Item
-from evals.scorer import score_continuations
-from evals.stage import TaskSpec
+from evals.items.item import Item
+from evals.items.stage import TaskSpec
+from evals.tasks.benchmarks import evaluate_benchmark
+from evals.tasks.scorer import score_continuations
 
 NATS = np.linspace(0.5, 3.0, 257)
 TASK = TaskSpec("gsm8k", "gold_bpb")
@@ -59,7 +61,6 @@ def test_a_long_prompt_loses_its_beginning_and_that_is_counted():
     assert scored.nats == pytest.approx(nats(" end"), rel=1e-6)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(min_size=1, max_size=30)), max_size=6), st.integers(2, 40))
 def test_continuations_come_back_in_order_whatever_fits(pairs, max_seq_len):
     scorer = UnigramScorer(NATS, max_seq_len)

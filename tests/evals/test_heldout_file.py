@@ -1,4 +1,4 @@
-"""The file of held-out text: what a run scores on the way is what the perplexity task scores afterwards."""
+"""The held-out text file: a run and the perplexity task score the same text equally."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 from test_perplexity import NATS, TASK, corpus
 from unigram import START, UnigramScorer, byte_tokenizer
 
-from evals.heldout_file import heldout_lines
-from evals.perplexity import evaluate_perplexity
+from evals.tasks.heldout_file import heldout_lines
+from evals.tasks.perplexity import evaluate_perplexity
 from trainer.tagged import bits_per_byte, read_evaluation
 
 

@@ -1,12 +1,13 @@
+"""Confidence intervals against slow references and known coverage."""
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.intervals import Z95, macro_bootstrap, ratio_bootstrap, wilson
+from evals.scoring.intervals import Z95, macro_bootstrap, ratio_bootstrap, wilson
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 5_000), st.data())
 def test_wilson_holds_the_shares_that_a_score_test_does_not_reject(trials, data):
     successes = data.draw(st.integers(0, trials))

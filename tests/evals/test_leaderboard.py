@@ -1,4 +1,4 @@
-"""Boards and comparisons over real stores of small results."""
+"""Leaderboards and comparisons over real stores of small results."""
 
 from dataclasses import dataclass, replace
 
@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 from small_results import result_node
 
-from evals.compare import compare_results
-from evals.leaderboard import DuplicateResultError, cells, open_board, primary_scores
-from evals.leaderboard_page import newest_steps, write_page
-from evals.leaderboard_stage import build_leaderboard
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from evals.reports.compare import compare_results
+from evals.reports.leaderboard import DuplicateResultError, cells, open_board, primary_scores
+from evals.reports.leaderboard_page import newest_steps, write_page
+from evals.reports.leaderboard_stage import build_leaderboard
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,5 @@
+"""Multiple choice: normalizations and accuracy against hand-computed scores."""
+
 import json
 import math
 from dataclasses import replace
@@ -6,10 +8,10 @@ import numpy as np
 import pytest
 from unigram import START, UnigramScorer, byte_tokenizer
 
-from evals.benchmarks import evaluate_benchmark
-from evals.intervals import wilson
-from evals.items import Item
-from evals.stage import TaskSpec
+from evals.items.item import Item
+from evals.items.stage import TaskSpec
+from evals.scoring.intervals import wilson
+from evals.tasks.benchmarks import evaluate_benchmark
 
 TASK = TaskSpec("quiz", "multiple_choice")
 TOKENIZER = byte_tokenizer()
@@ -30,8 +32,8 @@ ITEMS = [
 ]
 
 
-def evaluated(items, scorer=None):
-    scores, records = evaluate_benchmark(scorer or UnigramScorer(NATS), TOKENIZER, START, TASK, items, "version", seed=0)
+def evaluated(items, scorer=None, task=TASK):
+    scores, records = evaluate_benchmark(scorer or UnigramScorer(NATS), TOKENIZER, START, task, items, "version", seed=0)
     return {s.metric: s for s in scores}, records
 
 
@@ -140,7 +142,7 @@ def test_a_record_says_what_was_scored_what_is_right_and_where_the_item_is_from(
 
 def test_a_record_of_a_blank_says_what_was_filled_in():
     blank = Item("s", "winogrande", "0", "Ann paid Bo; _ was ill.", "Bo", "MIT", "d", choices=("Ann", "Bo"), answer_index=1)
-    (record,) = evaluated([blank])[1]
+    (record,) = evaluated([blank], task=TaskSpec("winogrande", "multiple_choice"))[1]
     outputs = json.loads(record.outputs)
     assert (record.continuations, record.answer) == ((" was ill.",) * 2, "Ann")
     assert (outputs["choices"], outputs["gold_index"]) == (["Ann", "Bo"], 1)

@@ -1,15 +1,17 @@
+"""Bits of two models compared byte by byte, whatever their tokenizers."""
+
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spaced import BOS, spaced_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from unigram import START, UnigramScorer, byte_tokenizer, bytes_to_characters
 
-from evals.perplexity import HeldoutDocument
-from evals.perplexity_gap import Reader, byte_bits, perplexity_gap
+from evals.reports.perplexity_gap import Reader, byte_bits, perplexity_gap
+from evals.tasks.perplexity import HeldoutDocument
 
 
 def pair_tokenizer() -> Tokenizer:
@@ -29,7 +31,6 @@ SPACED = Reader(UnigramScorer(np.linspace(0.5, 3.0, 400)), spaced_tokenizer("the
 """A tokenizer of SentencePiece's kind: its tokens are words with their space, and bytes for what has no token."""
 
 
-@settings(max_examples=40)
 @given(st.lists(st.text(alphabet="the ño\n", min_size=1, max_size=90), min_size=1, max_size=4))
 def test_bits_of_bytes_add_up_to_bits_of_tokens(texts):
     for reader in (BYTES, PAIRS, SPACED):

@@ -1,4 +1,4 @@
-"""What a policy says and refuses: when its rules are due, which suites hold its items, what an evaluation may ask under it."""
+"""Evaluation policies: when rules are due, which suites hold their items, which evaluations they refuse."""
 
 import json
 from dataclasses import dataclass, replace
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.items import ITEMS_FILE, Item, write_items
-from evals.policy import POLICY, POLICY_FILE, PolicyConfig, PolicyRule, check_policy
-from evals.stage import TaskSpec
-from lineage.plan import Node, Stage, ancestors_first, build, resolve
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from evals.items.item import ITEMS_FILE, Item, write_items
+from evals.items.stage import TaskSpec
+from evals.tasks.policy import POLICY, POLICY_FILE, PolicyConfig, PolicyRule, check_policy
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
+from lineage.writing.writer import Writer
 
 QUIZ = TaskSpec("quiz", "multiple_choice")
 TEXT = TaskSpec("heldout", "perplexity")

@@ -1,15 +1,15 @@
-"""A policy binds items by their bytes: equal on every day that has the same items, another where one item differs."""
+"""A policy identifies items by their bytes: equal items give an equal policy, one changed item another."""
 
 from dataclasses import dataclass, replace
 
 import pytest
 
-from evals.items import ITEMS_FILE, Item, write_items
-from evals.policy import POLICY, PolicyConfig, PolicyRule, check_policy
-from evals.stage import TaskSpec
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from evals.items.item import ITEMS_FILE, Item, write_items
+from evals.items.stage import TaskSpec
+from evals.tasks.policy import POLICY, PolicyConfig, PolicyRule, check_policy
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.writing.writer import Writer
 
 TASKS = (TaskSpec("quiz", "gold_bpb", num_shots=1),)
 

@@ -1,4 +1,4 @@
-"""The tasks of a policy over HTTP, through a real server and through a broker, against the same tasks in this process."""
+"""Tasks of a policy over HTTP, through a server and a broker, against the same tasks in this process."""
 
 import json
 import os
@@ -13,15 +13,15 @@ import numpy as np
 import polars as pl
 import pytest
 from processes import ROOT, ended, free_port, start, wait_for
-from serving import Client, serving
+from served_models import Client, serving
 from test_evaluate import SAID, TASKS, job, result
 
-from evals.broker.client import Record
-from evals.evaluate import evaluate
-from evals.remote import RemoteRun, evaluate_remote
-from evals.remote_model import Endpoint, RemoteScorer
-from evals.serve.served import open_served
-from lineage.store import Artifact
+from evals.remote.ask import RemoteRun, evaluate_remote
+from evals.remote.model import Endpoint, RemoteScorer
+from evals.tasks.evaluate import evaluate
+from lineage.artifact.store import Artifact
+from serving.broker.client import Record
+from serving.server.loaded_model import open_served
 from trainer.scoring import load_scorer
 
 RAW = tuple(task for task in TASKS if task.weights == "raw")
@@ -67,8 +67,8 @@ def through_a_broker(client: Client, store: Path) -> Iterator[str]:
     """The URL of a real broker with one real worker before the server; both are killed at the end."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    processes = [start("evals.broker", "--store", str(store), "--port", str(port))]
-    processes.append(start("evals.broker.worker", "--broker", url, "--server", f"http://127.0.0.1:{client.port}"))
+    processes = [start("serving.broker", "--store", str(store), "--port", str(port))]
+    processes.append(start("serving.broker.worker", "--broker", url, "--server", f"http://127.0.0.1:{client.port}"))
     with ended(processes):
         wait_for(f"{url}/health", processes[0])
         yield url

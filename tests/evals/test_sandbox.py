@@ -1,5 +1,6 @@
-"""Programs that mean harm: none passes, none leaves anything behind. Real processes and real limits of the kernel."""
+"""Harmful programs in the sandbox: none passes, none leaves anything behind. Real processes and kernel limits."""
 
+import ctypes
 import json
 import os
 import socket
@@ -12,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.sandbox import Limits, Run, run_program
-from evals.sandbox_calls import decode, encode
+from evals.sandbox.calls import decode, encode
+from evals.sandbox.run import Limits, Run, run_program
 
 SMALL = Limits(wall_seconds=60.0, cpu_seconds=1, memory_mib=128, processes=8)
 """CPU time judges what does not sleep, however long the machine stands still."""
@@ -274,7 +275,7 @@ def test_no_program_forges_its_verdict(forger):
     found = run_program(FORGERS[forger], "assert abs(f(3)) == 9 and f(4) == 16", SMALL)
     assert found.outcome == "failed", found.detail
     assert "could open" not in found.detail
-    assert "sandbox_calls" not in found.detail, "records hold the detail, and no path of a machine"
+    assert "calls.py" not in found.detail, "records hold the detail, and no path of a machine"
 
 
 def test_the_tests_and_what_they_expect_are_nowhere_in_the_program():
@@ -356,3 +357,77 @@ def test_open_files_are_bounded():
 def test_tests_that_hold_nothing_are_refused():
     with pytest.raises(ValueError, match="the tests are empty; nothing would be judged"):
         run_program("x = 1", " \n", SMALL)
+
+
+@pytest.mark.parametrize(
+    ("program", "tests"),
+    [
+        ("def f(x): raise StopIteration", "cases=[(2,4),(3,9)]\nassert all(map(lambda t: f(t[0])==t[1], cases))\n"),
+        ("def f(x): raise StopIteration", "for r in map(f,[2,3]):\n    assert r==4\n"),
+        ("def f(x): raise StopIteration", "assert [*map(f, [1])] == []\n"),
+        ("class E(StopIteration): pass\ndef f(x): raise E", "assert not list(filter(f, [1, 2]))\n"),
+        ("def f(x): raise StopAsyncIteration", "assert list(iter(lambda: f(1), 3)) == []\n"),
+        ("def f(x): raise GeneratorExit", "for r in map(f, [1]): assert False\n"),
+    ],
+)
+def test_an_exception_that_ends_loops_is_an_error_of_the_program(program, tests):
+    found = run_program(program, tests, SMALL)
+    assert found.outcome == "failed"
+    assert "RuntimeError" in found.detail
+
+
+SYSCALL = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("hold", "what"),
+    [
+        ("fd = os.memfd_create('x')\nfor _ in range(14): os.write(fd, b'x' * 2**20)", "memfd"),
+        ("assert libc.shmget(0, 2**20, 0o1600) >= 0, 'no segment'", "System V memory"),
+        ("assert libc.syscall(447, 0) >= 0, 'no secret memory'", "memfd_secret"),
+    ],
+)
+def test_memory_that_no_process_maps_is_refused(hold, what):
+    """A program filled the host's memory through 60 memfds a process, which no resident size counts (red team, D1)."""
+    found = run(SYSCALL + hold)
+    assert found.outcome == "failed", what
+
+
+def test_shared_memory_counts_though_its_pages_are_not_resident():
+    hold = (
+        "import mmap, time\nheld = []\nfor _ in range(6):\n"
+        "  if os.fork() == 0:\n    m = mmap.mmap(-1, 30 * 2**20)\n    m.write(b'1' * (30 * 2**20))\n"
+        "    m.madvise(mmap.MADV_DONTNEED)\n    time.sleep(600)\ntime.sleep(600)"
+    )
+    assert run(SYSCALL + hold).outcome == "memory"
+
+
+def test_the_session_keyring_of_the_operator_is_not_there():
+    """Keyrings are in no namespace: a program read a key of its operator and left one for the next (red team, D2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(250, 1, b"marin-tests", 0, 0, 0)
+    payload = b"HOSTSECRET"
+    made = libc.syscall(248, b"user", b"marin-host-key", payload, len(payload), -3)
+    if made < 0:
+        pytest.skip("this kernel or container has no keyrings, so there is none to reach")
+    found = run(
+        SYSCALL + "assert libc.syscall(250, 10, -3, b'user', b'marin-host-key', 0) < 0\n"
+        "assert libc.syscall(248, b'user', b'left-behind', b'NOTE', 4, -3) < 0"
+    )
+    assert found.outcome == "passed", found.detail
+    assert libc.syscall(250, 10, -3, b"user", b"left-behind", 0) < 0, "the next program would find it"
+
+
+@pytest.mark.parametrize("number", [101, 165, 272, 298, 308, 310, 321, 323, 425, 435, 0x40000000 + 39])
+def test_calls_that_reach_around_the_walls_are_refused(number):
+    assert run(SYSCALL + f"assert libc.syscall({number}, 0, 0, 0, 0, 0) == -1\nassert ctypes.get_errno() in (1, 38)").passed
+
+
+def test_a_new_user_namespace_cannot_be_cloned():
+    found = run(SYSCALL + "assert libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0) == -1\nassert ctypes.get_errno() == 1")
+    assert found.passed, found.detail
+
+
+def test_a_program_cannot_hide_its_memory_from_the_supervisor():
+    found = run(SYSCALL + "assert libc.prctl(4, 0, 0, 0, 0) == -1\nassert libc.prctl(3, 0, 0, 0, 0) in (0, 1)")
+    assert found.passed, found.detail

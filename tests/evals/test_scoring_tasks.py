@@ -1,23 +1,23 @@
-"""Scoring as one piece: what any unigram model must get, whatever the context and the order of the questions."""
+"""Task scores of a unigram model, which do not depend on context or question order."""
 
 import json
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spaced import spaced_tokenizer
 from tokenizers import models
 from unigram import START, UnigramScorer, byte_tokenizer, bytes_to_characters
 
-from evals.benchmarks import evaluate_benchmark
-from evals.intervals import wilson
-from evals.items import Item
-from evals.perplexity import document_nats, unigram_entropy_nats
-from evals.prompts import gold_answer
-from evals.scorer import score_continuations
-from evals.stage import TaskSpec
+from evals.items.item import Item
+from evals.items.rendering import gold_answer
+from evals.items.stage import TaskSpec
+from evals.scoring.intervals import wilson
+from evals.tasks.benchmarks import evaluate_benchmark
+from evals.tasks.perplexity import document_nats, unigram_entropy_nats
+from evals.tasks.scorer import score_continuations
 
 TOKENIZER = byte_tokenizer()
 QUIZ = TaskSpec("quiz", "multiple_choice")
@@ -32,7 +32,6 @@ def model_of(probabilities: np.ndarray, max_seq_len: int = 64) -> UnigramScorer:
     return UnigramScorer(-np.log(probabilities / probabilities.sum()), max_seq_len)
 
 
-@settings(max_examples=25)
 @given(DOCUMENTS, st.integers(2, 20), st.integers(0, 1000))
 def test_documents_cost_the_sum_of_their_tokens_in_any_context(documents, max_seq_len, seed) -> None:
     scorer = model_of(np.random.default_rng(seed).uniform(0.01, 1, 257), max_seq_len)
@@ -43,7 +42,6 @@ def test_documents_cost_the_sum_of_their_tokens_in_any_context(documents, max_se
     assert scored.tolist() == [token for document in documents for token in document]  # each once, in order
 
 
-@settings(max_examples=25)
 @given(DOCUMENTS.filter(any), st.integers(0, 1000))
 def test_no_unigram_model_beats_the_entropy_and_the_counts_reach_it(documents, seed) -> None:
     arrays = [np.array(document, np.int64) for document in documents]
@@ -98,7 +96,6 @@ def test_an_ending_is_read_alone_where_tokens_go_over_the_ends_of_lines() -> Non
     assert scorer.seen[0][1:].tolist() == [*b"x\na b"]
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_a_model_that_likes_one_letter_is_right_where_that_letter_is(golds: list[int]) -> None:
     probabilities = np.ones(257)
@@ -122,7 +119,6 @@ def test_a_uniform_model_needs_the_same_bits_for_every_answer() -> None:
     assert (gold.value, gold.low, gold.high) == pytest.approx([math.log2(257)] * 3, rel=1e-5)
 
 
-@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=5))
 def test_gsm8k_tags_and_final_line_are_no_part_of_the_gold_answer(sums: list[tuple[int, int]]) -> None:
     tagged = [f"Then {a}+{b} = <<{a}+{b}={a + b}>>{a + b}." for a, b in sums]

@@ -1,4 +1,4 @@
-"""When a checkpoint saw something: every read is a row of a batch that holds it, and nothing that holds it is left out."""
+"""When a checkpoint saw a document: exactly the batch rows that hold it."""
 
 from pathlib import Path
 
@@ -7,14 +7,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_audit import BATCH_SIZE, BOOKS, ITEMS, SEQ_LEN, WEB, Doc, Source, audit_node, run_audit, with_leak
 
-from evals.seen import READS_SCHEMA, document_reads, item_matches
-from lineage.order import DataOrder
+from evals.audit.training_matches import READS_SCHEMA, document_reads, item_matches
+from lineage.order.order import DataOrder
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 12), st.integers(0, 12), st.integers(0, 99))
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_reads_are_the_rows_that_hold_the_document(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], step: int, before: int, seed: int
 ) -> None:

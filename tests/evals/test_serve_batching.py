@@ -1,4 +1,4 @@
-"""The scheduler and its engine: what else is served, and what was served before, changes no bit of an answer."""
+"""The batching engine: other requests, before or at once, do not change a bit of an answer."""
 
 import threading
 from collections.abc import Iterator
@@ -11,24 +11,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
+from tiny import tiny_model
 from unigram import START, byte_tokenizer
 
-from evals.serve.engine import Engine, EngineSettings
-from evals.serve.metrics import Metrics
-from evals.serve.prefix import Block, PrefixCache, block_keys
-from evals.serve.sampling import Sampling
-from evals.serve.scheduler import FaultError, QueueFullError, Scheduler, StoppedError
-from evals.serve.sequence import Ask, Delta
-from trainer.config import LlamaConfig
-from trainer.decoding import Layers
-from trainer.model import Llama
+from serving.server.engine import Engine, EngineSettings
+from serving.server.metrics import Metrics
+from serving.server.prefix import Block, PrefixCache, block_keys
+from serving.server.sampling import Sampling
+from serving.server.scheduler import FaultError, QueueFullError, Scheduler, StoppedError
+from serving.server.sequence import Delta, GenerationRequest
+from trainer.model.build import init_model
 
-CONFIG = LlamaConfig(
-    vocab_size=257, hidden_dim=16, intermediate_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=44,
-    initializer_range=0.3,
-)  # fmt: skip
-MODEL = jax.jit(lambda key: Llama.init(CONFIG, key=key))(jax.random.PRNGKey(0))
-LAYERS = Layers.of(MODEL)
+CONFIG = tiny_model(vocab_size=257, hidden_dim=16, intermediate_dim=32, max_seq_len=44, initializer_range=0.3)
+MODEL = jax.jit(lambda key: init_model(CONFIG, key=key))(jax.random.PRNGKey(0))
+LAYERS = MODEL.decoder()
 SETTINGS = EngineSettings(rows=3, block_tokens=16, prefix_bytes=1 << 20)
 GREEDY = Sampling(temperature=0)
 full_forward = jax.jit(lambda tokens: jax.nn.log_softmax(MODEL(tokens)))
@@ -45,7 +42,7 @@ def scheduling(settings: EngineSettings = SETTINGS, max_waiting: int = 1024) -> 
         scheduler.stop()
 
 
-def answers(scheduler: Scheduler, asks: list[Ask]) -> list[list[Delta]]:
+def answers(scheduler: Scheduler, asks: list[GenerationRequest]) -> list[list[Delta]]:
     """Submit together and wait for the ends."""
     found: list[list[Delta]] = [[] for _ in asks]
     left, ended = [len(asks)], threading.Event()
@@ -66,12 +63,12 @@ def answers(scheduler: Scheduler, asks: list[Ask]) -> list[list[Delta]]:
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn) -> GenerationRequest:
     """Prompts that share beginnings of every length, in every lane; all kinds of wishes."""
     shared = draw(st.integers(0, len(SHARED)))
     own = draw(st.lists(st.integers(0, 255), min_size=not shared, max_size=CONFIG.max_seq_len - shared))
     prompt = (*SHARED[:shared], *own)
-    return Ask(
+    return GenerationRequest(
         prompt=prompt,
         max_tokens=draw(st.integers(0, CONFIG.max_seq_len + 1 - len(prompt))),
         sampling=draw(st.sampled_from([GREEDY, Sampling(), Sampling(0.7, 0.9)])),
@@ -95,13 +92,13 @@ def lonely() -> Iterator[Scheduler]:
         yield scheduler
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(mix=st.lists(asks(), min_size=1, max_size=8))
 def test_an_answer_is_the_same_to_the_last_bit_alone_and_in_any_company(busy, lonely, mix) -> None:
     assert answers(busy, mix) == [answers(lonely, [ask])[0] for ask in mix]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(mix=st.lists(asks(), min_size=1, max_size=4))
 def test_every_log_probability_is_that_of_the_whole_forward_pass(busy, mix) -> None:
     mix = [replace(ask, top=3, echo=True) for ask in mix]
@@ -124,7 +121,7 @@ def test_every_log_probability_is_that_of_the_whole_forward_pass(busy, mix) -> N
 
 
 def test_an_end_token_ends_with_its_score_and_without_its_text(busy) -> None:
-    ask = Ask(SHARED, 10, GREEDY, seed=0, top=1)
+    ask = GenerationRequest(SHARED, 10, GREEDY, seed=0, top=1)
     (free,) = answers(busy, [ask])
     second = free[1].scores[0].token
     (ended,) = answers(busy, [replace(ask, end_tokens=frozenset({second}))])
@@ -146,7 +143,7 @@ def test_a_cancelled_sequence_gives_its_row_to_the_next(busy) -> None:
             submitted.wait()
             scheduler.cancel(holder)
 
-        long = Ask(SHARED, 14, GREEDY, seed=0)
+        long = GenerationRequest(SHARED, 14, GREEDY, seed=0)
         holder += scheduler.submit([long], lambda _: leave)
         submitted.set()
         (after,) = answers(scheduler, [long])
@@ -158,7 +155,7 @@ def test_a_cancelled_sequence_gives_its_row_to_the_next(busy) -> None:
 
 def test_a_prefix_is_computed_once_and_counted(lonely) -> None:
     with scheduling() as scheduler:
-        asked = [Ask((*SHARED, last), 4, GREEDY, seed=0) for last in (1, 2)]
+        asked = [GenerationRequest((*SHARED, last), 4, GREEDY, seed=0) for last in (1, 2)]
         found = [answers(scheduler, [ask])[0] for ask in asked]
         assert found == [answers(lonely, [ask])[0] for ask in asked]
         full_blocks = len(SHARED) // SETTINGS.block_tokens * SETTINGS.block_tokens
@@ -167,7 +164,7 @@ def test_a_prefix_is_computed_once_and_counted(lonely) -> None:
 
 def test_more_than_may_wait_are_refused_together_and_a_stopped_scheduler_says_so() -> None:
     with scheduling(max_waiting=2) as scheduler:
-        ask = Ask(SHARED, 1, GREEDY, seed=0)
+        ask = GenerationRequest(SHARED, 1, GREEDY, seed=0)
         with pytest.raises(QueueFullError, match="0 sequences wait and 3 came; at most 2 may"):
             scheduler.submit([ask] * 3, lambda _: print)
         assert len(answers(scheduler, [ask] * 2)) == 2
@@ -191,8 +188,8 @@ def test_a_fault_of_a_step_reaches_everyone_and_is_told_as_that_of_the_sequence_
             ended.set()
 
         scheduler.on_fault = end
-        fine = Ask(SHARED, 14, GREEDY, seed=0)
-        broken = Ask((START + 1,), 1, GREEDY, seed=0, stops=None)  # type: ignore[arg-type]
+        fine = GenerationRequest(SHARED, 14, GREEDY, seed=0)
+        broken = GenerationRequest((START + 1,), 1, GREEDY, seed=0, stops=None)  # type: ignore[arg-type]
         scheduler.submit([fine, broken, *[fine] * 4], taker)
         assert ended.wait(120)
         assert [type(told[i]) for i in range(6)] == [StoppedError, FaultError] + [StoppedError] * 4

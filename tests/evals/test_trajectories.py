@@ -1,4 +1,4 @@
-"""What the mask counts of held-out conversations, through the real template code, token cache and mask."""
+"""Held-out conversations: the loss mask counts assistants' tokens, through the real template and token cache."""
 
 import json
 import math
@@ -10,16 +10,16 @@ import polars as pl
 import pytest
 from unigram import START, UnigramScorer, byte_tokenizer
 
-from datakit.corpus_parts import HELDOUT, TRAIN
+from datakit.corpus.parts import HELDOUT, TRAIN
 from datakit.invariants import check_token_cache
-from datakit.token_cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.token_formats import Chat
-from evals.stage import TaskSpec
-from evals.trajectories import evaluate_trajectories, read_trajectories
-from lineage.digests import text_digest
-from lineage.plan import Node, Stage, build, resolve
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.formats import Chat
+from evals.items.stage import TaskSpec
+from evals.tasks.trajectories import evaluate_trajectories, read_trajectories
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build, resolve
+from lineage.storage.digests import text_digest
+from lineage.writing.writer import Writer
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}"

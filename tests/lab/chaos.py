@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 from whole_lab import WholeLab
 
-from lineage.plan import build, spec_of
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import build, spec_of
 from recipes.lines import Line
 from resources.cluster import JOBSETS
 from resources.manifests import ATTEMPT
@@ -123,7 +123,7 @@ def disturbed(line: Line, plain: Store, folder: Path, compiled: Path, seed: int)
     with WholeLab(folder / "lab", env, mounts=mounts, retries=RETRIES) as lab, _storing_in(lab):
         for number in range(SHAPE.pods):
             add_node(lab.kubelet, f"gpu-{number}")
-        store = Store(f"{lab.root}/artifacts", 2, str(folder / "looked-at"))
+        store = Store(f"{lab.root}/artifacts", str(folder / "looked-at"))
         give_data(line, plain, store)
         hold_back_evaluations(lab.folder / "home" / "dagster.yaml")
         environment = {**lab.environment(), STEPS: str(line.run.num_steps)}

@@ -10,7 +10,7 @@ from pod_process import PodProcess
 from rich.table import Table
 
 from resources.manifests import ATTEMPT
-from trainer.stage import step_partition
+from trainer.spec.stage import step_partition
 
 SAVED = re.compile(r"(\S+) .*trainer: saved step (\d+)")
 RESUMED = re.compile(r"(\S+) .*trainer: resuming \S+ at step (\d+)")

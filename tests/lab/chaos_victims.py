@@ -13,8 +13,8 @@ from dagster_processes import DagsterProcesses
 from pod_process import PodProcess
 from whole_lab import WholeLab
 
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
 from recipes.lines import Line
 
 GRACE_SECONDS = 15.0

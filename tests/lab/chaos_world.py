@@ -1,4 +1,4 @@
-"""What chaos is let loose on: a run of two hosts, undisturbed on this machine and as a JobSet of the whole lab.
+"""The training run of two hosts that chaos attacks: undisturbed on this machine, and as a JobSet of the whole lab.
 
 Two hosts of one device each, on CPUs; the hardware's name is that of GPU nodes, so that the run is a gang.
 """
@@ -15,10 +15,10 @@ from kubelet import Kubelet
 from launches import ROOT
 from small_lines import small_line
 
-from lineage.jobs import Attempt, Launch, Launched
-from lineage.mirror import mirror
-from lineage.plan import Node, ancestors_first, build, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.jobs.job import Attempt, LaunchRecord, LaunchRequest
+from lineage.upkeep.mirror import mirror
 from recipes.hardware import hardware
 from recipes.lines import Line
 from recipes.runs import checkpoint
@@ -63,7 +63,7 @@ def compiled_in(folder: Path) -> dict[str, str]:
     return {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
 
 
-def gang_of_processes(launch: Launch, environment: Mapping[str, str] | None = None) -> Launched:
+def gang_of_processes(launch: LaunchRequest, environment: Mapping[str, str] | None = None) -> LaunchRecord:
     """A launcher: the hosts of a gang as child processes of this one. Raises: RuntimeError with the end of their log."""
     address = f"127.0.0.1:{free_port()}"
     gang = {PROCESSES: str(HOSTS), COORDINATOR: address, "JAX_COORDINATOR_BIND_ADDRESS": address, "PYTHONPATH": str(ROOT)}
@@ -78,7 +78,7 @@ def gang_of_processes(launch: Launch, environment: Mapping[str, str] | None = No
         codes = [host.wait() for host in hosts]
     if any(codes):
         raise RuntimeError(f"{launch.name}: its hosts ended with {codes}: {launch.log_path.read_text()[-2000:]}")
-    return Launched("child processes", "this machine", (Attempt(1, address, 0.0, "done"),))
+    return LaunchRecord("child processes", "this machine", (Attempt(1, address, 0.0, "done"),))
 
 
 def add_node(kubelet: Kubelet, name: str) -> None:

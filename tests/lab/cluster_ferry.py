@@ -1,4 +1,4 @@
-"""The day's smoke ferry on a cluster of this machine, and every artifact held to the local ferry's: `make cluster-ferry`.
+"""Run today's smoke ferry on a local cluster and compare every artifact with the local ferry: `make cluster-ferry`.
 
 The real recipe and command: jobs are Kubernetes Jobs whose pods run, artifacts lie in a bucket, Dagster's storage is
 PostgreSQL. The local ferry of that day is sailed first where it is not there (`./marin ferry`, seven minutes; the other ten).
@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from whole_lab import WholeLab
 
-from lineage.plan import resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import resolve
 from recipes import ferry as recipe
 from recipes.lab import smoke_ferry
 from resources.cluster import JOBS, Cluster

@@ -1,4 +1,4 @@
-"""A cluster for the tests that are marked so: a control plane and a kubelet a session, a namespace a test."""
+"""Fixtures of the cluster tests: one control plane and kubelet for the session, one namespace for each test."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which rules of Google's JSON API does a server keep? Of the server itself: no client library in between.
+"""Rules of Google's JSON API that a server keeps, tested without a client library.
 
 `python tests/lab/gcs_conformance.py http://127.0.0.1:PORT` prints them; the server of the tests must keep all. What real GCS
 answers is from its reference. `make image-test` asks fake-gcs-server too, by itself and behind a guard (`gcs_guard.py`).

@@ -1,4 +1,4 @@
-"""A proxy before fake-gcs-server that keeps what it skips of Google's JSON API: preconditions above all.
+"""A proxy that adds to fake-gcs-server the rules of Google's JSON API that it lacks, preconditions above all.
 
     with gcs_guard(upstream) as url:        # `fake_gcs.guarded_gcs_server` sets both up
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from marin_assets.definitions import defs as declared
 from resources.lab import Lab
 
@@ -24,7 +24,9 @@ def launched(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> N
     home.mkdir()
     (home / "job.json").write_text(json.dumps({"steps": [{"touch": str(home / BEGAN)}]}))
     (home / CALLED).touch()
-    lab.launcher(Launch("quick_job", home / "job.json", home / "log.txt", "benchmarks/launched", f"{int(home.name):016x}"))
+    lab.launcher(
+        LaunchRequest("quick_job", home / "job.json", home / "log.txt", "benchmarks/launched", f"{int(home.name):016x}")
+    )
     (home / RETURNED).touch()
 
 

@@ -1,4 +1,4 @@
-"""What tests of launchers share: a job that does what it is told, a launcher that sees a folder of this machine, waiting."""
+"""Helpers of launcher tests: a configurable job, a launcher with a shared folder, and waiting."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kubelet import NODES, Kubelet
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from resources.cluster import Cluster
 from resources.cluster_settings import ClusterSettings, Mount
 from resources.failures import RetryPolicy
@@ -22,9 +22,9 @@ WAIT_SECONDS = 900.0
 QUICK = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
 
 
-def launch_of(folder: Path, **record: object) -> Launch:
+def launch_of(folder: Path, **record: object) -> LaunchRequest:
     (folder / "job.json").write_text(json.dumps(record))
-    return Launch("quick_job", folder / "job.json", folder / "log.txt", "runs/a/checkpoint[b]", "0123456789abcdef")
+    return LaunchRequest("quick_job", folder / "job.json", folder / "log.txt", "runs/a/checkpoint[b]", "0123456789abcdef")
 
 
 def launcher_of(cluster: Cluster, folder: Path, **options: object) -> KubernetesLauncher:

@@ -1,4 +1,4 @@
-"""What a round of a test controller may end by, to be tried again in the next: all else is an error of the controller."""
+"""Errors after which a test controller tries its round again; any other error is a bug of the controller."""
 
 import requests
 

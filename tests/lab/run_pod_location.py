@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from resources.lab import Lab, lab_from_environment
 
 LAUNCH, WAIT = "launch", "wait"
@@ -18,7 +18,7 @@ def launched(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> d
     print(SAID)
     home = Path(tempfile.mkdtemp())
     (home / "job.json").write_text(json.dumps({"steps": [{"print": PRINTED}]}))
-    done = lab.launcher(Launch("quick_job", home / "job.json", home / "log.txt", "tests/launched", "0123456789abcdef"))
+    done = lab.launcher(LaunchRequest("quick_job", home / "job.json", home / "log.txt", "tests/launched", "0123456789abcdef"))
     return dg.MaterializeResult(metadata={"place": done.place, "log": (home / "log.txt").read_text()})
 
 
@@ -26,7 +26,7 @@ def launched(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> d
 def waiting(lab: dg.ResourceParam[Lab]) -> None:
     home = Path(tempfile.mkdtemp())
     (home / "job.json").write_text(json.dumps({"steps": [{"print": PRINTED}, {"wait_for": "/what/never/comes"}]}))
-    lab.launcher(Launch("quick_job", home / "job.json", home / "log.txt", "tests/waiting", "fedcba9876543210"))
+    lab.launcher(LaunchRequest("quick_job", home / "job.json", home / "log.txt", "tests/waiting", "fedcba9876543210"))
 
 
 @dg.definitions

@@ -1,4 +1,4 @@
-"""Which control plane the tests of clusters take."""
+"""Which control plane the cluster tests use."""
 
 from pathlib import Path
 

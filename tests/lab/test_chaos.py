@@ -1,4 +1,4 @@
-"""Seven strikes at random moments, each victim once; `make chaos` has twenty and more (`chaos.py`)."""
+"""Seven kills at random moments, each victim once; `make chaos` has twenty or more."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Our test server and our store, judged by a server that is not ours (`make image-test`)."""
+"""Our test server and our store against an independent GCS server (`make image-test`)."""
 
 import uuid
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from fake_gcs import fake_gcs_server, guarded_gcs_server
 from gcs_conformance import rules
 from google.cloud.storage import Client
 
-from lineage.leases import HeldError, lease
-from lineage.spec import ArtifactSpec
-from lineage.storage import Storage
-from lineage.store import Store
-from lineage.writing import writing
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.storage.leases import HeldError, lease
+from lineage.storage.root import Storage
+from lineage.writing.write import writing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -1,4 +1,4 @@
-"""Jobs of several hosts as JobSets: all start, all start again, and a host that is taken costs nothing."""
+"""Jobs of several hosts as JobSets: all start together, all restart together, a lost host costs no progress."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from jobset_controller import JobSetController
 from kubelet import Kubelet
 from launches import WAIT_SECONDS, launch_of, launcher_of, until
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from resources.cluster import JOBS, JOBSETS, Cluster
 from resources.kubernetes_launcher import JobFailedError
 from resources.manifests import ATTEMPT, object_name
@@ -30,11 +30,11 @@ def gang_kubelet(kubelet: Kubelet, jobsets: JobSetController) -> Iterator[Kubele
         kubelet.reclaim_node(node, grace_seconds=0)
 
 
-def gang_of(folder: Path, **record: object) -> Launch:
+def gang_of(folder: Path, **record: object) -> LaunchRequest:
     return replace(launch_of(folder, **record), hardware=("2xh100x8",))
 
 
-def ranks(launch: Launch) -> list[str]:
+def ranks(launch: LaunchRequest) -> list[str]:
     """What the processes said, without the names of their pods."""
     if not launch.log_path.exists():
         return []
@@ -83,7 +83,7 @@ def test_a_gang_of_which_one_host_has_no_node_waits_and_spends_no_retry(
     assert ends[-2:] == ["done", "done"] and set(ends[:-2]) == {"peers never came"} and len(ends) >= 5
 
 
-def _attempt(cluster: Cluster, launch: Launch) -> int:
+def _attempt(cluster: Cluster, launch: LaunchRequest) -> int:
     found = cluster.get(JOBSETS, object_name(launch))
     return 0 if found is None else int(found["metadata"]["annotations"][ATTEMPT])
 

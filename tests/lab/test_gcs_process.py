@@ -1,4 +1,4 @@
-"""The object-store server that may be killed: what it answered is there when it is started again, and by the same rules."""
+"""A killed object-store server: its answers persist across a restart."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from gcs_conformance import rules
 from gcs_process import BucketProcess
 
-from lineage.storage import Storage
+from lineage.storage.root import Storage
 
 
 def test_objects_outlive_a_server_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A data stage as an Indexed Job of 8 runners in real pods, over a bucket: byte-equal; poisoned; killed and taken."""
+"""A data stage as an Indexed Job of 8 pods over a bucket: equal bytes; with a bad shard; with killed pods."""
 
 import uuid
 from collections import Counter
@@ -16,14 +16,14 @@ from launches import ROOT, WAIT_SECONDS, cordoned, launcher_of, until
 from pod_process import PodProcess
 from sharded_stage import LENGTHS, Words
 
-from lineage.failures import IncompleteError
-from lineage.fan_out import FanOut
-from lineage.gate import GateError
-from lineage.incomplete import read_incomplete
-from lineage.plan import MissingArtifactError, Node, build, resolve, spec_of
+from lineage.artifact.store import Artifact, Store
+from lineage.build.fan_out import FanOut
+from lineage.build.incomplete import read_incomplete
+from lineage.build.plan import MissingArtifactError, Node, build, resolve, spec_of
+from lineage.shards.failures import IncompleteError
 from lineage.stage import Stage
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from lineage.trust.gate import GateError
+from lineage.writing.writer import Writer
 from resources.cluster import JOBS, Cluster
 from resources.manifests import ATTEMPT
 

@@ -1,4 +1,4 @@
-"""Data stages as Indexed Jobs within the whole lab: settings from its file, the rights of `marin-runs`, its bucket."""
+"""Data stages as Indexed Jobs in the whole lab: its settings file, the role `marin-runs`, its bucket."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from launches import ROOT
 from sharded_stage import NAMES, lengths
 from whole_lab import WholeLab
 
-from lineage.plan import build, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import build, resolve
 from resources.cluster import JOBS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -19,7 +19,7 @@ PYTHON_PATH = ":".join(str(ROOT / part) for part in (".", "tests/lab", "tests/li
 BUILD = """
 import sys
 sys.path.insert(0, "tests/lineage")
-from lineage.plan import build
+from lineage.build.plan import build
 from resources.lab import lab_from_environment
 from sharded_stage import lengths
 lab = lab_from_environment().lab()

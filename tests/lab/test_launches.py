@@ -1,4 +1,4 @@
-"""Launches on a real API server, with pods that are processes: what is made once, adopted, refused, tried again, left alone."""
+"""Launches on a real API server, pods as processes: created once, adopted, refused, retried, left alone."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from control_plane import ControlPlane, RunningPlane
 from kubelet import Kubelet
 from launches import IMAGE, ROOT, WAIT_SECONDS, cordoned, launch_of, launcher_of, until
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from recipes.hardware import hardware
 from resources.cluster import JOBS, PODS, ApiError, Cluster
 from resources.job_account import LaunchRefusedError
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.cluster
 ORCHESTRATE = """
 import sys
 from pathlib import Path
-from lineage.jobs import Launch
+from lineage.jobs.job import Launch
 from resources.cluster import connect
 from resources.failures import RetryPolicy
 from resources.kubernetes_launcher import KubernetesLauncher
@@ -186,7 +186,7 @@ def test_preempted_nodes_spend_no_retries(cluster: Cluster, kubelet: Kubelet, tm
     assert ends == ["preemption (transient): DisruptionTarget: TerminationByKubelet"] * taken + ["done"]
 
 
-def _ups(launch: Launch) -> int:
+def _ups(launch: LaunchRequest) -> int:
     return launch.log_path.read_text().count("up") if launch.log_path.exists() else 0
 
 

@@ -1,4 +1,4 @@
-"""A small line's run and evaluation in pods that are killed and taken: the same bytes as by child processes."""
+"""A small run and its evaluation in pods that are killed: bytes equal to child processes'."""
 
 import os
 import re
@@ -13,8 +13,8 @@ from kubelet import Kubelet
 from launches import WAIT_SECONDS, cordoned, launcher_of, until
 from small_lines import small_line
 
-from lineage.plan import Node, ancestors_first, build, exists
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, ancestors_first, build, exists
 from recipes.lines import Line
 from recipes.runs import checkpoint, eval_result, eval_tasks
 from resources.cluster import JOBS, Cluster

@@ -1,4 +1,4 @@
-"""The roles of `deploy/` on a real API server: a run worker's account can do all that launchers do, and nothing beside it."""
+"""Roles of `deploy/` on a real API server: a run worker can do what launchers do and nothing else."""
 
 from collections.abc import Iterator
 from dataclasses import replace

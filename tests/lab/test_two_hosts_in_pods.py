@@ -1,4 +1,4 @@
-"""A run of two hosts as a JobSet, its checkpoints in a bucket: one host is killed, one is warned, and no bit is lost."""
+"""A run of two hosts as a JobSet with bucket checkpoints: one host killed, one preempted, no bit lost."""
 
 import re
 import uuid
@@ -14,8 +14,8 @@ from jobset_controller import JobSetController
 from kubelet import Kubelet
 from launches import WAIT_SECONDS, launcher_of, until
 
-from lineage.plan import build, resolve, spec_of
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import build, resolve, spec_of
 from recipes.runs import checkpoint
 from resources.cluster import JOBSETS, Cluster
 from resources.cluster_settings import Mount

@@ -1,4 +1,4 @@
-"""Kill -9 at any file operation: a stage is run in forked children that die at the n-th, then resumed; what came of it.
+"""Run a stage in forked children that die at the n-th file operation, resume it, and report the result.
 
     python kill_anywhere.py FOLDER SEED POINTS     # JSON, a line a kill point
 
@@ -14,10 +14,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.working_folder import SCRATCH_FOLDER
-from lineage.writing import writing
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(("tests", "anywhere"), None, "tests.anywhere", "1", {})
 NAMES = ("a", "b", "c", "d", "e", "f")

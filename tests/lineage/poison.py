@@ -1,4 +1,4 @@
-"""Shards that really fail, for tests of any stage: `poison` breaks chosen shards of a stage that is otherwise as it is.
+"""Shards that really fail: `poison` breaks chosen shards of any stage.
 
     with pytest.raises(IncompleteError):
         build(store, poisoned(node, {"parse-00001": "value"}))      # fails, quarantined by name
@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from lineage.gate import today
-from lineage.plan import Node
-from lineage.shards import ShardFunction
-from lineage.store import Artifact, Store
-from lineage.waiver_stage import waive
-from lineage.waivers import Waiver
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node
+from lineage.build.waiver_stage import waive
+from lineage.shards.run import ShardFunction
+from lineage.trust.gate import utc_today
+from lineage.trust.waivers import Waiver
+from lineage.writing.writer import Writer
 
 
 def poisoned(node: Node, shards: Mapping[str, str]) -> Node:
@@ -44,7 +44,7 @@ def poisoned(node: Node, shards: Mapping[str, str]) -> Node:
 
 def waived_shards(store: Store, node: Node) -> Artifact:
     """A waiver that lets a node's artifact do without the shards on record, and others be made from it, until tomorrow."""
-    tomorrow = (today() + datetime.timedelta(days=1)).isoformat()
+    tomorrow = (utc_today() + datetime.timedelta(days=1)).isoformat()
     return waive(store, Waiver("incomplete", node.name, "ada", "the file cannot be read", tomorrow))
 
 

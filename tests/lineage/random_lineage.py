@@ -1,12 +1,12 @@
-"""Random artifact graphs in real stores, and slow obvious answers to questions about them."""
+"""Random artifact graphs in real stores, and slow answers to questions about them."""
 
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.writing import writing
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.writing.write import writing
 
 type Parents = list[list[int]]
 """For every node, the earlier nodes that it was made from; one may be given twice, under two names."""

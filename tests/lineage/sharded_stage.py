@@ -1,4 +1,4 @@
-"""A stage of two maps of shards in a module of its own, which other processes import: words, then their lengths."""
+"""A stage of two shard maps, words and their lengths, in a module that other processes can import."""
 
 import os
 import signal
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lineage.plan import Node
+from lineage.build.plan import Node
 from lineage.stage import Stage
-from lineage.working_folder import SCRATCH_FOLDER
-from lineage.writer import Writer
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.writer import Writer
 
 NAMES = tuple("abcdefg")
 

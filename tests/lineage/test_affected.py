@@ -1,19 +1,18 @@
-"""What a bad artifact reaches, in an order in which it can be mended, at the cost that was recorded."""
+"""Descendants of a bad artifact, in rebuild order, with recorded costs."""
 
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_lineage import Parents, dags, reached, write, write_dag
 
-from lineage.affected import affected_by, artifacts_of_stage
-from lineage.edges import lineage_tables
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.graph.affected import affected_by, artifacts_of_stage
+from lineage.graph.edges import lineage_tables
 
 
 @given(dags(max_nodes=12), st.data())
-@settings(max_examples=25)
 def test_the_affected_are_every_descendant_and_inputs_come_first(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:

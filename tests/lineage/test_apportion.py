@@ -1,13 +1,13 @@
-"""Shares of components by a closed form: equal to a walk turn by turn, monotone, near their weights, and inverted."""
+"""Shares of mixture components in closed form: equal to a step-by-step walk, monotone, near the weights, invertible."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.apportion import WEIGHT_BITS, OrderPhase, Split, shares_of
+from lineage.order.apportion import WEIGHT_BITS, OrderPhase, Split, shares_of
 
 WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1.0)), min_size=1, max_size=9).filter(any)
 
@@ -36,7 +36,6 @@ def walked(weights: np.ndarray, turns: int) -> list[int]:
 
 
 @given(WEIGHTS, st.integers(1, 200))
-@settings(max_examples=80)
 def test_the_closed_form_is_the_walk_and_its_inverse(raw: list[float], turns: int) -> None:
     weights = normalized(raw)
     split, components = Split.of(weights), np.array(walked(weights, turns))
@@ -48,7 +47,6 @@ def test_the_closed_form_is_the_walk_and_its_inverse(raw: list[float], turns: in
 
 
 @given(WEIGHTS, st.lists(st.integers(0, (1 << 50) - 1), min_size=1, max_size=20))
-@settings(max_examples=150)
 def test_far_away_turns_are_exact_too(raw: list[float], turns: list[int]) -> None:
     """Against Python's whole numbers, up to where they are allowed."""
     weights = normalized(raw)
@@ -72,7 +70,6 @@ def test_tiny_weights_are_sampled_and_those_of_nought_never() -> None:
 
 
 @given(st.lists(WEIGHTS, min_size=1, max_size=3), st.integers(1, 40), st.sampled_from(["carried", "split"]))
-@settings(max_examples=60)
 def test_shares_of_both_kinds_agree_with_their_own_inverse_over_phases(raws: list[list[float]], block: int, kind) -> None:
     size = max(len(raw) for raw in raws)
     phases = [

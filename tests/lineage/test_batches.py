@@ -1,4 +1,4 @@
-"""Batch schedules: the closed forms are those of counting step by step."""
+"""Batch schedules in closed form equal counting step by step."""
 
 import re
 from itertools import accumulate
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.batches import BatchPhase, BatchSchedule
+from lineage.order.batches import BatchPhase, BatchSchedule
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Configs as JSON: strict both ways."""
+"""Configs to JSON and back, strict in both directions."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.config import from_jsonable, to_jsonable
-from lineage.digests import canonical_json
+from lineage.storage.digests import canonical_json
 
 
 @dataclass(frozen=True)

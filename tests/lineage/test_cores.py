@@ -1,4 +1,4 @@
-"""Workers that are as many as the cores keep to one each; fewer may run where there is room."""
+"""Workers pinned to cores: one each when workers equal cores; fewer may move."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.cores import own_core
-from lineage.crew import Crew
-from lineage.workers import Death
+from lineage.shards.cores import own_core
+from lineage.shards.worker_pool import WorkerPool
+from lineage.shards.workers import WorkerDied
 
 ALL = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 needs_affinity = pytest.mark.skipif(not ALL, reason="this system cannot keep a process to a core")
@@ -30,39 +30,39 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def cores_of(crew: Crew, folder: Path, workers: int) -> list[frozenset[int]]:
+def cores_of(pool: WorkerPool, folder: Path, workers: int) -> list[frozenset[int]]:
     """Where each of so many workers may run."""
     folder.mkdir()
-    answers = crew.map(cores_when_all_are_here, [(str(folder), i, workers) for i in range(workers)], workers, None)
+    answers = pool.map(cores_when_all_are_here, [(str(folder), i, workers) for i in range(workers)], workers, None)
     return [frozenset(answer) for answer in answers if isinstance(answer, frozenset)]
 
 
 @needs_affinity
 def test_as_many_workers_as_cores_keep_to_one_each(tmp_path: Path) -> None:
-    with Crew() as crew:
-        assert sorted(map(sorted, cores_of(crew, tmp_path / "all", len(ALL)))) == [[core] for core in sorted(ALL)]
+    with WorkerPool() as pool:
+        assert sorted(map(sorted, cores_of(pool, tmp_path / "all", len(ALL)))) == [[core] for core in sorted(ALL)]
 
 
 @needs_affinity
 def test_twice_as_many_workers_share_the_cores_evenly(tmp_path: Path) -> None:
-    with Crew() as crew:
-        assert Counter(cores_of(crew, tmp_path / "twice", 2 * len(ALL))) == {frozenset({core}): 2 for core in ALL}
+    with WorkerPool() as pool:
+        assert Counter(cores_of(pool, tmp_path / "twice", 2 * len(ALL))) == {frozenset({core}): 2 for core in ALL}
 
 
 @needs_affinity
 @pytest.mark.skipif(len(ALL) < 2, reason="one core: there are no fewer workers")
 def test_fewer_workers_than_cores_may_run_on_each_of_them(tmp_path: Path) -> None:
-    with Crew() as crew:
-        assert set(cores_of(crew, tmp_path / "fewer", len(ALL) - 1)) == {ALL}
+    with WorkerPool() as pool:
+        assert set(cores_of(pool, tmp_path / "fewer", len(ALL) - 1)) == {ALL}
 
 
 @needs_affinity
 def test_who_takes_the_place_of_a_dead_worker_takes_its_core(tmp_path: Path) -> None:
-    with Crew() as crew:
-        before = cores_of(crew, tmp_path / "before", len(ALL))
-        ((_, death),) = crew.run({"die": (die, ())}, len(ALL), None)
-        assert isinstance(death, Death)
-        assert sorted(map(sorted, cores_of(crew, tmp_path / "after", len(ALL)))) == sorted(map(sorted, before))
+    with WorkerPool() as pool:
+        before = cores_of(pool, tmp_path / "before", len(ALL))
+        ((_, death),) = pool.run({"die": (die, ())}, len(ALL), None)
+        assert isinstance(death, WorkerDied)
+        assert sorted(map(sorted, cores_of(pool, tmp_path / "after", len(ALL)))) == sorted(map(sorted, before))
 
 
 @needs_affinity

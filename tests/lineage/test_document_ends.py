@@ -1,4 +1,4 @@
-"""Document ends over shards against one array of all of them, which nothing may make."""
+"""Document ends by shard equal one array of all ends, which is never built."""
 
 from pathlib import Path
 from random import Random
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.document_ends import DocumentEnds
-from lineage.packing import FILES, Packing, write_plan
+from lineage.order.document_ends import DocumentEnds
+from lineage.order.packing import FILES, Packing, write_plan
 
 lengths = st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=6)
 """Of the documents of each shard; shards and documents may be empty."""

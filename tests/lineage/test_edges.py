@@ -1,5 +1,6 @@
-"""Lineage tables: always what the manifests say, on any storage, and every lie in them is named."""
+"""Lineage tables equal the manifests on any storage; every false entry is named."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,14 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from properties import examples
 from random_lineage import Parents, dags, reached, write, write_dag
 
-from lineage.edges import EDGES_FILE, LineageTables, lineage_tables, read_tables, rebuild_tables, save_tables
-from lineage.edges_check import check_lineage
-from lineage.manifest import MANIFEST_NAME
-from lineage.store import Store
-from lineage.walk import LineageGraph
-from lineage.writing import writing
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.graph.check_tables import check_lineage
+from lineage.graph.edges import EDGES_FILE, LineageTables, lineage_tables, read_tables, rebuild_tables, save_tables
+from lineage.graph.walk import LineageGraph
+from lineage.storage.local import LocalFiles
+from lineage.writing.write import writing
 
 
 def a_store(factory: pytest.TempPathFactory, kind: str) -> Store:
@@ -43,7 +47,6 @@ def rows(tables: LineageTables) -> tuple[set[tuple], set[tuple]]:
 
 
 @given(dags(), st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=12), st.sampled_from(["local", "memory"]))
-@settings(max_examples=25)
 def test_tables_follow_commits_and_deletions(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, edits: list[tuple[bool, int]], kind: str
 ) -> None:
@@ -68,7 +71,6 @@ def test_tables_follow_commits_and_deletions(
 
 
 @given(dags(max_nodes=14), st.data())
-@settings(max_examples=25)
 def test_walks_are_those_of_following_every_pair(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:
@@ -114,7 +116,7 @@ def test_many_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.
     store = Store(str(tmp_path))
     write_dag(store, [list(range(n)) for n in range(7)])
     alone = lineage_tables(store, save=False)
-    monkeypatch.setattr("lineage.edges.CHUNK", 3)
+    monkeypatch.setattr("lineage.graph.edges.CHUNK", 3)
     together = lineage_tables(store, save=False)
     assert together.artifacts.height == 7 and together.edges.height == 21
     assert_frame_equal(together.artifacts, alone.artifacts)
@@ -138,7 +140,7 @@ def test_files_of_two_writers_are_not_used_together(tmp_path: Path, caplog: pyte
 
 
 @given(dags().filter(any), st.data())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_every_missing_and_every_forged_edge_is_named(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:
@@ -221,3 +223,20 @@ def test_a_folder_that_was_moved_by_hand_is_named(tmp_path: Path) -> None:
     moved.parent.mkdir(parents=True)
     (tmp_path / made.spec.address).rename(moved)
     assert kinds(store) == {("moved", "tests/n9")}
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_root_that_cannot_be_written_is_asked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """A read-only mount answers EROFS, which is no PermissionError (red team, L-D7). Mounting one needs root."""
+    store = Store(str(tmp_path))
+    with writing(store, ArtifactSpec(("a",), None, "tests.plain", "1", {})) as out:
+        (out.folder / "text").write_text("x")
+
+    def refuse(files: LocalFiles, name: str, data: bytes) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(LocalFiles, "replace", refuse)
+    assert lineage_tables(store).artifacts["address"].to_list() == [out.artifact.spec.address]
+    assert "cannot be saved" in caplog.text

@@ -1,9 +1,13 @@
-"""The edits of `benchmarks/edits.py` are of the code as it stands: ten of them had gone stale unseen by 2026-11-23."""
+"""Every edit of `benchmarks/edits.py` applies to the current code."""
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.edits import copy_checkout, restore, write_bucket
-from benchmarks.edits_table import edits
+from benchmarks.edits_code import edits
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_edit_applies_to_this_checkout(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Exposure: the steps that saw a document are those in which its tokens really were in the batch."""
+"""Exposure: the steps that saw a document are those whose batch holds its tokens."""
 
 from pathlib import Path
 
@@ -7,13 +7,14 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_order import SEQ_LEN, Docs, derive_id, mixture_of
 
-from lineage.batches import BatchPhase, BatchSchedule
-from lineage.exposure import SCHEMA, exposures
-from lineage.mixture import Phase, SimulatedEpoching
-from lineage.order import DataOrder
-from lineage.permutation import BlockShuffle, Shuffle
+from lineage.order.batches import BatchPhase, BatchSchedule
+from lineage.order.exposure import SCHEMA, exposures
+from lineage.order.mixture import Phase, SimulatedEpoching
+from lineage.order.order import DataOrder
+from lineage.order.permutation import BlockShuffle, Shuffle
 
 EVEN = (Phase(0, {"a": 1.0, "b": 1.0}),)
 
@@ -45,7 +46,6 @@ lengths = st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda fou
 
 
 @given(lengths, lengths, st.integers(1, 7), st.integers(1, 7), st.integers(0, 12))
-@settings(max_examples=25)
 def test_exposures_are_those_of_a_forward_scan(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], size: int, later: int, num_steps: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_exposures_are_those_of_a_forward_scan(
 
 
 @given(st.integers(1, 10), st.sampled_from(["splitmix", "feistel_levanter", "none", BlockShuffle(2, 2)]), st.integers(0, 12))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_simulated_epochs_read_their_share_again_and_again_and_the_rest_never(
     tmp_path_factory: pytest.TempPathFactory, share: int, shuffle: Shuffle, num_steps: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""Shards of a stage by runners that are launched as one job of many indices: the bytes of one process, failures by name."""
+"""Shards by runners launched as one indexed job: bytes equal to one process's, failures by name."""
 
 import gc
 import uuid
@@ -11,17 +11,17 @@ from gcs_server import Fault, GcsServer
 from poison import poisoned
 from sharded_stage import NAMES, lengths
 
-from lineage.child_processes import run_subprocess
-from lineage.failures import IncompleteError
-from lineage.fan_out import FanOut
-from lineage.gate import GateError
-from lineage.incomplete import read_incomplete
-from lineage.jobs import Launch
-from lineage.plan import Node, build, resolve, spec_of
-from lineage.shared_shards import SHARED_FOLDER
+from lineage.artifact.store import Artifact, Store
+from lineage.build.fan_out import FanOut
+from lineage.build.incomplete import read_incomplete
+from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import LaunchRequest
+from lineage.shards.failures import IncompleteError
+from lineage.shards.shared import SHARED_FOLDER
 from lineage.stage import Stage
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from lineage.trust.gate import GateError
+from lineage.writing.writer import Writer
 
 HERE = Path(__file__).parent
 RUNNERS = FanOut(run_subprocess, runners=2)
@@ -95,7 +95,7 @@ def test_shards_that_the_step_has_finished_are_handed_to_runners_of_a_later_map(
 
 
 def test_when_no_runner_does_anything_the_launchers_own_error_is_told(store: Store) -> None:
-    def broken(launch: Launch) -> None:
+    def broken(launch: LaunchRequest) -> None:
         raise RuntimeError("no such image")
 
     with pytest.raises(RuntimeError, match="no such image"):
@@ -104,14 +104,16 @@ def test_when_no_runner_does_anything_the_launchers_own_error_is_told(store: Sto
 
 
 def test_runners_that_end_well_and_do_nothing_are_no_endless_loop(store: Store, tmp_path: Path) -> None:
-    launched: list[Launch] = []
+    launched: list[LaunchRequest] = []
 
-    def idle(launch: Launch) -> object:
+    def idle(launch: LaunchRequest) -> object:
         launched.append(launch)
         (tmp_path / "nothing.json").write_text("1")
-        return run_subprocess(Launch("json.tool", tmp_path / "nothing.json", launch.log_path, launch.name, launch.digest))
+        return run_subprocess(
+            LaunchRequest("json.tool", tmp_path / "nothing.json", launch.log_path, launch.name, launch.digest)
+        )
 
-    with pytest.raises(RuntimeError, match="runners ended well 3 times and left write-a, write-b"):
+    with pytest.raises(RuntimeError, match="runners exited 0 3 times but shards write-a, write-b"):
         build(store, lengths(), fan_out=FanOut(idle, 20))  # type: ignore[arg-type]
     assert {launch.indices for launch in launched} == {len(NAMES)}, "never more runners than shards"
 

@@ -1,4 +1,4 @@
-"""A disk with no room, clocks that are wrong, a parent that is killed: nothing half-committed, nothing done twice."""
+"""Full disks, wrong clocks, a killed parent: nothing half committed, nothing done twice."""
 
 import errno
 import os
@@ -16,11 +16,11 @@ import pytest
 from poison import poisoned
 from test_incomplete import Words, runs_of, words_node
 
-from lineage.failures import DiskFullError, IncompleteError, kind_of
-from lineage.manifest import MANIFEST_NAME
-from lineage.plan import build
-from lineage.shards import PARTIAL_SUFFIX
-from lineage.store import Store
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Store
+from lineage.build.plan import build
+from lineage.shards.failures import DiskFullError, IncompleteError, kind_of
+from lineage.shards.run import PARTIAL_SUFFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = 4096
@@ -138,9 +138,9 @@ def test_finished_shards_are_known_whatever_the_clocks_say(hours: int, tmp_path:
 def test_workers_do_not_outlive_a_killed_stage(tmp_path: Path) -> None:
     """A worker that went on would write where the next attempt works."""
     code = (
-        "import sys, os, time, pathlib; from lineage.crew import Crew\n"
+        "import sys, os, time, pathlib; from lineage.shards.worker_pool import WorkerPool\n"
         "from test_faults_of_the_machine import sleep_long\n"
-        "list(Crew().run({str(i): (sleep_long, (sys.argv[1], i)) for i in range(2)}, 2, None))\n"
+        "list(WorkerPool().run({str(i): (sleep_long, (sys.argv[1], i)) for i in range(2)}, 2, None))\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment, cwd=ROOT) as parent:

@@ -1,4 +1,4 @@
-"""Code fingerprints: what changes them, what does not, and which packages a stage's code brings in."""
+"""Code fingerprints: what changes them, what does not, and which packages they include."""
 
 import ast
 import re
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import lineage.fingerprint as fingerprint
-from lineage.fingerprint import code_closure, code_fingerprint, imported_distributions
-from lineage.packages import installed_versions
+import lineage.trust.fingerprint as fingerprint
+from lineage.artifact.packages import installed_versions
+from lineage.trust.fingerprint import code_closure, code_fingerprint, imported_distributions
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -99,6 +99,75 @@ def test_whatever_cannot_change_bytes_does_not(digest_after, path: str, old: str
     assert digest_after(path, old, new) == digest_after()
 
 
+MOVED = {
+    "datakit/helper.py": "datakit/room/grower.py",
+    "datakit/names.py": "datakit/room/names.py",
+    "datakit/lazy.py": "datakit/room/lazy.py",
+    "datakit/dynamic.py": "datakit/room/dynamic.py",
+}
+MOVED_IMPORTS = (
+    ("from datakit.helper import", "from datakit.room.grower import"),
+    ("from datakit.names import", "from datakit.room.names import"),
+    ("from datakit import lazy", "from datakit.room import lazy"),
+    ('"datakit.dynamic"', '"datakit.room.dynamic"'),
+)
+
+
+@pytest.fixture
+def digest_of_moved(tmp_path: Path, digest_after) -> Callable[..., str]:
+    """The fingerprint after four modules moved into a subpackage, with a text in one of them replaced."""
+
+    def digest(path: str = "", old: str = "", new: str = "") -> str:
+        digest_after()
+        (tmp_path / "datakit/room").mkdir(exist_ok=True)
+        (tmp_path / "datakit/room/__init__.py").write_text('"""What belongs here."""\n')
+        for before, after in MOVED.items():
+            text = (tmp_path / before).read_text()
+            assert before != path or old in text
+            (tmp_path / after).write_text(text.replace(old, new) if before == path else text)
+            (tmp_path / before).unlink()
+        stage = tmp_path / "datakit/stage.py"
+        text = stage.read_text()
+        for before, after in MOVED_IMPORTS:
+            assert before in text
+            text = text.replace(before, after)
+        stage.write_text(text)
+        forget()
+        return code_fingerprint("datakit.stage")
+
+    return digest
+
+
+def test_a_move_of_modules_is_no_change_of_code(digest_after, digest_of_moved) -> None:
+    assert digest_of_moved() == digest_after()
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("datakit/helper.py", "n + 1", "n + 2"),
+        ("datakit/names.py", "WIDTH = 3", "WIDTH = 4"),
+        ("datakit/lazy.py", "return 1", "return 2"),
+        ("datakit/dynamic.py", "return 1", "return 2"),
+    ],
+)
+def test_a_change_in_a_moved_module_is_one(digest_after, digest_of_moved, path: str, old: str, new: str) -> None:
+    assert digest_of_moved(path, old, new) != digest_after()
+
+
+def test_an_import_from_another_module_changes_the_fingerprint(digest_after) -> None:
+    """Both modules count before and after; only which of them is called where is another."""
+    before = digest_after()
+    (fingerprint.REPOSITORY / "datakit/dynamic.py").write_text("def f():\n    return 7\n")
+    forget()
+    apart = code_fingerprint("datakit.stage")
+    stage = fingerprint.REPOSITORY / "datakit/stage.py"
+    swapped = stage.read_text().replace('"datakit.dynamic"', '"datakit.lazy"')
+    stage.write_text(swapped.replace("from datakit import lazy", "from datakit import dynamic as lazy"))
+    forget()
+    assert len({before, apart, code_fingerprint("datakit.stage")}) == 3
+
+
 def test_packages_are_those_that_the_closure_imports_lazy_ones_too(digest_after) -> None:
     digest_after()
     assert imported_distributions("datakit.stage") == {"numpy", "tokenizers"}
@@ -114,7 +183,7 @@ def test_relative_imports_are_followed(digest_after) -> None:
 
 def stage_modules() -> list[str]:
     """Modules that declare a stage, and those that are started as jobs."""
-    paths = [path for package in ("lineage", "datakit", "evals") for path in sorted((ROOT / package).glob("*.py"))]
+    paths = [path for package in ("lineage", "datakit", "evals") for path in sorted((ROOT / package).rglob("*.py"))]
     declaring = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths if ' = Stage("' in path.read_text()]
     return [*declaring, "trainer.__main__", "trainer.export.__main__", "evals.__main__"]
 
@@ -123,21 +192,24 @@ def test_no_stage_takes_in_recipes_or_the_shell_and_every_package_is_found() -> 
     closures = {module: code_closure(module) for module in stage_modules()}
     assert len(closures) >= 17
     packages = {name.split(".")[0] for closure in closures.values() for name in (*closure.files, *closure.constants)}
-    assert packages == {"lineage", "datakit", "trainer", "evals"}
+    assert packages == {"lineage", "datakit", "trainer", "serving", "evals"}
     wanted = set().union(*(imported_distributions(module) for module in closures))
     optional = {"datatrove", "tldextract", "fasttext"}  # an extra of pyproject.toml, and what its blocks ask for: none is here
     assert wanted - optional <= installed_versions(wanted).keys()
-    assert {"jaxlib", "dagster"}.isdisjoint(imported_distributions("datakit.normalize"))
+    assert {"jaxlib", "dagster"}.isdisjoint(imported_distributions("datakit.documents.normalize"))
 
 
 def test_the_machinery_of_plans_and_gates_is_no_code_of_a_data_stage() -> None:
-    assert {"lineage.plan", "lineage.jobs", "lineage.gate"}.isdisjoint(code_closure("datakit.minhash").files)
-    assert "datakit.pydoc_pages" in code_closure("datakit.raw").files
+    machinery = {"lineage.build.plan", "lineage.jobs.job", "lineage.trust.gate"}
+    assert machinery.isdisjoint(code_closure("datakit.dedup.minhash").files)
+    assert "datakit.sources.pydoc_pages" in code_closure("datakit.sources.raw").files
 
 
 def test_what_writes_every_artifact_is_code_of_every_stage() -> None:
     """No stage imports it; a commit that left out a file would make another artifact."""
-    assert {"lineage.writing", "lineage.commit", "lineage.working_folder"} <= code_closure("lineage.mixture").files.keys()
+    assert {"lineage.writing.write", "lineage.writing.commit", "lineage.writing.working_folder"} <= code_closure(
+        "lineage.order.mixture"
+    ).files.keys()
 
 
 def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages() -> None:
@@ -145,7 +217,7 @@ def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages()
     datatrove's blocks are a package's, whose version is part of the step's identity; the sandbox names its files in full."""
     computed = set()
     for path in sorted(
-        path for package in ("lineage", "datakit", "trainer", "evals") for path in (ROOT / package).rglob("*.py")
+        path for package in ("lineage", "datakit", "trainer", "serving", "evals") for path in (ROOT / package).rglob("*.py")
     ):
         if not re.search(r"import_module|__import__|run_module|spec_from_file", text := path.read_text()):
             continue
@@ -154,7 +226,7 @@ def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages()
                 r"import_module$|__import__$|run_module$|spec_from_", ast.unparse(node.func)
             ):
                 computed |= set() if isinstance(node.args[0], ast.Constant) else {path.name}
-    assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py", "sandbox_child.py"}
-    sandbox = {f"evals.sandbox{part}" for part in ("", "_child", "_calls", "_walls")}
+    assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py", "child.py"}
+    sandbox = {f"evals.sandbox.{name}" for name in ("run", "child", "calls", "walls", "syscalls")}
     assert sandbox <= code_closure("evals.__main__").files.keys()
-    assert not [module for module in stage_modules() if "lineage.shard_runner" in code_closure(module).files]
+    assert not [module for module in stage_modules() if "lineage.build.shard_runner" in code_closure(module).files]

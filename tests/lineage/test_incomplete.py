@@ -1,4 +1,4 @@
-"""A stage with failing shards: the rest finish, nothing is committed, the record names them; waivers; completing."""
+"""A stage with failing shards: the others finish, nothing is committed, failures are recorded; waivers; completion."""
 
 import datetime
 from collections.abc import Mapping
@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 from poison import poisoned, waived_shards
 
-from lineage.failures import IncompleteError
-from lineage.fingerprint import stage_code
-from lineage.gate import GateError, inspect
-from lineage.incomplete import leave_out, read_incomplete
-from lineage.manifest import MANIFEST_NAME
-from lineage.plan import MissingArtifactError, Node, build, resolve, spec_of
-from lineage.shards import ShardLimits
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Artifact, Store
+from lineage.build.incomplete import leave_out, read_incomplete
+from lineage.build.plan import MissingArtifactError, Node, build, resolve, spec_of
+from lineage.build.waiver_stage import waive
+from lineage.shards.execution import ONE_WORKER, Execution
+from lineage.shards.failures import IncompleteError
+from lineage.shards.run import ShardLimits
 from lineage.stage import Stage
-from lineage.store import Artifact, Store
-from lineage.waiver_stage import waive
-from lineage.waivers import Waiver
-from lineage.writer import Writer
-from lineage.writing import writing
+from lineage.trust.fingerprint import stage_code
+from lineage.trust.gate import GateError, inspect
+from lineage.trust.waivers import Waiver
+from lineage.writing.write import writing
+from lineage.writing.writer import Writer
 
 NAMES = ("a", "b", "c", "d")
 
@@ -78,9 +79,11 @@ def runs_of(store: Store) -> list[str]:
     return Path(store.root, "log").read_text().split()
 
 
-def fail(store: Store, shards: Mapping[str, str], config: Words | None = None) -> IncompleteError:
+def fail(
+    store: Store, shards: Mapping[str, str], config: Words | None = None, execution: Execution = ONE_WORKER
+) -> IncompleteError:
     with pytest.raises(IncompleteError) as caught:
-        build(store, poisoned(words_node(config), shards), run_id="run-1")
+        build(store, poisoned(words_node(config), shards), execution=execution, run_id="run-1")
     return caught.value
 
 
@@ -122,20 +125,20 @@ def test_a_failure_that_may_pass_is_tried_again(store: Store) -> None:
 
 
 def test_a_stage_whose_shards_all_fail_stops_early(tmp_path: Path) -> None:
-    store = Store(str(tmp_path), limits=ShardLimits(max_failures=2))
-    error = fail(store, dict.fromkeys(NAMES, "value"))
+    store = Store(str(tmp_path))
+    error = fail(store, dict.fromkeys(NAMES, "value"), execution=Execution(limits=ShardLimits(max_failures=2)))
     assert runs_of(store) == ["a", "b"] and "2 were not tried" in str(error)
 
 
 def test_memory_and_kills_are_told_apart_and_the_others_go_on(tmp_path: Path) -> None:
     """Two workers: one shard takes more than a worker may hold, one is killed; a broken pool would have lost all."""
-    store = Store(str(tmp_path), workers=2, limits=ShardLimits(memory_bytes=400 << 20, attempts=1))
-    hog, killed = fail(store, {"a": "hog", "c": "kill"}).failures
+    store, execution = Store(str(tmp_path)), Execution(2, ShardLimits(memory_bytes=400 << 20, attempts=1))
+    hog, killed = fail(store, {"a": "hog", "c": "kill"}, execution=execution).failures
     assert (hog.name, hog.kind, killed.name, killed.kind) == ("a", "memory", "c", "killed")
     assert hog.peak_rss_bytes is not None and 150 << 20 < hog.peak_rss_bytes < 600 << 20
     assert "MemoryError" in hog.error and "np.ones" in hog.traceback
     assert killed.peak_rss_bytes and "SIGKILL" in killed.error and "no out-of-memory kill" in killed.error
-    assert sorted(build(store, words_node()).artifact.manifest.shards) == [*NAMES, "join"]
+    assert sorted(build(store, words_node(), execution=execution).artifact.manifest.shards) == [*NAMES, "join"]
     assert sorted(runs_of(store)) == sorted([*NAMES, "a", "c"])
 
 

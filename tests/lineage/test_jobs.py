@@ -1,23 +1,25 @@
-"""Jobs: a stage as a process of its own, and writers in several processes."""
+"""Jobs: a stage in its own process, and writers in several processes."""
 
 import base64
 import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from lineage.child_processes import HUGE_PAGES, run_subprocess
-from lineage.crew import Crew
-from lineage.jobs import Attempt, Job, Launch, Launched, read_job, run_job, write_job
-from lineage.manifest import MANIFEST_NAME
-from lineage.mixture import freeze_mixture
-from lineage.plan import Node, Stage, ancestors_first, build, spec_of
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build, spec_of
+from lineage.jobs.child_processes import HUGE_PAGES, run_subprocess
+from lineage.jobs.job import Attempt, Job, LaunchRecord, LaunchRequest, read_job, run_job, write_job
+from lineage.order.mixture import freeze_mixture
+from lineage.shards.execution import Execution
+from lineage.shards.run import ShardLimits
+from lineage.shards.worker_pool import WorkerPool
+from lineage.writing.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PARTS = 12  # more than ten, so that names sorted as text would be out of order
@@ -25,8 +27,9 @@ NUM_PARTS = 12  # more than ten, so that names sorted as text would be out of or
 CONCATENATE = """
 import sys
 from pathlib import Path
-from lineage.jobs import read_job
-from lineage.writing import writing
+from lineage.shards.execution import Execution
+from lineage.jobs.job import read_job
+from lineage.writing.write import writing
 
 job = read_job(Path(sys.argv[1]))
 print("this goes to the log")
@@ -40,9 +43,9 @@ if job.spec.config["text"] != "nothing":
 
 WRITE_WHEN_TOLD = """
 import sys
-from lineage.store import Store
-from lineage.spec import ArtifactSpec
-from lineage.writing import writing
+from lineage.artifact.store import Store
+from lineage.artifact.spec import ArtifactSpec
+from lineage.writing.write import writing
 
 with writing(Store(sys.argv[1]), ArtifactSpec(("a",), None, "tests.race", "1", {})) as out:
     (out.folder / "x.txt").write_text(sys.argv[2] * 100_000)
@@ -83,14 +86,14 @@ def launcher(folder: Path):
     """Like `run_subprocess`, with the test's own module on the path."""
     (folder / "concatenate.py").write_text(CONCATENATE)
 
-    def launch(asked: Launch) -> Launched:
+    def launch(asked: LaunchRequest) -> LaunchRecord:
         command = [sys.executable, "-m", asked.module, str(asked.job_path)]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
         with asked.log_path.open("w") as log_file:
             subprocess.run(
                 command, env=environment, cwd=ROOT, stdout=log_file, stderr=subprocess.STDOUT, check=True, timeout=60
             )
-        return Launched("child process", "cpu", (Attempt(1, "child process", 0.0, "done"),))
+        return LaunchRecord("child process", "cpu", (Attempt(1, "child process", 0.0, "done"),))
 
     return launch
 
@@ -109,27 +112,29 @@ def test_a_job_commits_what_it_was_asked_for(tmp_path: Path) -> None:
 
 def test_idle_workers_hold_no_memory_while_a_job_runs(tmp_path: Path) -> None:
     """They are the run's, and a job of it may train for days."""
-    with Crew() as crew:
-        store = Store(str(tmp_path), crew=crew)
-        build(store, FIRST)
-        (worker,) = crew.map(os.getpid, [()], 1, None)
+    with WorkerPool() as pool:
+        store, execution = Store(str(tmp_path)), Execution(pool=pool)
+        build(store, FIRST, execution=execution)
+        (worker,) = pool.map(os.getpid, [()], 1, None)
 
-        def looking(asked: Launch) -> Launched:
+        def looking(asked: LaunchRequest) -> LaunchRecord:
             raise InterruptedError(f"worker there: {Path(f'/proc/{worker}').exists()}")
 
         with pytest.raises(InterruptedError, match="worker there: False"):
-            build(store, Node(("joined",), None, Stage("tests.join", "1", job="evals"), None, {"one": FIRST}), launcher=looking)
+            join = Node(("joined",), None, Stage("tests.join", "1", job="evals"), None, {"one": FIRST})
+            build(store, join, execution=execution, launcher=looking)
 
 
-def test_an_artifact_that_a_worker_reads_leaves_the_crew_behind(tmp_path: Path) -> None:
-    with Crew() as crew:
-        made = build(Store(str(tmp_path), crew=crew), FIRST).artifact
-        again = pickle.loads(pickle.dumps(made))
-    assert again == made and again.store.crew is None
+def test_an_execution_leaves_its_pool_behind_when_it_is_pickled() -> None:
+    with WorkerPool() as pool:
+        execution = Execution(3, ShardLimits(attempts=1), pool)
+        again = pickle.loads(pickle.dumps(execution))
+    assert again == execution and again.pool is None
 
 
 def test_a_job_file_gives_the_job_back(tmp_path: Path) -> None:
-    job = job_of(Store(str(tmp_path / "store"), workers=2))
+    limits = ShardLimits(attempts=3, memory_bytes_of={"tests.part": 1 << 30})
+    job = replace(job_of(Store(str(tmp_path / "store"))), execution=Execution(2, limits))
     write_job(job, tmp_path / "job.json")
     again = read_job(tmp_path / "job.json")
     assert again == job
@@ -137,7 +142,7 @@ def test_a_job_file_gives_the_job_back(tmp_path: Path) -> None:
 
 
 def test_a_job_that_ends_well_but_commits_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="joined: `python -m concatenate` ended well but committed nothing"):
+    with pytest.raises(RuntimeError, match="joined: `python -m concatenate` exited 0 but committed nothing"):
         run_job("concatenate", job_of(Store(str(tmp_path / "store")), "nothing"), launcher(tmp_path))
 
 
@@ -156,11 +161,11 @@ def test_the_plain_launcher_reports_the_end_of_the_log(tmp_path: Path) -> None:
     """Any module will do as a job: `json.tool` prints a file, or says why it cannot."""
     (tmp_path / "good.json").write_text('"fine"')
     (tmp_path / "bad.json").write_text("nonsense")
-    launched = run_subprocess(Launch("json.tool", tmp_path / "good.json", tmp_path / "log.txt", "a job", "digest"))
+    launched = run_subprocess(LaunchRequest("json.tool", tmp_path / "good.json", tmp_path / "log.txt", "a job", "digest"))
     assert (tmp_path / "log.txt").read_text() == '"fine"\n'
     assert [attempt.ended for attempt in launched.attempts] == ["done"]
     with pytest.raises(RuntimeError, match=r"(?s)a job: .*ended with status 1; the end of .*log\.txt:\n.*Expecting value"):
-        run_subprocess(Launch("json.tool", tmp_path / "bad.json", tmp_path / "log.txt", "a job", "digest"))
+        run_subprocess(LaunchRequest("json.tool", tmp_path / "bad.json", tmp_path / "log.txt", "a job", "digest"))
 
 
 def test_of_three_processes_one_commits_and_all_return_its_artifact(tmp_path: Path) -> None:
@@ -218,6 +223,6 @@ def test_a_job_asks_for_huge_pages_unless_its_user_tuned_glibc(
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     if chosen is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", chosen)
-    run_subprocess(Launch("base64", Path("/proc/self/environ"), tmp_path / "log.txt", "a job", "digest"))
+    run_subprocess(LaunchRequest("base64", Path("/proc/self/environ"), tmp_path / "log.txt", "a job", "digest"))
     environment = base64.b64decode((tmp_path / "log.txt").read_text()).decode().split("\0")
     assert f"GLIBC_TUNABLES={chosen or HUGE_PAGES['GLIBC_TUNABLES']}" in environment

@@ -1,4 +1,4 @@
-"""Leases on a folder and in a bucket: one holder at a time, whatever dies, and no clock is compared with another's."""
+"""Leases in a folder and a bucket: one holder at a time whatever dies, without comparing clocks."""
 
 import time
 import uuid
@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from gcs_server import Fault, GcsServer
 
-from lineage.leases import SECONDS, HeldError, LostError, _acquire, lease
-from lineage.storage import Storage
+from lineage.storage.leases import SECONDS, HeldError, LostError, _acquire, lease
+from lineage.storage.root import Storage
 
 ADDRESS = ".work/leases/x.json"
 
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("lineage.leases.time", clock)
+    monkeypatch.setattr("lineage.storage.leases.time", clock)
     return clock
 
 
@@ -59,7 +59,7 @@ def test_one_holds_it_and_the_other_is_told_who(storage: Storage) -> None:
 
 
 def test_many_take_turns_and_never_two_at_once(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lineage.leases.time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: time.sleep(0.01)))
+    monkeypatch.setattr("lineage.storage.leases.time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: time.sleep(0.01)))
     inside, most, lock = 0, 0, Lock()
 
     def work(number: int) -> None:

@@ -1,14 +1,14 @@
-"""An artifact by folder, address and name; what is not there is said, with what is."""
+"""Finding an artifact by folder, address or name; an error lists what exists."""
 
 from pathlib import Path
 
 import pytest
 from random_lineage import write, write_dag
 
-from lineage.locate import locate
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
-from lineage.writing import writing
+from lineage.artifact.locate import locate
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.writing.write import writing
 
 
 def test_folder_address_and_name_mean_the_same_artifact(tmp_path: Path) -> None:

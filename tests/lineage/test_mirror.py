@@ -1,4 +1,4 @@
-"""Copies between roots, the region guard, and lifecycle rules: what moving data between buckets takes."""
+"""Copies between roots, the region guard, and lifecycle rules of buckets."""
 
 import json
 import uuid
@@ -10,18 +10,18 @@ from types import SimpleNamespace
 import pytest
 from gcs_server import GcsServer
 
-import lineage.mirror
-from lineage.gate import inspect
-from lineage.jobs import Job, read_job, write_job
-from lineage.lifecycle import apply, merged, ttl_rules
-from lineage.mirror import mirror, provenance
-from lineage.plan import Node, Stage, build, exists, resolve, spec_of
-from lineage.regions import NOWHERE, ForeignReadError, dollars_per_gib, guard_reads
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.verdicts import quarantine, verdicts
-from lineage.writer import Writer
-from lineage.writing import writing
+import lineage.upkeep.mirror
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build, exists, resolve, spec_of
+from lineage.jobs.job import Job, read_job, write_job
+from lineage.jobs.regions import NOWHERE, ForeignReadError, dollars_per_gib, guard_reads
+from lineage.storage.lifecycle import apply, merged, ttl_rules
+from lineage.trust.gate import inspect
+from lineage.trust.verdicts import quarantine, verdicts
+from lineage.upkeep.mirror import mirror, provenance
+from lineage.writing.write import writing
+from lineage.writing.writer import Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -116,13 +116,13 @@ def test_a_copier_whose_lease_was_taken_over_harms_nothing(
     def taken_over(storage: object, name: str, who: str) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(check=lambda: None)
 
-    verify, private_copy = Artifact.verify, lineage.mirror._private_copy
-    monkeypatch.setattr(lineage.mirror, "lease", taken_over)
+    verify, private_copy = Artifact.verify, lineage.upkeep.mirror._private_copy
+    monkeypatch.setattr(lineage.upkeep.mirror, "lease", taken_over)
     if paused_in == "verify":
         monkeypatch.setattr(Artifact, "verify", lambda artifact: (verify(artifact), committed_by_another()))
     else:
         paused = lambda artifact, into: (committed_by_another(), private_copy(artifact, into))[1]  # noqa: E731
-        monkeypatch.setattr(lineage.mirror, "_private_copy", paused)
+        monkeypatch.setattr(lineage.upkeep.mirror, "_private_copy", paused)
     list(mirror(raw, into, "paused"))
     monkeypatch.undo()
     there = into.find(raw.spec)
@@ -212,11 +212,17 @@ def test_lifecycle_rules_keep_what_others_wrote(gcs: GcsServer) -> None:
     root = f"{gcs.bucket(uuid.uuid4().hex)}/lab"
     others = {"action": {"type": "SetStorageClass", "storageClass": "NEARLINE"}, "condition": {"age": 90}}
     stale = ttl_rules(root, {"ttl-7d": 99})
-    gcs.objects.buckets[root.split("/")[2]]["lifecycle"] = {"rule": [others, *stale]}
+    both = {"matchesPrefix": ["lab/ttl-7d/", "archive/"]}
+    shared = [
+        {"action": {"type": "SetStorageClass", "storageClass": "COLDLINE"}, "condition": {"age": 30, **both}},
+        {"action": {"type": "Delete"}, "condition": {"age": 30, **both}},
+        {"action": {"type": "Delete"}, "condition": {"age": 3, "isLive": False, "matchesPrefix": ["lab/ttl-7d/"]}},
+    ]
+    gcs.objects.buckets[root.split("/")[2]]["lifecycle"] = {"rule": [others, *shared, *stale]}
     ours = ttl_rules(root, {"ttl-7d": 7})
     assert ours == [{"action": {"type": "Delete"}, "condition": {"age": 8, "matchesPrefix": ["lab/ttl-7d/"]}}]
-    assert apply(root, ours) == merged([others, *stale], ours) == [others, *ours]
+    assert apply(root, ours) == merged([others, *shared, *stale], ours) == [others, *shared, *ours]
     kept = gcs.objects.buckets[root.split("/")[2]]["lifecycle"]
-    assert json.loads(json.dumps(kept)) == {"rule": [others, *ours]}
+    assert json.loads(json.dumps(kept)) == {"rule": [others, *shared, *ours]}
     with pytest.raises(ValueError, match="is no gs:// root"):
         apply("/tmp/lab", ours)

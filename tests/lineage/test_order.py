@@ -5,19 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.apportion import APPORTIONINGS, Apportioning, apportion
-from lineage.batches import BatchPhase, BatchSchedule
-from lineage.exposure import exposures
-from lineage.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_step
-from lineage.order import DataOrder
-from lineage.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.token_cache import TokenCache, tokens_extra, write_token_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.order.apportion import APPORTIONINGS, Apportioning, apportion
+from lineage.order.batches import BatchPhase, BatchSchedule
+from lineage.order.exposure import exposures
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_step
+from lineage.order.order import DataOrder
+from lineage.order.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
+from lineage.order.token_cache import TokenCache, tokens_extra, write_token_shard
+from lineage.writing.writer import Writer
 
 SEQ_LEN = 8
 EVERY_SHUFFLE = (*SHUFFLES, BlockShuffle(2, 3))
@@ -68,7 +68,6 @@ def test_long_run_weights_are_exact_and_tiny_ones_are_sampled() -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any), st.integers(1, 40))
-@settings(max_examples=60)
 def test_apportioning_never_strays_by_more_than_one(raw: list[int], block: int) -> None:
     weights = np.array(raw) / sum(raw)
     debt, total = np.zeros(len(raw)), np.zeros(len(raw), np.int64)
@@ -173,7 +172,6 @@ def test_the_inverse_is_that_of_a_forward_scan(tmp_path: Path, shuffle: Shuffle,
     st.sampled_from(EVERY_SHUFFLE),
     st.sampled_from(APPORTIONINGS),
 )
-@settings(max_examples=40)
 def test_reads_of_many_sequences_are_those_of_a_forward_scan(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[int], below: int, shuffle: Shuffle, apportioning: Apportioning
 ) -> None:

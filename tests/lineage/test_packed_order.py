@@ -1,4 +1,4 @@
-"""Packed mixtures in the data order: whole documents in rows, segments, what counts in the loss, exposure."""
+"""Packed mixtures in the data order: whole documents in rows, segments, loss weights, exposure."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_order import SEQ_LEN, Docs, derive_id, mixture_of
 
-from lineage.batches import BatchSchedule
-from lineage.exposure import exposures
-from lineage.mixture import Phase, SimulatedEpoching
-from lineage.order import DataOrder
-from lineage.packing import Packing
-from lineage.permutation import BlockShuffle
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.order.batches import BatchSchedule
+from lineage.order.exposure import exposures
+from lineage.order.mixture import Phase, SimulatedEpoching
+from lineage.order.order import DataOrder
+from lineage.order.packing import Packing
+from lineage.order.permutation import BlockShuffle
 
 EVEN = (Phase(0, {"a": 1.0, "b": 1.0}),)
 PACKING = Packing(SEQ_LEN, window=3)
@@ -44,7 +45,7 @@ def scanned(order: DataOrder, batch_size: int, num_steps: int) -> list[tuple]:
 
 
 @given(lengths, lengths, st.integers(1, 5), st.integers(0, 6), st.sampled_from(["splitmix", "linear", BlockShuffle(2, 2)]))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_exposures_of_a_packed_run_are_what_lies_in_its_batches(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], b: tuple[int, ...], size: int, num_steps: int, shuffle
 ) -> None:
@@ -83,7 +84,7 @@ def test_rows_are_whole_documents_one_segment_each(tmp_path: Path) -> None:
 
 
 @given(lengths.filter(lambda found: sum(found) >= SEQ_LEN), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_within_documents_the_first_token_of_each_counts_for_nothing(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], is_packed: bool
 ) -> None:

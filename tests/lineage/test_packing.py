@@ -1,13 +1,13 @@
-"""Packing: a document that fits lies whole in one sequence, as a slow best fit would have it, and the way back is exact."""
+"""Packing equals a slow best fit: a document that fits lies in one sequence, and positions invert exactly."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.packing import OVERLONG, Overlong, Packed, Packing, PackingStatistics, best_fit, write_plan
+from lineage.order.packing import OVERLONG, Overlong, Packed, Packing, PackingStatistics, best_fit, write_plan
 
 lengths_of = st.lists(st.integers(0, 40), max_size=60).map(np.array)
 
@@ -30,7 +30,6 @@ def slow_best_fit(sizes: list[int], capacity: int, limit: int) -> list[int]:
 
 
 @given(st.integers(1, 24), st.data())
-@settings(max_examples=150)
 def test_best_fit_is_that_of_one_piece_at_a_time(capacity: int, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, capacity), max_size=50))
     limit = data.draw(st.none() | st.integers(1, 6))
@@ -50,7 +49,6 @@ def plan_of(root: Path, lengths: np.ndarray, packing: Packing) -> tuple[Packed, 
     st.integers(1, 70),
     st.none() | st.integers(1, 4),
 )
-@settings(max_examples=120)
 def test_every_token_is_packed_once_or_counted(
     tmp_path_factory: pytest.TempPathFactory,
     lengths: np.ndarray,
@@ -80,7 +78,6 @@ def test_every_token_is_packed_once_or_counted(
 
 
 @given(lengths_of, st.integers(2, 20), st.sampled_from(["cut", "truncate", "drop"]), st.integers(1, 70), st.data())
-@settings(max_examples=120)
 def test_the_way_back_is_that_of_a_forward_scan(
     tmp_path_factory: pytest.TempPathFactory,
     lengths: np.ndarray,

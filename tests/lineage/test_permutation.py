@@ -1,19 +1,18 @@
-"""Permutations: exact, invertible, the default mixing, the two old kinds as their reference computes them."""
+"""Permutations: exact, invertible; the default mixing, and two old kinds equal to their references."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.permutation import SHUFFLES, BlockShuffle, Permutation, Shuffle, derive_key, forward_each
+from lineage.order.permutation import SHUFFLES, BlockShuffle, Permutation, Shuffle, derive_key, forward_each
 
 BLOCKS = st.builds(BlockShuffle, st.integers(1, 40), st.integers(1, 9))
 
 
 @given(st.sampled_from(SHUFFLES) | BLOCKS, st.integers(1, 3000), st.integers(0, 2**64 - 1))
-@settings(max_examples=60)
 def test_every_kind_is_a_bijection_with_an_inverse(kind: Shuffle, size: int, key: int) -> None:
     permutation = Permutation(kind, size, key)
     image = permutation.forward(np.arange(size))
@@ -22,7 +21,6 @@ def test_every_kind_is_a_bijection_with_an_inverse(kind: Shuffle, size: int, key
 
 
 @given(st.sampled_from(SHUFFLES) | BLOCKS, st.integers(2**31, 2**40), st.integers(0, 2**64 - 1), st.data())
-@settings(max_examples=40)
 def test_sizes_beyond_32_bits_invert_too(kind: Shuffle, size: int, key: int, data: st.DataObject) -> None:
     indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
     permutation = Permutation(kind, size, key)
@@ -73,7 +71,6 @@ def linear(x: int, size: int, seed: int) -> int:
 
 
 @given(st.integers(2, 5000), st.integers(0, 2**30 - 1))
-@settings(max_examples=40)
 def test_the_old_kinds_are_bit_compatible(size: int, seed: int) -> None:
     indices = np.unique(np.linspace(0, size - 1, 50).astype(np.int64))
     for kind, reference in (("feistel_levanter", five_round_feistel), ("linear", linear)):
@@ -154,7 +151,6 @@ def one_by_one(kind: Shuffle, size: int, key: int, x: int) -> int:
     st.lists(st.tuples(st.integers(1, 3000) | st.integers(2**31, 2**40), st.integers(0, 2**64 - 1)), min_size=1, max_size=4),
     st.data(),
 )
-@settings(max_examples=60)
 def test_many_permutations_at_once_are_each_by_itself(kind: Shuffle, drawn: list[tuple[int, int]], data: st.DataObject) -> None:
     """Against integers, one at a time; a permutation may have no index, or all of them."""
     which = data.draw(st.lists(st.integers(0, len(drawn) - 1), max_size=30))
@@ -208,7 +204,6 @@ def slow_block_shuffle(shuffle: BlockShuffle, size: int, key: int) -> list[int]:
 
 
 @given(BLOCKS, st.integers(1, 2000), st.integers(0, 2**64 - 1))
-@settings(max_examples=40)
 def test_a_window_of_a_block_shuffle_reads_whole_blocks(shuffle: BlockShuffle, size: int, key: int) -> None:
     assert len(slow_block_shuffle(shuffle, size, key)) == size
 

@@ -1,4 +1,4 @@
-"""Plans: what exists is reused, what is stale is missing by name, equal bytes stop the spread of a change."""
+"""Plans: existing artifacts are reused, stale ones reported missing, equal bytes stop a change."""
 
 import logging
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lineage.fingerprint import code_fingerprint
-from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, find_all, resolve, spec_of
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
-from lineage.writing import writing
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import MissingArtifactError, Node, Stage, ancestors_first, build, find_all, resolve, spec_of
+from lineage.trust.fingerprint import code_fingerprint
+from lineage.writing.write import writing
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def test_code_that_changed_under_a_reused_artifact_is_flagged(tmp_path: Path, ca
     store, node = Store(str(tmp_path)), text_node("abc")
     with writing(store, spec_of(store, node), code_fingerprint="the fingerprint of older code") as out:
         write_text(out, Text("abc"))
-    with caplog.at_level(logging.INFO, logger="lineage.plan"):
+    with caplog.at_level(logging.INFO, logger="lineage.build.plan"):
         built = build(store, node)
     assert built.reused and built.drifted
     assert "text[p]: reused" in caplog.text and "code drifted since" in caplog.text

@@ -1,4 +1,4 @@
-"""Caches that stay in the bucket: the same tokens as a memory map's, for few requests and no download."""
+"""Caches read from a bucket by ranges: the tokens of a memory map, few requests, no download."""
 
 import gc
 import uuid
@@ -8,23 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gcs_server import Fault, GcsServer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_order import SEQ_LEN, Docs, mixture_of
 
-from lineage import token_cache
-from lineage.mirror import mirror
-from lineage.mixture import Phase
-from lineage.order import DataOrder
-from lineage.ranges import RemoteArray
-from lineage.storage_local import LocalFiles
-from lineage.store import Artifact, Store
-from lineage.token_cache import TokenCache
+from lineage.artifact.store import Artifact, Store
+from lineage.order import token_cache
+from lineage.order.mixture import Phase
+from lineage.order.order import DataOrder
+from lineage.order.token_cache import TokenCache
+from lineage.storage.local import LocalFiles
+from lineage.storage.ranges import RemoteArray
+from lineage.upkeep.mirror import mirror
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 300), st.integers(1, 9), st.integers(1, 4), st.lists(st.tuples(st.integers(0, 320), st.integers(0, 320))))
 def test_slices_are_those_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, size: int, items: int, kept: int, spans: list[tuple[int, int]]

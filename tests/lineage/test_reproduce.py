@@ -1,16 +1,17 @@
-"""Artifacts made again from manifests alone: equal bytes, or the first difference by name."""
+"""Artifacts rebuilt from manifests alone: equal bytes, or the first difference by name."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from properties import examples
 from random_lineage import Parents, dags
 
-from lineage.plan import Node, Stage, build
-from lineage.reproduce import KnownStage, inputs_first, reproduce
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build
+from lineage.build.reproduce import KnownStage, inputs_first, reproduce
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def chain(root: Path, drift_at: int | None = None) -> Artifact:
 
 
 @given(dags())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_any_graph_comes_out_bit_equal(tmp_path_factory: pytest.TempPathFactory, parents: Parents) -> None:
     root = tmp_path_factory.mktemp("lab")
     nodes: list[Node] = []

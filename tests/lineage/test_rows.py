@@ -1,22 +1,22 @@
-"""Rows of a batch against reading them token by token: tokens, loss weights, segments, for cut and packed mixtures."""
+"""Batch rows equal reading token by token: tokens, loss weights, segments; cut and packed mixtures."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_order import EVERY_SHUFFLE, derive_id
 
-from lineage.apportion import APPORTIONINGS
-from lineage.mixture import MIXTURE, MixtureConfig, Phase, SimulatedEpoching
-from lineage.order import DataOrder
-from lineage.packing import Packing
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Store
-from lineage.token_cache import tokens_extra, write_flat_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.order.apportion import APPORTIONINGS
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, SimulatedEpoching
+from lineage.order.order import DataOrder
+from lineage.order.packing import Packing
+from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.writing.writer import Writer
 
 SEQ_LEN, BLOCK = 6, 16
 type Documents = tuple[tuple[tuple[int, ...], ...], ...]
@@ -85,7 +85,6 @@ def slow_row(order: DataOrder, index: int) -> tuple[list[int], list[float], list
     st.integers(0, 3 * BLOCK),
     st.integers(0, 2 * BLOCK),
 )
-@settings(max_examples=40)
 def test_rows_are_those_of_reading_a_token_at_a_time(
     tmp_path_factory: pytest.TempPathFactory, a, b, unused, packing, shuffle, apportioning, start: int, count: int
 ) -> None:

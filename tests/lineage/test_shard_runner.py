@@ -1,4 +1,4 @@
-"""Runners on many machines: three processes on one store, one of them killed; one shard alone, from its command."""
+"""Shard runners: three processes on one store, one killed; one shard alone by its command."""
 
 import os
 import shlex
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from sharded_stage import LENGTHS, NAMES, Words, lengths
 
-from lineage.failures import IncompleteError
-from lineage.fingerprint import stage_code
-from lineage.jobs import Job
-from lineage.plan import build, spec_of
-from lineage.shard_runner import NOT_YET, Share, main, run_share
-from lineage.shared_shards import SharedShards
-from lineage.stage_run import write_shard_job
-from lineage.storage import Storage
-from lineage.store import Artifact, Store
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import build, spec_of
+from lineage.build.shard_runner import NOT_YET, Share, main, run_share
+from lineage.build.stage_run import write_shard_job
+from lineage.jobs.job import Job
+from lineage.shards.failures import IncompleteError
+from lineage.shards.shared import SharedShards
+from lineage.storage.root import Storage
+from lineage.trust.fingerprint import stage_code
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ def job_of(store: Store) -> Job:
 
 def runner(job_path: Path, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
-    command = [sys.executable, "-m", "lineage.shard_runner", "sharded_stage", str(job_path), *arguments]
+    command = [sys.executable, "-m", "lineage.build.shard_runner", "sharded_stage", str(job_path), *arguments]
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -1,4 +1,4 @@
-"""Shards: finished ones survive a kill, half-way ones leave nothing, workers and order change no byte."""
+"""Shards: finished ones survive a kill, unfinished ones leave nothing, workers and order change no byte."""
 
 import json
 import os
@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-import lineage.commit
-from lineage.crew import Crew
-from lineage.digests import file_digest
-from lineage.file_entries import file_entry
-from lineage.manifest import MANIFEST_NAME, FileEntry
-from lineage.shards import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.working_folder import SCRATCH_FOLDER
-from lineage.writing import writing
+import lineage.writing.commit
+from lineage.artifact.file_entries import file_entry
+from lineage.artifact.manifest import MANIFEST_NAME, FileEntry
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.shards.execution import Execution
+from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
+from lineage.shards.worker_pool import WorkerPool
+from lineage.storage.digests import file_digest
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.write import writing
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ArtifactSpec(("tests", "shards"), None, "tests.shards", "1", {})
@@ -47,8 +48,8 @@ def tasks_of(log: Path, names: tuple[str, ...] = NAMES, kill_at: str = "") -> di
     return {name: (name, str(log), kill_at) for name in names}
 
 
-def write(store: Store, log: Path, kill_at: str = "", code: str = CODE) -> Artifact:
-    with writing(store, SPEC, code) as out:
+def write(store: Store, log: Path, kill_at: str = "", code: str = CODE, workers: int = 1) -> Artifact:
+    with writing(store, SPEC, code, execution=Execution(workers)) as out:
         out.map_shards(write_shard, tasks_of(log, kill_at=kill_at))
     return out.artifact
 
@@ -56,7 +57,7 @@ def write(store: Store, log: Path, kill_at: str = "", code: str = CODE) -> Artif
 def run_child(root: Path, log: Path, kill_at: str, workers: int, sigterm: str = "SIG_DFL") -> subprocess.CompletedProcess[str]:
     code = (
         f"import signal, sys, pathlib, test_shards as t; signal.signal(signal.SIGTERM, signal.{sigterm}); "
-        "t.write(t.Store(sys.argv[1], int(sys.argv[4])), pathlib.Path(sys.argv[2]), sys.argv[3])"
+        "t.write(t.Store(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], workers=int(sys.argv[4]))"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
     command = [sys.executable, "-c", code, str(root), str(log), kill_at, str(workers)]
@@ -104,8 +105,8 @@ def test_a_commit_reads_no_file_again_that_a_shard_wrote(tmp_path: Path, monkeyp
         read.append(path.relative_to(folder).as_posix())
         return file_entry(folder, path)
 
-    monkeypatch.setattr(lineage.commit, "file_entry", noted)
-    with writing(Store(str(tmp_path / "root"), workers=workers), SPEC, CODE) as out:
+    monkeypatch.setattr(lineage.writing.commit, "file_entry", noted)
+    with writing(Store(str(tmp_path / "root")), SPEC, CODE, execution=Execution(workers)) as out:
         out.map_shards(write_shard, tasks_of(tmp_path / "log"))
         (out.folder / "whole.txt").write_text("of all shards")
     assert read == ["whole.txt"]
@@ -133,15 +134,15 @@ def test_leftovers_of_other_code_are_not_reused(tmp_path: Path) -> None:
 
 
 def test_one_and_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
-    one, two = (write(Store(str(tmp_path / str(n)), workers=n), tmp_path / f"log{n}") for n in (1, 2))
+    one, two = (write(Store(str(tmp_path / str(n))), tmp_path / f"log{n}", workers=n) for n in (1, 2))
     assert one.data_version == two.data_version
     assert contents(one) == contents(two)
 
 
 def test_statistics_come_in_name_order_and_from_earlier_attempts_too(tmp_path: Path) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
-    run_shards(folder, write_shard, tasks_of(log, ("dd", "b")), workers=1, crew=Crew(), title="t")
-    found = run_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, crew=Crew(), title="t")
+    run_shards(folder, write_shard, tasks_of(log, ("dd", "b")), workers=1, pool=WorkerPool(), title="t")
+    found = run_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, pool=WorkerPool(), title="t")
     assert list(found.finished.items()) == [(name, {"letters": len(name)}) for name in ("a", "b", "ccc", "dd")]
     assert log.read_text().split() == ["dd", "b", "ccc", "a"], "begun in the order in which they are asked for"
 
@@ -149,8 +150,8 @@ def test_statistics_come_in_name_order_and_from_earlier_attempts_too(tmp_path: P
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_shard_that_raises_leaves_finished_ones_and_nothing_of_itself(tmp_path: Path, workers: int) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
-    with Crew() as crew:
-        ran = run_shards(folder, write_shard, tasks_of(log, ("a", "broken", "c")), workers=workers, crew=crew, title="t")
+    with WorkerPool() as pool:
+        ran = run_shards(folder, write_shard, tasks_of(log, ("a", "broken", "c")), workers=workers, pool=pool, title="t")
     assert [failure.error for failure in ran.failures] == ["RuntimeError: the shard is broken"]
     assert ran.finished == {"a": {"letters": 1}, "c": {"letters": 1}}
     assert folder.finished("broken") is None
@@ -161,14 +162,14 @@ def test_a_shard_that_raises_leaves_finished_ones_and_nothing_of_itself(tmp_path
 @pytest.mark.parametrize("damage", ["deleted", "truncated"])
 def test_a_finished_shard_that_lost_bytes_is_done_again(tmp_path: Path, damage: str) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
-    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, crew=Crew(), title="t")
+    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, pool=WorkerPool(), title="t")
     path = folder.root / "first" / "a.txt"
     digest = file_digest(path)
     if damage == "deleted":
         path.unlink()
     else:
         path.write_text("a")
-    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, crew=Crew(), title="t")
+    run_shards(folder, write_shard, tasks_of(log, ("a", "b")), workers=1, pool=WorkerPool(), title="t")
     assert log.read_text().split() == ["a", "b", "a"]
     assert file_digest(path) == digest
 

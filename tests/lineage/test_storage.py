@@ -1,4 +1,4 @@
-"""Where artifacts lie: the same promises on a local folder, in a bucket and on any other fsspec URL."""
+"""Storage: the same guarantees on a local folder, in a bucket and on any fsspec URL."""
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +7,10 @@ from threading import Barrier
 
 import pytest
 
-from lineage.spec import ArtifactSpec
-from lineage.storage import Storage
-from lineage.store import Store
-from lineage.writing import writing
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.storage.root import Storage
+from lineage.writing.write import writing
 
 THREADS = 8
 SPEC = ArtifactSpec(("a",), None, "tests.plain", "1", {})

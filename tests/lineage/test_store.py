@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from lineage.manifest import MANIFEST_NAME
-from lineage.plan import MissingArtifactError, Node, Stage, ancestors_first, build, resolve
-from lineage.shards import SHARD_FOLDER
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
-from lineage.writer import Writer
-from lineage.writing import writing
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.build.plan import MissingArtifactError, Node, Stage, ancestors_first, build, resolve
+from lineage.shards.execution import Execution
+from lineage.shards.run import SHARD_FOLDER
+from lineage.writing.write import writing
+from lineage.writing.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,7 +89,9 @@ def test_a_killed_stage_resumes_at_the_shard_with_the_same_bytes(tmp_path: Path)
 
 def test_worker_counts_change_no_byte(tmp_path: Path) -> None:
     versions = {
-        build(Store(str(tmp_path / str(workers)), workers=workers), words_node("one", "two", "three")).artifact.data_version
+        build(
+            Store(str(tmp_path / str(workers))), words_node("one", "two", "three"), execution=Execution(workers)
+        ).artifact.data_version
         for workers in (1, 2)
     }
     assert len(versions) == 1
@@ -219,7 +222,7 @@ def test_a_manifest_names_the_commit_that_the_environment_tells(tmp_path: Path, 
     made = {}
     for commit in ("", "c0ffee"):
         monkeypatch.setenv("MARIN_GIT_SHA", commit)
-        store = Store(str(tmp_path / f"of{commit}"), 1)
+        store = Store(str(tmp_path / f"of{commit}"))
         with writing(store, ArtifactSpec(("a",), None, "stage", "1", {}, ())) as out:
             (out.folder / "text").write_text("words")
         assert out.committed is not None

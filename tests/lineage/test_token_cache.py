@@ -1,18 +1,18 @@
-"""The token cache: what goes in comes out, across shards, and files that disagree with the manifest are refused."""
+"""The token cache: round trips across shards; files that disagree with the manifest are refused."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.plan import Node, Stage, build
-from lineage.store import Artifact, Store
-from lineage.token_arrays import SHORT_ROW
-from lineage.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_flat_shard, write_token_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build
+from lineage.order.token_arrays import SHORT_ROW
+from lineage.order.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_flat_shard, write_token_shard
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,6 @@ def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 @given(shards)
-@settings(max_examples=25)
 def test_what_goes_in_comes_out(tmp_path_factory: pytest.TempPathFactory, config: Shards) -> None:
     cache = TokenCache.open(cache_of(tmp_path_factory.mktemp("store"), config))
     everything = [tokens for shard in config.shards for tokens in shard]
@@ -72,7 +71,6 @@ def test_what_goes_in_comes_out(tmp_path_factory: pytest.TempPathFactory, config
 
 
 @given(shards, st.data())
-@settings(max_examples=25)
 def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
     tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
 ) -> None:
@@ -87,7 +85,6 @@ def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
 
 
 @given(shards, st.data())
-@settings(max_examples=50)
 def test_pieces_read_together_are_pieces_read_alone(
     tmp_path_factory: pytest.TempPathFactory, config: Shards, data: st.DataObject
 ) -> None:
@@ -188,7 +185,6 @@ def test_an_artifact_without_tokens_is_no_cache(tmp_path: Path) -> None:
 WEIGHED = st.lists(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=5), min_size=1, max_size=4)
 
 
-@settings(max_examples=25)
 @given(WEIGHED, st.sampled_from(["uint8", "float32"]), st.data())
 def test_weights_stand_beside_their_tokens(tmp_path_factory, shards, kind, data):
     """Several shards of documents of (token, weight): spans of the two arrays stay aligned."""

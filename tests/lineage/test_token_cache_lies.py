@@ -1,4 +1,4 @@
-"""A token cache whose manifest says other than its files, and windows that hold no token."""
+"""Token caches whose manifest contradicts their files, and windows without tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lineage.plan import Node, Stage, build
-from lineage.store import Store
-from lineage.token_cache import FOLDER, TokenCache, tokens_extra, write_token_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, build
+from lineage.order.token_cache import FOLDER, TokenCache, tokens_extra, write_token_shard
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Every call is begun once, whoever is free; in runs, a worker has neighbours, and parts few of them."""
+"""Scheduling of calls to workers: each call starts once; neighbouring calls go to one worker."""
 
 import math
 from itertools import pairwise
@@ -6,10 +6,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.turns import Turns
+from lineage.shards.work_queue import WorkQueue
 
 
-def began(turns: Turns, free: list[int]) -> dict[int, list[str]]:
+def began(turns: WorkQueue, free: list[int]) -> dict[int, list[str]]:
     """What each worker gets when they become free in this order, and then in turn until all is begun."""
     got: dict[int, list[str]] = {worker: [] for worker in free}
     rounds = 0
@@ -24,14 +24,14 @@ def began(turns: Turns, free: list[int]) -> dict[int, list[str]]:
 @given(st.integers(0, 60), st.lists(st.integers(0, 5), min_size=1, max_size=40), st.booleans())
 def test_every_call_is_begun_once(calls: int, free: list[int], in_runs: bool) -> None:
     names = [f"{i:02d}" for i in range(calls)]
-    got = began(Turns(names, in_runs=in_runs), free)
+    got = began(WorkQueue(names, in_runs=in_runs), free)
     assert sorted(name for mine in got.values() for name in mine) == names
 
 
 @given(st.integers(0, 60), st.lists(st.integers(0, 5), min_size=1, max_size=40))
 def test_in_their_order_to_whoever_is_free(calls: int, free: list[int]) -> None:
     names = [f"{i:02d}" for i in range(calls)]
-    turns = Turns(names, in_runs=False)
+    turns = WorkQueue(names, in_runs=False)
     assert [turns.next(free[i % len(free)]) for i in range(calls + 1)] == [*names, None]
 
 
@@ -39,15 +39,15 @@ def test_in_their_order_to_whoever_is_free(calls: int, free: list[int]) -> None:
 def test_neighbours_fall_to_one_worker(calls: int, workers: int) -> None:
     """Workers that take turns: each has its share in one piece but for the ends, which are halved and halved again."""
     names = [f"{i:03d}" for i in range(calls)]
-    got = began(Turns(names, in_runs=True), list(range(workers)))
+    got = began(WorkQueue(names, in_runs=True), list(range(workers)))
     parted = sum(int(b) != int(a) + 1 for mine in got.values() for a, b in pairwise(mine))
     assert parted <= workers * (1 + math.log2(calls))
     assert max(map(len, got.values())) - min(map(len, got.values())) <= 1
 
 
 def test_one_worker_goes_through_them_as_they_stand() -> None:
-    assert began(Turns("abcde", in_runs=True), [0]) == {0: list("abcde")}
+    assert began(WorkQueue("abcde", in_runs=True), [0]) == {0: list("abcde")}
 
 
 def test_two_workers_begin_at_the_front_and_in_the_middle() -> None:
-    assert began(Turns("abcdef", in_runs=True), [0, 1]) == {0: list("abc"), 1: list("def")}
+    assert began(WorkQueue("abcdef", in_runs=True), [0, 1]) == {0: list("abc"), 1: list("def")}

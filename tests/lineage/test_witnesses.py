@@ -1,21 +1,22 @@
-"""The comparison of witnesses over random lineages: an honest log agrees, and each lie is named once, where it was told."""
+"""Manifests, tables and log compared on random lineages: honest ones agree, each lie is named once."""
 
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from random_lineage import Parents, dags, write_dag
 
-from lineage.edges_check import every_manifest
-from lineage.store import Artifact, Store
-from lineage.witnesses import Comparison, Event, Parent, compare, fold
+from lineage.artifact.store import Artifact, Store
+from lineage.graph.check_tables import every_manifest
+from lineage.graph.consistency import Comparison, LogEvent, Parent, combined_version, compare
 
 
-def honest(number: int, artifact: Artifact, digests: dict[str, str]) -> Event:
+def honest(number: int, artifact: Artifact, digests: dict[str, str]) -> LogEvent:
     """What a log says that saw everything."""
     found = {ref.key: ref.data_version for ref in artifact.spec.inputs}
-    return Event(
+    return LogEvent(
         number,
         artifact.spec.key,
         artifact.spec.partition,
@@ -28,13 +29,13 @@ def honest(number: int, artifact: Artifact, digests: dict[str, str]) -> Event:
     )
 
 
-def compared(store: Store, events: list[Event]) -> Comparison:
+def compared(store: Store, events: list[LogEvent]) -> Comparison:
     return compare(every_manifest(store), [], events, is_expired=lambda event: False, remake=lambda key, partition: "make it")
 
 
-def lies(event: Event) -> dict[str, Event]:
+def lies(event: LogEvent) -> dict[str, LogEvent]:
     """Every way in which an event can say something else, by the kind of disagreement that it must give."""
-    told: dict[str, Event] = {
+    told: dict[str, LogEvent] = {
         "other_bytes": replace(event, data_version="0" * 32),
         "rewritten_manifest": replace(event, manifest="0" * 32),
         "no_manifest": replace(event, version="0" * 32),
@@ -49,7 +50,7 @@ def lies(event: Event) -> dict[str, Event]:
 
 
 @given(dags(max_nodes=6), st.data())
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_an_honest_log_agrees_and_one_lie_is_one_disagreement(
     tmp_path_factory: pytest.TempPathFactory, parents: Parents, data: st.DataObject
 ) -> None:
@@ -76,10 +77,10 @@ def test_other_partitions_mapped_since_are_unknown_while_the_fold_is_that_of_the
     store = Store(str(tmp_path))
     first, second = write_dag(store, [[], [0]])
     event = honest(1, second, dict(every_manifest(store).digests))
-    recorded = fold([(None, first.data_version)])
+    recorded = combined_version([(None, first.data_version)])
     found = ((None, first.data_version), ("joined", "1" * 32))
     (parent,) = event.parents
-    mapped_since = replace(event, parents=(replace(parent, recorded=recorded, found=found, expected=fold(found)),))
+    mapped_since = replace(event, parents=(replace(parent, recorded=recorded, found=found, expected=combined_version(found)),))
     result = compared(store, [honest(0, first, dict(every_manifest(store).digests)), mapped_since])
     assert result.disagreements == ()
     assert [(one.artifact, one.input) for one in result.unknown] == [("tests/n1", "tests/n0")]

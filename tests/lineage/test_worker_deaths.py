@@ -1,4 +1,4 @@
-"""Of what a worker died: seen by nobody, in the middle of an answer, of memory by the kernel's record, and beside another's."""
+"""Causes of a worker's death: unobserved, during an answer, out of memory by the kernel's record."""
 
 import json
 import os
@@ -13,13 +13,14 @@ import pytest
 from poison import poisoned
 from test_incomplete import NAMES, words_node
 
-from lineage.crew import Crew
-from lineage.failures import IncompleteError
-from lineage.oom_kills import oom_kills, oom_record
-from lineage.plan import build
-from lineage.shards import ShardLimits
-from lineage.store import Store
-from lineage.workers import Death, Worker
+from lineage.artifact.store import Store
+from lineage.build.plan import build
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError
+from lineage.shards.oom_kills import oom_kills, oom_record
+from lineage.shards.run import ShardLimits
+from lineage.shards.worker_pool import WorkerPool
+from lineage.shards.workers import Worker, WorkerDied
 
 ROOT = Path(__file__).parents[2]
 HOG = "held = [bytes(range(256)) * (1 << 14) for _ in range(1 << 10)]"
@@ -47,16 +48,16 @@ def test_who_died_before_anybody_looked_still_has_a_peak() -> None:
     worker = Worker(None)
     worker.start("x", (killed, ()))
     worker.process.wait()
-    death = next(told for _ in range(2) if isinstance(told := worker.answer(), Death))
+    death = next(told for _ in range(2) if isinstance(told := worker.answer(), WorkerDied))
     worker.end()
     assert death.exit_code == -signal.SIGKILL
     assert death.peak_rss_bytes > 1 << 20, "a Python process has more"
 
 
 def test_a_death_in_the_middle_of_an_answer_ends_its_call_only() -> None:
-    with Crew() as crew:
-        answers = dict(crew.run({"x": (killed_in_mid_answer, ()), "y": (os.path.join, ("a", "b"))}, 1, None))
-    assert isinstance(answers["x"], Death) and answers["x"].exit_code == -signal.SIGKILL
+    with WorkerPool() as pool:
+        answers = dict(pool.run({"x": (killed_in_mid_answer, ()), "y": (os.path.join, ("a", "b"))}, 1, None))
+    assert isinstance(answers["x"], WorkerDied) and answers["x"].exit_code == -signal.SIGKILL
     assert answers["y"] == "a/b"
 
 
@@ -95,9 +96,9 @@ def box() -> Iterator[Path]:
 
 
 def test_a_kill_for_memory_in_another_group_is_not_ours(box: Path) -> None:
-    with Crew() as crew:
-        ((_, death),) = crew.run({"x": (killed_beside_an_oom, (str(box),))}, 1, None)
-    assert isinstance(death, Death) and death.exit_code == -signal.SIGKILL
+    with WorkerPool() as pool:
+        ((_, death),) = pool.run({"x": (killed_beside_an_oom, (str(box),))}, 1, None)
+    assert isinstance(death, WorkerDied) and death.exit_code == -signal.SIGKILL
     assert not death.by_memory
 
 
@@ -118,9 +119,9 @@ def test_what_the_kernel_kills_for_memory_is_told_as_memory(tmp_path: Path, box:
 def fail_in(group: str, root: str) -> None:
     """In a process of its own: enter the group, then a stage of which one shard takes more than is there."""
     Path(group, "cgroup.procs").write_text(str(os.getpid()))
-    store = Store(root, workers=2, limits=ShardLimits(attempts=1))
+    execution = Execution(2, ShardLimits(attempts=1))
     with pytest.raises(IncompleteError) as caught:
-        build(store, poisoned(words_node(), {"b": "crowd"}))
+        build(Store(root), poisoned(words_node(), {"b": "crowd"}), execution=execution)
     (failure,) = caught.value.failures
     shown = ("name", "kind", "error", "peak_rss_bytes")
     print(json.dumps({field: getattr(failure, field) for field in shown}))

@@ -1,4 +1,4 @@
-"""The hardware table: names to shapes, and who may ask for them."""
+"""The hardware table: names to shapes, and who may request them."""
 
 from dataclasses import replace
 from math import prod
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.plan import Node
+from lineage.build.plan import Node
 from lineage.stage import Stage
 from recipes.ferry import Ferry
 from recipes.hardware import alternatives, base_shapes, hardware

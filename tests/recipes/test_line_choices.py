@@ -1,11 +1,11 @@
-"""What a line chooses of deduplication reaches its nodes, and a choice that there is not is refused where it is declared."""
+"""Deduplication choices of a line reach its nodes; unknown choices are refused at declaration."""
 
 from dataclasses import replace
 
 import pytest
 
-from datakit.duplicates import DuplicatesConfig
-from datakit.minhash import preset
+from datakit.dedup.duplicates import DuplicatesConfig
+from datakit.dedup.minhash import preset
 from recipes import data
 from recipes.lab import canary_line
 

@@ -1,4 +1,4 @@
-"""The switch for permissive licences alone: what it leaves of a line is built, and what it cannot leave is refused early."""
+"""The switch to permissive licences: what remains is built; what cannot remain is refused early."""
 
 import json
 from dataclasses import replace
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lineage.mixture import MIXTURE_FILE, StepPhase
-from lineage.plan import ancestors_first, build
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import ancestors_first, build
+from lineage.order.mixture import MIXTURE_FILE, StepPhase
 from recipes import data
 from recipes.lab import canary_line, default_line, permissive_line
 from recipes.lines import Line, declared_weights, permissive
 from recipes.runs import smoke
-from trainer.config import WarmStart
+from trainer.spec.config import WarmStart
 
 PSF, OTHERS = "python_topics", "package_docs"
 

@@ -1,4 +1,4 @@
-"""A line that is asked other tasks has a policy of another name: results under the two are on two boards."""
+"""Lines with different tasks have policies of different names, so their results stay on separate boards."""
 
 from recipes.lab import averaged_line, chat_line, default_line, packed_line
 from recipes.policies import policy_config

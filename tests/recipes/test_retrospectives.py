@@ -1,16 +1,15 @@
-"""The declared histories are those of the retrospectives: every share of their tables, tokens that add up, phases that begin
-where they should."""
+"""Declared histories equal the published retrospectives: shares, total tokens, phase starts."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lineage.apportion import OrderPhase
-from lineage.order import DataOrder
-from lineage.sequences import Chunked
-from recipes import retrospectives
-from recipes.retrospectives import SEQ_LEN, History, histories, marin_8b, marin_32b
+from lineage.order.apportion import OrderPhase
+from lineage.order.order import DataOrder
+from lineage.order.sequences import Chunked
+from recipes import marin_history
+from recipes.marin_history import SEQ_LEN, History, histories, marin_8b, marin_32b
 
 TABLES = Path(__file__).with_name("retrospective_tables.md")
 TOLD = {"1 (Llama)": 2.679, "3 (QK-norm)": 2.684, "4 (bison)": 1.074, "4 (mantis)": 1.074}
@@ -31,7 +30,7 @@ def tables() -> dict[str, list[tuple[str, float]]]:
 
 @pytest.mark.parametrize("name", ["KESTREL", "JELLYFISH", "STARLING", "NEMOTRON_PT", "BISON", "MANTIS"])
 def test_every_mix_is_the_table_of_the_document(name: str) -> None:
-    assert list(getattr(retrospectives, name)) == tables()[name]
+    assert list(getattr(marin_history, name)) == tables()[name]
 
 
 def test_the_tokens_of_the_32b_run_add_up() -> None:

@@ -1,4 +1,4 @@
-"""The code location of `committed_world.py`: the small ferry's assets as the lab declares them, and the sensor, at once."""
+"""The code location of `committed_world.py`: the small ferry's assets and the sensor without delay."""
 
 import dagster as dg
 from small_lines import small_ferry

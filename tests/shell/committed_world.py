@@ -24,9 +24,10 @@ from postgres import Postgres, postgres
 from small_lines import DAY, small_ferry
 from whole_lab import instance_of
 
-from lineage.mirror import mirror
-from lineage.plan import Node, ancestors_first, build, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.shards.execution import Execution
+from lineage.upkeep.mirror import mirror
 from recipes import ferry as recipe
 
 LOOKS = "select count(*) from job_ticks where type = 'SENSOR' and status in ('SKIPPED', 'SUCCESS')"
@@ -73,7 +74,7 @@ def watched(folder: Path, made: Store) -> Iterator[Watched]:
             "PYTHONPATH": ":".join(str(ROOT / part) for part in (".", "tests/lab", "tests/shell")),
         }  # fmt: skip
         with patch.dict(os.environ, environment), dg.DagsterInstance.from_config(str(home)) as instance:
-            store = Store(f"{root}/ttl-7d", 2, str(folder / "scratch"))
+            store = Store(f"{root}/ttl-7d", str(folder / "scratch"))
             final = _give_data(made, store)
             with DagsterProcesses("committed_location", dict(os.environ), folder) as dagster:
                 world = Watched(dagster, instance, database, store, final)
@@ -96,11 +97,11 @@ def main(picture: Path) -> None:
     from screenshots import FLAGS, shoot, webserver
 
     with tempfile.TemporaryDirectory(prefix="marin-committed-") as scratch:
-        made = Store(f"{scratch}/made", 2, f"{scratch}/work")
+        made = Store(f"{scratch}/made", f"{scratch}/work")
         ferry = small_ferry()
         build(made, recipe.roster(ferry, DAY, reachable=True))
         for node in ancestors_first(recipe.final_checkpoint(ferry.line(DAY, reachable=True)).parents()):
-            build(made, node)
+            build(made, node, execution=Execution(2))
         with watched(Path(scratch), made) as world:
             build(world.store, world.final)
             until(world.reported, "the sensor reports the checkpoint")

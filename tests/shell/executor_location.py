@@ -1,4 +1,4 @@
-"""A job of `test_executor.py`: two assets that write down which process made them."""
+"""The code location of `test_executor.py`: two assets that record their process."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ends of logs by the class they belong to, each with where it was seen or that it was not: test data of the classifier."""
+"""Log endings by failure class, each with its origin: test data of the classifier."""
 
 AGENT_GUIDELINES = {
     "slice health": (
@@ -23,9 +23,8 @@ AGENT_GUIDELINES = {
         "Object creation will fail if spilling is required.",
     ),
 }
-"""Marin's agent guidelines (`../shared/reference/agent_guidelines.md`), "Common Failure Signatures Seen in OLMoE Sweeps (v5p-16
-multislice)": lines 241 to 244, 254 to 256, 266, 267, 277 and 278; numpy's from lines 220 and 230 (its numbers are ours). It is
-the only document of `reference/` that shows logs; all transient."""
+"""Logs quoted from Marin's agent guidelines, all transient (docs/references.md#marin-failure-logs). The numbers in numpy's
+message are ours."""
 
 TRANSIENT = {
     "preemption": (
@@ -140,7 +139,7 @@ PERMANENT = {
     "missing input": (
         "ValueError: runs/tiny/checkpoint[step-00000050]: input mixture/default/- (abc) is gone; materialize it again",
         "FileNotFoundError: [Errno 2] No such file or directory: '/etc/marin/job.json'",
-        "lineage.gate.GateError: runs/tiny/checkpoint is refused, its ancestors are not fit to build on:",
+        "lineage.trust.gate.GateError: runs/tiny/checkpoint is refused, its ancestors are not fit to build on:",
     ),
     "bad spec": (
         "ValueError: run smoke: model.vocab_size is 8192, the mixture's caches have 1024",

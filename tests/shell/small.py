@@ -1,14 +1,22 @@
-"""A small ferry on the vendored text and items: the real graph, engines and jobs, sized for a test."""
+"""A small ferry on vendored text and items: the real graph, engines and jobs at test size."""
 
-from collections.abc import Iterator
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 import pytest
+import small_lines
 from small_lines import DAY, small_ferry, small_line
 
+from lineage.shards.execution import Execution
+from lineage.storage.digests import file_digest, identity_digest
+from lineage.trust.fingerprint import code_fingerprint
 from marin_assets.definitions import build_defs, declared_defs
+from recipes import ferry as recipe
 from recipes.ferry import Ferry
 from resources.lab import Lab, LabResource
 
@@ -26,17 +34,58 @@ class Sailed:
 
 
 @pytest.fixture(scope="session")
-def sailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sailed]:
-    """One day of the small ferry, sailed through its real job into a real (temporary) instance."""
-    root = tmp_path_factory.mktemp("lab")
+def sailed(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Sailed]:
+    """A copy of a finished day of the small ferry, which is sailed once for each state of the code and kept between runs.
+
+    Paths in the copy's event log name the original's folder.
+    """
+    root = tmp_path_factory.mktemp("sailed") / "day"
+    with kept_folder(pytestconfig.cache.mkdir("sailed"), code_state(), sail_day) as day:
+        shutil.copytree(day, root)
+    ferry, resource, definitions = small_lab(root / "lab")
+    with dg.instance_for_test(temp_dir=str(root / "dagster")) as instance:
+        (run,) = instance.get_runs()
+        yield Sailed(ferry, Lab.at(str(root / "lab"), execution=Execution(2)), resource, definitions, instance, run)
+
+
+def sail_day(folder: Path) -> None:
+    """Sail one day of the small ferry through its real job into `folder/lab`, recorded by an instance in `folder/dagster`."""
+    (folder / "dagster").mkdir(parents=True)
+    _, _, definitions = small_lab(folder / "lab")
+    with dg.instance_for_test(temp_dir=str(folder / "dagster")) as instance:
+        result = definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=instance)
+        assert result.success
+
+
+def small_lab(root: Path) -> tuple[Ferry, LabResource, dg.Definitions]:
+    """The small ferry, its lab's resource and the definitions of both."""
     resource = LabResource(root=str(root), workers=2)
     ferry = small_ferry()
-    definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
-    with dg.instance_for_test(temp_dir=str(tmp_path_factory.mktemp("dagster"))) as instance:
-        result = definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=instance)
-        run = instance.get_run_by_id(result.run_id)
-        assert run is not None
-        yield Sailed(ferry, Lab.at(str(root), workers=2), resource, definitions, instance, run)
+    return ferry, resource, build_defs(resource, ferry=ferry, line=small_line("tiny"))
+
+
+def code_state() -> str:
+    """Digest of all that a finished day depends on: the ferry's code and data, and the versions of packages."""
+    ferry = small_ferry()
+    stages = {node.stage.module for node in recipe.nodes(ferry.line(DAY, reachable=True))}
+    code = [code_fingerprint(module) for module in sorted({*stages, "marin_assets.definitions", "resources.lab", __name__})]
+    files = [repository() / "requirements.lock", Path(small_lines.__file__), *sorted((repository() / "data").rglob("*"))]
+    return identity_digest([*code, *(file_digest(path) for path in files if path.is_file())])
+
+
+@contextmanager
+def kept_folder(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Yield `cache/name`, filled by `make` if no process did it before; other processes wait, and other names are deleted."""
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, finished = cache / name, cache / name / "finished"
+        if not finished.exists():
+            for old in cache.iterdir():
+                if old.is_dir():
+                    shutil.rmtree(old)
+            make(folder)
+            finished.touch()
+        yield folder
 
 
 @pytest.fixture(scope="session")

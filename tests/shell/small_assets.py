@@ -1,4 +1,4 @@
-"""A lab of four small assets through the lab's own factory, in real Dagster runs, whose data can be refreshed.
+"""A lab of four small assets made by the lab's factory, in real Dagster runs, with refreshable data.
 
 `raw` and `clean` have a partition a source, `mix` takes every source, `run` takes the mix.
 """
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from lineage.plan import Node, Stage, build
-from lineage.store import Artifact
-from lineage.witnesses import Comparison
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, Stage, build
+from lineage.graph.consistency import Comparison
+from lineage.shards.execution import Execution
+from lineage.writing.writer import Writer
 from marin_assets.consistency import check_consistency
-from marin_assets.factory import Family, family_asset
+from marin_assets.factory import AssetTemplate, family_asset
 from resources.dagster_private import BaseAssetGraph
 from resources.lab import Lab, LabResource
 
@@ -45,7 +46,7 @@ class SmallAssets:
 
     @property
     def lab(self) -> Lab:
-        return Lab.at(str(self.root), workers=1)
+        return Lab.at(str(self.root), execution=Execution(1))
 
     def raw(self, source: str) -> Node:
         return Node(("raw",), source, TEXT, {"source": source, "revision": self.declared.get(source, 1)})
@@ -94,8 +95,8 @@ class SmallAssets:
         return check_consistency([self.lab.store], self.instance, self.graph(), TODAY)
 
     @staticmethod
-    def _family(example: Node, node_at, partitions: dg.PartitionsDefinition | None) -> Family:
-        return Family(
+    def _family(example: Node, node_at, partitions: dg.PartitionsDefinition | None) -> AssetTemplate:
+        return AssetTemplate(
             example=example,
             node_at=node_at,
             store_of=lambda lab: lab.store,

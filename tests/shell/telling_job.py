@@ -1,4 +1,4 @@
-"""A job that tells how far it is: `python -m telling_job job.json`."""
+"""A job that reports progress: `python -m telling_job job.json`."""
 
 from lineage.messages import Progress
 

@@ -1,4 +1,4 @@
-"""The Bison incident at small scale: the real stages, store, gate, trainer, audit and exposure, in a root of their own."""
+"""The Bison incident at small scale: real stages, store, gate, trainer, audit and exposure."""
 
 import io
 import itertools
@@ -12,13 +12,12 @@ import pytest
 from rich.console import Console
 
 from evals.__main__ import main as evaluator
-from evals.scorer import score_continuations
-from evals.tokenization import open_tokenizer
-from lineage.child_processes import run_subprocess
-from lineage.gate import inspect
-from lineage.jobs import Launch, Launched
-from lineage.plan import resolve
-from lineage.store import Store
+from evals.tasks.scorer import score_continuations
+from lineage.artifact.store import Store
+from lineage.build.plan import resolve
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import LaunchRecord, LaunchRequest
+from lineage.trust.gate import inspect
 from scenarios import nodes
 from scenarios.__main__ import conclude
 from scenarios.bison import LINEAGE_PAGE, Replay, replay
@@ -31,17 +30,18 @@ from scenarios.phase_shift import shares, variance_ratio
 from scenarios.problems import problems
 from scenarios.scale import small
 from scenarios.surprisal import FORMS, PARTS
+from serving.tokenization import open_tokenizer
 from trainer.__main__ import main as trainer
 from trainer.scoring import load_scorer
-from trainer.stage import CHECKPOINT
+from trainer.spec.stage import CHECKPOINT
 
 
-def launch(job: Launch) -> Launched:
+def launch(job: LaunchRequest) -> LaunchRecord:
     """The resume that is refused is a process, as every job is outside of tests; what trains does so where JAX is loaded."""
     if job.log_path.name == RESUMED:
         return run_subprocess(job)
     {"trainer": trainer, "evals": evaluator}[job.module]([str(job.job_path)])
-    return Launched("this process", "cpu", ())
+    return LaunchRecord("this process", "cpu", ())
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def quick_compilation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def played(quick_compilation: None, tmp_path_factory: pytest.TempPathFactory) -> Replay:
     """One replay for every test of this file."""
     folder = tmp_path_factory.mktemp("bison") / "replay"
-    store = Store(str(folder / "store"), workers=1)
+    store = Store(str(folder / "store"))
     return replay(folder, store, small(), "vendored", launch, Console(file=io.StringIO()))
 
 

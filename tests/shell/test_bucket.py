@@ -1,4 +1,4 @@
-"""The line with its root in a bucket: every artifact up to the trained checkpoint has the bytes of the local sail.
+"""A line with its root in a bucket: every artifact up to the checkpoint equals the local one.
 
 Stages run in worker processes and training in a job process of its own; all of them reach the bucket over HTTP.
 """
@@ -11,21 +11,24 @@ from gcs_server import GcsServer
 from small import Sailed
 from small_lines import DAY
 
-from lineage.plan import build, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import build, resolve
+from lineage.shards.execution import Execution
 from recipes import ferry as recipe
 from trainer.checkpoint import read_spec
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_a_line_in_a_bucket_is_equal_to_the_local_one(sailed: Sailed, gcs: GcsServer, tmp_path: Path) -> None:
-    store = Store(gcs.bucket(uuid.uuid4().hex) + "/ttl-7d", workers=2, scratch_folder=str(tmp_path / "scratch"))
+    store = Store(gcs.bucket(uuid.uuid4().hex) + "/ttl-7d", scratch_folder=str(tmp_path / "scratch"))
     build(store, recipe.roster(sailed.ferry, DAY, reachable=True))
     line = sailed.ferry.line(DAY, reachable=True)
     nodes = recipe.nodes(line)
     last = max(index for index, node in enumerate(nodes) if node.stage.name == "trainer.checkpoint")
     for node in nodes[: last + 1]:
-        made, local = build(store, node).artifact, resolve(sailed.lab.ferry_store, node)
+        made, local = build(store, node, execution=Execution(2)).artifact, resolve(sailed.lab.ferry_store, node)
         assert made.manifest.files == local.manifest.files, node.name
         assert (made.spec, made.data_version) == (local.spec, local.data_version), node.name
     assert read_spec(made) == line.run

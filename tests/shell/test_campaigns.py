@@ -8,8 +8,8 @@ from small import Sailed
 from small_lines import DAY, small_line
 
 from jobs import campaigns
-from lineage.plan import Node, Stage, ancestors_first, build, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
 from marin_assets.canary import loss_check, throughput_check
 from marin_assets.consistency import check_consistency
 from marin_assets.due import due_rules, results_check
@@ -23,7 +23,7 @@ from recipes.runs import checkpoint, eval_tasks
 from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
 from sensors.evaluations import leaderboard_sensor
-from trainer.stage import step_partition
+from trainer.spec.stage import step_partition
 
 BAND = CanaryBand(hardware="cpu", low_loss_nats=3.0, high_loss_nats=4.0, min_throughput_ratio=0.8)
 
@@ -220,9 +220,11 @@ def test_expiry_deletes_what_is_past_its_time_and_nothing_else(tmp_path) -> None
     store = Store(str(tmp_path))
     for day in ("2026-11-10", "2026-11-13", "2026-11-14", "2026-11-21"):
         build(store, Node(("ferry", "thing"), day, WRITE_DAY, {}))
+    for partition in ("step-00000150", None):  # a stray artifact stopped every later expiry (red team, C-M6)
+        build(store, Node(("ferry", "stray"), partition, WRITE_DAY, {}))
     gone = delete_expired(store, today="2026-11-21", ttl_days=7)
     assert len(gone) == 2
-    assert {artifact.spec.partition for artifact in store.artifacts()} == {"2026-11-14", "2026-11-21"}
+    assert {artifact.spec.partition for artifact in store.artifacts()} == {"2026-11-14", "2026-11-21", "step-00000150", None}
     assert not list(tmp_path.glob("ferry/thing/2026-11-10/*/data-*"))
 
 

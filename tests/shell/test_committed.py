@@ -1,4 +1,4 @@
-"""What was committed or half done while no step watched is seen from the store alone."""
+"""The sensor of commits: artifacts and shards that no step reported are found from the store alone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,14 @@ import dagster as dg
 import pytest
 from sharded_stage import NAMES, lengths
 
-from lineage.failures import ShardFailure
-from lineage.plan import MissingArtifactError, Node, build, spec_of
-from lineage.shared_shards import SharedShards
+from lineage.artifact.store import Store
+from lineage.build.plan import MissingArtifactError, Node, build, spec_of
+from lineage.shards.failures import ShardFailure
+from lineage.shards.shared import SharedShards
 from lineage.stage import Stage
-from lineage.store import Store
-from lineage.writer import Writer
+from lineage.writing.writer import Writer
 from marin_assets.event_log import VERSION_TAG
-from marin_assets.factory import Family, family_asset
+from marin_assets.factory import AssetTemplate, family_asset
 from resources.lab import Lab, LabResource
 from sensors.committed import committed_sensor
 
@@ -37,7 +37,9 @@ def declared(lab: Lab, partition: str) -> Node:
 
 
 FAMILIES = tuple(
-    Family(example, node_at, lambda lab: lab.store, "tests", "W.", frozenset(), dg.StaticPartitionsDefinition(list(partitions)))
+    AssetTemplate(
+        example, node_at, lambda lab: lab.store, "tests", "W.", frozenset(), dg.StaticPartitionsDefinition(list(partitions))
+    )
     for example, node_at, partitions in (
         (node("watched"), lambda lab, p: declared(lab, str(p)), ("before", "orphan", "watched", "expired")),
         (lengths(), lambda lab, p: lengths(), ("p",)),

@@ -1,4 +1,4 @@
-"""The sensor of committed artifacts under a real daemon: PostgreSQL, a bucket over HTTP, and a job that no step watches."""
+"""The sensor of commits under a real daemon, with PostgreSQL, a bucket and a job without a step."""
 
 from pathlib import Path
 
@@ -7,8 +7,10 @@ from committed_world import watched
 from small import Sailed
 from small_lines import DAY
 
-from lineage.plan import build
+from lineage.build.plan import build
 from marin_assets.event_log import VERSION_TAG
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

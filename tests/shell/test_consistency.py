@@ -1,4 +1,4 @@
-"""Manifests, lineage tables and Dagster's log compared, over real runs: what is honest agrees, every lie has a name."""
+"""Manifests, lineage tables and Dagster's log compared over real runs: honest ones agree, each lie is named."""
 
 import datetime
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ import pytest
 from small import Sailed
 from small_assets import SmallAssets
 
-from lineage.edges import LineageTables, lineage_tables, rebuild_tables, save_tables
-from lineage.manifest import MANIFEST_NAME, to_json
-from lineage.plan import Node, build
-from lineage.witnesses import Comparison
+from lineage.artifact.manifest import MANIFEST_NAME, to_json
+from lineage.build.plan import Node, build
+from lineage.graph.consistency import Comparison
+from lineage.graph.edges import LineageTables, lineage_tables, rebuild_tables, save_tables
 from marin_assets.consistency import expired_on
 from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import STAGE_METADATA, parents_asof, read_log, witnessed

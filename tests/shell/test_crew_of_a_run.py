@@ -1,4 +1,4 @@
-"""Workers of a run are those of all its stages that one process makes, and none is left when it ends, however it does."""
+"""One pool of workers serves all stages of a run in a process and ends with the run."""
 
 import os
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from lineage.plan import Node
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node
 from lineage.stage import Stage
-from lineage.store import Artifact
-from lineage.writer import Writer
-from marin_assets.factory import Family, family_asset
+from lineage.writing.writer import Writer
+from marin_assets.factory import AssetTemplate, family_asset
 from resources.lab import LabResource
 
 PIDS = "PIDS_FILE"
@@ -40,7 +40,7 @@ def run(root: Path, end: str) -> dict[str, set[int]]:
     first = Node(("first",), None, Stage("tests.pids", "1", write_pids), "")
     second = Node(("second",), None, Stage("tests.pids", "1", write_pids), end, {"one": first})
     assets = [
-        family_asset(Family(node, lambda lab, _, node=node: node, lambda lab: lab.store, "tests", "Pids.", frozenset()))
+        family_asset(AssetTemplate(node, lambda lab, _, node=node: node, lambda lab: lab.store, "tests", "Pids.", frozenset()))
         for node in (first, second)
     ]
     ends = pytest.raises({"fails": ValueError, "cancelled": KeyboardInterrupt}[end]) if end else nullcontext()

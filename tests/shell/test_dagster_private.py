@@ -1,11 +1,11 @@
-"""A canary for the private names that `resources/dagster_private.py` wraps."""
+"""Canary for the private Dagster names that `resources/dagster_private.py` wraps."""
 
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from lineage.witnesses import fold
+from lineage.graph.consistency import combined_version
 from resources.dagster_private import (
     UNFOLDED_PARTITIONS,
     UnresolvedAssetJobDefinition,
@@ -63,6 +63,6 @@ def test_dagster_folds_the_versions_of_partitions_and_points_at_its_newest_event
     provenance = provenance_of(record)
     assert provenance is not None
     assert provenance.input_storage_ids == {dg.AssetKey("above"): newest.storage_id}, "look at resources/dagster_private.py"
-    folded = fold((name, f"version of {name}") for name in names[:2])
+    folded = combined_version((name, f"version of {name}") for name in names[:2])
     wanted = folded if len(names) < UNFOLDED_PARTITIONS else "version of p01"
     assert provenance.input_data_versions[dg.AssetKey("above")].value == wanted, "look at resources/dagster_private.py"

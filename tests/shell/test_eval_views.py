@@ -1,9 +1,9 @@
-"""What the UI shows of a result says which tasks graded too little."""
+"""Result views in the UI name the tasks that graded too few answers."""
 
-from evals.statistics import share_score
-from lineage.plan import Node, Stage, build
-from lineage.store import Store
-from lineage.writer import Writer
+from evals.scoring.statistics import share_score
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, build
+from lineage.writing.writer import Writer
 from marin_assets import eval_views
 
 

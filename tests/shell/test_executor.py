@@ -1,4 +1,4 @@
-"""A run of one step costs no second process; steps of a longer one have processes of their own."""
+"""A run of one step uses one process; each step of a longer run has its own."""
 
 import os
 from pathlib import Path

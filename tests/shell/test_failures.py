@@ -1,4 +1,4 @@
-"""The classifier of failed attempts, and what is decided on it."""
+"""The classifier of failed attempts, and the retry decisions made from it."""
 
 import re
 from collections.abc import Iterator

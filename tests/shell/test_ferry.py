@@ -1,16 +1,18 @@
-"""A ferry through Dagster: what it records, what it reuses, and that its records agree with the manifests."""
+"""A ferry through Dagster: its records, its reuse, and their agreement with the manifests."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import polars as pl
+import pytest
 from small import Sailed
 from small_lines import DAY, small_line
 
-from lineage.gate import inspect
-from lineage.plan import build, resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import build, resolve
+from lineage.shards.execution import Execution
+from lineage.trust.gate import inspect
 from marin_assets.definitions import build_defs
 from recipes import ferry as recipe
 from recipes.ferry import Ferry
@@ -64,9 +66,10 @@ def test_the_loss_falls(sailed: Sailed) -> None:
     assert losses.tail(5).mean() < losses[0] - 0.5
 
 
+@pytest.mark.slow
 def test_the_same_nodes_without_dagster_give_the_same_bytes(sailed: Sailed, tmp_path: Path) -> None:
     """Worker counts, attempts and the orchestrator change no data file: 1 worker here, 2 in the ferry."""
-    lab = Lab.at(str(tmp_path), workers=1)
+    lab = Lab.at(str(tmp_path), execution=Execution(1))
     build(lab.ferry_store, recipe.roster(sailed.ferry, DAY, reachable=True))
     for node in recipe.nodes(sailed.ferry.line(DAY, reachable=True)):
         if node.key[-1] == "report":  # it shows seconds
@@ -81,7 +84,7 @@ def test_a_broken_promise_fails_the_ferry_and_names_it(tmp_path: Path) -> None:
     ferry = Ferry(online=line, offline=line)
     resource = LabResource(root=str(tmp_path), workers=1)
     definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
-    lab = Lab.at(str(tmp_path), workers=1)
+    lab = Lab.at(str(tmp_path), execution=Execution(1))
     build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=True))
     raw, normalized = (
         build(lab.ferry_store, node).artifact
@@ -112,7 +115,7 @@ def test_a_source_that_the_roster_leaves_out_is_said_to_be(sailed: Sailed, tmp_p
     ferry = Ferry(online=online, offline=offline)
     resource = LabResource(root=str(tmp_path), workers=1)
     definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
-    lab = Lab.at(str(tmp_path), workers=1)
+    lab = Lab.at(str(tmp_path), execution=Execution(1))
     build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=False))
     asset = definitions.resolve_assets_def(dg.AssetKey(["ferry", "datakit", "raw", "python_topics"]))
     with dg.instance_for_test() as instance:

@@ -1,4 +1,4 @@
-"""`marin gate`, `quarantine` and `waive` on a bucket alone: what one says, the next one meets."""
+"""`marin gate`, `quarantine` and `waive` on a bucket: each command sees what the other recorded."""
 
 import datetime
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
-from lineage.writing import writing
-from marin_assets.cli import app
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.writing.write import writing
+from marin_assets.cli.app import app
 
 
 @pytest.fixture

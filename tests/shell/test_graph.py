@@ -1,4 +1,4 @@
-"""The graph as a whole: it loads, it is documented, its edges are those of the nodes it builds."""
+"""The asset graph: it loads, it is documented, its edges equal those of its nodes."""
 
 import tomllib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Manifests of jobs, held to Kubernetes' own schema and to what the design promises (docs/design/launchers.md).
+"""Job manifests against Kubernetes' schema and the design (docs/design/launchers.md).
 
 `kubernetes_1_37_job.schema.json` is the part of Kubernetes 1.37's OpenAPI that a Job, its pod and a ConfigMap refer to, from
 the package kubernetes-validate 1.37.0 (Apache-2.0), strict (no unknown field), without descriptions. JobSet's own fields are in
@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from lineage.jobs import Launch
-from marin_assets.run_plan import manifest, plan
+from lineage.jobs.job import LaunchRequest
+from marin_assets.cli.run_plan import manifest, plan
 from recipes.hardware import hardware
 from recipes.lab import default_line
-from recipes.paper_runs import paper_runs
+from recipes.planned_runs import planned_runs
 from recipes.runs import checkpoint
 from resources.cluster_settings import ClusterSettings, Mount
 from resources.manifests import (
@@ -33,9 +33,9 @@ from resources.manifests import (
     jobset_manifest,
     object_name,
 )
-from trainer.mesh import MeshShape
 from trainer.running import running_of
-from trainer.settings import RunSettings
+from trainer.spec.mesh import MeshShape
+from trainer.spec.settings import RuntimeOptions
 
 HERE = Path(__file__).parent
 SCHEMA = HERE / "kubernetes_1_37_job.schema.json"
@@ -44,7 +44,9 @@ GOLDEN = HERE / "manifests.golden.yaml"
 JOB_SPEC, POD_METADATA, CONFIG_MAP = (
     f"io.k8s.{name}" for name in ("api.batch.v1.JobSpec", "apimachinery.pkg.apis.meta.v1.ObjectMeta", "api.core.v1.ConfigMap")
 )
-LAUNCH = Launch("trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint[step-00000150]", "0123456789abcdef", "c0de")
+LAUNCH = LaunchRequest(
+    "trainer", Path("job.json"), Path("log.txt"), "runs/tiny/checkpoint[step-00000150]", "0123456789abcdef", "c0de"
+)
 SETTINGS = ClusterSettings(
     image="registry.example/marin@sha256:12",
     namespace="lab",
@@ -86,7 +88,9 @@ def test_a_job_is_valid_today(name: str) -> None:
 
 
 def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
-    launch = replace(LAUNCH, module="lineage.shard_runner", arguments=("--count", "8", "datakit.normalize"), indices=8)
+    launch = replace(
+        LAUNCH, module="lineage.build.shard_runner", arguments=("--count", "8", "datakit.documents.normalize"), indices=8
+    )
     job = indexed_job_manifest(launch, hardware("cpu"), SETTINGS, 1, "[]")
     hold(job["spec"], JOB_SPEC)
     spec = job["spec"]
@@ -94,12 +98,20 @@ def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
     assert spec["backoffLimitPerIndex"] == 0 and "backoffLimit" not in spec
     assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["Ignore"], "a preempted index is replaced"
     command = spec["template"]["spec"]["containers"][0]["command"]
-    assert command == ["python", "-m", "lineage.shard_runner", "--count", "8", "datakit.normalize", "/etc/marin/job.json"]
+    assert command == [
+        "python",
+        "-m",
+        "lineage.build.shard_runner",
+        "--count",
+        "8",
+        "datakit.documents.normalize",
+        "/etc/marin/job.json",
+    ]
 
 
 def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_what_its_line_says() -> None:
     """One line for two shapes: each job has the mesh of its own, in the command of its own pods, and no other job has any."""
-    settings = RunSettings(("wandb",), "heldout.jsonl@500", "20+5", 60.0, 10, meshes=(("v5p-64", "data=8,tensor=4"),))
+    settings = RuntimeOptions(("wandb",), "heldout.jsonl@500", "20+5", 60.0, 10, meshes=(("v5p-64", "data=8,tensor=4"),))
     line = replace(default_line(), hardware=("v5p-64", "2xv5e-256", "h100x8"), settings=settings)
     node, plain = checkpoint(line, 50), checkpoint(default_line(), 50)
     assert (node.config, node.key, node.partition) == (plain.config, plain.key, plain.partition), "it is the same run"
@@ -115,7 +127,7 @@ def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_what_its_line_says(
         assert (running.evaluation, running.rolling_seconds, running.watch_steps) == ("heldout.jsonl@500", 60.0, 10)
     assert (plain.arguments, plain.on_hardware) == ((), {})
     with pytest.raises(ValueError, match=r"settings\.meshes is for v4-8, which is none of its hardware; that is cpu"):
-        replace(default_line(), settings=RunSettings(meshes=(("v4-8", "tensor=4"),)))
+        replace(default_line(), settings=RuntimeOptions(meshes=(("v4-8", "tensor=4"),)))
 
 
 @pytest.mark.parametrize("name", GANGS)
@@ -136,7 +148,7 @@ def test_a_jobset_holds_to_its_own_schema(name: str) -> None:
 
 @pytest.mark.parametrize("run", ["1e23", "june"])
 def test_the_jobsets_of_paper_runs_hold_to_it(run: str) -> None:
-    assert jobset_errors(manifest(plan(paper_runs()[run]))) == []
+    assert jobset_errors(manifest(plan(planned_runs()[run]))) == []
 
 
 def test_the_jobset_schema_refuses_what_its_controller_would() -> None:

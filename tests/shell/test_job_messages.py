@@ -1,4 +1,4 @@
-"""Messages of a job in a real Dagster run: observations with numbers while it runs, and nothing that depends on them."""
+"""Progress messages of a job in a real Dagster run: observations only, nothing depends on them."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,13 @@ import dagster as dg
 import dagster_pipes
 import pytest
 
-from lineage.child_processes import run_subprocess
-from lineage.jobs import Launch
-from lineage.messages import Note, Progress, line_of, note_of
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import LaunchRequest
+from lineage.messages import Progress, ProgressMessage, line_of, note_of
 from resources.progress import observing
 
 HERE = Path(__file__).parent
-NOTE = Note("training a", 120, 480, {"loss_nats": 3.25})
+NOTE = ProgressMessage("training a", 120, 480, {"loss_nats": 3.25})
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,9 @@ def test_a_job_is_observed_while_it_runs_and_its_log_has_words(tmp_path: Path) -
     @dg.asset
     def told(context: dg.AssetExecutionContext) -> None:
         hear = observing(context, context.asset_key, None)
-        run_subprocess(Launch("telling_job", tmp_path / "job.json", tmp_path / "log.txt", "a job", "digest", listener=hear))
+        run_subprocess(
+            LaunchRequest("telling_job", tmp_path / "job.json", tmp_path / "log.txt", "a job", "digest", listener=hear)
+        )
 
     with dg.instance_for_test() as instance:
         result = dg.materialize([told], instance=instance)
@@ -47,10 +49,10 @@ def test_a_message_is_one_of_dagster_pipes() -> None:
 
 @pytest.mark.parametrize("line", ["step 3\n", "", '{"a": 1}\n', line_of(NOTE)[:60], line_of(NOTE).replace("done", "gone")])
 def test_any_other_line_is_shown_as_it_came(line: str, tmp_path: Path) -> None:
-    heard: list[Note] = []
-    launch = Launch("m", tmp_path, tmp_path, "name", "digest", listener=heard.append)
-    assert launch.said(line) == line and not heard
-    assert launch.said(line_of(NOTE)) == "training a: 120 of 480 (loss_nats 3.25)\n" and heard == [NOTE]
+    heard: list[ProgressMessage] = []
+    launch = LaunchRequest("m", tmp_path, tmp_path, "name", "digest", listener=heard.append)
+    assert launch.format_log_line(line) == line and not heard
+    assert launch.format_log_line(line_of(NOTE)) == "training a: 120 of 480 (loss_nats 3.25)\n" and heard == [NOTE]
 
 
 def test_nothing_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,9 +68,9 @@ def test_nothing_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_a_listener_that_fails_costs_its_message_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(note: Note) -> None:
+    def broken(note: ProgressMessage) -> None:
         raise RuntimeError("the event log is gone")
 
-    launch = Launch("m", tmp_path, tmp_path, "a job", "digest", listener=broken)
-    assert launch.said(line_of(NOTE)) == f"{NOTE}\n"
-    assert "a job: a message was not taken" in caplog.text and "the event log is gone" in caplog.text
+    launch = LaunchRequest("m", tmp_path, tmp_path, "a job", "digest", listener=broken)
+    assert launch.format_log_line(line_of(NOTE)) == f"{NOTE}\n"
+    assert "a job: the listener failed at a message" in caplog.text and "the event log is gone" in caplog.text

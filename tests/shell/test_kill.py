@@ -1,4 +1,4 @@
-"""`kill -9` once in every stage of a ferry: the day that ends at last holds the bytes of an undisturbed one."""
+"""`kill -9` once in every stage of a ferry: the finished day equals an undisturbed one."""
 
 import os
 import random
@@ -12,9 +12,11 @@ import pytest
 from small import Sailed, repository
 from small_lines import DAY
 
-from lineage.plan import resolve
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import resolve
 from recipes import ferry as recipe
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("sail.py")
 TRAINING = "trainer.checkpoint"

@@ -1,4 +1,4 @@
-"""The launcher that a lab has, and that nobody else tries again."""
+"""Which launcher a lab has; Dagster itself retries nothing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import requests
 import yaml
 
-from lineage.child_processes import run_subprocess
+from lineage.jobs.child_processes import run_subprocess
 from resources.cluster import PODS, ApiError, Cluster, from_kubeconfig
 from resources.kubernetes_launcher import KubernetesLauncher
 from resources.lab import PRIORITY_TAG, Lab, LabResource

@@ -1,4 +1,4 @@
-"""What the launcher of clusters decides by itself, over a server in memory; on a real one: tests/lab/test_launches.py."""
+"""Decisions of the cluster launcher over an in-memory API server; tests/lab/test_launches.py has a real one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from memory_cluster import MemoryCluster
 
-from lineage.jobs import Launch
+from lineage.jobs.job import LaunchRequest
 from recipes.hardware import hardware
 from resources.cluster import CONFIG_MAPS, JOBS, JOBSETS, Cluster
 from resources.cluster_settings import ClusterSettings
@@ -21,10 +21,10 @@ RESET = "ConnectionResetError: [Errno 104] by peer"
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> LaunchRequest:
     (tmp_path / "job.json").write_text("{}")
     given = ("runs/tiny/checkpoint", "0123456789abcdef", "c0de", ("h100x8",))
-    return Launch("trainer", tmp_path / "job.json", tmp_path / "log.txt", *given)
+    return LaunchRequest("trainer", tmp_path / "job.json", tmp_path / "log.txt", *given)
 
 
 def launcher_over(cluster: MemoryCluster, **options: Any) -> KubernetesLauncher:
@@ -34,14 +34,14 @@ def launcher_over(cluster: MemoryCluster, **options: Any) -> KubernetesLauncher:
     return KubernetesLauncher(cast(Cluster, cluster), settings, policy, **given)
 
 
-def gang_of(cluster: MemoryCluster, launch: Launch, attempt: int = 1) -> dict[str, Any]:
+def gang_of(cluster: MemoryCluster, launch: LaunchRequest, attempt: int = 1) -> dict[str, Any]:
     """The job set that an earlier step made of the same identity, when its recipe still said two nodes."""
     settings = ClusterSettings("marin@sha256:1", "lab")
     body = jobset_manifest(replace(launch, hardware=()), hardware("2xh100x8"), settings, attempt, to_json(()))
     return cluster.create(JOBSETS, body)
 
 
-def test_what_runs_on_other_hardware_is_adopted_and_not_made_twice(launch: Launch) -> None:
+def test_what_runs_on_other_hardware_is_adopted_and_not_made_twice(launch: LaunchRequest) -> None:
     """Hardware is in no identity: a recipe that says one node while the step of two is gone means the job that is there."""
     cluster = MemoryCluster(looks=lambda attempt: 3)
     gang_of(cluster, launch)
@@ -50,7 +50,7 @@ def test_what_runs_on_other_hardware_is_adopted_and_not_made_twice(launch: Launc
     assert cluster.names(JOBS) == []
 
 
-def test_what_runs_on_other_hardware_for_something_else_is_refused(launch: Launch) -> None:
+def test_what_runs_on_other_hardware_for_something_else_is_refused(launch: LaunchRequest) -> None:
     cluster = MemoryCluster(looks=lambda attempt: 3)
     gang_of(cluster, replace(launch, code="older"))
     with pytest.raises(LaunchRefusedError, match=r"code is older, this launch has c0de.*kubectl -n lab delete jobset"):
@@ -58,7 +58,7 @@ def test_what_runs_on_other_hardware_for_something_else_is_refused(launch: Launc
     assert cluster.names(JOBS) == []
 
 
-def test_what_ended_on_other_hardware_makes_room_and_its_attempts_count_on(launch: Launch) -> None:
+def test_what_ended_on_other_hardware_makes_room_and_its_attempts_count_on(launch: LaunchRequest) -> None:
     """Its pods may linger and its job file has its name: another first attempt would be taken for it."""
     cluster = MemoryCluster(looks=lambda attempt: 0 if attempt == 2 else 2)
     gang_of(cluster, launch, attempt=2)
@@ -70,7 +70,7 @@ def test_what_ended_on_other_hardware_makes_room_and_its_attempts_count_on(launc
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_user_who_cancels_stops_what_was_adopted(launch: Launch, cancelled: bool) -> None:
+def test_a_user_who_cancels_stops_what_was_adopted(launch: LaunchRequest, cancelled: bool) -> None:
     looked: list[int] = []
 
     def interrupted(attempt: int) -> int:
@@ -87,7 +87,7 @@ def test_a_user_who_cancels_stops_what_was_adopted(launch: Launch, cancelled: bo
     assert list(cluster.objects) == left
 
 
-def test_three_failures_that_are_one_end_it_and_the_fourth_launch_is_a_persons(launch: Launch) -> None:
+def test_three_failures_that_are_one_end_it_and_the_fourth_launch_is_a_persons(launch: LaunchRequest) -> None:
     cluster = MemoryCluster(fails=lambda attempt: RESET)
     with pytest.raises(JobFailedError, match=r"(?s)crash loop: 3 failures in a row.*  1\. after .*  3\. after"):
         launcher_over(cluster)(launch)
@@ -97,7 +97,7 @@ def test_three_failures_that_are_one_end_it_and_the_fourth_launch_is_a_persons(l
 
 
 @pytest.mark.parametrize("change", [{"code": "older"}, {"digest": "01234567-another"}])
-def test_a_failure_of_other_code_that_nobody_judged_is_not_this_launchs(launch: Launch, change: dict[str, str]) -> None:
+def test_a_failure_of_other_code_that_nobody_judged_is_not_this_launchs(launch: LaunchRequest, change: dict[str, str]) -> None:
     """The step died with it; who mends the program and launches again must not be told that it would end the same way."""
     nan = "FloatingPointError: the loss of step 3 is nan"
     cluster = MemoryCluster(looks=lambda attempt: 0, fails=lambda attempt: nan if attempt == 1 else "")
@@ -110,7 +110,7 @@ def test_a_failure_of_other_code_that_nobody_judged_is_not_this_launchs(launch: 
     assert len([name for where, name in again.created if where == JOBS]) == 1, "its own is judged"
 
 
-def test_a_step_that_adopts_tells_the_hardware_that_it_ran_on(launch: Launch) -> None:
+def test_a_step_that_adopts_tells_the_hardware_that_it_ran_on(launch: LaunchRequest) -> None:
     cluster = MemoryCluster(looks=lambda attempt: 2)
     launcher_over(cluster).submit(replace(launch, hardware=("2xv6e-16",)), Start(hardware("2xv6e-16"), JOBSET))
     assert launcher_over(cluster)(replace(launch, hardware=("2xh100x8",))).hardware == "2xv6e-16"

@@ -1,9 +1,11 @@
+"""Lines with paragraph deduplication: their nodes and assets."""
+
 from dataclasses import replace
 
 import pytest
 
-from datakit.corpus import CorpusConfig
-from datakit.token_formats import Chat, Prebuilt
+from datakit.corpus.build import CorpusConfig
+from datakit.tokens.formats import Chat, Prebuilt
 from marin_assets.data import whole_line_families
 from recipes import data
 from recipes.lab import default_line

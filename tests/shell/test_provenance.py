@@ -1,4 +1,4 @@
-"""Questions about a real (small) ferry: lineage, what is affected, a takedown, the checkpoint made again bit for bit."""
+"""Questions about a small real ferry: lineage, affected artifacts, takedown, reproduction of the checkpoint."""
 
 import ast
 import json
@@ -12,19 +12,19 @@ from small import Sailed, repository
 from small_lines import DAY
 from typer.testing import CliRunner
 
-from datakit.token_cache import TOKEN_CACHE
-from evals.takedown import Selection, find_holders
-from evals.takedown_plan import plan_takedown
-from lineage import packages
-from lineage.edges import lineage_tables, read_tables, rebuild_tables
-from lineage.edges_check import check_lineage
-from lineage.order import DataOrder
-from lineage.plan import build, resolve
-from lineage.reproduce import node_of, reproduce
-from lineage.store import Artifact, Store
-from lineage.walk import LineageGraph
-from lineage.writing import writing
-from marin_assets.cli import app
+from datakit.tokens.cache import TOKEN_CACHE
+from evals.audit.takedown import Selection, find_holders
+from evals.audit.takedown_plan import plan_takedown
+from lineage.artifact import packages
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import build, resolve
+from lineage.build.reproduce import node_of, reproduce
+from lineage.graph.check_tables import check_lineage
+from lineage.graph.edges import lineage_tables, read_tables, rebuild_tables
+from lineage.graph.walk import LineageGraph
+from lineage.order.order import DataOrder
+from lineage.writing.write import writing
+from marin_assets.cli.app import app
 from recipes import ferry as recipe
 from recipes.stages import stages
 
@@ -151,7 +151,7 @@ def forward_steps(order: DataOrder, document: str, batch_size: int, num_steps: i
 
 def test_the_checkpoint_is_made_again_from_its_manifest_bit_for_bit(sailed: Sailed, tmp_path: Path) -> None:
     checkpoint = final_checkpoint(sailed)
-    result = reproduce(checkpoint, Store(str(tmp_path / "again"), workers=1), stages())
+    result = reproduce(checkpoint, Store(str(tmp_path / "again")), stages())
     assert result.first_difference is None
     assert result.is_equal
     assert len(result.comparisons) == sum(1 for _ in checkpoint.store.walk_up(checkpoint))
@@ -197,7 +197,7 @@ def test_another_version_of_a_package_is_drift_where_it_is_imported_until_eviden
 def test_a_bucket_alone_is_asked_without_dagster(sailed: Sailed) -> None:
     root, name = sailed.lab.ferry_store.root, final_checkpoint(sailed).name
     program = (
-        "import sys\nfrom marin_assets.cli import app\n"
+        "import sys\nfrom marin_assets.cli.app import app\n"
         "for question in (['lineage', sys.argv[2]], ['affected', '--source', 'vendored_prose']):\n"
         "    app([*question, '--root', sys.argv[1]], standalone_mode=False)\n"
         "assert not any(name.split('.')[0] == 'dagster' for name in sys.modules)"

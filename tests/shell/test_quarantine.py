@@ -1,4 +1,4 @@
-"""A poisoned shard in a real Dagster run: the check fails and names it, nothing below it runs, the table has a command."""
+"""A failing shard in a real Dagster run: the check names it, nothing downstream runs, the table shows a command."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,11 +9,11 @@ import dagster as dg
 import pytest
 from poison import poisoned, waived_shards
 
-from lineage.plan import Node, resolve
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, resolve
 from lineage.stage import Stage
-from lineage.store import Artifact, Store
-from lineage.writer import Writer
-from marin_assets.factory import Family, Invariant, family_asset
+from lineage.writing.writer import Writer
+from marin_assets.factory import AssetTemplate, Invariant, family_asset
 from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
 from resources.lab import Lab, LabResource
 
@@ -44,7 +44,7 @@ def run(root: Path, instance: dg.DagsterInstance, bad: Mapping[str, str]) -> dg.
     def node_at(lab: Lab, partition: str | None) -> Node:
         return poisoned(WORDS, bad)
 
-    words = Family(WORDS, node_at, lambda lab: lab.store, "tests", "Words.", frozenset(), invariants=(SHARDS,))
+    words = AssetTemplate(WORDS, node_at, lambda lab: lab.store, "tests", "Words.", frozenset(), invariants=(SHARDS,))
     count = replace(words, example=COUNT, node_at=lambda lab, partition: COUNT, description="Their number.", invariants=())
     return dg.materialize(
         [family_asset(words), family_asset(count)],
@@ -69,7 +69,9 @@ def test_the_check_fails_and_names_the_shard_and_nothing_is_built_on_it(tmp_path
     assert check.metadata["shards_finished"].value == 2 and check.metadata["shards_quarantined"].value == 1
     (row,) = check.metadata["quarantine"].records
     assert (
-        row.data["shard"] == "b" and row.data["kind"] == "permanent" and "-m lineage.shard_runner" in row.data["run_it_alone"]
+        row.data["shard"] == "b"
+        and row.data["kind"] == "permanent"
+        and "-m lineage.build.shard_runner" in row.data["run_it_alone"]
     )
     assert "raise ValueError" in str(check.metadata["traceback of b"].value)
     assert not list(result.get_asset_materialization_events()), "an incomplete artifact is no materialization"

@@ -1,4 +1,4 @@
-"""Dagster's event log made again from manifests alone: the same picture, nothing twice, nothing over a log that lives."""
+"""Dagster's event log rebuilt from manifests: same state, no duplicates, a live log is left alone."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ from small import Sailed
 from small_assets import TODAY, SmallAssets
 from typer.testing import CliRunner
 
-from datakit.raw import RAW
-from evals.report import REPORT
-from lineage.manifest import MANIFEST_NAME
-from lineage.spec import ArtifactSpec
-from lineage.store import Store
-from lineage.verdicts import record_check
-from lineage.writing import writing
-from marin_assets.cli import app
+from datakit.sources.raw import RAW
+from evals.reports.report import REPORT
+from lineage.artifact.manifest import MANIFEST_NAME, sealed
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.trust.verdicts import record_check
+from lineage.writing.write import writing
+from marin_assets.cli.app import app
 from marin_assets.consistency import check_consistency
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA, read_log
 from marin_assets.rebuild import rebuild_event_log
@@ -140,7 +140,9 @@ def test_commands_rebuild_compare_and_name_a_lie(tmp_path: Path) -> None:
     assert honest.exit_code == 0, honest.output
     assert "nothing disagrees" in honest.stdout
     path = Path(small.lab.store.root) / run.spec.address / MANIFEST_NAME
-    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "seal"}))
+    record = json.loads(path.read_text())
+    del record["seal"]
+    path.write_text(sealed({**record, "run_id": "another"}))
     lying = marin("consistency", "--json")
     assert lying.exit_code == 1
     (told,) = json.loads(lying.stdout)["disagreements"]

@@ -1,19 +1,19 @@
-"""The paper runs: what they come to, the document that says so, and the manifests they would be created with."""
+"""Plans of the paper runs: totals, their document, and the manifests they would create."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from marin_assets.run_plan import RunPlan, manifest, markdown, plan
-from recipes.paper_runs import paper_runs
+from marin_assets.cli.run_plan import RunPlan, manifest, markdown, plan
+from recipes.planned_runs import planned_runs
 
 SCALE = Path(__file__).resolve().parents[2] / "docs" / "design" / "scale.md"
 
 
 @pytest.fixture(scope="module")
 def plans() -> dict[str, RunPlan]:
-    return {name: plan(run) for name, run in paper_runs().items()}
+    return {name: plan(run) for name, run in planned_runs().items()}
 
 
 def test_the_1e23_run_comes_to_its_name_and_to_the_parameters_that_are_told(plans: dict[str, RunPlan]) -> None:
@@ -60,4 +60,4 @@ def test_its_manifest_asks_for_every_chip_and_says_the_mesh(
 
 def test_hardware_without_accelerators_is_refused() -> None:
     with pytest.raises(ValueError, match="'cpu' has no accelerators; june is planned on 2xh100x8"):
-        plan(paper_runs()["june"], "cpu")
+        plan(planned_runs()["june"], "cpu")

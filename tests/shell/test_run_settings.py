@@ -1,19 +1,19 @@
-"""What a person gives a run in the UI reaches its job, after what its line says, and changes nothing of what it is."""
+"""Launch settings from the UI reach the job, after its line's settings, without changing its identity."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
-import marin_assets.runs
-from lineage.plan import Node
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.build.plan import Node
 from marin_assets.runs import training_asset
 from recipes.lab import default_line
 from recipes.runs import checkpoint
-from trainer.mesh import MeshShape
 from trainer.running import running_of
-from trainer.settings import RunSettings
+from trainer.spec.mesh import MeshShape
+from trainer.spec.settings import RuntimeOptions
 
 
 class BuiltError(Exception):
@@ -21,16 +21,15 @@ class BuiltError(Exception):
 
 
 @pytest.mark.parametrize("given", [{}, {"trackers": ["wandb"], "mesh": "tensor=2", "watch_steps": 5}])
-def test_run_config_is_told_to_the_job(given: dict, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    line = replace(default_line(), settings=RunSettings(("tensorboard",), rolling_seconds=60.0))
+def test_run_config_reaches_the_job(given: dict, tmp_path: Path) -> None:
+    line = replace(default_line(), settings=RuntimeOptions(("tensorboard",), rolling_seconds=60.0))
     asked: list[Node] = []
 
     def build(store: object, node: Node, **_: object) -> None:
         asked.append(node)
         raise BuiltError
 
-    monkeypatch.setattr(marin_assets.runs, "build", build)
-    lab = type("Lab", (), {"store": Store(str(tmp_path)), "launcher": None})()
+    lab = type("Lab", (), {"store": Store(str(tmp_path)), "launcher": None, "build": staticmethod(build)})()
     config = {"ops": {"runs__tiny__training": {"config": given}}} if given else {}
     with pytest.raises(BuiltError):
         dg.materialize([training_asset(line)], resources={"lab": lab}, run_config=config)

@@ -20,11 +20,12 @@ from jax._src.cudnn import fused_attention_stablehlo
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from trainer.attention import attention, reference_attention, splash_attention
-from trainer.compute import Compute, ComputeConfig, Work, resolve
-from trainer.config import LlamaConfig
-from trainer.mesh import BATCH_AXES, Layout, MeshShape
-from trainer.model import Llama, loss_fn
+from trainer.model.attention import attention, reference_attention, splash_attention
+from trainer.model.build import model_shapes
+from trainer.objectives import next_token_loss
+from trainer.spec.compute import Compute, ComputeConfig, Work, resolve
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.mesh import BATCH_AXES, Layout, MeshShape
 
 BATCH, LENGTH, KV_HEADS, GROUP, SIZE = 4, 128, 2, 2, 64
 
@@ -88,7 +89,7 @@ def model(layout: Layout, platform: str, backend: str, remat: str) -> str:
     compute = resolved(platform, backend, remat)
     config = LlamaConfig(64, KV_HEADS * GROUP * SIZE, 64, 2, KV_HEADS * GROUP, KV_HEADS, LENGTH)
     dynamic, static = eqx.partition(
-        eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0)),
+        model_shapes(config),
         lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct),
     )
     placed = jax.tree.map(
@@ -97,7 +98,7 @@ def model(layout: Layout, platform: str, backend: str, remat: str) -> str:
     tokens = shapes(layout, "bfloat16")[3]
 
     def gradients(parameters: PyTree, tokens: Array) -> PyTree:
-        return jax.grad(lambda p: loss_fn(eqx.combine(p, static), tokens, 0.0, compute=compute)[0])(parameters)
+        return jax.grad(lambda p: next_token_loss(eqx.combine(p, static), tokens, 0.0, compute=compute)[0])(parameters)
 
     with layout.pinned():
         return jax.jit(gradients).trace(placed, tokens).lower(lowering_platforms=(platform,)).as_text()

@@ -1,4 +1,4 @@
-"""Gradients the slow way, for tests of gradients that are written by hand."""
+"""Finite differences, to test hand-written gradients."""
 
 from collections.abc import Callable
 

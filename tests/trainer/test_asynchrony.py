@@ -1,4 +1,4 @@
-"""The host waits for no step that it has just started, and for no save: told by the order of events, never by a clock."""
+"""The host does not wait for a step or save it has just started, shown by the order of events."""
 
 import threading
 from collections.abc import Callable
@@ -11,10 +11,12 @@ import pytest
 from tiny_run import RUN, at_step, job_of
 
 import trainer.saving
+import trainer.step_results
 import trainer.train
 from trainer.running import Running
 from trainer.step import StepMetrics
-from trainer.train import READ_BEHIND, train
+from trainer.step_results import READ_BEHIND
+from trainer.train import train
 
 UNDISTURBED = Running(rolling_seconds=1e9)
 """No rolling checkpoint, for which everything is read, however long the machine pauses."""
@@ -63,7 +65,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, started: Callable[[int], None], read:
         waits = getattr(jax, name)
         monkeypatch.setattr(jax, name, lambda tree, waits=waits: (read(newest[0]), waits(tree))[1])
     monkeypatch.setattr(trainer.train, "compiled_step", compiled)
-    monkeypatch.setattr(trainer.train, "steps_ahead", lambda seconds: READ_BEHIND)  # however slow this machine is
+    monkeypatch.setattr(trainer.step_results, "steps_ahead", lambda seconds: READ_BEHIND)  # however slow this machine is
 
 
 def test_metrics_are_read_steps_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

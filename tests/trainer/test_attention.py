@@ -1,4 +1,4 @@
-"""Attention back-ends against the formula in float64, values and gradients, and against what the mask promises."""
+"""Attention back-ends against the formula in float64: values, gradients, and what the mask guarantees."""
 
 import os
 import re
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from tiny_run import ROOT
 
-from trainer.attention import attention, splash_attention
-from trainer.attention_blocked import blocked_attention
-from trainer.compute import Compute, ComputeConfig, Work, resolve
+from trainer.model.attention import attention, splash_attention
+from trainer.model.attention_blocked import blocked_attention
+from trainer.spec.compute import Compute, ComputeConfig, Work, resolve
 
 CPU = resolve(ComputeConfig(), "cpu", Work(seq_len=16, head_dim=4))
 SEGMENTS = np.array([[0] * 5 + [1] * 4 + [2] * 14, [3] * 23], np.int32)
@@ -93,7 +93,7 @@ def test_scores_of_a_whole_sequence_never_exist() -> None:
     assert f"{block}x{length}x" in lowered
 
 
-@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("window", [pytest.param(None, marks=pytest.mark.slow), 40])
 def test_the_tpu_kernel_interpreted(window: int | None) -> None:
     """Values only: its gradients are JAX's own kernel too. Blocks of 128 are the least that it takes."""
     q, k, v = inputs(128, 1, 2, 1, 128)

@@ -1,4 +1,4 @@
-"""What a declared way to compute means on a machine: chosen in words, refused in words; and it does not change the model."""
+"""Compute settings on a machine: the choice and the refusal are explained, and the model stays the same."""
 
 import logging
 from dataclasses import replace
@@ -9,18 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import tiny_model
 
 from lineage.config import to_jsonable
 from recipes.runs import smoke
-from trainer.compute import ComputeConfig, Work, resolve
-from trainer.config import LlamaConfig
 from trainer.footprint import product_flops
-from trainer.model import Llama, loss_fn
+from trainer.model.build import init_model
+from trainer.model.transformer import Transformer
+from trainer.objectives import next_token_loss
+from trainer.spec.compute import ComputeConfig, Work, resolve
 
 WORK = Work(seq_len=256, head_dim=64)
-MODEL = LlamaConfig(
-    vocab_size=64, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
-)
+MODEL = tiny_model()
 TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
 
 
@@ -34,7 +34,7 @@ TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
         ("gpu", ComputeConfig(), WORK, "blocked", "compute.dtype is float32"),
         ("gpu", ComputeConfig(dtype="bfloat16"), Work(256, 64, segmented=True), "blocked", "segment ids"),
         ("gpu", ComputeConfig(dtype="bfloat16"), Work(256, 160), "blocked", "heads of 160"),
-        ("cpu", ComputeConfig(attention="xla"), WORK, "xla", "as asked"),
+        ("cpu", ComputeConfig(attention="xla"), WORK, "xla", "as requested"),
     ],
 )
 def test_the_choice_is_said(platform: str, config: ComputeConfig, work: Work, backend: str, said: str) -> None:
@@ -51,15 +51,15 @@ def test_a_few_layers_are_unrolled_where_a_cpu_trains_them() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [({"attention": "cudnn"}, "compute.attention 'cudnn' cannot be had: it needs a GPU, here is cpu"),
-     ({"attention": "splash"}, "it needs a TPU, here is cpu"), ({"remat": "offload"}, "a CPU has no other memory")],
+    [({"attention": "cudnn"}, "compute.attention 'cudnn' is unavailable (it needs a GPU, here is cpu)"),
+     ({"attention": "splash"}, "it needs a TPU, here is cpu"), ({"remat": "offload"}, "a CPU has no second memory")],
 )  # fmt: skip
 def test_a_miss_is_loud_and_an_error_under_strict(asked: dict, said: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         chosen = resolve(ComputeConfig(**asked), "cpu", WORK)
     assert said in caplog.text
-    assert "refused" in chosen.record()["notes"]
-    with pytest.raises(ValueError, match=r"compute\.strict forbids") as error:
+    assert "unavailable" in chosen.record()["notes"]
+    with pytest.raises(ValueError, match=r"compute\.strict=True forbids") as error:
         resolve(ComputeConfig(**asked, strict=True), "cpu", WORK)
     assert said in str(error.value)
 
@@ -75,8 +75,8 @@ def test_a_run_that_says_nothing_keeps_its_identity() -> None:
 
 
 @cache
-def model_of_tests() -> Llama:
-    return Llama.init(MODEL, key=jax.random.PRNGKey(1))
+def model_of_tests() -> Transformer:
+    return init_model(MODEL, key=jax.random.PRNGKey(1))
 
 
 def objective_and_gradient(config: ComputeConfig, **otherwise: object) -> tuple[float, list[np.ndarray]]:
@@ -85,7 +85,9 @@ def objective_and_gradient(config: ComputeConfig, **otherwise: object) -> tuple[
     dynamic, static = eqx.partition(model, eqx.is_inexact_array)
     compute = replace(model.resolved(config, 16, segmented=False), **otherwise)  # type: ignore[arg-type]
     gradient = jax.jit(
-        jax.value_and_grad(lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 1e-4, compute=compute), has_aux=True)
+        jax.value_and_grad(
+            lambda p: next_token_loss(eqx.combine(p, static), jnp.asarray(TOKENS), 1e-4, compute=compute), has_aux=True
+        )
     )
     (value, _), gradients = gradient(dynamic)
     return float(value), [np.asarray(leaf) for leaf in jax.tree.leaves(gradients)]
@@ -140,7 +142,9 @@ def test_recomputing_keeps_less() -> None:
         dynamic, static = eqx.partition(model, eqx.is_inexact_array)
         compute = model.resolved(ComputeConfig(remat=remat), 16, segmented=False)
         _, pull = jax.eval_shape(
-            lambda p: jax.vjp(lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 0.0, compute=compute)[0], p),
+            lambda p: jax.vjp(
+                lambda p: next_token_loss(eqx.combine(p, static), jnp.asarray(TOKENS), 0.0, compute=compute)[0], p
+            ),
             dynamic,
         )
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(pull))
@@ -159,7 +163,7 @@ def test_named_makes_the_projections_of_attention_again_and_no_other_product(att
     def flops(remat: str) -> float:
         config = ComputeConfig(attention=attention, remat=remat)  # type: ignore[arg-type]
         compute = replace(model.resolved(config, 16, segmented=False), by_rows=by_rows)
-        objective = lambda p: loss_fn(eqx.combine(p, static), jnp.asarray(TOKENS), 0.0, compute=compute)[0]  # noqa: E731
+        objective = lambda p: next_token_loss(eqx.combine(p, static), jnp.asarray(TOKENS), 0.0, compute=compute)[0]  # noqa: E731
         return product_flops(jax.make_jaxpr(jax.grad(objective))(dynamic))
 
     rows, d, heads, kv, size = TOKENS.size, 32, 4, 2, 8

@@ -1,4 +1,4 @@
-"""Row-tiled loss against the obvious one: full logits in float64, the gradient by jax."""
+"""Row-tiled cross entropy against full logits in float64 and JAX's gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
-from trainer.cross_entropy import TILE_ROWS, row_nll, weighted_objective
+from trainer.model.cross_entropy import TILE_ROWS, row_nll, weighted_objective
 
 
 def inputs(num_rows: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -34,7 +35,7 @@ def mean_objective(x: jax.Array, head: jax.Array, targets: jax.Array, z_loss_wei
     return weighted_objective(x, head, targets, jnp.full(x.shape[0], 1.0 / x.shape[0]), z_loss_weight)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.sampled_from([1, 2, 255, TILE_ROWS, TILE_ROWS + 1, 2 * TILE_ROWS + 7]), st.integers(0, 99), st.sampled_from([1, 60]))
 def test_every_row_is_that_of_full_logits(num_rows: int, seed: int, scale: float) -> None:
     x, head, targets = inputs(num_rows, seed, scale)

@@ -1,4 +1,4 @@
-"""Decoding with a cache against the whole forward pass, which keeps nothing."""
+"""Decoding with a key-value cache equals the whole forward pass."""
 
 import functools
 from collections.abc import Callable
@@ -11,21 +11,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
+from tiny import tiny_model
 
-from trainer.config import Llama3RopeScaling, LlamaConfig
-from trainer.decoding import Layers, empty_cache, extend, log_probabilities
-from trainer.model import Llama
+from trainer.model.build import init_model
+from trainer.model.protocol import KeyValueCache
+from trainer.spec.decoder import Llama3RopeScaling
+from trainer.spec.models import ModelConfig
+from trainer.spec.olmo2 import Olmo2Config
 
 ROWS, POSITIONS = 3, 32
-PLAIN = LlamaConfig(
-    vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=3, num_heads=4, num_kv_heads=2, max_seq_len=POSITIONS,
-    initializer_range=0.3,
-)  # fmt: skip
-CONFIGS = {
+PLAIN = tiny_model(
+    vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=3, max_seq_len=POSITIONS, initializer_range=0.3
+)
+CONFIGS: dict[str, ModelConfig] = {
     "plain": PLAIN,
     "all options": replace(
         PLAIN, qk_norm=True, sliding_window=5, rope_scaling=Llama3RopeScaling(original_max_seq_len=8), head_dim=6
     ),
+    "olmo2": Olmo2Config(50, 16, 32, 3, 4, 2, POSITIONS, initializer_range=0.3),
 }
 
 
@@ -33,7 +37,8 @@ CONFIGS = {
 class Compiled:
     """A model, whole and step by step."""
 
-    config: LlamaConfig
+    config: ModelConfig
+    empty_cache: Callable[[], KeyValueCache]
     full_forward: Callable
     step: Callable
     to_log_probs: Callable
@@ -42,13 +47,14 @@ class Compiled:
 @functools.cache
 def compiled(name: str) -> Compiled:
     config = CONFIGS[name]
-    model = eqx.filter_jit(lambda key: Llama.init(config, key=key))(jax.random.PRNGKey(0))
-    layers = Layers.of(model)
+    model = eqx.filter_jit(lambda key: init_model(config, key=key))(jax.random.PRNGKey(0))
+    layers = model.decoder()
     return Compiled(
         config,
+        lambda: layers.empty_cache(ROWS, POSITIONS),
         jax.jit(lambda tokens: jax.nn.log_softmax(model(tokens))),
-        jax.jit(lambda cache, tokens, starts: extend(layers, cache, tokens, starts)),
-        jax.jit(lambda hidden: log_probabilities(layers, hidden)),
+        jax.jit(lambda cache, tokens, starts: layers.extend(cache, tokens, starts)),
+        jax.jit(lambda hidden: layers.log_probabilities(hidden)),
     )
 
 
@@ -58,14 +64,14 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(steps, st.integers(0, 2**31))
 def test_however_a_row_is_cut_up_its_log_probabilities_are_those_of_the_whole(name, steps, seed) -> None:
     """Rows advance each by its own number of tokens, none included; what a step writes behind these is never seen."""
     model, rng = compiled(name), np.random.default_rng(seed)
     tokens = rng.integers(0, model.config.vocab_size, (ROWS, POSITIONS))
     expected = np.asarray(model.full_forward(jnp.asarray(tokens)))
-    cache, starts = empty_cache(model.config, ROWS, POSITIONS), np.zeros(ROWS, int)
+    cache, starts = model.empty_cache(), np.zeros(ROWS, int)
     for size, wanted in steps:
         if (starts + size > POSITIONS).any():
             continue
@@ -84,7 +90,7 @@ def test_however_a_row_is_cut_up_its_log_probabilities_are_those_of_the_whole(na
 def test_a_full_cache_ends_with_the_log_probabilities_of_the_whole() -> None:
     model = compiled("plain")
     tokens = np.random.default_rng(1).integers(0, model.config.vocab_size, (ROWS, POSITIONS))
-    cache = empty_cache(model.config, ROWS, POSITIONS)
+    cache = model.empty_cache()
     for start in range(0, POSITIONS, 8):
         cache, hidden = model.step(cache, jnp.asarray(tokens[:, start : start + 8]), jnp.full(ROWS, start))
     expected = np.asarray(model.full_forward(jnp.asarray(tokens)))[:, -1]

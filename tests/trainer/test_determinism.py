@@ -1,4 +1,4 @@
-"""XLA is asked to repeat to the bit before it reads its flags, and the record says whether it was."""
+"""XLA is set to deterministic before it reads its flags, and the run record says so."""
 
 import os
 import subprocess

@@ -1,12 +1,12 @@
-"""What a token costs by two counts, and what share of a machine that is."""
+"""FLOPs of a token by two counts, and utilization of a machine."""
 
 from dataclasses import replace
 
 import pytest
 from tiny_run import RUN
 
-from trainer.config import LlamaConfig
-from trainer.flops import Arithmetic, arithmetic, sheet_tflops
+from trainer.spec.flops import Arithmetic, arithmetic, sheet_tflops
+from trainer.spec.llama import LlamaConfig
 
 LLAMA_50M = LlamaConfig(128_256, 192, 448, 4, 2, 2, 1024)
 

@@ -1,4 +1,4 @@
-"""Plans from shapes: what is counted without allocating is what a real state, a real step and the published formulas have."""
+"""Memory and FLOP plans from shapes equal those of real states, real steps and published formulas."""
 
 from dataclasses import replace
 
@@ -7,30 +7,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import tiny_model, tiny_spec
 
-from trainer.compute import ComputeConfig
-from trainer.config import LlamaConfig, RunSpec
-from trainer.experts import Experts, ExpertsConfig, with_experts
 from trainer.footprint import activation_bytes, footprint, forward_flops
-from trainer.mesh import Layout, MeshShape
-from trainer.model import Llama, loss_fn
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from trainer.model.build import init_model
+from trainer.model.experts import Experts, ExpertsConfig, with_experts
+from trainer.model.transformer import Transformer
+from trainer.objectives import next_token_loss
+from trainer.spec.compute import ComputeConfig
+from trainer.spec.mesh import Layout, MeshShape
+from trainer.spec.schedules import WarmupStableDecay
 from trainer.step import initial_step_state
 
-MODEL = LlamaConfig(
-    vocab_size=96, hidden_dim=32, intermediate_dim=64, num_layers=3, num_heads=4, num_kv_heads=2, max_seq_len=64
-)
-SPEC = RunSpec(
-    "planned", MODEL, AdamWConfig(), WarmupStableDecay(1e-3, 2, 0.5), batch_size=8, seq_len=64, num_steps=4, seed=0,
+MODEL = tiny_model(vocab_size=96, intermediate_dim=64, num_layers=3, max_seq_len=64)
+SPEC = tiny_spec(
+    name="planned",
+    model=MODEL,
+    schedule=WarmupStableDecay(1e-3, 2, 0.5),
+    batch_size=8,
+    seq_len=64,
+    num_steps=4,
     compute=ComputeConfig(remat="full"),
-)  # fmt: skip
+)
 EXPERTS = ExpertsConfig(num_experts=8, per_token=2, intermediate_dim=16)
 
 
-def real_model(experts: ExpertsConfig | None = None) -> Llama:
+def real_model(experts: ExpertsConfig | None = None) -> Transformer:
     key = jax.random.key(0)
-    return Llama.init(MODEL, key=key) if experts is None else with_experts(MODEL, experts, key=key)
+    return init_model(MODEL, key=key) if experts is None else with_experts(MODEL, experts, key=key)
 
 
 @pytest.mark.parametrize("experts", [None, EXPERTS])
@@ -83,7 +87,7 @@ def test_activations_are_what_backward_keeps(remat: str) -> None:
 
     def kept(rows: int) -> int:
         tokens = jnp.zeros((rows, spec.seq_len), jnp.int32)
-        objective = lambda p: loss_fn(eqx.combine(p, static), tokens, 0.0, compute=compute)[0]  # noqa: E731
+        objective = lambda p: next_token_loss(eqx.combine(p, static), tokens, 0.0, compute=compute)[0]  # noqa: E731
         arrays = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(jax.vjp(objective, parameters)[1])}
         return sum(arrays.values())
 

@@ -1,4 +1,4 @@
-"""Held-out texts scored inside a run: bits over bytes by tag, both sets of weights, and no bit of the run changed by it."""
+"""Held-out text scored during a run: bits per byte by tag, both weight sets, the run unchanged."""
 
 import json
 import math
@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from tiny_run import ROOT, RUN, job_of
 
-from lineage.jobs import job_folder
-from trainer.model import Llama
-from trainer.optimizers.config import EmaConfig
+from lineage.jobs.job import job_folder
+from trainer.model.build import init_model
 from trainer.running import Running
 from trainer.scoring import Scorer, load_scorer
+from trainer.spec.optimizers import EmaConfig
 from trainer.tagged import TaggedText, bits_per_byte, leaf_tags, read_evaluation
 from trainer.trackers import attempts_of
 from trainer.train import train
@@ -36,7 +36,7 @@ def line_of(text: TaggedText) -> str:
 
 def test_a_tag_is_its_bits_over_its_bytes() -> None:
     """Beside the logits themselves: a text's windows of 16 tokens are each opened by the last token of the one before."""
-    model = Llama.init(RUN.model, key=jax.random.PRNGKey(0))
+    model = init_model(RUN.model, key=jax.random.PRNGKey(0))
     found = bits_per_byte(Scorer(model, 16, 50, 0), TEXTS)
     logits = jax.jit(lambda tokens: model(tokens))
 
@@ -107,7 +107,10 @@ def test_a_line_that_is_no_record_is_named(line: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named_with_the_variable(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^MARIN_EVAL is '.*no.jsonl@10'; it must be a file that can be read, .*No such file"):
+    with pytest.raises(
+        ValueError,
+        match=r"^MARIN_EVAL is '.*no.jsonl@10'; it must be FILE@STEPS with a file that the job can read: .*No such file",
+    ):
         read_evaluation(f"{tmp_path / 'no.jsonl'}@10", 50)
 
 
@@ -120,8 +123,8 @@ def test_an_odd_setting_is_named(told: str) -> None:
 ON_A_MESH = """
 import sys
 from pathlib import Path
-from lineage.jobs import read_job
-from trainer.mesh import MeshShape
+from lineage.jobs.job import read_job
+from trainer.spec.mesh import MeshShape
 from trainer.running import Running
 from trainer.train import train
 train(read_job(Path(sys.argv[1])), Running(mesh=MeshShape.parse(sys.argv[2]), evaluation=sys.argv[3]))

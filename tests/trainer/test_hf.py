@@ -1,4 +1,4 @@
-"""Export to Hugging Face's form: the same logits by a forward pass written in their terms, and back to the same bits."""
+"""Export to Hugging Face: equal logits by an independent forward pass, and back to equal bits."""
 
 import json
 from dataclasses import replace
@@ -9,21 +9,24 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tiny import tiny_model, tiny_spec
 from tokenizers import Tokenizer, models
 
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
 from lineage.config import to_jsonable
-from lineage.spec import ArtifactSpec
-from lineage.store import Artifact, Store
-from lineage.writing import writing
-from trainer.config import Llama3RopeScaling, LlamaConfig, RunSpec
-from trainer.hf import LEAF, from_hf, to_hf
-from trainer.hf_config import FULL, SLIDING, from_hf_config, hf_config
-from trainer.hf_export import HF_MODEL, HfExportConfig, _save_shards, export_hf
-from trainer.model import Llama
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from lineage.writing.write import writing
+from trainer.hf.convert import from_hf, from_hf_config, hf_config, to_hf
+from trainer.hf.export import HF_MODEL, HfExportConfig, _save_shards, export_hf
+from trainer.hf.format import LEAF
+from trainer.hf.llama import FULL, SLIDING
+from trainer.model.build import model_shapes
+from trainer.model.transformer import Transformer
+from trainer.spec.decoder import Llama3RopeScaling
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.schedules import WarmupStableDecay
 
-BASE = LlamaConfig(vocab_size=40, hidden_dim=32, intermediate_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=32)
+BASE = tiny_model(vocab_size=40, intermediate_dim=24, max_seq_len=32)
 CONFIGS = {
     "llama": BASE,
     "llama 3": replace(BASE, rope_theta=500_000.0, rope_scaling=Llama3RopeScaling(original_max_seq_len=8), num_kv_heads=1),
@@ -35,16 +38,16 @@ CONFIGS = {
 TOKENS = np.random.default_rng(0).integers(0, 40, 20)
 
 
-def a_model(config: LlamaConfig) -> Llama:
+def a_model(config: LlamaConfig) -> Transformer:
     """Every weight random, norms included: what is one everywhere hides a wrong name. By numpy, which compiles nothing."""
-    shapes = eqx.filter_eval_shape(Llama.init, config, key=jax.random.PRNGKey(0))
+    shapes = model_shapes(config)
     dynamic, static = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     generator = np.random.default_rng(1)
     filled = jax.tree.map(lambda leaf: generator.normal(0.1, 0.3, leaf.shape).astype(np.float32), dynamic)
     return eqx.combine(filled, static)
 
 
-def arrays_of(model: Llama) -> dict[str, np.ndarray]:
+def arrays_of(model: Transformer) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_array))
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
@@ -101,7 +104,7 @@ def test_their_forward_pass_on_our_export_gives_our_logits(name: str) -> None:
     config = CONFIGS[name]
     model = a_model(config)
     theirs = json.loads(json.dumps(hf_config(config, (3,), 3)))
-    logits = np.asarray(eqx.filter_jit(Llama.__call__)(model, TOKENS[None].astype(np.int32)))[0]
+    logits = np.asarray(eqx.filter_jit(Transformer.__call__)(model, TOKENS[None].astype(np.int32)))[0]
     wanted = their_logits(to_hf(arrays_of(model), config), theirs, TOKENS)
     np.testing.assert_allclose(logits, wanted, rtol=2e-4, atol=2e-4 * np.abs(wanted).max())
     assert from_hf_config(theirs) == config
@@ -125,7 +128,7 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 4}
     [
         (BASE, {"architectures": ["GPT2LMHeadModel"]}, "architecture 'GPT2LMHeadModel'"),
         (BASE, {"attention_bias": True}, "attention_bias = True"),
-        (BASE, {"rope_scaling": {"rope_type": "yarn", **YARN}}, "rope_scaling = .*rope scaling 'yarn' moves every logit"),
+        (BASE, {"rope_scaling": {"rope_type": "yarn", **YARN}}, "rope_scaling = .*rope scaling 'yarn' changes every logit"),
         (BASE, {"rope_parameters": {"rope_type": "yarn", **YARN}}, "rope_parameters = .*rope scaling 'yarn'"),
         (BASE, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_parameters = .*rope scaling 'linear'"),
         (BASE, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_parameters = .*rope scaling 'dynamic'"),
@@ -192,7 +195,7 @@ def exported(root: Path, config: HfExportConfig) -> Artifact:
     """A checkpoint and a tokenizer as their stages leave them, and what the export stage makes of them."""
     store, model = Store(str(root)), a_model(BASE)
     schedule = WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=2, decay_frac=0.5)
-    run = RunSpec("r", BASE, AdamWConfig(), schedule, batch_size=4, seq_len=16, num_steps=2, seed=0, save_every_steps=2)
+    run = tiny_spec(name="r", model=BASE, schedule=schedule, num_steps=2, save_every_steps=2)
     spec = ArtifactSpec(("checkpoint",), None, "trainer.checkpoint", "2", {"run": to_jsonable(run), "step": 2})
     with writing(store, spec) as checkpoint:
         save_file(arrays_of(model), checkpoint.folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Published models as checkpoints: the same weights from a Hugging Face folder and from GGUF, and runs that start from them."""
+"""Published models as checkpoints: equal weights from Hugging Face folders and GGUF, and runs started from them."""
 
 import json
 from collections.abc import Mapping
@@ -10,39 +10,35 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize, quantize
 from safetensors.numpy import load_file, save_file
+from tiny import tiny_model, tiny_spec
 from tokenizers import AddedToken, Tokenizer
 
-from datakit.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
-from evals.export_canary import special_tokens_wrong
-from evals.tokenization import open_tokenizer
-from lineage.child_processes import run_subprocess
-from lineage.history import imported_start, training_legs
-from lineage.jobs import Job, Launch, Launched
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.plan import Node, Stage, build, resolve, spec_of
-from lineage.store import Artifact, Store
-from lineage.token_cache import tokens_extra, write_token_shard
-from lineage.writer import Writer
-from trainer.config import LlamaConfig, RunSpec, WarmStart
-from trainer.gguf import LAYER, OUTER, read_gguf
-from trainer.hf import from_hf
-from trainer.hf_config import from_hf_config, hf_config
-from trainer.hf_export import HF_MODEL, HfExportConfig
-from trainer.hf_folder import read_hf_folder
-from trainer.hf_import import HF_IMPORT, HfImportConfig
-from trainer.optimizers.config import AdamWConfig
-from trainer.schedules import WarmupStableDecay
+from datakit.tokens.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
+from evals.tasks.export_check import special_tokens_wrong
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, build, resolve, spec_of
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import Job, LaunchRecord, LaunchRequest
+from lineage.order.history import imported_start, training_legs
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.writing.writer import Writer
+from serving.tokenization import open_tokenizer
+from trainer.hf.convert import from_hf, from_hf_config, hf_config
+from trainer.hf.export import HF_MODEL, HfExportConfig
+from trainer.hf.folder import read_hf_folder
+from trainer.hf.gguf import LAYER, OUTER, read_gguf
+from trainer.hf.import_model import HF_IMPORT, HfImportConfig
 from trainer.scoring import load_scorer
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.spec.config import RunSpec, WarmStart
+from trainer.spec.schedules import WarmupStableDecay
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 from trainer.train import train
 
 END, TURN = "<|endoftext|>", "<|im_end|>"
 TOKENS = [END, TURN, *"abcdefghijklmnopqrstuvwxyzĠ0123456789.", "ab", "abc"]
 MERGES = ["a b", "ab c"]
-MODEL = LlamaConfig(
-    vocab_size=len(TOKENS), hidden_dim=64, intermediate_dim=96, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=32,
-    rope_theta=5_000.0,
-)  # fmt: skip
+MODEL = tiny_model(vocab_size=len(TOKENS), hidden_dim=64, intermediate_dim=96, max_seq_len=32, rope_theta=5_000.0)
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}"
 QUANTIZED = {"token_embd": gguf.GGMLQuantizationType.Q8_0, "ffn_down": gguf.GGMLQuantizationType.Q4_1}
 
@@ -247,7 +243,7 @@ def test_an_export_is_a_job_that_a_launcher_runs_where_it_likes(store: Store) ->
     for parent in export.parents():
         made(store, parent)
 
-    def launcher(launch: Launch) -> Launched:
+    def launcher(launch: LaunchRequest) -> LaunchRecord:
         launched.append(launch)
         return run_subprocess(launch)
 
@@ -269,7 +265,7 @@ def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> 
     [
         ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "llama.rope.scaling.type is 'yarn' with a factor of 4"),
         ({"rope__scaling__factor": 2.0}, "llama.rope.scaling.type is 'linear' with a factor of 2"),
-        ({"rope__scale_linear": 2.0}, "'linear' with a factor of 2, which moves every logit"),
+        ({"rope__scale_linear": 2.0}, "'linear' with a factor of 2, which changes every logit"),
         ({"rope__dimension_count": 8}, "llama.rope.dimension_count is 8; our model computes 16, with heads of 16"),
         ({"attention__value_length": 8}, "llama.attention.value_length is 8; our model computes 16"),
         ({"attention__sliding_window": 8}, "llama.attention.sliding_window is 8; our model computes 0"),
@@ -291,11 +287,15 @@ def test_gguf_says_how_wide_heads_are_and_that_nothing_is_scaled(tmp_path: Path)
 
 def run_from(fetched: Fetched, **changes: object) -> tuple[RunSpec, Node]:
     start = WarmStart(**changes)  # pyrefly: ignore
-    return RunSpec(
-        name="continued", model=MODEL, optimizer=AdamWConfig(), seed=0, batch_size=2, seq_len=16, num_steps=3,
+    return tiny_spec(
+        name="continued",
+        model=MODEL,
+        batch_size=2,
+        num_steps=3,
         save_every_steps=3,
-        schedule=WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=1, decay_frac=0.5), start=start,
-    ), imported(fetched)  # fmt: skip
+        schedule=WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=1, decay_frac=0.5),
+        start=start,
+    ), imported(fetched)
 
 
 def write_text(out: Writer, config: Fetched) -> None:

@@ -1,4 +1,4 @@
-"""The loader: batches in order, read ahead, errors at their step; packed rows train as their documents alone would."""
+"""The loader: batches in order, read ahead, errors at their step; packed rows train as separate documents would."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 from test_training import RUN, prepared
 
-from lineage.batches import BatchPhase
-from lineage.exposure import exposures
-from lineage.history import training_legs
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order import DataOrder
-from lineage.packing import Packing
-from lineage.plan import Node, Stage, ancestors_first, build
-from lineage.store import Artifact, Store
-from lineage.token_cache import tokens_extra, write_token_shard
-from lineage.writer import Writer
-from trainer.config import RunSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.order.batches import BatchPhase
+from lineage.order.exposure import exposures
+from lineage.order.history import training_legs
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.order import DataOrder
+from lineage.order.packing import Packing
+from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.writing.writer import Writer
 from trainer.loader import Batch, Loader, batch_of, batches_of, steps_at_once
-from trainer.model import Llama, loss_fn, token_nll
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.model.build import init_model
+from trainer.objectives import next_token_loss, token_nll
+from trainer.spec.config import RunSpec
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 WITHIN = replace(RUN, num_steps=14, save_every_steps=14, cross_document_attention=False)
 
@@ -131,8 +132,8 @@ def test_the_loss_of_rows_within_documents_is_that_of_their_documents_alone(tmp_
     order = order_of(tmp_path, packing, 16)
     tokens, weights, segment_ids = batch_of(order, WITHIN, 0)
     assert weights is not None and segment_ids is not None
-    model = Llama.init(RUN.model, key=jax.random.PRNGKey(0))
-    _, loss = jax.jit(loss_fn, static_argnums=2)(model, tokens, 0.0, weights, segment_ids)
+    model = init_model(RUN.model, key=jax.random.PRNGKey(0))
+    _, loss = jax.jit(next_token_loss, static_argnums=2)(model, tokens, 0.0, weights, segment_ids)
     parts = []
     for row, ids in zip(np.asarray(tokens), np.asarray(segment_ids), strict=True):
         for segment in range(ids.max() + 1):

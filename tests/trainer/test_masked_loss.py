@@ -1,4 +1,4 @@
-"""Loss weights: what they do to one loss, to one step, and to a run over a cache that has them."""
+"""Loss weights: their effect on a loss, on a step, and on a run."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from test_cross_entropy import inputs, obvious
 from test_step import GOOD, SPEC, bits, model_of, state_with_row, step_of
 from test_training import RUN, prepared
 
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.plan import Node, Stage, build
-from lineage.token_cache import tokens_extra, write_flat_shard
-from lineage.writer import Writer
-from trainer.cross_entropy import TILE_ROWS, weighted_objective
-from trainer.model import loss_fn
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from lineage.build.plan import Node, Stage, build
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.writing.writer import Writer
+from trainer.model.cross_entropy import TILE_ROWS, weighted_objective
+from trainer.objectives import next_token_loss
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 MASK = (np.arange(64).reshape(GOOD.shape) % 3 == 1).astype(np.float32)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.sampled_from([3, TILE_ROWS + 5]), st.integers(0, 99), st.sampled_from([0.0, 0.2]))
 def test_the_weighted_objective_is_that_of_full_logits(num_rows: int, seed: int, z_loss_weight: float) -> None:
     x, head, targets = inputs(num_rows, seed)
@@ -52,7 +53,7 @@ def test_a_masked_loss_and_its_gradient_are_those_of_the_tokens_that_count() -> 
     @eqx.filter_jit
     @eqx.filter_grad
     def gradient(model):
-        return loss_fn(model, tokens, 0.0, jnp.asarray(MASK))[0]
+        return next_token_loss(model, tokens, 0.0, jnp.asarray(MASK))[0]
 
     for ours, theirs in zip(jax.tree.leaves(gradient(model)), jax.tree.leaves(obvious_gradient(model)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)

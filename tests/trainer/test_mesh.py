@@ -1,4 +1,4 @@
-"""Meshes: how sizes cover devices, what a run must divide by, where arrays lie, and arrays in parts read in any slices."""
+"""Meshes: device layouts, divisibility of a run, array placement, partial arrays read by slices."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
@@ -17,8 +17,8 @@ from safetensors.numpy import save_file
 from tiny_run import RUN
 
 from trainer.array_files import SHAPES, ArrayFiles, Files
-from trainer.mesh import Layout, MeshShape
-from trainer.starting import state_shapes
+from trainer.initial_state import state_shapes
+from trainer.spec.mesh import Layout, MeshShape
 
 AXES = ("slice", "data", "expert", "tensor")
 
@@ -71,7 +71,6 @@ def test_parameters_lie_by_their_axes_and_what_has_none_lies_everywhere() -> Non
 
 
 @given(st.data())
-@settings(max_examples=25)
 def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """An array cut into a grid by two processes, and any slice of it."""
     folder = tmp_path_factory.mktemp("parts")
@@ -96,7 +95,6 @@ def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(st.data())
-@settings(max_examples=60)
 def test_any_box_is_read_by_runs_whatever_lies_between_them(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

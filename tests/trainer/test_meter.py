@@ -1,4 +1,4 @@
-"""What a step left behind: a row, a warning, or the end of the run."""
+"""After a step: a metrics row, a warning, or the end of the run."""
 
 from dataclasses import replace
 
@@ -7,9 +7,9 @@ import pytest
 from tiny_run import RUN
 
 from trainer.meter import row_of
-from trainer.optimizers.config import SkipBadStepsConfig
+from trainer.spec.optimizers import SkipBadStepsConfig
 from trainer.step import StepMetrics
-from trainer.train import READ_BEHIND, steps_ahead
+from trainer.step_results import READ_BEHIND, steps_ahead
 
 GUARDED = replace(RUN, skip_bad_steps=SkipBadStepsConfig())
 

@@ -1,4 +1,4 @@
-"""The model against a slow obvious reference, and the promises that any causal language model must keep."""
+"""The model against a slow reference, and properties of every causal language model."""
 
 import itertools
 from dataclasses import replace
@@ -8,34 +8,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import tiny_model, tiny_spec
 
-from trainer.config import Llama3RopeScaling, LlamaConfig, RunSpec
 from trainer.learning_rate import learning_rate
-from trainer.model import Llama, loss_fn
-from trainer.optimizers.config import DECAYED, AdamWConfig
+from trainer.model.build import init_model
+from trainer.model.transformer import Transformer
+from trainer.objectives import next_token_loss
 from trainer.optimizers.groups import decay_mask
-from trainer.schedules import WarmupStableDecay
+from trainer.spec.decoder import Llama3RopeScaling
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.optimizers import DECAYED
+from trainer.spec.schedules import WarmupStableDecay
 from trainer.step import compiled_step, initial_step_state
 
-CONFIG = LlamaConfig(
-    vocab_size=64, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
-)
-SPEC = RunSpec(
-    name="test",
-    model=CONFIG,
-    optimizer=AdamWConfig(),
-    schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=2, decay_frac=0.5),
-    batch_size=4,
-    seq_len=16,
-    num_steps=60,
-    seed=0,
-    save_every_steps=60,
-)
+CONFIG = tiny_model()
+SPEC = tiny_spec(name="test", model=CONFIG, num_steps=60, save_every_steps=60)
 TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
 
 
 def numpy_llama(
-    model: Llama, tokens: np.ndarray, config: LlamaConfig = CONFIG, segments: np.ndarray | None = None
+    model: Transformer, tokens: np.ndarray, config: LlamaConfig = CONFIG, segments: np.ndarray | None = None
 ) -> np.ndarray:
     """Logits [sequence, vocabulary] of one sequence, position by position and head by head."""
     blocks = model.blocks.stacked
@@ -99,7 +91,7 @@ def numpy_llama(
 
 
 def test_logits_are_those_of_the_slow_reference() -> None:
-    model = Llama.init(CONFIG, key=jax.random.PRNGKey(1))
+    model = init_model(CONFIG, key=jax.random.PRNGKey(1))
     model = eqx.tree_at(lambda m: m.embedding, model, model.embedding * 20.0)  # far from the origin, where mistakes show
     logits = np.asarray(model(jnp.asarray(TOKENS[:1])))[0]
     np.testing.assert_allclose(logits, numpy_llama(model, TOKENS[0]), atol=2e-3, rtol=1e-3)
@@ -118,7 +110,7 @@ VARIANTS = {
 }
 
 
-def loud(model: Llama, key: int) -> Llama:
+def loud(model: Transformer, key: int) -> Transformer:
     """The model with every weight far from its initial value, norms included, where mistakes show."""
     leaves, structure = jax.tree.flatten(model)
     keys = jax.random.split(jax.random.PRNGKey(key), len(leaves))
@@ -130,35 +122,35 @@ def loud(model: Llama, key: int) -> Llama:
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS.keys())
 def test_a_variants_logits_are_those_of_the_slow_reference(change: dict, packed: bool) -> None:
     config = replace(CONFIG, **change)
-    model = loud(Llama.init(config, key=jax.random.PRNGKey(1)), 7)
+    model = loud(init_model(config, key=jax.random.PRNGKey(1)), 7)
     segments = np.array([[0] * 3 + [1] * 6 + [2] * 7, [4] * 16]) if packed else None
     logits = np.asarray(model(jnp.asarray(TOKENS[:2]), None if segments is None else jnp.asarray(segments)))
     for row in range(2):
         wanted = numpy_llama(model, TOKENS[row], config, None if segments is None else segments[row])
         np.testing.assert_allclose(logits[row], wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
-    plain = np.asarray(loud(Llama.init(CONFIG, key=jax.random.PRNGKey(1)), 7)(jnp.asarray(TOKENS[:2])))
+    plain = np.asarray(loud(init_model(CONFIG, key=jax.random.PRNGKey(1)), 7)(jnp.asarray(TOKENS[:2])))
     assert not np.allclose(logits, plain, atol=1e-2)
 
 
 def test_a_packed_document_is_read_as_if_it_were_alone() -> None:
-    model = loud(Llama.init(replace(CONFIG, sliding_window=6), key=jax.random.PRNGKey(1)), 9)
+    model = loud(init_model(replace(CONFIG, sliding_window=6), key=jax.random.PRNGKey(1)), 9)
     packed = model(jnp.asarray(TOKENS[:1]), jnp.asarray([[0] * 7 + [1] * 9]))
     alone = model(jnp.asarray(TOKENS[:1, 7:]))
     np.testing.assert_allclose(packed[:, 7:], alone, rtol=1e-3, atol=1e-3 * float(jnp.abs(alone).max()))
 
 
 def test_logits_at_init_are_the_references_to_four_decimals() -> None:
-    model = Llama.init(CONFIG, key=jax.random.PRNGKey(1))
+    model = init_model(CONFIG, key=jax.random.PRNGKey(1))
     for sequence, logits in zip(TOKENS, np.asarray(model(jnp.asarray(TOKENS))), strict=True):
         np.testing.assert_allclose(logits, numpy_llama(model, sequence), atol=1e-4, rtol=0)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    model = Llama.init(CONFIG, key=jax.random.PRNGKey(2))
+    model = init_model(CONFIG, key=jax.random.PRNGKey(2))
 
     def loss(scale: jax.Array) -> jax.Array:
         moved = eqx.tree_at(lambda m: m.norm.weight, model, model.norm.weight * scale)
-        return loss_fn(moved, jnp.asarray(TOKENS), 1e-3)[0]
+        return next_token_loss(moved, jnp.asarray(TOKENS), 1e-3)[0]
 
     step = 1e-2
     slope = (loss(jnp.float32(1 + step)) - loss(jnp.float32(1 - step))) / (2 * step)
@@ -166,12 +158,12 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_an_untrained_model_guesses() -> None:
-    loss = loss_fn(Llama.init(CONFIG, key=jax.random.PRNGKey(0)), jnp.asarray(TOKENS), 0.0)[1]
+    loss = next_token_loss(init_model(CONFIG, key=jax.random.PRNGKey(0)), jnp.asarray(TOKENS), 0.0)[1]
     assert float(loss) == pytest.approx(np.log(CONFIG.vocab_size), abs=0.1)
 
 
 def test_the_future_does_not_change_the_past() -> None:
-    model = Llama.init(CONFIG, key=jax.random.PRNGKey(0))
+    model = init_model(CONFIG, key=jax.random.PRNGKey(0))
     changed = TOKENS.copy()
     changed[:, 9:] = (changed[:, 9:] + 1) % 64
     before, after = np.asarray(model(jnp.asarray(TOKENS))), np.asarray(model(jnp.asarray(changed)))
@@ -182,12 +174,12 @@ def test_the_future_does_not_change_the_past() -> None:
 def test_the_parameter_formula_counts_the_leaves() -> None:
     for change in ({}, *VARIANTS.values()):
         config = replace(CONFIG, **change)
-        leaves = jax.tree.leaves(eqx.filter(Llama.init(config, key=jax.random.PRNGKey(0)), eqx.is_inexact_array))
+        leaves = jax.tree.leaves(eqx.filter(init_model(config, key=jax.random.PRNGKey(0)), eqx.is_inexact_array))
         assert sum(leaf.size for leaf in leaves) == config.num_parameters
 
 
 def test_one_batch_can_be_learned_by_heart() -> None:
-    model = Llama.init(CONFIG, key=jax.random.PRNGKey(0))
+    model = init_model(CONFIG, key=jax.random.PRNGKey(0))
     state, step_fn, losses = initial_step_state(SPEC, model), compiled_step(SPEC, model), []
     for step in range(60):
         state, metrics = step_fn(state, jnp.asarray(TOKENS), step)
@@ -196,7 +188,7 @@ def test_one_batch_can_be_learned_by_heart() -> None:
 
 
 def test_a_step_that_is_not_finite_changes_no_bit() -> None:
-    model = Llama.init(CONFIG, key=jax.random.PRNGKey(0))
+    model = init_model(CONFIG, key=jax.random.PRNGKey(0))
     poisoned = eqx.tree_at(lambda m: m.norm.weight.array, model, model.norm.weight.array.at[0].set(jnp.nan))
     state = initial_step_state(SPEC, poisoned)
     before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(state)]
@@ -208,7 +200,7 @@ def test_a_step_that_is_not_finite_changes_no_bit() -> None:
 
 
 def test_decay_spares_norms_and_the_embedding() -> None:
-    flags = jax.tree_util.tree_leaves_with_path(decay_mask(Llama.init(CONFIG, key=jax.random.PRNGKey(0)), DECAYED))
+    flags = jax.tree_util.tree_leaves_with_path(decay_mask(init_model(CONFIG, key=jax.random.PRNGKey(0)), DECAYED))
     decayed = {jax.tree_util.keystr(path) for path, flag in flags if flag}
     assert len(decayed) == 7
     assert not any("norm" in name or "embedding" in name for name in decayed)

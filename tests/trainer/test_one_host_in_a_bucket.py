@@ -1,4 +1,4 @@
-"""A run whose checkpoints lie in a bucket: what it leaves there, and what it does when something is not there."""
+"""A run with checkpoints in a bucket: what it writes, and what it does when an object is missing."""
 
 import json
 from dataclasses import replace
@@ -8,9 +8,9 @@ import pytest
 from gcs_server import Fault, GcsServer
 from tiny_run import RUN, at_step, job_in_bucket
 
-from lineage.jobs import read_job
-from lineage.storage_files import RootGoneError
-from lineage.store import Store
+from lineage.artifact.store import Store
+from lineage.jobs.job import read_job
+from lineage.storage.files import RootGoneError
 from trainer.running import Running
 from trainer.train import train
 
@@ -31,7 +31,7 @@ def test_a_checkpoint_that_lacks_an_object_is_named_and_the_one_before_it_is_use
     with caplog.at_level("INFO", "trainer"):
         assert train(job).data_version == whole.data_version
     assert "there is no" in caplog.text and "optimizer.safetensors" in caplog.text
-    assert "the checkpoint before it is tried" in caplog.text and "resuming tiny at step 2" in caplog.text
+    assert "trying the checkpoint before it" in caplog.text and "resuming tiny at step 2" in caplog.text
 
 
 def test_metrics_and_traces_outlive_the_machine(gcs: GcsServer, tmp_path: Path) -> None:

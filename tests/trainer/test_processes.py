@@ -1,4 +1,4 @@
-"""Several processes of one job: what the environment says (what they do together: test_two_hosts)."""
+"""Multi-process jobs: settings from the environment (test_two_hosts.py trains with two)."""
 
 import os
 import signal
@@ -52,9 +52,9 @@ def test_hosts_of_tpu_slices_are_counted_as_jax_counts_them(
     [
         (
             {PROCESSES: "gke-tpu", "TPU_WORKER_HOSTNAMES": "a,b", "TPU_WORKER_ID": "0", "MEGASCALE_NUM_SLICES": "2"},
-            "MEGASCALE_NUM_SLICES is 2, and MEGASCALE_SLICE_ID is not set",
+            "MEGASCALE_NUM_SLICES is 2, but MEGASCALE_SLICE_ID is not set",
         ),
-        ({PROCESSES: "2", COORDINATOR: "a:1"}, "MARIN_PROCESSES is 2, and MARIN_PROCESS_INDEX is not set"),
+        ({PROCESSES: "2", COORDINATOR: "a:1"}, "MARIN_PROCESSES is 2, but MARIN_PROCESS_INDEX is not set"),
         ({PROCESSES: "2", INDEX: "2", COORDINATOR: "a:1"}, "MARIN_PROCESS_INDEX is 2; .* from 0 to 1"),
         ({PROCESSES: "2", INDEX: "", COORDINATOR: "a:1"}, "both must be whole numbers"),
         ({PROCESSES: "2", INDEX: "0", COORDINATOR: "a"}, "MARIN_COORDINATOR is 'a'; it must be host:port"),

@@ -1,4 +1,4 @@
-"""Products with gradients of their own, against the plain formulas in float64."""
+"""Matrix products with hand-written gradients against plain formulas in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from finite_differences import differences
 
-from trainer.products import TILE_ROWS, products, swiglu
+from trainer.model.products import TILE_ROWS, products, swiglu
 
 RANDOM = np.random.default_rng(0)
 

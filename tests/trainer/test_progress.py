@@ -1,4 +1,4 @@
-"""A bar where somebody looks at a terminal, lines of the log where nobody does."""
+"""A progress bar on a terminal, log lines elsewhere."""
 
 import io
 import logging

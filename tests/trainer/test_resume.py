@@ -1,4 +1,4 @@
-"""What a run survives, in real processes: kills at any step and inside a save, SIGTERM, damaged checkpoints, full disks."""
+"""Resume in real processes: kills at any step and during a save, SIGTERM, damaged checkpoints, full disks."""
 
 import random
 import signal
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tiny_run import RUN, at_step, ended, job_of, log_of, started
 
-from lineage.jobs import Job
-from lineage.shards import DiskFullError
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.jobs.job import Job
+from lineage.shards.run import DiskFullError
 from trainer.faults import parse_faults
 from trainer.running import Running
 from trainer.saving import rolling_store
@@ -39,6 +39,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return found
 
 
+@pytest.mark.slow
 def test_kills_at_random_steps_and_inside_a_save_cost_nothing_but_time(tmp_path: Path, undisturbed: Artifact) -> None:
     """Each start is killed a few steps on: between steps, with a save half written, and once with no checkpoint at all."""
     steps = random.Random(time.time_ns())

@@ -1,15 +1,15 @@
-"""Rings against a plain list of what was finite, and the two rules that ask them."""
+"""Rolling windows against a plain list, and the two rules that use them."""
 
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.optimizers.config import ClipUpdateNormConfig, SkipBadStepsConfig
-from trainer.optimizers.rolling import clip_update_norm, empty_ring, empty_skip_state, judge, push, threshold
+from trainer.optimizers.rolling import accept_step, clip_update_norm, empty_ring, empty_skip_state, push, threshold
+from trainer.spec.optimizers import ClipUpdateNormConfig, SkipBadStepsConfig
 
 FLOOR = 1e-6
 values = st.floats(0, 1e4, width=32) | st.floats(0, 2.0**126, width=32) | st.sampled_from([math.nan, math.inf, -math.inf])
@@ -25,7 +25,6 @@ def slow_threshold(seen: list[float], window: int, num_std: float) -> float:
 
 
 @given(st.lists(values, max_size=25), st.sampled_from([2, 3, 8]), st.floats(0.5, 6))
-@settings(max_examples=60)
 def test_thresholds_are_those_of_the_last_finite_values(seen: list[float], window: int, num_std: float) -> None:
     ring = empty_ring(window)
     for index, value in enumerate(seen):
@@ -39,7 +38,6 @@ def test_thresholds_are_those_of_the_last_finite_values(seen: list[float], windo
 
 
 @given(st.lists(values, max_size=25), st.sampled_from([2, 5]))
-@settings(max_examples=40)
 def test_what_is_not_finite_leaves_no_trace(seen: list[float], window: int) -> None:
     whole, finite = empty_ring(window), empty_ring(window)
     for value in seen:
@@ -51,10 +49,9 @@ def test_what_is_not_finite_leaves_no_trace(seen: list[float], window: int) -> N
 
 
 @given(st.lists(st.tuples(values, values), max_size=25), st.sampled_from([2, 6]), st.floats(1, 6))
-@settings(max_examples=40)
 def test_a_step_is_skipped_when_either_signal_is_an_outlier(seen: list, window: int, num_std: float) -> None:
     config = SkipBadStepsConfig(window=window, num_std=num_std, std_floor=FLOOR)
-    decide = jax.jit(lambda state, loss, norm: judge(config, state, loss, norm))
+    decide = jax.jit(lambda state, loss, norm: accept_step(config, state, loss, norm))
     state, in_a_row = empty_skip_state(config), 0
     for index, (loss, norm) in enumerate(seen):
         limits = [slow_threshold([pair[which] for pair in seen[:index]], window, num_std) for which in (0, 1)]
@@ -70,7 +67,6 @@ def test_a_step_is_skipped_when_either_signal_is_an_outlier(seen: list, window: 
 
 
 @given(st.lists(st.floats(0.125, 100, width=32), min_size=1, max_size=20), st.sampled_from([2, 6]), st.integers(0, 9))
-@settings(max_examples=40)
 def test_a_large_update_is_scaled_to_its_threshold(norms: list[float], window: int, seed: int) -> None:
     rule = clip_update_norm(ClipUpdateNormConfig(window=window, num_std=1.5, std_floor=FLOOR))
     unit = np.random.default_rng(seed).normal(size=7)

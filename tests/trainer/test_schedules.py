@@ -1,4 +1,4 @@
-"""Learning rates step by step against a slow reading of what a cycle is."""
+"""Learning rates at each step against a slow reference of a cycle."""
 
 import itertools
 import math
@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from trainer.learning_rate import learning_rate
-from trainer.schedules import CycleSchedule, WarmupStableDecay
+from trainer.spec.schedules import CycleSchedule, WarmupStableDecay
 
 
 def rates(schedule, num_steps: int) -> np.ndarray:
@@ -71,7 +72,6 @@ def schedules(draw) -> tuple[CycleSchedule, int]:
 
 
 @given(schedules())
-@settings(max_examples=40)
 def test_every_step_has_the_rate_of_its_place_in_its_cycle(drawn: tuple[CycleSchedule, int]) -> None:
     schedule, num_steps = drawn
     schedule.check_length(num_steps)
@@ -79,7 +79,7 @@ def test_every_step_has_the_rate_of_its_place_in_its_cycle(drawn: tuple[CycleSch
 
 
 @given(schedules(), st.integers(10, 100))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], more: int) -> None:
     """To the bit, or the steps before the extension would not be the steps that were trained."""
     schedule, num_steps = drawn
@@ -91,7 +91,7 @@ def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], mo
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20), st.floats(0, 1), st.floats(1e-5, 1))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_wsd_is_one_cycle_with_a_plateau(warmup: int, plateau: int, decay: int, floor: float, peak: float) -> None:
     total = warmup + plateau + decay
     wsd = WarmupStableDecay(peak, warmup, decay / total, floor)

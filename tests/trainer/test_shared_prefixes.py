@@ -1,4 +1,4 @@
-"""Scores from trees of tokens against the whole forward pass of every sequence alone."""
+"""Scores of token trees equal forward passes of every sequence alone."""
 
 import functools
 from collections.abc import Callable
@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
+from tiny import tiny_model
 
-from trainer.config import Llama3RopeScaling, LlamaConfig
-from trainer.model import Llama
+from trainer.model.build import init_model
 from trainer.scoring import Scorer
 from trainer.shared_prefixes import pack, row_size
+from trainer.spec.decoder import Llama3RopeScaling
 
 LONGEST = 200
-PLAIN = LlamaConfig(
-    vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=LONGEST,
-    initializer_range=0.3,
-)  # fmt: skip
+PLAIN = tiny_model(vocab_size=50, hidden_dim=16, intermediate_dim=32, max_seq_len=LONGEST, initializer_range=0.3)
 CONFIGS = {
     "plain": PLAIN,
     "all options": replace(PLAIN, qk_norm=True, sliding_window=5, rope_scaling=Llama3RopeScaling(original_max_seq_len=8)),
@@ -30,7 +29,7 @@ CONFIGS = {
 
 @functools.cache
 def scorer_of(name: str) -> Scorer:
-    model = eqx.filter_jit(lambda key: Llama.init(CONFIGS[name], key=key))(jax.random.PRNGKey(0))
+    model = eqx.filter_jit(lambda key: init_model(CONFIGS[name], key=key))(jax.random.PRNGKey(0))
     return Scorer(model, LONGEST, PLAIN.vocab_size, 0)
 
 
@@ -53,7 +52,7 @@ def families(draw: st.DrawFn) -> tuple[list[np.ndarray], list[int]]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(family=families())
 def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None:
     sequences, tails = family

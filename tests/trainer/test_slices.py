@@ -1,4 +1,4 @@
-"""All that a run spec may ask for at once, over two slices of FSDP and tensor parallelism, against one device; and back."""
+"""Every run option at once on two slices with FSDP and tensor parallelism equals one device, and back."""
 
 import os
 import shutil
@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from tiny_run import ROOT, RUN, Text, at_step, job_of, metrics_of
 
-from lineage.jobs import Job
+from lineage.jobs.job import Job
 from trainer.array_files import open_arrays
-from trainer.optimizers.config import AdamHConfig, MuonConfig, OptimizerConfig
-from trainer.schedules import WarmupStableDecay
+from trainer.spec.optimizers import AdamHConfig, MuonConfig, OptimizerConfig
+from trainer.spec.schedules import WarmupStableDecay
 from trainer.train import train
+
+pytestmark = pytest.mark.slow
 
 MESH = {"processes": 1, "slice": 2, "data": 2, "expert": 1, "tensor": 2}
 TEXT = Text(50, length=7)
@@ -37,8 +39,8 @@ SPEC = replace(
 ON_EIGHT_DEVICES = """
 import sys
 from pathlib import Path
-from lineage.jobs import read_job
-from trainer.mesh import MeshShape
+from lineage.jobs.job import read_job
+from trainer.spec.mesh import MeshShape
 from trainer.running import Running
 from trainer.train import train
 for job in sys.argv[1:]:

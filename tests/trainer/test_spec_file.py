@@ -1,4 +1,4 @@
-"""`python -m trainer spec.json`: the job that a launcher would write, shown on a terminal; errors name field and value."""
+"""`python -m trainer spec.json`: the job a launcher would write, on a terminal; errors name field and value."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from tiny_run import ROOT, RUN, job_of
 
 from lineage.config import to_jsonable
-from lineage.jobs import job_folder
+from lineage.jobs.job import job_folder
 from trainer.spec_file import open_job
 
 SHORT = replace(RUN, num_steps=12)
@@ -62,7 +62,7 @@ def _read(terminal: int) -> bytes:
         ({"run": to_jsonable(SHORT) | {"num_steps": -1}}, r"run\.num_steps is -1; it must be positive"),
         ({"run": to_jsonable(SHORT) | {"batch_size": 4, "microbatch_size": 3}}, "microbatch_size is 3; .* of batch_size 4"),
         ({"mixture": "mixture/other"}, "no artifact 'mixture/other' in .*; nothing is under that key"),
-        ({"start": "runs/tiny/checkpoint"}, r"start is 'runs/tiny/checkpoint' and run\.start is None; give both or neither"),
+        ({"start": "runs/tiny/checkpoint"}, r"start is 'runs/tiny/checkpoint', but run\.start is None; give both or neither"),
     ],
 )  # fmt: skip
 def test_what_is_odd_is_named(changes: dict, said: str, tmp_path: Path) -> None:
@@ -73,5 +73,5 @@ def test_what_is_odd_is_named(changes: dict, said: str, tmp_path: Path) -> None:
 def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text("run:")
-    with pytest.raises(ValueError, match=r"spec\.json is no JSON"):
+    with pytest.raises(ValueError, match=r"spec\.json is not JSON"):
         open_job(path)

@@ -1,4 +1,4 @@
-"""What trackers are told: every step once, an attempt each its own run, a tracker that fails left; the real packages."""
+"""Trackers: every step once, one run for each attempt, a failing tracker dropped; the real packages."""
 
 import json
 import re
@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from tiny_run import RUN, job_of, metrics_of
 
-from lineage.child_processes import run_subprocess
-from lineage.jobs import Job, Told, job_folder, run_job
-from lineage.shards import DiskFullError
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import Job, JobOptions, job_folder, run_job
+from lineage.shards.run import DiskFullError
 from trainer.faults import parse_faults
-from trainer.mesh import MeshShape
 from trainer.running import Running, running_of
 from trainer.signals import PreemptedError, Stop
+from trainer.spec.mesh import MeshShape
 from trainer.trackers import JsonLines, Trackers, Values, attempts_of, open_trackers
 from trainer.train import train
 
@@ -89,7 +89,7 @@ def test_a_tracker_that_fails_is_named_once_and_left(tmp_path: Path, caplog: pyt
     for step in (1, 2):
         trackers.log(step, {"x": 1.0})
     trackers.finish()
-    assert caplog.text.count("JsonLines failed at step 1 and is left") == 1
+    assert caplog.text.count("JsonLines failed at step 1 and is disabled") == 1
     assert [json.loads(line).get("step") for line in (tmp_path / "b").read_text().splitlines()] == [None, 1, 2]
 
 
@@ -130,7 +130,7 @@ def test_a_tracker_that_cannot_begin_is_named_and_left(
     monkeypatch.setattr("wandb.init", refuse)
     trackers = open_trackers(("wandb",), tmp_path, "r", "group", "a", {})
     assert [type(member) for member in trackers.members] == [JsonLines]
-    assert "wandb could not begin and is left: api.wandb.ai does not answer" in caplog.text
+    assert "wandb could not start and is disabled: api.wandb.ai does not answer" in caplog.text
     trackers.finish()
 
 
@@ -144,7 +144,7 @@ def test_a_profiler_window_past_the_end_ends_with_the_run(tmp_path: Path, caplog
         job.store.delete(made)
         shutil.rmtree(job_folder(job) / "profile")
         job.store.delete(train(job, Running(profile=(1, 2))))
-        assert "MARIN_PROFILE asks for steps 1 to 2, this attempt takes steps 4 to 5: nothing is traced" in caplog.text
+        assert "MARIN_PROFILE asks for steps 1 to 2, this attempt takes steps 4 to 5; nothing is traced" in caplog.text
         assert not (job_folder(job) / "profile").exists()
         train(job, Running(profile=(1, 4)))
         assert "profile of steps 4 to 4 below" in caplog.text, "what is left of a window"
@@ -160,7 +160,7 @@ def test_the_environment_says_how_a_run_runs() -> None:
 
 def test_a_job_of_a_child_process_runs_as_it_is_told(tmp_path: Path) -> None:
     job = job_of(tmp_path, SHORT)
-    run_job("trainer", job, run_subprocess, Told(arguments=("MARIN_WATCH_STEPS=3", "MARIN_MESH=data=1")))
+    run_job("trainer", job, run_subprocess, JobOptions(arguments=("MARIN_WATCH_STEPS=3", "MARIN_MESH=data=1")))
     _, *lines = attempts_of(job_folder(job) / "metrics.jsonl")
     assert [line["step"] for line in lines if "params/norm/blocks/0/attention/w_q" in line] == [3, 6]
 

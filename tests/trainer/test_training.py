@@ -1,4 +1,4 @@
-"""Training as a job: what a kill costs, and what a checkpoint holds."""
+"""Training as a job: cost of a kill, and contents of a checkpoint."""
 
 import os
 import re
@@ -14,20 +14,20 @@ import pytest
 import tiny_run
 from tiny_run import Text, checkpoint_node, prepared
 
-from lineage.batches import BatchPhase, BatchSchedule
-from lineage.jobs import Job, read_job, write_job
-from lineage.plan import Node, build, resolve, spec_of
-from lineage.store import Artifact
-from trainer.config import RunSpec
-from trainer.optimizers.config import ClipUpdateNormConfig, EmaConfig, MuonConfig, SkipBadStepsConfig
-from trainer.schedules import CycleSchedule
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.jobs.job import Job, read_job, write_job
+from lineage.order.batches import BatchPhase, BatchSchedule
 from trainer.scoring import load_scorer
-from trainer.stage import CheckpointConfig, step_partition
+from trainer.spec.config import RunSpec
+from trainer.spec.optimizers import ClipUpdateNormConfig, EmaConfig, MuonConfig, SkipBadStepsConfig
+from trainer.spec.schedules import CycleSchedule
+from trainer.spec.stage import CheckpointConfig, step_partition
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=900, save_every_steps=300)
 
-NOTES = "attention blocked: the choice for cpu; layers unrolled: 1 on cpu, auto asked for; repeats to the bit on one mesh (cpu)"
+NOTES = "attention blocked: the choice for cpu; layers unrolled: 1 on cpu, auto requested; repeats to the bit on one mesh (cpu)"
 
 
 def checkpoint(step: int, run: RunSpec = RUN, vocab_size: int = 50) -> Node:

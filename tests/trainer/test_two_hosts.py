@@ -1,4 +1,4 @@
-"""Two processes, one run: the losses of one process, through the death of a host, onto other meshes."""
+"""One run on two processes: losses equal to one process, after a lost host and on other meshes."""
 
 import os
 import re
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tiny_run import ROOT, RUN, at_step, ended, job_of, log_of, metrics_of, started
 
-from lineage.jobs import Job
+from lineage.jobs.job import Job
 from trainer.array_files import open_arrays
-from trainer.optimizers.config import EmaConfig
 from trainer.scoring import load_scorer
+from trainer.spec.optimizers import EmaConfig
 from trainer.train import train
 
 SPEC = replace(RUN, num_steps=14, save_every_steps=5, microbatch_size=2, ema=EmaConfig(0.9))
@@ -26,8 +26,8 @@ QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "600"
 ON_A_MESH = """
 import sys
 from pathlib import Path
-from lineage.jobs import read_job
-from trainer.mesh import MeshShape
+from lineage.jobs.job import read_job
+from trainer.spec.mesh import MeshShape
 from trainer.running import Running
 from trainer.train import train
 train(read_job(Path(sys.argv[1])), Running(mesh=MeshShape.parse(sys.argv[2])))
@@ -76,7 +76,7 @@ def test_a_host_that_fails_alone_says_of_what_and_ends_at_once(tmp_path: Path) -
         peer.kill()
         peer.wait()
     said = log_of(tmp_path, 1)
-    assert "this process fails, and ends at once" in said and "No space left on device (injected)" in said
+    assert "this process failed; it ends at once" in said and "No space left on device (injected)" in said
 
 
 def test_parts_that_a_killed_attempt_left_are_gone(two: tuple[Path, Job]) -> None:
@@ -100,6 +100,7 @@ def test_each_host_writes_its_own_part_and_the_record_says_on_which_mesh(one: Jo
         np.testing.assert_allclose(*scores, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", ["data=2,tensor=2"])
 def test_what_two_hosts_saved_goes_on_over_other_meshes(mesh: str, one: Job, two: tuple[Path, Job], tmp_path: Path) -> None:
     """Four devices in one process take over at step 10 of a copy."""

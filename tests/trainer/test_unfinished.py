@@ -1,4 +1,4 @@
-"""What an unfinished run left is not passed over: other inputs are refused, what a finished one left is cleared away."""
+"""Remains of an unfinished run: other inputs are refused, remains of a finished run are deleted."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tiny_run import RUN, job_of
 
-from lineage.jobs import Job
-from lineage.store import Artifact
+from lineage.artifact.store import Artifact
+from lineage.jobs.job import Job
 from trainer.saving import Saver, checkpoint_spec, rolling_store
 from trainer.signals import PreemptedError, Stop
 from trainer.train import train

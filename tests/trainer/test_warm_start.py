@@ -1,4 +1,4 @@
-"""Warm starts: what is taken along is taken to the bit, what is new is declared, and the run resumes like any other."""
+"""Warm starts: copied state is bit-equal, new state is declared, and the run resumes normally."""
 
 import re
 from dataclasses import dataclass, replace
@@ -10,23 +10,28 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from safetensors.numpy import load_file
+from tiny import tiny_model, tiny_spec
 
-from lineage.batches import BatchPhase
-from lineage.exposure import exposures
-from lineage.history import training_legs
-from lineage.jobs import Job
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order import DataOrder
-from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store
-from lineage.token_cache import tokens_extra, write_token_shard
-from lineage.writer import Writer
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.jobs.job import Job
+from lineage.order.batches import BatchPhase
+from lineage.order.exposure import exposures
+from lineage.order.history import training_legs
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.order import DataOrder
+from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.writing.writer import Writer
 from trainer.checkpoint import first_sequence, read_checkpoint, warm_start
-from trainer.config import LlamaConfig, RunSpec, WarmStart
-from trainer.model import loss_fn
-from trainer.necromancy import refilled
-from trainer.optimizers.config import (
+from trainer.guard_history import filled_ring
+from trainer.initial_state import initial_state
+from trainer.objectives import next_token_loss
+from trainer.optimizers.rolling import Ring, empty_ring, push
+from trainer.scoring import load_scorer
+from trainer.spec.config import RunSpec, WarmStart
+from trainer.spec.optimizers import (
     AdamWConfig,
     ClipUpdateNormConfig,
     EmaConfig,
@@ -34,26 +39,18 @@ from trainer.optimizers.config import (
     OptimizerConfig,
     SkipBadStepsConfig,
 )
-from trainer.optimizers.rolling import Ring, empty_ring, push
-from trainer.same_tokens import check_same_tokenizer
-from trainer.schedules import CycleSchedule, WarmupStableDecay
-from trainer.scoring import load_scorer
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
-from trainer.starting import initial_state
+from trainer.spec.schedules import CycleSchedule, WarmupStableDecay
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.tokenizer_check import check_same_tokenizer
 from trainer.train import train
 
 SEQ_LEN = 16
-RUN = RunSpec(
+RUN = tiny_spec(
     name="first",
-    model=LlamaConfig(
-        vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=2, num_heads=2, num_kv_heads=1, max_seq_len=SEQ_LEN
-    ),
-    optimizer=AdamWConfig(),
+    model=tiny_model(vocab_size=50, hidden_dim=16, intermediate_dim=32, num_heads=2, num_kv_heads=1, max_seq_len=SEQ_LEN),
     schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
-    batch_size=4,
     seq_len=SEQ_LEN,
     num_steps=30,
-    seed=0,
     save_every_steps=20,
 )
 QK = ("q_norm", "k_norm")
@@ -128,7 +125,9 @@ def test_the_first_step_has_the_loss_of_the_model_it_started_from(store: Store) 
     nats = np.concatenate(load_scorer(made.input("start")).token_nll(list(batch)))
     np.testing.assert_allclose(losses(made)[0], nats.mean(), rtol=1e-5)
     cold = initial_state(second()).model
-    assert losses(made)[0] < float(loss_fn(cold, batch, 0.0)[1]) - 0.5, "as good as a fresh model: nothing was taken along"
+    assert losses(made)[0] < float(next_token_loss(cold, batch, 0.0)[1]) - 0.5, (
+        "as good as a fresh model: nothing was taken along"
+    )
 
 
 @pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()], ids=["adamw", "muon"])
@@ -310,9 +309,9 @@ def ring_after(history: list[float], window: int) -> Ring:
 
 
 @given(st.lists(st.floats(0, 100, width=32) | st.just(float("nan")), max_size=9), st.integers(2, 5))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_a_ring_from_a_history_is_the_one_that_was_there(history: list[float], window: int) -> None:
-    pushed, made = ring_after(history, window), refilled(empty_ring(window), np.array(history, np.float64))
+    pushed, made = ring_after(history, window), filled_ring(empty_ring(window), np.array(history, np.float64))
     assert [array.tolist() for array in pushed] == [array.tolist() for array in made]
 
 

@@ -1,4 +1,4 @@
-"""A process that hangs, as a collective does whose peer is stuck, ends itself within its time; and that is tried again."""
+"""A hanging process, as in a collective with a stuck peer, ends itself in time and is retried."""
 
 from pathlib import Path
 

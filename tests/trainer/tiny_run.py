@@ -1,4 +1,4 @@
-"""A run of seconds, as a job: what several tests of running share."""
+"""A run of seconds as a job, shared by tests of running."""
 
 import os
 import socket
@@ -10,32 +10,25 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from tiny import tiny_model, tiny_spec
 
-from lineage.jobs import Job, write_job
-from lineage.mirror import mirror
-from lineage.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.store import Artifact, Store
-from lineage.token_cache import tokens_extra, write_token_shard
-from lineage.writer import Writer
-from trainer.config import LlamaConfig, RunSpec
-from trainer.optimizers.config import AdamWConfig
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.jobs.job import Job, write_job
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.upkeep.mirror import mirror
+from lineage.writing.writer import Writer
 from trainer.processes import COORDINATOR, INDEX, PROCESSES
-from trainer.schedules import WarmupStableDecay
-from trainer.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.spec.config import RunSpec
+from trainer.spec.schedules import WarmupStableDecay
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = RunSpec(
+RUN = tiny_spec(
     name="tiny",
-    model=LlamaConfig(
-        vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, num_kv_heads=2, max_seq_len=16
-    ),
-    optimizer=AdamWConfig(),
+    model=tiny_model(vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2),
     schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
-    batch_size=4,
-    seq_len=16,
-    num_steps=40,
-    seed=0,
 )
 
 

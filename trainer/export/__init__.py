@@ -1,1 +1,1 @@
-"""A checkpoint as other programs open it: `python -m trainer.export job.json`."""
+"""Export a checkpoint for other programs: `python -m trainer.export job.json`."""

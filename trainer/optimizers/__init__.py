@@ -1,5 +1,6 @@
-"""Update rules: one module a family, formula and source in every docstring, `build.py` puts them together.
+"""Optimizers: one module per family of rules, with formula and source in every docstring. `build.py` combines them.
 
-A rule gives a *direction*: parameters move by minus the learning rate times it. The rate is a function of the step and no part
-of a rule's state, which stands still on a skipped step; a rule whose direction depends on it gets it as the argument `rate`.
+A rule returns a *direction*: parameters change by minus the learning rate times the direction. The rate is a function
+of the step and not part of a rule's state, which does not change on a skipped step; a rule that needs the rate gets it
+as the argument `rate`. To add an optimizer see docs/recipes/add_an_optimizer.md.
 """

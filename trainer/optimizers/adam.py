@@ -1,9 +1,9 @@
-"""Adam and what became of it: Nesterov's momentum, decay that follows the rate, steps on a sphere.
+"""Adam and its variants: Nesterov momentum, decay that follows the rate, steps on a sphere.
 
 With g the gradient of step t (from 1), after clipping, all of them keep
     m = beta1 m + (1 - beta1) g,          mh = m / (1 - beta1^t)
     v = beta2 v + (1 - beta2) g^2,        vh = v / (1 - beta2^t)
-and begin with u = mh / (sqrt(vh) + eps) (Kingma & Ba 2014, arXiv 1412.6980). AdamW's direction is u + weight_decay p
+and start from u = mh / (sqrt(vh) + eps) (Kingma & Ba 2014, arXiv 1412.6980). AdamW's direction is u + weight_decay p
 (Loshchilov & Hutter 2017, arXiv 1711.05101): the decay does not pass through v.
 """
 
@@ -13,8 +13,8 @@ import optax
 from haliax import NamedArray
 from jaxtyping import PyTree
 
-from trainer.optimizers.config import AdamCConfig, AdamHConfig, AdamWConfig, MuonConfig, NAdamWConfig
 from trainer.optimizers.groups import like, map_named, own_dims
+from trainer.spec.optimizers import AdamCConfig, AdamHConfig, AdamWConfig, MuonConfig, NAdamWConfig
 
 
 def adam(config: AdamWConfig | AdamCConfig | AdamHConfig | MuonConfig) -> optax.GradientTransformation:
@@ -23,10 +23,10 @@ def adam(config: AdamWConfig | AdamCConfig | AdamHConfig | MuonConfig) -> optax.
 
 
 def nadam(config: NAdamWConfig) -> optax.GradientTransformation:
-    """u = (beta1 m / (1 - beta1^(t+1)) + (1 - beta1) g / (1 - beta1^t)) / (sqrt(vh) + eps): momentum looked up one step ahead.
+    """u = (beta1 m / (1 - beta1^(t+1)) + (1 - beta1) g / (1 - beta1^t)) / (sqrt(vh) + eps): momentum one step ahead.
 
     Source: Dozat 2016, "Incorporating Nesterov momentum into Adam", algorithm 2, without its extra factor beta2 on vh (optax
-    leaves it out too, and says why).
+    omits it too and explains why).
     """
     return optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps, nesterov=True)
 
@@ -53,7 +53,7 @@ def on_sphere() -> optax.GradientTransformationExtraArgs:
         (p - p') / rate = r s u - (r - 1) / rate p,
         (r - 1) / rate = (2 s <p, u> - rate s^2 |u|^2) / (|q| (|p| + |q|)),
     which has no difference of near-equal numbers, and is finite for a rate of 0. A weight of norm 0 stays.
-    Source: `optim/adamh.py` of Levanter (2026), as research/training_levanter_haliax_grug.md, section 1.11, gives it.
+    Source: `optim/adamh.py` of Levanter (docs/references.md#adamh).
     """
 
     def update(updates, state, params=None, **extra_args):

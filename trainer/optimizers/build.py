@@ -1,4 +1,4 @@
-"""From a spec to one transformation, and the two things a step does around it: select, and average."""
+"""Build the optax transformation of a RunSpec; select between two states, and average parameters."""
 
 from typing import Any
 
@@ -7,9 +7,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, PyTree
 
-from trainer.config import RunSpec
 from trainer.optimizers.adam import adam, decay_with_rate, nadam, on_sphere
-from trainer.optimizers.config import (
+from trainer.optimizers.groups import decay_mask, groups
+from trainer.optimizers.muon import muon
+from trainer.optimizers.rolling import Ring, clip_update_norm
+from trainer.optimizers.sign import cautious, lion
+from trainer.spec.config import RunSpec
+from trainer.spec.optimizers import (
     AdamCConfig,
     AdamHConfig,
     AdamWConfig,
@@ -20,10 +24,6 @@ from trainer.optimizers.config import (
     NAdamWConfig,
     OptimizerConfig,
 )
-from trainer.optimizers.groups import decay_mask, groups
-from trainer.optimizers.muon import muon
-from trainer.optimizers.rolling import Ring, clip_update_norm
-from trainer.optimizers.sign import cautious, lion
 
 
 def build_optimizer(spec: RunSpec, model: PyTree) -> optax.GradientTransformationExtraArgs:
@@ -42,12 +42,12 @@ def build_optimizer(spec: RunSpec, model: PyTree) -> optax.GradientTransformatio
 
 
 def clip_ring(spec: RunSpec, state: Any) -> Ring | None:
-    """What `clip_update_norm` remembers in a state of `build_optimizer`; None where the spec does not ask for it."""
+    """The ring of `clip_update_norm` in a state of `build_optimizer`; None if the spec does not set it."""
     return None if spec.clip_update_norm is None else state[-1]
 
 
 def _rule(config: OptimizerConfig, model: PyTree, peak_rate: float) -> list[optax.GradientTransformation]:
-    """The parts of a rule. AdamW's are two, as they always were: their places are names in the checkpoints that exist."""
+    """The parts of a rule. Their positions are names in existing checkpoints, so they must not change."""
     match config:
         case CautiousConfig(rule=rule):
             return [cautious(_elementwise(rule)), _decay(rule, model, peak_rate)]
@@ -87,21 +87,23 @@ def _decay(config: ElementwiseConfig, model: PyTree, peak_rate: float) -> optax.
 
 
 def _by_group(model: PyTree, rules: dict[str, optax.GradientTransformation]) -> optax.GradientTransformation:
-    """Every group under its rule; groups that the model lacks (a tied head) are left out.
+    """A rule for each role; roles that the model lacks (a tied head) are left out.
 
-    The labels go behind a function, because a tree of labels that is a model can be called, and optax would.
+    The labels are passed in a function, because their tree is a model, which is callable, and optax would call it.
     """
     labels = groups(model)
     present = set(jax.tree.leaves(labels))
     return optax.partition({group: rule for group, rule in rules.items() if group in present}, lambda _: labels)
 
 
-def keep_if(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    """`new` where the condition holds, `old` bit for bit where not (a select: multiplying by zero would keep a NaN)."""
+def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    """`new` if the condition holds, else `old` bit for bit. A select, because multiplying by zero would keep a NaN."""
     return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
 def averaged(average: PyTree, parameters: PyTree, beta: float) -> PyTree:
-    """beta average + (1 - beta) parameters: an exponential moving average that begins at the initial parameters, without bias
-    correction (Polyak & Juditsky 1992 average uniformly; this form as in Levanter's `optim/model_averaging.py`)."""
+    """beta average + (1 - beta) parameters: an exponential moving average without bias correction.
+
+    It starts at the initial parameters, as in Levanter's `optim/model_averaging.py`; Polyak & Juditsky 1992 average uniformly.
+    """
     return jax.tree.map(lambda a, p: beta * a + (1 - beta) * p, average, parameters)

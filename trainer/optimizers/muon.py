@@ -1,4 +1,4 @@
-"""Muon: momentum made orthogonal, for the matrices inside the blocks.
+"""Muon: orthogonalized momentum, for the matrices inside the blocks.
 
 Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks" (kellerjordan.github.io/posts/muon); the
 scale `match_adamw` is Liu et al. 2025, arXiv 2502.16982, section 2.2.
@@ -12,11 +12,11 @@ import optax
 from haliax import NamedArray
 from jaxtyping import Array, Float, PyTree
 
-from trainer.optimizers.config import MuonConfig
 from trainer.optimizers.groups import as_matrices, like, map_named
+from trainer.spec.optimizers import MuonConfig
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of x -> a x + b x^3 + c x^5, chosen by Jordan for a steep slope at 0: five rounds bring singular values to about 1."""
+"""(a, b, c) of x -> a x + b x^3 + c x^5, chosen by Jordan for a steep slope at 0: five rounds bring singular values near 1."""
 TINY = 1e-8
 
 
@@ -27,9 +27,12 @@ class MuonState(NamedTuple):
 
 
 def muon(config: MuonConfig) -> optax.GradientTransformation:
-    """b = momentum b + g; x = momentum b + g with `nesterov`, else b; direction = scale orthogonal(x), a matrix a layer.
+    """b = momentum b + g; x = momentum b + g with `nesterov`, else b; direction = scale orthogonal(x), for the matrix
+    of each layer.
 
-    `orthogonal` is U V^T of x = U S V^T, by `newton_schulz`. Queries, keys and values are one matrix each, all heads together.
+    `orthogonal` is U V^T of x = U S V^T, by `newton_schulz`. Queries, keys and values are one matrix each, with all
+    heads together. `optax.contrib.muon` treats 2-D arrays only; our weights have named axes, several of which may be
+    inputs (`trainer.optimizers.groups.as_matrices`).
     """
 
     def init(params):
@@ -44,9 +47,11 @@ def muon(config: MuonConfig) -> optax.GradientTransformation:
 
 
 def newton_schulz(x: Float[Array, "N I O"], num_iterations: int) -> Float[Array, "N I O"]:
-    """About U V^T of every matrix x = U S V^T: x / |x|_F, then rounds of x -> a x + (b A + c A^2) x with A = x x^T.
+    """Approximate U V^T of every matrix x = U S V^T: x / |x|_F, then rounds of x -> a x + (b A + c A^2) x with A = x
+    x^T.
 
-    The smaller side leads, so A is small. Singular values end near 1 and not at 1, which costs nothing (Jordan's measurement).
+    The smaller side comes first, so that A is small. Singular values end near 1, not at 1, which costs nothing
+    (Jordan's result).
     """
     a, b, c = COEFFICIENTS
     wide = x.shape[-2] <= x.shape[-1]

@@ -1,9 +1,9 @@
-"""Rules that compare a step with the last ones: clip the update's norm, skip a bad step. No NaN can poison their memory.
+"""Rules that compare a step with recent ones: clip the norm of the update, skip a bad step. A NaN never enters their state.
 
 Both keep a ring of the last `window` values and call a value an outlier above T = mean + num_std max(std, std_floor), with mean
-and population deviation of what the ring holds; the value itself is pushed afterwards. Below max(2, window // 2) values
-there is no threshold. Non-finite values never enter. (In Levanter one NaN does, and every step of the next 128 is skipped.)
-What both rules cannot do: an outlier that is finite enters, as in their source, and widens T until it leaves the ring.
+and population deviation of the ring; the value is pushed afterwards. With fewer than max(2, window // 2) values there is no
+threshold. Non-finite values never enter; in Levanter one NaN enters, and the next 128 steps are all skipped.
+Limit of both rules, as in their sources: a finite outlier enters and raises T until it leaves the ring.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from trainer.optimizers.config import ClipUpdateNormConfig, SkipBadStepsConfig
+from trainer.spec.optimizers import ClipUpdateNormConfig, SkipBadStepsConfig
 
 TINY = 1e-6
 
 
 class Ring(NamedTuple):
-    """The last values, and how many were ever pushed."""
+    """The last values, and the number of all values ever pushed."""
 
     values: Float[Array, " window"]
     count: Int[Array, ""]
@@ -29,22 +29,22 @@ def empty_ring(window: int) -> Ring:
 
 
 def push(ring: Ring, value: Float[Array, ""]) -> Ring:
-    """The ring with a value in place of its oldest; the same ring, bit for bit, for a value that is not finite."""
+    """The ring with a value in place of its oldest; unchanged, bit for bit, if the value is not finite."""
     fits = jnp.isfinite(value)
     slot = ring.count % ring.values.size
     kept = jnp.where(fits, value, ring.values[slot])
     return Ring(ring.values.at[slot].set(kept), ring.count + fits.astype(jnp.int32))
 
 
-def newest(ring: Ring) -> Float[Array, ""]:
-    """The value that was pushed last; 0 of an empty ring."""
+def last_value(ring: Ring) -> Float[Array, ""]:
+    """The value that was pushed last; 0 for an empty ring."""
     return ring.values[(ring.count - 1) % ring.values.size]
 
 
 def threshold(ring: Ring, num_std: float, std_floor: float) -> Float[Array, ""]:
-    """mean + num_std max(std, std_floor) of what the ring holds; infinity while it holds too little.
+    """mean + num_std max(std, std_floor) of the ring; infinity while it holds too few values.
 
-    Squares are taken of values over the largest one, so finite values give finite statistics.
+    Values are divided by the largest before squaring, so finite values give finite statistics.
     """
     window = ring.values.size
     held = jnp.minimum(ring.count, window)
@@ -60,7 +60,7 @@ def threshold(ring: Ring, num_std: float, std_floor: float) -> Float[Array, ""]:
 
 
 def clip_update_norm(config: ClipUpdateNormConfig) -> optax.GradientTransformation:
-    """Scale the direction by T / n where its global norm n (decay in it, the rate not) is above T; n itself enters the ring.
+    """Scale the direction by T / n where its global norm n (decay in it, the rate not) is above T; n enters the ring.
 
     Source: `optim/clip_update_norm.py` of Levanter, used in Marin's 32B run (window 128, num_std 2).
     """
@@ -78,24 +78,24 @@ def clip_update_norm(config: ClipUpdateNormConfig) -> optax.GradientTransformati
 
 
 class SkipState(NamedTuple):
-    """What `judge` remembers; it goes on through skipped steps, while parameters and optimizer state stand still."""
+    """State of `accept_step`. It changes on skipped steps too, while parameters and optimizer state do not."""
 
     losses: Ring
     grad_norms: Ring
     in_a_row: Int[Array, ""]
-    """Steps skipped since the last that was not."""
+    """Length of the current run of skipped steps."""
 
 
 def empty_skip_state(config: SkipBadStepsConfig) -> SkipState:
     return SkipState(empty_ring(config.window), empty_ring(config.window), jnp.zeros((), jnp.int32))
 
 
-def judge(
+def accept_step(
     config: SkipBadStepsConfig, state: SkipState, loss: Float[Array, ""], grad_norm: Float[Array, ""]
 ) -> tuple[Bool[Array, ""], SkipState]:
-    """(whether to take the step, the new state): not when loss or gradient norm (unclipped) is not finite or above its T.
+    """(whether to take the step, the new state). False if loss or unclipped gradient norm is not finite or above its T.
 
-    Source: OLMo-core's SkipStepOptimizer by way of Levanter's `optim/skipstep.py` (window 128, num_std 6). There the update of
+    Source: OLMo-core's SkipStepOptimizer through Levanter's `optim/skipstep.py` (window 128, num_std 6). There the update of
     a bad step is multiplied by 0, which keeps a NaN; here the step's result is selected away.
     """
     usual = (loss <= threshold(state.losses, config.num_std, config.std_floor)) & (

@@ -1,11 +1,11 @@
-"""Rules of signs: Lion takes only the sign, Cautious takes only what agrees in sign."""
+"""Rules that use signs: Lion takes only the sign, Cautious only elements whose sign agrees with the gradient."""
 
 import jax.numpy as jnp
 import optax
 from haliax import NamedArray
 
-from trainer.optimizers.config import LionConfig
 from trainer.optimizers.groups import like, map_named, own_dims
+from trainer.spec.optimizers import LionConfig
 
 LEAST_SHARE = 1e-3
 
@@ -21,8 +21,8 @@ def lion(config: LionConfig) -> optax.GradientTransformation:
 def cautious(rule: optax.GradientTransformation) -> optax.GradientTransformation:
     """u mask / max(mean(mask), 1e-3) with mask = 1 where u g > 0, the mean over one weight in one layer; u is the rule's.
 
-    Source: Liang et al. 2024, arXiv 2411.16085; the floor under the mean is that of the authors' code. (Levanter adds
-    1e-8 to the mean instead, so one agreeing element among n moves n times as far.) Weight decay comes after the mask.
+    Source: Liang et al. 2024, arXiv 2411.16085; the floor of the mean is that of the authors' code. Levanter adds 1e-8 to the
+    mean instead, so that one agreeing element among n moves n times as far. Weight decay comes after the mask.
     """
 
     def update(updates, state, params=None):

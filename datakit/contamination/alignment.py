@@ -1,0 +1,144 @@
+"""Short channels laid word for word against a document: what finds an edited question that n-gram coverage cannot.
+
+Of 12 words two edits may leave no word-5-gram, and a coverage low enough for that flags single phrases. So a short channel
+also matches by *alignment*. A run of `seed_words` words that both have lays the channel over the document; a word of the
+channel is in place when the document has it there, give or take `align_slack` words (what insertions and deletions before it
+shift). The score is the smaller of two shares: of the channel's words in place, and of their information. A word's information
+is ln(1 + items / items with it): a phrase of common words is many words and little information, a rare name the reverse, and
+neither alone is a leak.
+
+Measured on 14,920 documents against 28,951 items, 2026-11-21: benchmarks/notes/2026-11-21-planted-leaks.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datakit.contamination.policy import Window, WindowRules
+from datakit.text.arrays import load_all, save_all
+from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s
+
+ALIGNED_CHANNELS = ("question", "passage", "solution", "code")
+"""Not `answer`: an answer alone, reworded, is a statement of fact that any text may make (half of the false matches of a trial
+with all channels, 2026-11-21)."""
+_BLOCK_ROWS = 1 << 12
+"""Placements measured at once: keeps the working arrays near the caches, and bounded on a document of one phrase."""
+
+
+@dataclass(frozen=True)
+class AlignedChannels:
+    """The words of every channel, flat: channel `c` has the words `bounds[c]` to `bounds[c + 1]`.
+
+    `hashes` and `information` [words]; `needed` [channels], the score that flags a channel, infinite where it is not aligned;
+    `seeds`, the runs that place a channel.
+    """
+
+    hashes: UInt64s
+    information: Floats
+    bounds: Ints
+    needed: Floats
+    seeds: GramIndex
+
+    def save(self, folder: Path) -> None:
+        self.seeds.save(folder / "seeds")
+        save_all(
+            folder,
+            hashes=self.hashes,
+            information=self.information,
+            bounds=self.bounds,
+            needed=self.needed,
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "AlignedChannels":
+        return cls(seeds=GramIndex.load(folder / "seeds"), **load_all(folder))
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Channels laid over documents [placements]: the channel's first word lies on word `starts` of all documents' words.
+
+    A start may lie outside the document, or even be negative, where the document holds only the end of the channel.
+    """
+
+    documents: Ints
+    channels: Ints
+    starts: Ints
+
+    def of(self, rows: slice | Ints) -> "Placements":
+        return Placements(self.documents[rows], self.channels[rows], self.starts[rows])
+
+
+def aligned_windows(
+    words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules
+) -> Iterator[tuple[tuple[int, int], Window]]:
+    """((document, channel), best placement) of every pair that alignment flags.
+
+    `words` and `bounds`: all documents' words, flat; `begins`: where seeds may begin. A window's coverage is the score.
+    """
+    placed = _placements(words, bounds, begins, channels)
+    scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
+    flagged = np.flatnonzero(scores >= channels.needed[placed.channels])
+    placed, scores = placed.of(flagged), scores[flagged]
+    best_first = np.lexsort((placed.starts, -scores, placed.channels, placed.documents))
+    seen: set[tuple[int, int]] = set()
+    for row in best_first.tolist():
+        pair = int(placed.documents[row]), int(placed.channels[row])
+        if pair not in seen:
+            seen.add(pair)
+            yield pair, _window(words, bounds, channels, *pair, int(placed.starts[row]), float(scores[row]))
+
+
+def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels) -> Placements:
+    """Each place of a channel in a document once, however many seeds agree on it."""
+    where, channel, position = channels.seeds.expand(*channels.seeds.lookup_at(words, bounds, begins))
+    documents = np.searchsorted(bounds, where, side="right") - 1
+    starts = where - position
+    order = np.lexsort((starts, channel, documents))
+    documents, channel, starts = documents[order], channel[order], starts[order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (np.diff(documents) != 0) | (np.diff(channel) != 0) | (np.diff(starts) != 0)
+    return Placements(documents[is_new], channel[is_new], starts[is_new])
+
+
+def _scores(words: UInt64s, bounds: Ints, placed: Placements, channels: AlignedChannels, slack: int) -> Iterator[Floats]:
+    """The score of every placement, a block of them at a time."""
+    lengths = np.diff(channels.bounds)
+    for low in range(0, len(placed.starts), _BLOCK_ROWS):
+        block = placed.of(slice(low, low + _BLOCK_ROWS))
+        length = lengths[block.channels]
+        firsts = np.cumsum(length) - length
+        offset = np.arange(length.sum()) - np.repeat(firsts, length)
+        of_channel = np.repeat(channels.bounds[block.channels], length) + offset
+        on_document = np.repeat(block.starts, length) + offset
+        first_word, last_word = (np.repeat(bounds[block.documents + k], length) for k in (0, 1))
+        wanted = channels.hashes[of_channel]
+        in_place = np.zeros(len(offset), np.bool_)
+        for shift in range(-slack, slack + 1):
+            at = on_document + shift
+            inside = (at >= first_word) & (at < last_word)
+            in_place |= inside & (words[np.where(inside, at, 0)] == wanted)
+        information = channels.information[of_channel]
+        share = np.add.reduceat(in_place, firsts, dtype=np.int64) / length
+        informed = np.add.reduceat(in_place * information, firsts) / np.add.reduceat(information, firsts)
+        yield np.minimum(share, informed).round(6)
+
+
+def _window(
+    words: UInt64s, bounds: Ints, channels: AlignedChannels, document: int, channel: int, start: int, score: float
+) -> Window:
+    """The stretch of the document that the channel lies on; its run is what both have there without any shift."""
+    text = words[bounds[document] : bounds[document + 1]]
+    wanted = channels.hashes[channels.bounds[channel] : channels.bounds[channel + 1]]
+    low = start - int(bounds[document])
+    first, last = max(low, 0), min(low + len(wanted), len(text))
+    same = text[first:last] == wanted[first - low : last - low]
+    return Window(score, _longest_true(same), first, last)
+
+
+def _longest_true(values: NDArray[np.bool_]) -> int:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], values, [False])).astype(np.int8)))
+    return int(np.max(edges[1::2] - edges[::2], initial=0))

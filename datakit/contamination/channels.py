@@ -1,0 +1,246 @@
+"""Benchmark items as matchable channels: their words, the weights of their grams, and the index over them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from datakit.contamination.alignment import ALIGNED_CHANNELS, AlignedChannels
+from datakit.contamination.policy import WindowRules, word_weights
+from datakit.text.arrays import load, load_all, save, save_all
+from datakit.text.canonical_text import canonical_bytes
+from datakit.text.ngram_index import (
+    Floats,
+    GramIndex,
+    Ints,
+    UInt64s,
+    Words,
+    bit_table,
+    build_index,
+    gram_hashes,
+    grams_at,
+    hash_words,
+    whole_grams,
+)
+from lineage.artifact.store import Artifact
+
+CHANNELS = ("question", "passage", "answer", "solution", "code")
+ITEM_KEY = ("suite", "task", "item_id")
+_ITEMS_FILE = "items.parquet"
+
+
+@dataclass(frozen=True)
+class ChannelGrams:
+    """The grams of every channel, flat: channel `c` has the grams `bounds[c]` to `bounds[c + 1]`, by position.
+
+    `hashes` and `weights` [grams]; `needed_weight` [channels] is what flags a channel (infinite when it is not matchable),
+    `total_weight` [channels] what a verbatim copy earns.
+    """
+
+    hashes: UInt64s
+    weights: Floats
+    bounds: Ints
+    total_weight: Floats
+    needed_weight: Floats
+    index: GramIndex
+
+    def of(self, channel: int) -> slice:
+        return slice(int(self.bounds[channel]), int(self.bounds[channel + 1]))
+
+    def is_matchable(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.needed_weight)
+
+    def needed_coverage(self, channel: int) -> float:
+        return float(self.needed_weight[channel] / self.total_weight[channel])
+
+    def save(self, folder: Path) -> None:
+        self.index.save(folder / "index")
+        save_all(
+            folder,
+            hashes=self.hashes,
+            weights=self.weights,
+            bounds=self.bounds,
+            total_weight=self.total_weight,
+            needed_weight=self.needed_weight,
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "ChannelGrams":
+        return cls(index=GramIndex.load(folder / "index"), **load_all(folder))
+
+
+@dataclass(frozen=True)
+class ItemIndex:
+    """What documents are matched against: channels on their own words, with every number masked, and word for word.
+
+    `prefixes` is a bit table of how all grams of the three begin (their first `seed_words` words, numbers masked): one look
+    at it tells where in a document none of them can begin, which is nearly everywhere.
+    """
+
+    exact: ChannelGrams
+    masked: ChannelGrams
+    aligned: AlignedChannels
+    prefixes: NDArray[np.uint8]
+
+    def is_matchable(self) -> NDArray[np.bool_]:
+        """Which channels can be flagged at all."""
+        return self.exact.is_matchable() | self.masked.is_matchable()
+
+    def save(self, folder: Path) -> None:
+        self.exact.save(folder / "exact")
+        self.masked.save(folder / "masked")
+        self.aligned.save(folder / "aligned")
+        save(folder / "prefixes.npy", self.prefixes)
+
+    @classmethod
+    def load(cls, folder: Path) -> "ItemIndex":
+        return cls(
+            ChannelGrams.load(folder / "exact"),
+            ChannelGrams.load(folder / "masked"),
+            AlignedChannels.load(folder / "aligned"),
+            load(folder / "prefixes.npy"),
+        )
+
+
+def read_suite_items(suites: Sequence[Artifact]) -> pl.DataFrame:
+    """Items of every suite: the key columns, the text channels, `choices`, `answer_index`; sorted by key.
+
+    Raises: ValueError when there is no item, or when two suites hold the same key.
+    """
+    columns = [*ITEM_KEY, *CHANNELS, "choices", "answer_index"]
+    frames = [pl.read_parquet(suite.folder() / _ITEMS_FILE, columns=columns) for suite in suites]
+    items = pl.concat(frames).sort(ITEM_KEY) if frames else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    if items.is_empty():
+        raise ValueError(f"no benchmark items in the {len(frames)} suite(s) given; bind a suite with items to the policy")
+    repeated = items.filter(items.select(ITEM_KEY).is_duplicated())
+    if not repeated.is_empty():
+        raise ValueError(f"two suites hold the item {repeated.row(0)[:3]}; give each suite its own name")
+    return items
+
+
+def channel_table(items: pl.DataFrame) -> pl.DataFrame:
+    """One row a non-empty channel: `item` (row of the item), `channel`, `text`; ordered by item, then channel."""
+    parts = [
+        items.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("item"), pl.lit(name).alias("channel"), text=name)
+        for name in CHANNELS
+    ]
+    order = pl.col("channel").replace_strict({name: rank for rank, name in enumerate(CHANNELS)}, return_dtype=pl.Int8)
+    return pl.concat(parts).filter(pl.col("text").str.contains(r"\w")).sort("item", order)
+
+
+def index_items(channels: pl.DataFrame, config: WindowRules) -> ItemIndex:
+    """Index the channels of `channel_table`."""
+    words = hash_words([canonical_bytes(text) for text in channels["text"]])
+    item_of_channel = channels["item"].to_numpy()
+    long_words = (words.num_bytes >= 3) & ~words.is_number
+    num_numbers = _segment_sums(words.is_number, words.bounds)
+    wordy = (num_numbers > 0) & (np.diff(words.bounds) - num_numbers >= config.min_template_words)
+    exact = _channel_grams(words, words.hashes, long_words, np.ones_like(wordy), item_of_channel, config)
+    masked = _channel_grams(words, words.masked(), long_words, wordy, item_of_channel, config)
+    may_align = exact.is_matchable() & channels["channel"].is_in(ALIGNED_CHANNELS).to_numpy()
+    aligned = _aligned_channels(words, long_words, may_align, item_of_channel, config)
+    begins = [words.bounds[grams.channels] + grams.positions for grams in (exact.index, masked.index, aligned.seeds)]
+    prefixes = grams_at(words.masked(), np.unique(np.concatenate(begins)), config.seed_words)
+    return ItemIndex(exact, masked, aligned, bit_table(np.unique(prefixes)))
+
+
+def _channel_grams(
+    words: Words,
+    hashes: UInt64s,
+    long_words: NDArray[np.bool_],
+    wanted: NDArray[np.bool_],
+    item_of_channel: Ints,
+    config: WindowRules,
+) -> ChannelGrams:
+    """`wanted` [channels]: which of them may be matched at all."""
+    n = config.gram_words
+    num_grams = max(len(hashes) - n + 1, 0)
+    at, channels, positions = _gram_places(words.bounds, n, num_grams)
+    grams = gram_hashes(hashes, n)[at]
+    weights = _gram_weights(grams, item_of_channel[channels], config) * _has_content(hashes, long_words, n, config)[at]
+    flat_weights = np.zeros(num_grams)
+    flat_weights[at] = weights
+    totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
+    matchable = wanted & (totals >= config.min_channel_words)
+    return ChannelGrams(
+        hashes=grams,
+        weights=weights,
+        bounds=np.searchsorted(channels, np.arange(len(words.bounds))),
+        total_weight=totals,
+        needed_weight=np.where(matchable, config.needed_coverage(totals) * totals, np.inf),
+        index=build_index(grams, weights * matchable[channels], channels, positions, n),
+    )
+
+
+def _aligned_channels(
+    words: Words, long_words: NDArray[np.bool_], wanted: NDArray[np.bool_], item_of_channel: Ints, config: WindowRules
+) -> AlignedChannels:
+    """Seeds are runs that no template shares: of few items, and with content, like the grams of the coverage."""
+    n, lengths = config.seed_words, np.diff(words.bounds)
+    at, channels, positions = _gram_places(words.bounds, n, max(len(words.hashes) - n + 1, 0))
+    seeds = gram_hashes(words.hashes, n)[at]
+    is_rare = _gram_weights(seeds, item_of_channel[channels], config) >= 1
+    aligned = wanted & (lengths <= config.max_aligned_words)
+    kept = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
+    item_of_word = np.repeat(item_of_channel, lengths)
+    num_items = len(np.unique(item_of_channel))
+    return AlignedChannels(
+        hashes=words.hashes,
+        information=np.log1p(num_items / _items_with(words.hashes, item_of_word)),
+        bounds=words.bounds,
+        needed=np.where(aligned, config.needed_alignment(lengths), np.inf),
+        seeds=build_index(seeds, kept.astype(np.float64), channels, positions, n),
+    )
+
+
+def _gram_places(bounds: Ints, n: int, num_grams: int) -> tuple[Ints, Ints, Ints]:
+    """For every n-gram within one channel: its place in the flat words, its channel, its position there."""
+    lengths = np.diff(bounds)
+    at = np.flatnonzero(whole_grams(bounds, n, num_grams))
+    channels = np.repeat(np.arange(len(lengths)), lengths)[at]
+    return at, channels, at - bounds[channels]
+
+
+def _has_content(hashes: UInt64s, long_words: NDArray[np.bool_], n: int, config: WindowRules) -> NDArray[np.bool_]:
+    """Which n-grams have enough different words and enough long ones to say anything."""
+    enough_distinct = _distinct_words(hashes, n) >= min(config.min_gram_distinct_words, n)
+    num_long = _segment_sums(long_words, np.arange(len(hashes) + 1), n)
+    return enough_distinct & (num_long >= min(config.min_gram_long_words, n))
+
+
+def _gram_weights(grams: UInt64s, items: Ints, config: WindowRules) -> Floats:
+    """1 up to `common_items` items, then `common_items` / items, 0 beyond `ignored_items`. `items` [grams] is ascending."""
+    num_items = _items_with(grams, items)
+    return np.where(num_items > config.ignored_items, 0.0, np.minimum(1.0, config.common_items / num_items))
+
+
+def _items_with(values: UInt64s, items: Ints) -> Ints:
+    """For each occurrence of a word or gram, how many items have it. `items` [values] is ascending."""
+    order = np.argsort(values, kind="stable")  # so the items of one value stay ascending
+    is_new_value = np.append(True, np.diff(values[order]) != 0)[: len(values)]
+    is_new_item = is_new_value | np.append(True, np.diff(items[order]) != 0)[: len(values)]
+    value = np.cumsum(is_new_value) - 1
+    num_items = np.empty(len(values), np.int64)
+    num_items[order] = np.bincount(value[is_new_item], minlength=1)[value]
+    return num_items
+
+
+def _segment_sums(values: NDArray, bounds: Ints, span: int = 1) -> NDArray:
+    """Sums of `values[bounds[i] : bounds[i + span]]`."""
+    prefix = np.concatenate(([0], np.cumsum(values)))[bounds]
+    return prefix[span:] - prefix[:-span]
+
+
+def _distinct_words(hashes: UInt64s, n: int) -> Ints:
+    """Different words of the n-gram that starts at each word."""
+    count = max(len(hashes) - n + 1, 0)
+    distinct = np.zeros(count, np.int64)
+    for k in range(n):
+        is_new = np.ones(count, np.bool_)
+        for j in range(k):
+            is_new &= hashes[k : k + count] != hashes[j : j + count]
+        distinct += is_new
+    return distinct

@@ -1,0 +1,184 @@
+"""The stage `datakit.contamination`: mark the documents of a source that hold benchmark items.
+
+The stage only marks documents. The corpus decides what to do about a mark, so thresholds can be studied without another scan.
+Any `Policy` (`protocol.py`) can mark; the recommended one is defined in `policy.py`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from datakit.contamination.channels import ITEM_KEY, read_suite_items
+from datakit.contamination.index import index_folder
+from datakit.contamination.planted_items import FORMS, Plants, canary_report, items_found, num_clean_texts, plants
+from datakit.contamination.protocol import GramCounts, Policy, count_table, index_without, load_index, text_batches
+from datakit.contamination.tables import (
+    Counts,
+    Found,
+    Piece,
+    clean_texts,
+    count,
+    join_pieces,
+    named,
+    summed,
+    write_piece,
+    write_statuses,
+)
+from datakit.contamination.template_rescan import MATCHED_SCHEMA, rescan, write_for_judging
+from datakit.documents.parts import document_paths
+from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
+from lineage.artifact.store import Artifact
+from lineage.stage import Stage
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.writer import Writer
+
+SLICE_BYTES = 16 << 20
+"""Text of one shard, whole row groups; how the work is cut, which no output depends on."""
+
+
+def mark_contamination(
+    out: Writer, config: Policy, normalized: Artifact, suites: tuple[Artifact, ...], index: Artifact
+) -> None:
+    """Write `marks/`, `matches.parquet`, `item_documents.parquet` and `items.parquet` (docs/design/contracts.md).
+
+    `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is what `canary_report` says.
+
+    Raises: ValueError when the suites hold nothing to match, or the index is not of this policy and these suites;
+    RuntimeError when planted canaries are not found.
+    """
+    folder = index_folder(index, config, suites)
+    parts = document_paths(normalized)
+    pieces = [
+        Piece(normalized.spec.partition or normalized.name, part, low, high) for part in parts for low, high in _slices(part)
+    ]
+    out.warm(len(pieces), load_index, folder, config)
+    items = read_suite_items(suites)
+    channels = config.channels(items)
+    scratch = out.folder / SCRATCH_FOLDER
+    common = _common_grams(out, pieces, folder, config) if config.common_grams == "ignored_before_scan" else None
+    names = _write_names(scratch / "names.parquet", items, channels)
+    scanned = out.map_shards(_match_piece, {piece.name: (piece, folder, config, common, names) for piece in pieces})
+    tallies = {piece: scanned[piece.name] for piece in pieces}
+    if config.common_grams == "ignored_after_scan":
+        tallies, common = rescan(out, tallies, folder, config, names)
+    index_of_source = index_without(folder, config, common)
+    canaries = plants(items, channels, clean_texts(scratch, list(tallies), num_clean_texts(config)), index_of_source, config)
+    trials = [(form, canaries, channels["item"], folder, config, common) for form in FORMS]
+    with out.calling(_items_in_plants, trials) as found:
+        join_pieces(out.folder, scratch, list(tallies))
+        counts = count(scratch, tallies)
+        matchable = channels.filter(pl.Series(index_of_source.is_matchable()))["item"]
+        statuses = write_statuses(out.folder / "items.parquet", items, matchable, counts)
+        out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
+        out.extra["contamination"] = _summary(config, counts, statuses)
+        by_form = dict(zip(FORMS, found(), strict=True))
+    out.extra["canaries"] = canary_report(canaries, by_form, items["question"], config)
+
+
+CONTAMINATION = Stage("datakit.contamination", "8", mark_contamination)
+"""8: canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many documents
+share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries are planted as
+rendered records, and false positives counted on scrambled text too."""
+
+
+def _slices(part: Path) -> Iterator[tuple[int, int]]:
+    """(first row group, the one after the last) of about SLICE_BYTES of text each."""
+    metadata = pq.read_metadata(part)
+    low, size = 0, 0
+    for group in range(metadata.num_row_groups):
+        size += metadata.row_group(group).total_byte_size
+        if size >= SLICE_BYTES:
+            yield low, group + 1
+            low, size = group + 1, 0
+    if low < metadata.num_row_groups or not metadata.num_row_groups:
+        yield low, metadata.num_row_groups
+
+
+def _write_names(path: Path, items: pl.DataFrame, channels: pl.DataFrame) -> Path:
+    """The item key and the name of every channel, in the order of the index."""
+    names = items.select(ITEM_KEY)[channels["item"]].with_columns(channels["channel"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names.write_parquet(path)
+    return path
+
+
+def _match_piece(
+    folder: Path, piece: Piece, index_folder: Path, config: Policy, common: Path | None, names: Path
+) -> Mapping[str, object]:
+    """One shard: the matches of some row groups of a part, and the marks of their documents."""
+    index, rescan = index_without(index_folder, config, common), config.common_grams == "ignored_after_scan"
+    counts: list[GramCounts] = []
+    found: list[Found] = []
+    seen = [pl.Series("id", [], dtype=pl.String)]
+    matched = [pl.DataFrame(schema=MATCHED_SCHEMA)]
+    for documents in piece.documents():
+        ids = documents["id"]
+        for first, texts in text_batches(documents["text"].to_list()):
+            matches, counted = index.scan_counting(texts)
+            counts.append(counted)
+            of_batch = [(first + match.document, match) for match in matches]
+            found += [(ids[row], match) for row, match in of_batch]
+            if rescan:
+                matched.append(documents[sorted({row for row, _ in of_batch})])
+        seen.append(ids)
+    ids = pl.concat(seen)
+    scratch = folder / SCRATCH_FOLDER
+    tally = write_piece(scratch, piece, ids, named(found, pl.read_parquet(names)))
+    if rescan:
+        write_for_judging(scratch, piece, count_table(counts), pl.concat(matched))
+    return {"matches": len(found), **tally}
+
+
+def _items_in_plants(
+    form: str,
+    canaries: Plants,
+    item_of_channel: pl.Series,
+    index_folder: Path,
+    config: Policy,
+    common: Path | None,
+) -> list[set[int]]:
+    """The items that this same scan marks each planted document of a form for."""
+    index = index_without(index_folder, config, common)
+    return items_found(canaries.documents(form), index.marked_pairs, item_of_channel.to_list())
+
+
+def _common_grams(out: Writer, pieces: Sequence[Piece], index_folder: Path, config: Policy) -> Path:
+    """COUNT_SCHEMA file of the grams that more documents hold than the policy allows, counted in a pass of its own."""
+    counted = out.map_shards(_count_piece, {f"count-{piece.name}": (piece, index_folder, config) for piece in pieces})
+    counts = summed([_counts_file(out.folder, piece.name) for piece in pieces], ["is_masked", "gram"])
+    limit = config.document_limit(sum(int(each["documents"]) for each in counted.values()))
+    path = _counts_file(out.folder, "common")
+    counts.filter(pl.col("documents") > limit).sort("is_masked", "gram").write_parquet(path)
+    return path
+
+
+def _count_piece(folder: Path, piece: Piece, index_folder: Path, config: Policy) -> Mapping[str, object]:
+    """One shard: in how many documents of some row groups each gram of the items is."""
+    index, num_documents, counts = load_index(index_folder, config), 0, list[GramCounts]()
+    for documents in piece.documents():
+        num_documents += len(documents)
+        counts += [index.count_grams(texts) for _, texts in text_batches(documents["text"].to_list())]
+    path = _counts_file(folder, piece.name)
+    path.parent.mkdir(parents=True)
+    count_table(counts).write_parquet(path)
+    return {"documents": num_documents}
+
+
+def _counts_file(folder: Path, name: str) -> Path:
+    return folder / SCRATCH_FOLDER / "counts" / f"{name}.parquet"
+
+
+def _summary(config: Policy, counts: Counts, statuses: pl.DataFrame) -> dict[str, object]:
+    tasks: dict[str, dict[str, int]] = {}
+    for task, status, number in statuses.group_by("task", "status").len().sort("task", "status").iter_rows():
+        tasks.setdefault(task, {"clean": 0, "matched": 0, "unknown": 0})[status] = number
+    return {
+        "policy": config.policy,
+        "canonical_text": CANONICAL_TEXT_VERSION,
+        "documents": counts.documents,
+        "contaminated": counts.contaminated,
+        "documents_by_tier": dict(counts.by_tier),
+        "items_by_task": tasks,
+    }

@@ -1,0 +1,185 @@
+"""Proof that a scan can find: real items planted into the source's own clean documents, in the forms leaks take.
+
+A scan that marks nothing says little unless the same code, index and thresholds mark a planted item. Recall is recorded by
+form with every artifact, and what is marked falsely: controls with an item's words in another order, other items than the
+planted one, and the source's own text with its words in another order, which holds the source's vocabulary, numbers and
+tables and no item.
+"""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import polars as pl
+import xxhash
+
+from datakit.contamination.channels import ITEM_KEY
+from datakit.contamination.leak_forms import LEAK_FORMS, Item
+from datakit.contamination.protocol import Finder, Policy, PolicyIndex
+from datakit.text.canonical_text import canonical_bytes
+
+FILLER_CHARACTERS = 2_000
+SCRAMBLED_PER_CANARY = 8
+"""Documents whose words are shuffled, for each planted item: 192 unless told."""
+_MIN_QUESTION_WORDS = 8
+"""Of a canary under any policy: shorter questions are in text by chance, and policies are compared on the same items."""
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A benchmark item to plant: its row in the item table, and what that row says."""
+
+    item: int
+    fields: Item
+    seed: int
+
+    @property
+    def question(self) -> str:
+        return self.fields["question"]
+
+    def leaked(self, form: str) -> str | None:
+        """The item as it leaks in a form of `LEAK_FORMS`, the same at every call; None where the form does not apply."""
+        return LEAK_FORMS[form](self.fields, random.Random(self.seed))
+
+
+def _shuffled(canary: Canary) -> str:
+    """The same words in another order: must not be found."""
+    words = canary.question.split()
+    random.Random(canary.seed).shuffle(words)
+    return " ".join(words)
+
+
+VARIANTS = ("verbatim", "olmes", "question_only", "wrapped", "unpunctuated", "edited_12_percent")
+"""The forms of every scan: those that apply to any item. All of them are measured once, with the policy."""
+SHUFFLED = "shuffled"
+SCRAMBLED = "clean_text"
+FORMS = (SCRAMBLED, *VARIANTS, SHUFFLED)
+"""What `Plants` are made in; the one with the most text first, which workers begin with."""
+
+
+def num_clean_texts(policy: Policy) -> int:
+    """How many clean documents `plants` wants."""
+    return policy.num_canaries * SCRAMBLED_PER_CANARY
+
+
+@dataclass(frozen=True)
+class Plants:
+    """Items to plant into clean documents of the source, for each of FORMS. It crosses a process border."""
+
+    canaries: tuple[Canary, ...]
+    clean_texts: tuple[str, ...]
+    """Openings of clean documents: of `num_clean_texts` where the source has so many."""
+    num_fillers: int
+
+    @property
+    def fillers(self) -> Sequence[str]:
+        return self.clean_texts[: self.num_fillers] or ("",)
+
+    def documents(self, form: str) -> list[str]:
+        """Documents with an item in one form each; of SCRAMBLED the clean ones, with their words in another order."""
+        if form == SCRAMBLED:
+            return [_scrambled(text, seed) for seed, text in enumerate(self.clean_texts)]
+        leaks = [_shuffled(canary) if form == SHUFFLED else canary.leaked(form) or "" for canary in self.canaries]
+        return [planted(leak, self.fillers[at % len(self.fillers)]) for at, leak in enumerate(leaks)]
+
+
+def plants(
+    items: pl.DataFrame, channels: pl.DataFrame, clean_texts: Sequence[str], index: PolicyIndex, policy: Policy
+) -> Plants:
+    """`policy.num_canaries` items to plant.
+
+    Raises: ValueError when no item can be planted, for such a suite cannot be scanned for.
+    """
+    canaries = choose_canaries(items, channels, index, policy.num_canaries)
+    if not canaries:
+        raise ValueError(
+            f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
+        )
+    return Plants(tuple(canaries), tuple(text[:FILLER_CHARACTERS] for text in clean_texts), policy.num_canaries)
+
+
+def canary_report(
+    planted: Plants, found: Mapping[str, Sequence[set[int]]], questions: pl.Series, policy: Policy
+) -> dict[str, object]:
+    """Recall by variant and false alarms; `found`: for each of FORMS the items that each of its documents is marked for.
+
+    `false_positives.shuffled`: share of plants of an item's words in another order that are marked. `.other_items`: share of
+    planted documents marked for an item whose question is not the planted one (siblings made from one template do that
+    rightly). `.clean_text`: share of `scrambled_documents` that are marked.
+
+    Raises: RuntimeError when the recall of verbatim plants is below `policy.min_canary_recall`.
+    """
+    canaries = planted.canaries
+    recall = {
+        name: share(canary.item in items for canary, items in zip(canaries, found[name], strict=True)) for name in VARIANTS
+    }
+    if recall["verbatim"] < policy.min_canary_recall:
+        raise RuntimeError(
+            f"only {recall['verbatim']:.0%} of {len(canaries)} benchmark items planted verbatim were found, "
+            f"{policy.min_canary_recall:.0%} are needed: this scan cannot be trusted, check the policy's thresholds"
+        )
+    num_others = sum(_marked_for_others(canaries, found[name], questions) for name in VARIANTS)
+    return {
+        "items": len(canaries),
+        "clean_documents": len(planted.fillers),
+        "scrambled_documents": len(planted.clean_texts),
+        "recall": recall,
+        "false_positives": {
+            "shuffled": share(map(bool, found[SHUFFLED])),
+            "other_items": round(num_others / (len(canaries) * len(VARIANTS)), 4),
+            "clean_text": share(map(bool, found[SCRAMBLED])) if planted.clean_texts else 0.0,
+        },
+    }
+
+
+def choose_canaries(
+    items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, count: int, among: pl.Series | None = None
+) -> list[Canary]:
+    """The first `count` items, in hash order of their keys, that are matchable and whose question is long enough.
+
+    `among` [channels]: which may be chosen, all unless told.
+    """
+    is_question = channels["channel"] == "question"
+    wanted = pl.Series(index.is_matchable()) & (is_question if is_question.any() else ~is_question)
+    wanted = wanted if among is None else wanted & among
+    matchable = channels.filter(wanted)["item"].unique().to_list()
+    questions, keys = items["question"].to_list(), items.select(ITEM_KEY).rows()
+    keyed = sorted((xxhash.xxh3_64_intdigest("\x1f".join(keys[row]).encode()), row) for row in matchable)
+    long = ((seed, row) for seed, row in keyed if len(canonical_bytes(questions[row]).split()) >= _MIN_QUESTION_WORDS)
+    chosen = islice(long, count)
+    return [Canary(row, items.row(row, named=True), seed) for seed, row in chosen]
+
+
+def items_found(documents: Sequence[str], find: Finder, item_of_channel: Sequence[int]) -> list[set[int]]:
+    """For each document, the items that it is marked for."""
+    found: list[set[int]] = [set() for _ in documents]
+    for document, channel in find(documents):
+        found[document].add(item_of_channel[channel])
+    return found
+
+
+def _marked_for_others(canaries: Sequence[Canary], found: Sequence[set[int]], questions: pl.Series) -> int:
+    """How many plants are marked for an item with another question than theirs."""
+    pairs = zip(canaries, found, strict=True)
+    return sum(any(questions[item] != canary.question for item in marked) for canary, marked in pairs)
+
+
+def _scrambled(text: str, seed: int) -> str:
+    """The words of a text in another order, its white space in place."""
+    pieces = re.split(r"(\s+)", text)
+    words = pieces[::2]
+    random.Random(seed).shuffle(words)
+    pieces[::2] = words
+    return "".join(pieces)
+
+
+def planted(text: str, filler: str) -> str:
+    middle = filler.rfind(" ", 0, len(filler) // 2) + 1
+    return f"{filler[:middle]}\n\n{text}\n\n{filler[middle:]}"
+
+
+def share(found) -> float:
+    values = list(found)
+    return round(sum(values) / len(values), 4)

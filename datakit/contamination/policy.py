@@ -1,0 +1,222 @@
+"""What counts as contamination: one definition with every threshold in its config, and the scorer that applies it.
+
+The definition is the window coverage of research/data_peers_measured.md, section 7. Items and documents are canonicalised;
+an item's *channels* (question, passage, answer, solution, code) are matched apart. The score of a channel in a document is the
+share of its words covered by word-5-grams that both have, inside one window of the document. Grams that many items share
+weigh less; grams that many documents of the source share (instruction templates) and grams without content (number lists,
+"a b a b") nothing, in numerator and denominator alike, so that a verbatim copy always scores 1. Channels of at most
+`max_aligned_words` words, answers excepted, are also laid against the document word for word (`alignment.py`):
+coverage loses them after two edits.
+
+Tiers: `verbatim`, coverage of at least `verbatim_coverage`; `near`, enough coverage for the channel's length, enough words in
+place, or a run of `long_run_words`; `template`, enough coverage only once every number is masked; `fragment`, a run of
+`fragment_words` and no more.
+
+Not found by it: paraphrases that change more than about a quarter of the words; those need embeddings.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datakit.text.ngram_index import Floats, Ints
+
+type Tier = Literal["verbatim", "near", "template", "fragment"]
+
+TIERS: tuple[Tier, ...] = ("verbatim", "near", "template", "fragment")
+STANDING_TIERS: tuple[Tier, ...] = ("verbatim", "near", "template")
+"""A match of these tiers makes its document contaminated; fragments are reported only."""
+
+
+@dataclass(frozen=True)
+class WindowRules:
+    """All thresholds of the recommended policy. Lengths in canonical words, shares in 0..1."""
+
+    policy: str = "window_coverage+alignment"
+    gram_words: int = 5
+    min_channel_words: int = 8
+    """A shorter channel cannot be told from chance; an item with no matchable channel is `unknown`, not clean. Counted in
+    weight, here and in `long_channel_words`: words of templates, number lists and formulas are not what a match rests on."""
+    flag_coverage: float = 0.5
+    short_flag_coverage: float = 0.9
+    """Coverage that flags a channel of `min_channel_words`; falls linearly to `flag_coverage` at `long_channel_words`.
+    With 0.5 at every length, one shared phrase flags a short question: 170 of 249 presidential speeches, against 2 of which
+    both are real (measured 2026-11-21; recall of 12 % edits falls from .90 to .78 on MMLU, .995 to .99 on GSM8K)."""
+    long_channel_words: int = 24
+    seed_words: int = 4
+    """A run of this many words lays a short channel on a document. 5 finds 94 % of short questions with 12 % of their words
+    edited, 4 finds 98 %, 3 finds 99 % at five times the placements (2026-11-21)."""
+    max_aligned_words: int = 32
+    """Longer channels keep enough 5-grams through edits."""
+    align_slack: int = 2
+    short_aligned_share: float = 0.75
+    """Words in place, and their information, that flag a channel of `min_channel_words`; falls linearly to `aligned_share` at
+    `long_channel_words`. All of 0.7 to 0.6: 8 more of 14,920 documents, all false, for 0.02 of recall (2026-11-21)."""
+    aligned_share: float = 0.6
+    verbatim_coverage: float = 0.9
+    gap_words: int = 12
+    gap_share: float = 0.125
+    """Unmatched words inside a window: at most `gap_words` + `gap_share` x the channel's length in a row."""
+    fragment_words: int = 13
+    long_run_words: int = 40
+    """A run this long is a match whatever its coverage: a speech shares 104 words with an MMLU passage that quotes it in
+    pieces, and no window of it covers half of the passage (measured 2026-11-21)."""
+    min_template_words: int = 12
+    """Words beside the numbers that a channel needs to be matched with its numbers masked."""
+    common_items: int = 10
+    """A gram in more items than this weighs `common_items` / items."""
+    ignored_items: int = 100
+    """A gram in more items than this weighs nothing."""
+    common_documents: int = field(default=100, metadata={"added_later": True})
+    common_document_share: float = field(default=1e-3, metadata={"added_later": True})
+    """A gram in more documents of a source than both say is a template's and weighs nothing there
+    (`templates.py`)."""
+    min_gram_long_words: int = 2
+    min_gram_distinct_words: int = 3
+    """A gram needs this many words of 3+ bytes that are no numbers, and this many different words, to weigh anything."""
+    num_canaries: int = 24
+    min_canary_recall: float = 0.95
+
+    def __post_init__(self) -> None:
+        shares = ("flag_coverage", "short_flag_coverage", "verbatim_coverage", "gap_share", "min_canary_recall")
+        for name in (*shares, "short_aligned_share", "aligned_share"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}; a share must be in 0..1")
+        if not 0 < self.flag_coverage <= self.short_flag_coverage <= self.verbatim_coverage:
+            raise ValueError(
+                f"flag_coverage {self.flag_coverage}, short_flag_coverage {self.short_flag_coverage}, verbatim_coverage "
+                f"{self.verbatim_coverage}: they must be above 0 and not fall in this order"
+            )
+        if not 0 < self.aligned_share <= self.short_aligned_share:
+            raise ValueError(
+                f"aligned_share {self.aligned_share} must be above 0 and at most short_aligned_share {self.short_aligned_share}"
+            )
+        if not 1 <= self.seed_words <= self.gram_words or self.align_slack < 0 or self.max_aligned_words < 0:
+            raise ValueError(
+                f"seed_words {self.seed_words} must be in 1..gram_words ({self.gram_words}), align_slack {self.align_slack} "
+                f"and max_aligned_words {self.max_aligned_words} at least 0"
+            )
+        if not 1 <= self.min_gram_distinct_words <= self.gram_words or self.min_gram_long_words > self.gram_words:
+            raise ValueError(
+                f"min_gram_distinct_words {self.min_gram_distinct_words} and min_gram_long_words "
+                f"{self.min_gram_long_words} must fit in a gram of gram_words = {self.gram_words}"
+            )
+        if not self.gram_words <= self.min_channel_words <= self.long_channel_words:
+            raise ValueError(
+                f"gram_words {self.gram_words}, min_channel_words {self.min_channel_words}, long_channel_words "
+                f"{self.long_channel_words}: they must not fall in this order"
+            )
+        if not self.gram_words <= self.fragment_words <= self.long_run_words:
+            raise ValueError(
+                f"gram_words {self.gram_words}, fragment_words {self.fragment_words}, long_run_words {self.long_run_words}: "
+                "they must not fall in this order"
+            )
+        if self.gap_words < 0 or self.min_template_words < self.min_channel_words:
+            raise ValueError(
+                f"gap_words {self.gap_words} must be at least 0, min_template_words {self.min_template_words} at least "
+                f"min_channel_words"
+            )
+        if not 1 <= self.common_items <= self.ignored_items:
+            raise ValueError(f"common_items {self.common_items} must be in 1..ignored_items ({self.ignored_items})")
+        if self.common_documents < 1 or not 0 <= self.common_document_share <= 1:
+            raise ValueError(
+                f"common_documents {self.common_documents} must be at least 1, common_document_share "
+                f"{self.common_document_share} in 0..1"
+            )
+        if self.num_canaries < 1:
+            raise ValueError(f"num_canaries is {self.num_canaries}; a scan that proves nothing is not run, give 1 or more")
+
+    def needed_coverage(self, total_weight: NDArray) -> Floats:
+        """Coverage that flags channels whose words have these total weights.
+
+        >>> WindowRules().needed_coverage(np.array([8, 16, 24, 200])).round(3).tolist()
+        [0.9, 0.7, 0.5, 0.5]
+        """
+        ends = [self.min_channel_words, self.long_channel_words]
+        return np.interp(total_weight, ends, [self.short_flag_coverage, self.flag_coverage])
+
+    def needed_alignment(self, num_words: NDArray) -> Floats:
+        """Score of an alignment that flags channels of so many words.
+
+        >>> WindowRules().needed_alignment(np.array([8, 16, 32])).round(3).tolist()
+        [0.75, 0.675, 0.6]
+        """
+        ends = [self.min_channel_words, self.long_channel_words]
+        return np.interp(num_words, ends, [self.short_aligned_share, self.aligned_share])
+
+    def tier(self, window: "Window", needed: float) -> Tier | None:
+        """The tier of a channel's best window on its own words, where `needed` is the coverage that flags the channel."""
+        if window.coverage >= needed:
+            return "verbatim" if window.coverage >= self.verbatim_coverage else "near"
+        if window.longest_run >= self.long_run_words:
+            return "near"
+        return "fragment" if window.longest_run >= self.fragment_words else None
+
+
+@dataclass(frozen=True)
+class Window:
+    """The best place of a channel in a document; `start` and `end` count words of the document.
+
+    `longest_run`: words of the longest stretch shared word for word, in grams that no template shares.
+    """
+
+    coverage: float
+    longest_run: int
+    start: int
+    end: int
+
+
+def word_weights(gram_weights: Floats, n: int) -> Floats:
+    """Weight of each word of a channel: that of the heaviest gram over it."""
+    weights = np.zeros(len(gram_weights) + n - 1)
+    for k in range(n):
+        covered = weights[k : k + len(gram_weights)]
+        np.maximum(covered, gram_weights, out=covered)
+    return weights
+
+
+def best_window(places: Ints, positions: Ints, gram_weights: Floats, needed: float, config: WindowRules) -> Window | None:
+    """The window of a document that covers most of a channel, or None when no window can matter.
+
+    `places` [hits], ascending: words of the document where a gram starts that the channel has at `positions` [hits].
+    `gram_weights` [grams of the channel]. When no window reaches `needed`, the one with the longest run is returned if that
+    run is a fragment.
+    """
+    n, total = config.gram_words, float(word_weights(gram_weights, config.gram_words).sum())
+    gap = config.gap_words + config.gap_share * (len(gram_weights) + n - 1)
+    breaks = np.flatnonzero(np.diff(places) > n + gap) + 1
+    lows, highs = np.append(0, breaks), np.append(breaks, len(places))
+    fragment_hits = config.fragment_words - n + 1
+    can_matter = ((highs - lows) * n >= needed * total) | (highs - lows >= fragment_hits)
+    windows = [
+        _measure(places[low:high], positions[low:high], gram_weights, total, n)
+        for low, high in zip(lows[can_matter].tolist(), highs[can_matter].tolist(), strict=True)
+    ]
+    best = max(windows, key=lambda w: (w.coverage, w.longest_run, -w.start), default=None)
+    if best is None or best.coverage >= needed:
+        return best
+    longest = max(windows, key=lambda w: (w.longest_run, w.coverage, -w.start))
+    return longest if longest.longest_run >= config.fragment_words else None
+
+
+def _measure(places: Ints, positions: Ints, gram_weights: Floats, total: float, n: int) -> Window:
+    """A shared common gram earns its own weight, not that of the rarer grams over the same words."""
+    shared = np.zeros_like(gram_weights)
+    shared[positions] = gram_weights[positions]
+    coverage = float(word_weights(shared, n).sum()) / total
+    rare = gram_weights[positions] >= 1
+    return Window(coverage, longest_run(places[rare], positions[rare], n), int(places[0]), int(places[-1]) + n)
+
+
+def longest_run(places: Ints, positions: Ints, n: int) -> int:
+    """Words of the longest stretch of consecutive hits; 0 without any."""
+    if not len(places):
+        return 0
+    diagonals = places - positions
+    order = np.lexsort((places, diagonals))
+    follows = (np.diff(diagonals[order]) == 0) & (np.diff(places[order]) == 1)
+    ends = np.flatnonzero(np.append(~follows, True))
+    return int(np.diff(ends, prepend=-1).max()) + n - 1

@@ -1,0 +1,155 @@
+"""Matching documents against an item index: a vectorised pass over all words, then the scorer on what is left of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from datakit.contamination.alignment import aligned_windows
+from datakit.contamination.channels import ChannelGrams, ItemIndex
+from datakit.contamination.policy import STANDING_TIERS, Tier, Window, WindowRules, best_window
+from datakit.contamination.protocol import ChannelMatch, GramCounts
+from datakit.text.byte_spans import Span, byte_spans
+from datakit.text.canonical_text import WordPlaces, canonical_batch
+from datakit.text.ngram_index import Ints, UInt64s, Words, grams_in_table, hash_buffer
+
+
+def scan(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[ChannelMatch]:
+    """Every channel that each document holds, its best window each, ordered by (document, channel)."""
+    return scan_counting(texts, index, config)[0]
+
+
+def scan_counting(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> tuple[list[ChannelMatch], GramCounts]:
+    """`scan`, and in how many of the texts each gram of the items is."""
+    hits, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
+    found: list[ChannelMatch] = []
+    for document, group in groupby(_verdicts(windows, index, config), key=lambda verdict: verdict[0][0]):
+        verdicts = list(group)
+        spans = _spans(texts[document], [window for *_, window in verdicts])
+        found += [
+            ChannelMatch(*pair, tier, round(window.coverage, 4), *span, window.longest_run)
+            for (pair, tier, window), span in zip(verdicts, spans, strict=True)
+        ]
+    return found, GramCounts(_document_counts(hits[0], index.exact), _document_counts(hits[1], index.masked))
+
+
+def standing_pairs(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[tuple[int, int]]:
+    """(document, channel) of every match of `scan` that stands. Where it lies is not looked for: half of a match's time."""
+    _, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
+    return [pair for pair, tier, _ in _verdicts(windows, index, config) if tier in STANDING_TIERS]
+
+
+def _document_counts(hits: "_Hits", channels: ChannelGrams) -> tuple[UInt64s, Ints]:
+    num_grams = max(len(channels.index.grams), 1)
+    grams, counts = np.unique(np.unique(hits.documents * num_grams + hits.found) % num_grams, return_counts=True)
+    return channels.index.grams[grams], counts
+
+
+def _spans(text: str, windows: Sequence[Window]) -> list[Span]:
+    """Bytes from the first to the last word of each window."""
+    if not windows:
+        return []
+    places = WordPlaces(text)
+    return byte_spans(text, [(places.span(window.start)[0], places.span(window.end - 1)[1]) for window in windows])
+
+
+type _Windows = dict[tuple[int, int], Window]
+
+
+@dataclass(frozen=True)
+class _Hits:
+    """Words of the documents where a gram of the channels begins, of which document, and which gram [hits]."""
+
+    places: Ints
+    documents: Ints
+    found: Ints
+
+
+@dataclass(frozen=True)
+class _AllWindows:
+    """The best window of every pair (document, channel), by each way of matching."""
+
+    exact: _Windows
+    masked: _Windows
+    aligned: _Windows
+
+
+def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[tuple[_Hits, _Hits], _AllWindows]:
+    """(hits with numbers as they are, hits with numbers masked), and the windows that they make."""
+    masked = words.masked()
+    places = grams_in_table(index.prefixes, masked, config.seed_words)
+    exact_hits = _hits(words.hashes, words.bounds, places, index.exact)
+    masked_hits = _hits(masked, words.bounds, places, index.masked)
+    return (exact_hits, masked_hits), _AllWindows(
+        exact=dict(_windows(exact_hits, words.bounds, index.exact, config)),
+        masked=dict(_windows(masked_hits, words.bounds, index.masked, config)),
+        aligned=dict(aligned_windows(words.hashes, words.bounds, places, index.aligned, config)),
+    )
+
+
+def _verdicts(windows: _AllWindows, index: ItemIndex, config: WindowRules) -> Iterator[tuple[tuple[int, int], Tier, Window]]:
+    """Pairs that match, in their order, with the tier and the window of each."""
+    for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
+        if (verdict := _verdict(pair, windows, index, config)) is not None:
+            yield pair, *verdict
+
+
+def _verdict(pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, config: WindowRules) -> tuple[Tier, Window] | None:
+    _, channel = pair
+    own, numberless = windows.exact.get(pair), windows.masked.get(pair)
+    tier = None if own is None else config.tier(own, index.exact.needed_coverage(channel))
+    if own is not None and tier in ("verbatim", "near"):
+        return tier, own
+    if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
+        return "template", numberless
+    if pair in windows.aligned:
+        return "near", windows.aligned[pair]
+    return None if own is None or tier is None else (tier, own)
+
+
+def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) -> _Hits:
+    """`begins`: where grams may begin."""
+    places, found = channels.index.lookup_at(words, bounds, begins)
+    return _Hits(places, np.searchsorted(bounds, places, side="right") - 1, found)
+
+
+def _windows(
+    hits: _Hits, bounds: Ints, channels: ChannelGrams, config: WindowRules
+) -> Iterator[tuple[tuple[int, int], Window]]:
+    """((document, channel), best window) of every pair that is flagged or holds a fragment."""
+    grams = channels.index.grams[hits.found]
+    hit_bounds = np.searchsorted(hits.documents, np.arange(len(bounds)))
+    for document, channel in _candidates(hits.documents, hits.found, channels, config):
+        mine = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
+        window = _score(hits.places[mine] - bounds[document], grams[mine], channel, channels, config)
+        if window is not None:
+            yield (document, channel), window
+
+
+def _candidates(documents: Ints, found: Ints, channels: ChannelGrams, config: WindowRules) -> list[tuple[int, int]]:
+    """Pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
+
+    Counting different grams, not hits, bounds the work on a document that repeats one phrase a million times.
+    """
+    index = channels.index
+    num_grams, num_channels = max(len(index.grams), 1), max(len(channels.total_weight), 1)
+    distinct = np.unique(documents * num_grams + found)
+    where, channel, _ = index.expand(distinct // num_grams, distinct % num_grams)
+    pairs, counts = np.unique(where * num_channels + channel, return_counts=True)
+    n = config.gram_words
+    enough = (counts * n >= channels.needed_weight[pairs % num_channels]) | (counts >= config.fragment_words - n + 1)
+    return [(int(pair) // num_channels, int(pair) % num_channels) for pair in pairs[enough]]
+
+
+def _score(places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, config: WindowRules) -> Window | None:
+    """Join a document's hits with the grams of one channel and take the best window."""
+    of_channel = channels.of(channel)
+    weights, hashes = channels.weights[of_channel], channels.hashes[of_channel]
+    kept = np.flatnonzero(weights > 0)
+    order = kept[np.argsort(hashes[kept], kind="stable")]
+    ordered = hashes[order]
+    low, high = np.searchsorted(ordered, grams, side="left"), np.searchsorted(ordered, grams, side="right")
+    counts = high - low
+    rows = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return best_window(np.repeat(places, counts), order[rows], weights, channels.needed_coverage(channel), config)

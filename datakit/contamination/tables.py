@@ -1,0 +1,218 @@
+"""What a scan for benchmark items leaves on storage: marks, matches by document, documents by item, statuses of items.
+
+Shards leave tables of their row groups and say how many documents these name. They are put together a row group at a time, or
+merged (`sorted_tables.py`), so what is in memory depends on the number of items and not on the size of the source.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import batched, chain, groupby, islice
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datakit.contamination.channels import ITEM_KEY
+from datakit.contamination.policy import STANDING_TIERS, TIERS, Tier
+from datakit.contamination.protocol import ChannelMatch
+from datakit.documents.parts import as_frame, iterate_part, iterate_texts, write_parquet, writing_part
+from datakit.documents.sorted_tables import merge_tables
+
+MARKS = "marks"
+MATCHES = "matches"
+HOLDERS = "item_documents"
+HELD = "held"
+SUMMED_AT_ONCE = 32
+TALLIED = (*TIERS, "documents", "contaminated")
+MARK_SCHEMA = pa.schema(
+    [("id", pa.string()), ("contaminated", pa.bool_()), ("tier", pa.string()), ("best_score", pa.float64())]
+)
+_KEY_FIELDS = tuple((name, pa.string()) for name in ITEM_KEY)
+_FOUND_FIELDS = (
+    ("tier", pa.string()),
+    ("score", pa.float64()),
+    ("start_byte", pa.int64()),
+    ("end_byte", pa.int64()),
+    ("longest_run", pa.int64()),
+)
+MATCH_SCHEMA = pa.schema([("id", pa.string()), *_KEY_FIELDS, ("channel", pa.string()), *_FOUND_FIELDS])
+"""A row a document, item and channel, sorted by document."""
+HOLDER_SCHEMA = pa.schema(
+    [
+        *_KEY_FIELDS,
+        ("id", pa.string()),
+        ("channel", pa.string()),
+        ("source", pa.string()),
+        ("part", pa.string()),
+        *_FOUND_FIELDS,
+    ]
+)
+"""The same rows sorted by item, with the source and the part that hold the document."""
+HELD_SCHEMA = pa.schema([*_KEY_FIELDS, ("num_documents", pa.int64())])
+"""Items that documents of a shard hold, and how many do."""
+ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), ("num_documents", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Row groups `low` to `high` of a part of a source: what one shard scans, and what one judges again."""
+
+    source: str
+    part: Path
+    low: int
+    high: int
+    judged: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.part.stem}-{self.low:05d}"
+
+    def table(self, scratch: Path, kind: str) -> Path:
+        """Where the piece's tables lie until they are joined with those of the others."""
+        return scratch / ("judged" if self.judged else "scanned") / kind / f"{self.name}.parquet"
+
+    def documents(self) -> Iterator[pl.DataFrame]:
+        """Ids and texts, one row group in memory at a time."""
+        with pq.ParquetFile(self.part) as file:
+            for group in range(self.low, self.high):
+                yield as_frame(file.read_row_group(group, columns=["id", "text"], use_threads=False))
+
+
+type Found = tuple[str, ChannelMatch]
+"""A document's id, and a channel that it holds."""
+
+
+def named(found: Sequence[Found], names: pl.DataFrame) -> pl.DataFrame:
+    """MATCH_SCHEMA of what was found. `names` [channels]: the item key and the name of every channel."""
+    channels = names[[match.channel for _, match in found]]
+    values = [(m.tier, m.score, m.start_byte, m.end_byte, m.longest_run) for _, m in found]
+    rows = pl.DataFrame(values, schema=[name for name, _ in _FOUND_FIELDS], orient="row") if found else _nothing()
+    ids = pl.DataFrame({"id": pl.Series([document for document, _ in found], dtype=pl.String)})
+    return pl.concat([ids, channels, rows], how="horizontal").select(MATCH_SCHEMA.names)
+
+
+def write_piece(scratch: Path, piece: Piece, ids: pl.Series, matches: pl.DataFrame) -> dict[str, int]:
+    """The tables of one shard, of the matches of all its documents `ids`; how many they are, in all and by tier."""
+    held = matches.with_columns(source=pl.lit(piece.source), part=pl.lit(piece.part.name))
+    _write(piece.table(scratch, MATCHES), matches.sort("id", *ITEM_KEY, "channel"), MATCH_SCHEMA)
+    _write(piece.table(scratch, HOLDERS), held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA)
+    marks = _marks(ids, matches)
+    _write(piece.table(scratch, MARKS), marks, MARK_SCHEMA)
+    held_items = matches.filter(pl.col("tier").is_in(STANDING_TIERS)).group_by(ITEM_KEY)
+    _write(piece.table(scratch, HELD), held_items.agg(num_documents=pl.col("id").n_unique().cast(pl.Int64)), HELD_SCHEMA)
+    of_tier = dict(matches.group_by("tier").agg(pl.col("id").n_unique()).iter_rows())
+    return {"documents": len(ids), "contaminated": int(marks["contaminated"].sum()), **of_tier}
+
+
+def _nothing() -> pl.DataFrame:
+    types = {pa.string(): pl.String, pa.float64(): pl.Float64, pa.int64(): pl.Int64}
+    return pl.DataFrame(schema={name: types[kind] for name, kind in _FOUND_FIELDS})
+
+
+def _marks(ids: pl.Series, matches: pl.DataFrame) -> pl.DataFrame:
+    rank = {tier: rank for rank, tier in enumerate(TIERS)}
+    best = matches.group_by("id").agg(
+        tier=pl.col("tier").sort_by(pl.col("tier").replace_strict(rank, return_dtype=pl.Int8)).first(),
+        best_score=pl.col("score").max(),
+    )
+    marks = ids.to_frame("id").join(best, on="id", how="left", maintain_order="left")
+    marks = marks.with_columns(pl.col("tier").fill_null(""), pl.col("best_score").fill_null(0.0))
+    return marks.with_columns(contaminated=pl.col("tier").is_in(STANDING_TIERS))
+
+
+def join_pieces(target: Path, scratch: Path, pieces: Sequence[Piece]) -> None:
+    """Marks beside the documents' parts (same names, rows and order), `matches.parquet`, `item_documents.parquet`."""
+    for part in dict.fromkeys(piece.part for piece in pieces):
+        of_part = [piece for piece in pieces if piece.part == part]
+        _copy(_paths(scratch, MARKS, of_part), target / MARKS / part.name, MARK_SCHEMA)
+    _copy(_paths(scratch, MATCHES, pieces), target / f"{MATCHES}.parquet", MATCH_SCHEMA)
+    merge_tables(_paths(scratch, HOLDERS, pieces), target / f"{HOLDERS}.parquet", HOLDER_SCHEMA, scratch)
+
+
+def _paths(scratch: Path, kind: str, pieces: Sequence[Piece]) -> list[Path]:
+    return [piece.table(scratch, kind) for piece in pieces]
+
+
+def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
+    """Rows of tables one after the other: pieces stand in id order. One table is the same file as its rows written again."""
+    if len(paths) == 1:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copyfile(paths[0], target)
+        return
+    with writing_part(target, schema) as out:
+        for path in paths:
+            for table in iterate_part(path):
+                out.write(table)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """`items`: ITEM_KEY and `num_documents`, of items that documents hold; `by_tier`: documents. Of the whole source."""
+
+    items: pl.DataFrame
+    by_tier: Mapping[Tier, int]
+    documents: int
+    contaminated: int
+
+
+def count(scratch: Path, tallies: Mapping[Piece, Mapping[str, Any]]) -> Counts:
+    """Add up what `write_piece` said of the shards: a document lies in one of them."""
+    items = summed(_paths(scratch, HELD, list(tallies)), ITEM_KEY)
+    total = Counter[str]()
+    for tally in tallies.values():
+        total.update({name: int(tally.get(name, 0)) for name in TALLIED})
+    return Counts(items, {tier: total[tier] for tier in TIERS}, total["documents"], total["contaminated"])
+
+
+def summed(paths: Sequence[Path], key: Sequence[str]) -> pl.DataFrame:
+    """Counts of several shards, one row a key; a few tables at a time, so that what is held are keys and not shards of them."""
+    total: list[pl.DataFrame] = []
+    for some in batched(paths, SUMMED_AT_ONCE):
+        total = [pl.concat([*total, pl.read_parquet(list(some))]).group_by(key).sum()]
+    return pl.concat(total)
+
+
+def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) -> list[Piece]:
+    """Pieces that have matches of some channels (the item key and the name of each); a few tables at a time, as `summed`."""
+    of_path, found = {str(piece.table(scratch, MATCHES)): piece for piece in pieces}, []
+    for some in batched(of_path, SUMMED_AT_ONCE):
+        matches = pl.scan_parquet(list(some), include_file_paths="path").select("path", *channels.columns).collect()
+        held = set(matches.join(channels, on=channels.columns, how="semi")["path"])
+        found += [of_path[path] for path in some if path in held]
+    return found
+
+
+def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts: Counts) -> pl.DataFrame:
+    """ITEM_STATUS_SCHEMA of every item; `matchable`: rows of the items that have a channel which can be matched."""
+    status = (
+        pl.when(pl.col("num_documents") > 0)
+        .then(pl.lit("matched"))
+        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()))
+        .then(pl.lit("clean"))
+        .otherwise(pl.lit("unknown"))
+    )
+    joined = items.select(ITEM_KEY).join(counts.items, on=ITEM_KEY, how="left", maintain_order="left")
+    statuses = joined.with_columns(pl.col("num_documents").fill_null(0)).with_columns(status=status)
+    _write(path, statuses, ITEM_STATUS_SCHEMA)
+    return statuses
+
+
+def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int) -> list[str]:
+    """Texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
+    found: list[str] = []
+    for part, of_part in groupby(pieces, key=lambda piece: piece.part):
+        tiers = (tier for piece in of_part for tier in pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"])
+        texts = chain.from_iterable(iterate_texts(part))
+        clean = (text for text, tier in zip(texts, tiers, strict=True) if tier == "")
+        found += islice(clean, num_texts - len(found))
+        if len(found) == num_texts:
+            break
+    return found
+
+
+def _write(path: Path, frame: pl.DataFrame, schema: pa.Schema) -> None:
+    write_parquet(path, frame.select(schema.names).to_arrow().cast(schema))

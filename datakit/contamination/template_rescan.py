@@ -1,0 +1,106 @@
+"""Matches judged again without the templates of the source (`templates.py`), where there are any."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from datakit.contamination.channels import ITEM_KEY
+from datakit.contamination.policy import STANDING_TIERS
+from datakit.contamination.protocol import Policy, index_without, load_index, text_batches
+from datakit.contamination.tables import MARKS, MATCHES, Found, Piece, named, pieces_with, summed, write_piece
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.writer import Writer
+
+log = logging.getLogger(__name__)
+
+type Tally = Mapping[str, Any]
+SHOWN_ITEMS = 20
+MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
+
+
+def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched: pl.DataFrame) -> None:
+    """Leave what a scan knows for `rescan`: in how many documents of the piece the items' grams are (`count_table`), and
+    the documents with a match (MATCHED_SCHEMA), which are few, so that nobody has to read all of them to look at these again.
+    """
+    for kind, table in (("counts", counts), ("matched", matched)):
+        path = piece.table(scratch, kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.write_parquet(path)
+
+
+def rescan(
+    out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: Policy, names: Path
+) -> tuple[Mapping[Piece, Tally], Path | None]:
+    """The pieces, those judged again that matched a channel with a template of this source, and the file of these templates.
+
+    With each piece what `write_piece` said of it.
+    """
+    scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
+    num_documents = sum(int(tally["documents"]) for tally in tallies.values())
+    counts = summed([piece.table(scratch, "counts") for piece in tallies], ["is_masked", "gram"]).sort("is_masked", "gram")
+    limit = config.document_limit(num_documents)
+    common = counts.filter(pl.col("documents") > limit)
+    affected = pl.read_parquet(names)[index.affected_channels(common)]
+    facts = {"limit": limit, "grams": len(common), "channels": len(affected)}
+    out.extra["templates"] = {**facts, "items": 0, "documents": 0, "most": []}
+    if affected.is_empty():
+        return tallies, None
+    templates = scratch / "templates.parquet"
+    common.write_parquet(templates)
+    doubted = pieces_with(scratch, list(tallies), affected)
+    again = {piece.name: replace(piece, judged=True) for piece in doubted}
+    tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
+    judged = out.map_shards(_judge_piece, tasks)
+    new = {name: (piece, judged[f"judge-{name}"]) for name, piece in again.items()}
+    out.extra["templates"] |= _cleared(scratch, list(again.values()), out.spec.name)
+    return dict(new.get(piece.name, (piece, tally)) for piece, tally in tallies.items()), templates
+
+
+def _cleared(scratch: Path, judged: Sequence[Piece], what: str) -> dict[str, Any]:
+    """`items` that documents no longer count for because the words they share are a template's, in how many pairs of item and
+    `documents`, and the `most` frequent of them: a leak that is repeated so often looks the same, so people should read them.
+    """
+    pair = ["id", *ITEM_KEY]
+    counts = [pl.DataFrame(schema={**dict.fromkeys(ITEM_KEY, pl.String), "documents": pl.UInt32})]
+    for piece in judged:
+        before, after = (_standing(replace(piece, judged=again).table(scratch, MATCHES)) for again in (False, True))
+        counts.append(before.join(after, on=pair, how="anti").group_by(ITEM_KEY).len("documents"))
+    total = (
+        pl.concat(counts).group_by(ITEM_KEY).sum().sort(pl.col("documents"), *ITEM_KEY, descending=[True, False, False, False])
+    )
+    most = total.head(SHOWN_ITEMS).rows(named=True)
+    if most:
+        first = ", ".join(f"{row['task']}/{row['item_id']} in {row['documents']}" for row in most[:3])
+        told = "%s: %d items count for nothing in documents that share a template with them: %s"
+        log.warning(told, what, len(total), first)
+    return {"items": len(total), "documents": int(total["documents"].sum()), "most": most}
+
+
+def _standing(matches: Path) -> pl.DataFrame:
+    found = pl.read_parquet(matches, columns=["id", *ITEM_KEY, "tier"])
+    return found.filter(pl.col("tier").is_in(STANDING_TIERS)).drop("tier").unique()
+
+
+def _judge_piece(
+    folder: Path, piece: Piece, index_folder: Path, config: Policy, names: Path, templates: Path
+) -> Mapping[str, object]:
+    """One shard: matches of channels with templates stand if they do without the templates; the others stand."""
+    scratch, on = names.parent, [*ITEM_KEY, "channel"]
+    index, of_channel = load_index(index_folder, config), pl.read_parquet(names)
+    affected = of_channel[index.affected_channels(pl.read_parquet(templates))]
+    rescan = index_without(index_folder, config, templates).scan
+    first = replace(piece, judged=False)
+    matches, marks = (pl.read_parquet(first.table(scratch, kind)) for kind in (MATCHES, MARKS))
+    doubted = matches.join(affected, on=on, how="semi")
+    found: list[Found] = []
+    chosen = pl.read_parquet(first.table(scratch, "matched")).filter(pl.col("id").is_in(doubted["id"].unique().implode()))
+    for low, texts in text_batches(chosen["text"].to_list()):
+        found += [(chosen["id"][low + match.document], match) for match in rescan(texts)]
+    standing = named(found, of_channel).join(doubted, on=["id", *on], how="semi")
+    judged = pl.concat([matches.join(affected, on=on, how="anti"), standing.select(matches.columns)])
+    tally = write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)
+    return {"doubted": len(doubted), "standing": len(standing), **tally}

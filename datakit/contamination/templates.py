@@ -1,0 +1,94 @@
+"""Templates of a corpus: phrases of items that so many documents of a source hold that they say nothing about a leak.
+
+How many items share a gram is known when the index is made (`common_items`). How many documents do is known when all have been
+read: every shard counts its own, the counts are added, and channels with grams in more than `document_limit` documents are
+judged once more, without these grams, in the documents that matched them. Sums have no order, so neither has the verdict.
+
+A channel that is nearly nothing but such grams cannot be matched in this source (its item is `unknown`), unless it is of
+`long_run_words` or more: so many words in a row are an item that leaked many times, not a template.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from datakit.contamination.channels import ChannelGrams, ItemIndex
+from datakit.contamination.policy import WindowRules, word_weights
+from datakit.text.ngram_index import GramIndex, UInt64s, build_index
+
+
+def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRules) -> ItemIndex:
+    """The index in which the grams of `common` (COUNT_SCHEMA) weigh nothing, and words under them say nothing."""
+    exact, masked = (common.filter(is_masked=kind)["gram"].to_numpy() for kind in (False, True))
+    aligned = index.aligned
+    is_template = _words_under(index.exact, np.isin(index.exact.hashes, exact), aligned.bounds, config.gram_words)
+    information = np.where(is_template, 0.0, aligned.information)
+    lengths = np.diff(aligned.bounds)
+    own_words = np.diff(np.concatenate(([0], np.cumsum(~is_template)))[aligned.bounds])
+    may_align = (own_words >= config.min_channel_words) | (own_words == lengths)
+    return replace(
+        index,
+        exact=_lighter(index.exact, exact, config),
+        masked=_lighter(index.masked, masked, config),
+        aligned=replace(
+            aligned,
+            information=information,
+            needed=np.where(may_align, aligned.needed, np.inf),
+            seeds=_postings_of(aligned.seeds, may_align),
+        ),
+    )
+
+
+def affected_channels(index: ItemIndex, common: pl.DataFrame) -> NDArray[np.int64]:
+    """Channels with a gram that is a template's."""
+    found = []
+    for grams, is_masked in ((index.exact, False), (index.masked, True)):
+        common_grams = common.filter(is_masked=is_masked)["gram"].to_numpy()
+        found.append(_channel_of_gram(grams)[np.isin(grams.hashes, common_grams) & (grams.weights > 0)])
+    return np.unique(np.concatenate(found))
+
+
+def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> ChannelGrams:
+    n = config.gram_words
+    channel = _channel_of_gram(channels)
+    weights = np.where(np.isin(channels.hashes, common), 0.0, channels.weights)
+    totals = channels.total_weight.copy()
+    for at in np.unique(channel[weights != channels.weights]).tolist():
+        totals[at] = word_weights(weights[channels.of(at)], n).sum().round(6)
+    leaked_often = (totals < config.min_channel_words) & (channels.total_weight >= config.long_run_words)
+    weights = np.where(leaked_often[channel], channels.weights, weights)
+    totals = np.where(leaked_often, channels.total_weight, totals)
+    matchable = channels.is_matchable() & (totals >= config.min_channel_words)
+    positions = np.arange(len(channel)) - channels.bounds[channel]
+    return ChannelGrams(
+        hashes=channels.hashes,
+        weights=weights,
+        bounds=channels.bounds,
+        total_weight=totals,
+        needed_weight=np.where(matchable, config.needed_coverage(totals) * totals, np.inf),
+        index=build_index(channels.hashes, weights * matchable[channel], channel, positions, n),
+    )
+
+
+def _postings_of(seeds: GramIndex, wanted: NDArray[np.bool_]) -> GramIndex:
+    """The index without the postings of other channels."""
+    grams = np.repeat(seeds.grams, np.diff(seeds.offsets))
+    return build_index(grams, wanted[seeds.channels].astype(np.float64), seeds.channels, seeds.positions, seeds.n)
+
+
+def _channel_of_gram(channels: ChannelGrams) -> NDArray[np.int64]:
+    return np.repeat(np.arange(len(channels.total_weight)), np.diff(channels.bounds))
+
+
+def _words_under(
+    channels: ChannelGrams, is_common: NDArray[np.bool_], word_bounds: NDArray[np.int64], n: int
+) -> NDArray[np.bool_]:
+    """Which words of the channels, flat, lie under one of the grams."""
+    channel = _channel_of_gram(channels)[is_common]
+    first = word_bounds[channel] + np.flatnonzero(is_common) - channels.bounds[channel]
+    under = np.zeros(int(word_bounds[-1]), np.bool_)
+    for k in range(n):
+        under[first + k] = True
+    return under

@@ -1,0 +1,193 @@
+"""The stage `datakit.corpus`: documents that survive the declared filters, split into train and held-out.
+
+This join is the only full rewrite of text. Each filter is an attribute table keyed by id (`filters.py`), so a threshold
+or a policy may change without recomputing what it reads. Held-out documents are chosen by a hash of their duplicate cluster,
+so copies never stand on both sides; who moves when documents are added, and what leaves with a kept copy that a filter drops:
+docs/design/splits.md.
+
+Two passes, each a shard a part and a row group at a time: the first decides on every document of a part of the input, the
+second writes a part of the output. Between them stand the counts, so that output parts have their target size; no output
+depends on how many workers there were, and memory does not grow with the source. Documents that are held out are few, from
+every part of the input: the first pass, which has read them, copies them, or the second would read all texts again for them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import xxhash
+
+from datakit.corpus.filters import Attributes, CorpusConfig, reasons
+from datakit.corpus.parts import CUT_COUNTS, HELDOUT, SPLITS, TRAIN, chosen, cut_counts, layout, with_spans, write_split_part
+from datakit.dedup.cluster_lookup import sort_clusters
+from datakit.dedup.paragraph_cuts import cut_table, emptied
+from datakit.documents.parts import (
+    as_frame,
+    document_paths,
+    iterate_part,
+    text_bytes,
+    writing_part,
+)
+from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, DUPLICATES_FILE, SPANS_FOLDER
+from datakit.quality.cutoff import Cutoff, read_cutoff
+from lineage.artifact.store import Artifact
+from lineage.stage import Stage
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.writer import Writer
+
+HASH_RANGE = 1 << 64
+SMALL_BYTES = 32 << 20
+"""Text below which both splits are written in this process: a worker's start takes seconds, the writing a tenth of one."""
+FATES_SCHEMA = pa.schema([("id", pa.string()), ("reason", pa.string()), ("split", pa.string())])
+"""What the first pass says of every document: the reason why it goes, or the split it stays in."""
+
+
+def build_corpus(
+    out: Writer,
+    config: CorpusConfig,
+    normalized: Artifact,
+    contamination: Artifact,
+    duplicates: Artifact,
+    **optional: Artifact,
+) -> None:
+    """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
+
+    `optional` are what the config's filters read: `quality`, `rules`, `scores`, `cutoff`, `paragraphs` (cut out of the texts
+    that stay).
+
+    Raises: ValueError when nothing is left, an attribute table was made from other documents, or an input that a filter reads
+    is not given, or one is given that no filter reads.
+    """
+    if optional.keys() != config.reads:
+        raise ValueError(
+            f"{out.spec.name}: its filters read {sorted(config.reads)}, its optional inputs are {sorted(optional)}"
+        )
+    parts = document_paths(normalized)
+    source = _source(parts)
+    cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
+    spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
+    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], [source])
+    attributes = Attributes.of(source, clusters, config, contamination=contamination, **optional)
+    arguments = config, attributes, cutoff, spans
+    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
+    totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
+    drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
+    if strangers := clusters.num_documents - totals["clustered"]:
+        raise ValueError(f"{duplicates.name} names {strangers} documents of {source} that are not there; it is stale")
+    if not totals[f"rows:{TRAIN}"]:
+        raise ValueError(f"{out.spec.name}: no document of {totals['rows']} is left to train on; dropped: {drops}")
+    fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
+    survivors: dict[str, list[tuple[Path, Path | None]]] = {
+        TRAIN: list(zip(parts, fates, strict=True)),
+        HELDOUT: [(_heldout_file(out.folder, part.name), None) for part in parts],
+    }
+    tasks = {
+        f"write-{split}-{index:05d}": (name, slices, spans)
+        for split in SPLITS
+        for index, (name, slices) in enumerate(
+            layout(
+                split,
+                survivors[split],
+                [_counts(decided[f"decide-{part.stem}"])[f"rows:{split}"] for part in parts],
+                totals[f"bytes:{split}"],
+                config.target_part_bytes,
+            )
+        )
+    }
+    written = out.map_shards(write_split_part, tasks, workers=None if totals["bytes"] > SMALL_BYTES else 1)
+    cut = sum((_counts(statistics) for statistics in (*decided.values(), *written.values())), Counter())
+    _write_dropped(out.folder / "dropped.parquet", fates)
+    out.facts["corpus"] = {"source": source, "domain": normalized.manifest.extra["documents"]["domain"]}
+    out.record(
+        rows_in=totals["rows"],
+        rows_out=totals[f"rows:{TRAIN}"] + totals[f"rows:{HELDOUT}"],
+        rows_train=totals[f"rows:{TRAIN}"],
+        rows_heldout=totals[f"rows:{HELDOUT}"],
+        drops=drops,
+        bytes_in=totals["bytes"],
+        bytes_out=totals[f"bytes:{TRAIN}"] + totals[f"bytes:{HELDOUT}"],
+        **{name: cut[name] for name in CUT_COUNTS if cut[name]},
+    )
+
+
+CORPUS = Stage("datakit.corpus", "2", build_corpus)
+
+
+def decide_part(
+    folder: Path, part: Path, config: CorpusConfig, attributes: Attributes, cutoff: Cutoff | None, spans: Path | None
+) -> Mapping[str, int]:
+    """Say of every document of a part why it goes or where it stays; counts of rows, bytes and drops."""
+    ids = pl.concat([pl.Series("id", [], pl.String), *(as_frame(table)["id"] for table in iterate_part(part, ["id"]))])
+    joined = attributes.of_part(part.name, ids)
+    counts, first = Counter({"rows": ids.len(), "clustered": joined["cluster_id"].count()}), 0
+    copied = _heldout_file(folder, part.name)
+    with writing_part(folder / SCRATCH_FOLDER / part.name, FATES_SCHEMA) as fates, writing_part(copied) as heldout:
+        for table, found in with_spans(part, DOCUMENT_SCHEMA.names, spans):
+            left = cut_table(table, found)
+            is_emptied = emptied(left) if spans else np.zeros(left.num_rows, dtype=bool)
+            sizes = text_bytes(left)
+            frame = joined[first : first + left.num_rows].with_columns(is_emptied=is_emptied, bytes=sizes)
+            decided = _with_fates(frame, config, cutoff)
+            fates.write(decided.select(FATES_SCHEMA.names).to_arrow().cast(FATES_SCHEMA))
+            is_mine = decided["split"] == HELDOUT
+            mine = left.filter(is_mine.to_arrow())
+            heldout.write(mine)
+            counts["bytes"] += int((text_bytes(table) if found else sizes).sum())
+            counts += _tallied(decided) + cut_counts(table.filter(is_mine.to_arrow()), mine, chosen(found, is_mine))
+            first += left.num_rows
+    return dict(counts)
+
+
+def _heldout_file(folder: Path, part: str) -> Path:
+    """Where the first pass copies a part's held-out documents to."""
+    return folder / SCRATCH_FOLDER / HELDOUT / part
+
+
+def _with_fates(frame: pl.DataFrame, config: CorpusConfig, cutoff: Cutoff | None) -> pl.DataFrame:
+    """Documents with their attributes, and `reason` why each goes (empty where it stays) or the `split` that it stays in."""
+    key = pl.coalesce("cluster_id", "id")
+    frame = frame.with_columns(reason=pl.coalesce(*reasons(config, cutoff), pl.lit("")), key=key)
+    split = ["" if reason else split_of(key, config) for reason, key in frame.select("reason", "key").iter_rows()]
+    return frame.with_columns(pl.Series("split", split, pl.String))
+
+
+def _tallied(decided: pl.DataFrame) -> Counter[str]:
+    """Rows and bytes by split, drops by reason."""
+    counts = Counter[str]()
+    for split, rows, size in decided.filter(pl.col("split") != "").group_by("split").agg(pl.len(), pl.sum("bytes")).iter_rows():
+        counts[f"rows:{split}"], counts[f"bytes:{split}"] = rows, size
+    dropped = decided.filter(pl.col("reason") != "").group_by("reason").len()
+    return counts + Counter({f"drop:{reason}": count for reason, count in dropped.iter_rows()})
+
+
+def split_of(split_key: str, config: CorpusConfig) -> str:
+    """The split of a cluster (or of a document without one)."""
+    return HELDOUT if is_heldout(split_key, config) else TRAIN
+
+
+def is_heldout(split_key: str, config: CorpusConfig) -> bool:
+    """Whether a cluster is held out: a salted hash below the share."""
+    return xxhash.xxh3_64_intdigest(f"{config.split_salt}:{split_key}") < config.heldout_frac * HASH_RANGE
+
+
+def _write_dropped(path: Path, fates: list[Path]) -> None:
+    with writing_part(path, CORPUS_DROPPED_SCHEMA) as out:
+        for fate in fates:
+            dropped = pl.read_parquet(fate, columns=["id", "reason"]).filter(pl.col("reason") != "")
+            out.write(dropped.to_arrow().cast(CORPUS_DROPPED_SCHEMA))
+
+
+def _source(parts: list[Path]) -> str:
+    """The source's name, from the first document that there is."""
+    for part in parts:
+        for table in iterate_part(part, ["source"], 0, 1):
+            return str(table["source"][0].as_py())
+    raise ValueError(f"{parts[0].parent}: there is no document in {len(parts)} parts")
+
+
+def _counts(statistics: Mapping[str, Any]) -> Counter[str]:
+    return Counter({name: int(str(value)) for name, value in statistics.items()})

@@ -1,0 +1,143 @@
+"""What makes a document leave a corpus: attribute tables joined a part at a time, and one small declared thing a filter.
+
+An attribute table lies beside the documents: parts of the same names, rows of the same ids in the same order. A filter is a
+line of `reasons` below: an expression over the joined columns that gives a reason, or null where the document may stay.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from datakit.dedup.cluster_lookup import ClustersById
+from datakit.documents.parts import TARGET_PART_BYTES
+from datakit.quality.cutoff import Cutoff
+from lineage.artifact.store import Artifact
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """Which filters apply, and the held-out share."""
+
+    drop_duplicates: bool = True
+    drop_contaminated: bool = True
+    drop_low_quality: bool = True
+    heldout_frac: float = 0.02
+    split_salt: str = "heldout-1"
+    rule_sets: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Published rule sets (`datakit.quality_rules`) that a document must pass, where they judge its domain."""
+
+    min_score: float | None = field(default=None, metadata={"added_later": True})
+    """Lowest score (`datakit.scores`, 0 to 1) that stays."""
+
+    best_scores: bool = field(default=False, metadata={"added_later": True})
+    """Whether only what the input `cutoff` keeps stays (`datakit.score_cutoff`: a fraction of the documents)."""
+
+    cut_paragraphs: bool = field(default=False, metadata={"added_later": True})
+    """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document that has nothing left is dropped."""
+
+    target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
+    """Text of one file."""
+
+    def __post_init__(self) -> None:
+        if self.target_part_bytes < 1:
+            raise ValueError(f"corpus.target_part_bytes is {self.target_part_bytes}; it must be at least 1")
+        if not 0 <= self.heldout_frac < 1:
+            raise ValueError(f"corpus.heldout_frac is {self.heldout_frac}; it must be in [0, 1)")
+        if self.min_score is not None and not 0 <= self.min_score <= 1:
+            raise ValueError(f"corpus.min_score is {self.min_score}; it must be from 0 to 1")
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the optional inputs that the filters read."""
+        scored = {"scores"} if self.min_score is not None or self.best_scores else set()
+        chosen = {
+            "quality": self.drop_low_quality,
+            "rules": bool(self.rule_sets),
+            "cutoff": self.best_scores,
+            "paragraphs": self.cut_paragraphs,
+        }
+        return frozenset({*scored, *(name for name, is_read in chosen.items() if is_read)})
+
+
+def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
+    """The declared filters in their order; of several that apply to a document the first names the drop."""
+    if config.drop_duplicates:
+        yield pl.when(~pl.col("is_kept")).then(pl.lit("duplicate"))
+    if config.drop_contaminated:
+        yield pl.when("contaminated").then(pl.lit("contaminated"))
+    if config.drop_low_quality:
+        yield pl.when(pl.col("low_quality") != "").then(pl.concat_str(pl.lit("low_quality:"), "low_quality"))
+    for name in config.rule_sets:
+        yield pl.when(pl.col(name) != "").then(pl.concat_str(pl.lit(f"{name}:"), name))
+    if config.min_score is not None:
+        yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
+    if cutoff is not None:
+        yield pl.when(cutoff.drops()).then(pl.lit("below_cutoff"))
+    if config.cut_paragraphs:
+        yield pl.when("is_emptied").then(pl.lit("only_repeated_paragraphs"))
+
+
+@dataclass(frozen=True)
+class Table:
+    """An attribute table of an artifact: the folder of its parts and the columns that filters read, by their new names."""
+
+    folder: str
+    columns: Mapping[str, str]
+
+
+def tables(config: CorpusConfig) -> Mapping[str, Table]:
+    """Attribute tables by the name of the corpus's input."""
+    return {
+        "quality": Table("quality", {"low_quality": "reason"}),
+        "contamination": Table("marks", {"contaminated": "contaminated"}),
+        "rules": Table("rules", {name: name for name in config.rule_sets}),
+        "scores": Table("scores", {"score": "score"}),
+    }
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Where the attributes of one source's documents are. Paths only: it crosses a process border."""
+
+    source: str
+    clusters: ClustersById
+    tables: Mapping[str, tuple[str, Path, Table]]
+    """Input -> (name of the artifact, folder of its parts, what is read of them)."""
+
+    @staticmethod
+    def of(source: str, clusters: ClustersById, config: CorpusConfig, **given: Artifact) -> "Attributes":
+        """Raises ValueError for an input that `tables` does not know."""
+        declared = tables(config)
+        if unknown := given.keys() - declared.keys():
+            raise ValueError(
+                f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(declared)}"
+            )
+        folders = {name: (a.name, a.folder() / declared[name].folder, declared[name]) for name, a in given.items()}
+        return Attributes(source, clusters, folders)
+
+    def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:
+        """Attributes of the documents of one part, in their order; duplicates' are null where a document has no cluster.
+
+        Raises: ValueError when a table's ids are not the documents'.
+        """
+        joined = ids.to_frame("id")
+        for _, (artifact, folder, table) in sorted(self.tables.items()):
+            joined = joined.with_columns(_aligned(folder / part, table, ids, artifact))
+        low, high = (ids[0], ids[-1]) if ids.len() else ("", "")
+        clusters = self.clusters.between(self.source, low, high)
+        return joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
+
+
+def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:
+    """The columns that filters read. A table of ids alone says nothing of its source (rules of prose, over code)."""
+    found = pl.read_parquet(path) if path.exists() else None
+    if found is None or not found["id"].equals(ids):
+        rows = "no such part" if found is None else f"{found.height} rows for {ids.len()} documents, or other ids"
+        raise ValueError(f"{artifact}: part {path.name} has {rows}; it was made from other documents: materialize it again")
+    if found.width == 1:
+        return [pl.repeat("", ids.len(), dtype=pl.String, eager=True).alias(name) for name in table.columns]
+    if missing := set(table.columns.values()) - set(found.columns):
+        raise ValueError(f"{artifact} has no column {', '.join(sorted(missing))}; it has: {', '.join(found.columns)}")
+    return [found[column].alias(name) for name, column in table.columns.items()]

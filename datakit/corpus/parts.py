@@ -1,0 +1,97 @@
+"""The second pass of a corpus: a part of the output from documents that the first pass (`corpus.py`) lets stay."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from datakit.dedup.paragraph_cuts import Span, cut_table, read_spans
+from datakit.documents.parts import iterate_part, part_bounds, part_name, text_bytes, writing_part
+from datakit.documents.schemas import DOCUMENT_SCHEMA
+
+TRAIN = "train"
+HELDOUT = "heldout"
+SPLITS = (TRAIN, HELDOUT)
+CUT_COUNTS = ("cut_bytes", "cut_paragraphs")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Survivors `[start, stop)` of one split in one part of the input, counted from the part's first survivor.
+
+    `fates` is what the first pass says of the part's documents; None where `part` holds survivors of the split alone, cut.
+    """
+
+    part: Path
+    fates: Path | None
+    start: int
+    stop: int
+
+
+def layout(
+    split: str, parts: Sequence[tuple[Path, Path | None]], counts: list[int], num_bytes: int, target_bytes: int
+) -> Iterator[tuple[str, tuple[Slice, ...]]]:
+    """(name of an output part, where its documents come from) for every part of a split.
+
+    `parts` of the input: the documents, and what the first pass says of them (`Slice`); `counts` are survivors by part.
+    """
+    bounds = part_bounds(sum(counts), num_bytes, target_bytes)
+    for index, (start, stop) in enumerate(bounds):
+        slices, first = [], 0
+        for (part, fate), count in zip(parts, counts, strict=True):
+            low, high = max(start, first) - first, min(stop, first + count) - first
+            if low < high:
+                slices.append(Slice(part, fate, low, high))
+            first += count
+        yield f"{split}/{part_name(index, len(bounds))}", tuple(slices)
+
+
+def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: Path | None = None) -> Mapping[str, int]:
+    """Copy a split's documents into one output part, a row group of the input at a time; counts of what was cut."""
+    counts = Counter[str]()
+    with writing_part(folder / name, DOCUMENT_SCHEMA) as out:
+        for piece in slices:
+            for table, found in _survivors(piece, spans):
+                left = cut_table(table, found)
+                counts += cut_counts(table, left, found)
+                out.write(left)
+    return {"rows": out.rows, **counts}
+
+
+def cut_counts(table: pa.Table, left: pa.Table, found: list[list[Span]]) -> Counter[str]:
+    """What cutting the spans `found` out of the rows of `table` took; nothing where none were looked for."""
+    if not found:
+        return Counter()
+    bytes_and_paragraphs = int(text_bytes(table).sum() - text_bytes(left).sum()), sum(len(some) for some in found)
+    return Counter(dict(zip(CUT_COUNTS, bytes_and_paragraphs, strict=True)))
+
+
+def with_spans(
+    part: Path, names: list[str], spans: Path | None, first: int = 0, end: int | None = None
+) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
+    """Rows `[first, end)` of a part, a row group at a time, and what is to be cut out of each row."""
+    of_part = read_spans(spans / part.name) if spans else None
+    for table in iterate_part(part, names, first, end):
+        yield table, of_part[first : first + table.num_rows] if of_part is not None else []
+        first += table.num_rows
+
+
+def _survivors(piece: Slice, spans: Path | None) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
+    """Documents of a slice, and what is to be cut out of each."""
+    if piece.fates is None:
+        yield from with_spans(piece.part, DOCUMENT_SCHEMA.names, None, piece.start, piece.stop)
+        return
+    rows = (pl.read_parquet(piece.fates, columns=["split"])["split"] == TRAIN).arg_true()[piece.start : piece.stop]
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    is_mine = pl.int_range(first, end, eager=True).is_in(rows.implode())
+    for table, found in with_spans(piece.part, DOCUMENT_SCHEMA.names, spans, first, end):
+        mine, is_mine = is_mine.head(table.num_rows), is_mine.tail(-table.num_rows)
+        yield table.filter(mine.to_arrow()), chosen(found, mine)
+
+
+def chosen(found: list[list[Span]], is_mine: pl.Series) -> list[list[Span]]:
+    """Spans of the chosen rows; none where there are none of any row."""
+    return [some for some, mine in zip(found, is_mine, strict=bool(found)) if mine]

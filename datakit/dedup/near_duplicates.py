@@ -1,0 +1,130 @@
+"""Verified near-duplicates: one greedy walk over documents in the order of their ids, and the shingles it compares.
+
+**The walk is one pass; there is nothing to converge.** Whether a document stays depends on documents of smaller ids alone,
+which are decided when its turn comes. So the outcome is a function of the set of texts: no rounds, no order of arrival, no
+number of workers. Dropping what it drops and walking again drops nothing: what stays was compared with every smaller
+candidate that stays and matched none (tests/datakit/test_duplicates.py holds both, against all pairs).
+
+Documents that no chain of shared bands connects cannot touch each other, so each component of candidates is walked by itself,
+and components are put together into tasks of about `TASK_BYTES` of shingles. Shingle sets of candidates lie in files (8 bytes
+a distinct shingle, about 1.0 bytes a byte of text) and are read when they are compared, not mapped: the kernel maps 64 KiB
+around every page that is touched, so that the sets of a task, a few KiB from each of many places, took six times their size.
+A task's memory is its bands and its lists. A component larger than a task is a task of its own: 300 bytes a document.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from datakit.dedup.band_join import Part, Spilled
+from datakit.text.arrays import load, save
+from datakit.text.shingles import batches, jaccard, shingle_sets
+from lineage.writing.working_folder import SCRATCH_FOLDER
+
+TASK_BYTES = 48 << 20
+"""Of shingles, and of documents at `DOCUMENT_BYTES` each."""
+DOCUMENT_BYTES = 300
+MATCHES = np.dtype([("number", np.int64), ("kept", np.int64), ("jaccard", np.float64)])
+"""A document that leaves, the kept one it repeats, and how similar they are."""
+
+type SetOf = Callable[[int], np.ndarray]
+"""Position of a document in the walk -> its distinct shingles, sorted."""
+
+
+def spill_shingles(folder: Path, spilled: Spilled, part: Part, rows: np.ndarray, words: int) -> dict[str, int]:
+    """Leave the shingle sets of some rows of a part: `shingles-K.u64` end to end, and `bounds-K.npy` [rows + 1].
+
+    Reads the row groups that hold one of them. Raises ValueError when the documents are not those that were signed.
+    """
+    scratch = folder / SCRATCH_FOLDER
+    scratch.mkdir(parents=True, exist_ok=True)
+    ids = spilled.load("ids", part)
+    sizes: list[np.ndarray] = []
+    with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream, pq.ParquetFile(part.documents) as file:
+        first = 0
+        for group in range(file.metadata.num_row_groups):
+            count = file.metadata.row_group(group).num_rows
+            wanted = rows[(rows >= first) & (rows < first + count)]
+            if wanted.size:
+                table = file.read_row_group(group, columns=["id", "text"], use_threads=False).take(wanted - first)
+                if bytes.fromhex("".join(table["id"].to_pylist())) != ids[wanted].astype(">u8").tobytes():
+                    raise ValueError(f"{part.documents} has other ids than {part.signatures}: materialize the signatures again")
+                for batch in batches(table["text"].to_pylist()):
+                    shingles, bounds = shingle_sets(batch, words)
+                    stream.write(shingles.tobytes())
+                    sizes.append(np.diff(bounds))
+            first += count
+    bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+    save(scratch / f"bounds-{part.index:06d}.npy", bounds)
+    return {"documents": int(rows.size), "shingles": int(bounds[-1])}
+
+
+def walk_task(
+    folder: Path,
+    spilled: Spilled,
+    candidates: Path,
+    spans: Path,
+    members: Path,
+    task: int,
+    min_jaccard: float,
+    max_band_documents: int,
+) -> dict[str, int]:
+    """Walk the documents of some whole components and leave `matches-T.npy`.
+
+    `candidates` int64, sorted: the number of every candidate of the scope. `spans` int64 [candidates, 2]: where its shingles
+    begin in the file of its part, and how many bytes they are.
+    """
+    numbers = load(members)
+    ids = spilled.ids(numbers)
+    numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0]))]
+    parts, places = spilled.part_of(numbers), load(spans)[np.searchsorted(load(candidates), numbers)]
+
+    def set_of(document: int) -> np.ndarray:
+        start, size = places[document]
+        with (spilled.folder / f"shingles-{parts[document]:06d}.u64").open("rb", buffering=0) as file:
+            file.seek(start)
+            return np.frombuffer(file.read(size), np.uint64)
+
+    found, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents)
+    matches = np.array([(numbers[i], numbers[k], j) for i, k, j in found], MATCHES)
+    save(folder / SCRATCH_FOLDER / f"matches-{task:06d}.npy", matches)
+    return {"matches": len(found), "not_listed": not_listed}
+
+
+def near_matches(
+    bands: np.ndarray, set_of: SetOf, min_jaccard: float, max_band_documents: int
+) -> tuple[list[tuple[int, int, float]], int]:
+    """Walk documents in the order of their ids: (leaves, kept, similarity) of every one that repeats a kept one.
+
+    Also how often a band was full: it lists its first `max_band_documents` kept documents, because documents that share a
+    band and repeat nothing (a boilerplate half) would else be compared each with each.
+    """
+    _, group, sizes = np.unique(bands, return_inverse=True, return_counts=True)
+    shared = [row[sizes[row] > 1].tolist() for row in group.reshape(bands.shape)]
+    kept_by_band: dict[int, list[int]] = {}
+    found, not_listed = [], 0
+    for document, own in enumerate(shared):
+        candidates = sorted({kept for band in own for kept in kept_by_band.get(band, ())})
+        match = _first_match(set_of(document), candidates, set_of, min_jaccard) if candidates else None
+        if match is not None:
+            found.append((document, *match))
+            continue
+        for band in own:
+            listed = kept_by_band.setdefault(band, [])
+            if len(listed) < max_band_documents:
+                listed.append(document)
+            else:
+                not_listed += 1
+    return found, not_listed
+
+
+def _first_match(own: np.ndarray, candidates: Sequence[int], set_of: SetOf, min_jaccard: float) -> tuple[int, float] | None:
+    """The kept candidate of the smallest id that is similar enough. Sizes that lie too far apart need no comparison."""
+    for candidate in candidates:
+        other = set_of(candidate)
+        smaller, larger = sorted((own.size, other.size))
+        if smaller / larger >= min_jaccard and (similarity := jaccard(own, other)) >= min_jaccard:
+            return candidate, similarity
+    return None

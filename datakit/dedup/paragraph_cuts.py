@@ -1,0 +1,73 @@
+"""Spans cut out of texts: what a corpus does with the paragraphs that `datakit.paragraphs` found elsewhere.
+
+A document keeps its id when it is cut: lineage, marks and exposure speak of the document that was normalized. Its metadata says
+what went (`cut`: spans in characters of the normalized text), so whoever checks ids against texts knows which ones differ.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from datakit.documents.schemas import METADATA, TEXT
+
+CUT = "cut"
+type Span = tuple[int, int]
+
+
+def read_spans(path: Path) -> list[list[Span]]:
+    """The spans of every document of a part, in order."""
+    table = pl.read_parquet(path, columns=["starts", "ends"])
+    return [list(zip(starts, ends, strict=True)) for starts, ends in table.iter_rows()]
+
+
+def cut_text(text: str, spans: Sequence[Span]) -> str:
+    """The text without some disjoint, ascending spans; what is left joins at blank lines, and is empty where nothing is.
+
+    >>> cut_text("one\\n\\ntwo\\n\\nthree", [(5, 8)])
+    'one\\n\\nthree'
+    """
+    pieces = [text[start:end].strip("\n") for start, end in _between(spans, len(text))]
+    left = "\n\n".join(piece for piece in pieces if piece.strip())
+    return left if left.strip() else ""
+
+
+def _between(spans: Sequence[Span], size: int) -> Iterator[Span]:
+    place = 0
+    for start, end in spans:
+        yield place, start
+        place = end
+    yield place, size
+
+
+def cut_table(table: pa.Table, spans: Sequence[Sequence[Span]]) -> pa.Table:
+    """Rows with their spans cut out of `text`, and named in `metadata` where the table has it."""
+    rows = [i for i, found in enumerate(spans) if found]
+    if not rows:
+        return table
+    for name, change in ((TEXT, cut_text), (METADATA, _noted)):
+        if name in table.column_names:
+            place = table.column_names.index(name)
+            values = table[name].to_pylist()
+            for row in rows:
+                values[row] = change(values[row], spans[row])
+            table = table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
+    return table
+
+
+def _noted(metadata: str, spans: Sequence[Span]) -> str:
+    return json.dumps(json.loads(metadata) | {CUT: [list(span) for span in spans]}, ensure_ascii=False)
+
+
+def spans_cut(metadata: str) -> list[Span]:
+    """What was cut out of a document, in characters of the text that its id is of; nothing where its text is still that."""
+    found = json.loads(metadata).get(CUT, []) if f'"{CUT}"' in metadata else []
+    return [(start, end) for start, end in found]
+
+
+def emptied(table: pa.Table) -> np.ndarray:
+    """bool [rows]: nothing is left of the text."""
+    return np.array([not text for text in table[TEXT].to_pylist()], dtype=bool)

@@ -1,0 +1,180 @@
+"""The stage `datakit.paragraphs`: paragraphs that stand in an earlier document of the scope, as spans to cut.
+
+A paragraph is a block of text between blank lines, without the whitespace around it; two are equal when their UTF-8 bytes
+are (xxh3_128). Only those of `min_words` words and more count, so headings and brackets repeat as they like; words stand
+between white space, and of a script without spaces each character is one (`datakit.text.word_kinds`). The first
+occurrence owns a paragraph: of the first declared source, of the smallest document id, of the smallest place. Every later one
+is a span. Documents that `datakit.duplicates` removes neither own nor repeat: what stands only in a removed copy must not be
+cut elsewhere. Later filters do not count here: a paragraph whose owner leaves a corpus for its quality is lost to that corpus.
+
+Nothing is held that grows with the scope. Every part leaves 40 bytes a paragraph on scratch, sorted by digest; a range of
+digests is joined at a time, as bands are (`datakit.dedup.band_join`), and leaves the repeats by document; every part then picks
+up its own.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from datakit.dedup.band_join import hash_range, range_count
+from datakit.dedup.cluster_lookup import ClustersById, sort_clusters
+from datakit.dedup.duplicates import SMALL_SCOPE_ROWS, document_source
+from datakit.documents.parts import document_paths, iterate_part, writing_part
+from datakit.documents.schemas import DUPLICATES_FILE, SPANS_FOLDER
+from datakit.text.arrays import load, save
+from datakit.text.word_kinds import ALONE, word_kinds
+from lineage.artifact.store import Artifact
+from lineage.stage import Stage
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.writer import Writer
+
+SCHEMA = pa.schema([("id", pa.string()), ("starts", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])
+"""A row a document, in the documents' order: `[start, end)` in characters of the text, ascending, disjoint."""
+
+BLOCK = re.compile(r"\S(?:.*\S)?(?:[^\S\n]*\n[^\S\n]*\S(?:.*\S)?)*")
+"""From the first to the last character that is no whitespace, of lines between blank ones."""
+
+PARAGRAPH_BYTES = 40
+
+
+@dataclass(frozen=True)
+class ParagraphsConfig:
+    """Which paragraphs count."""
+
+    min_words: int = 20
+
+    def __post_init__(self) -> None:
+        if self.min_words < 1:
+            raise ValueError(f"paragraphs.min_words is {self.min_words}; it must be at least 1")
+
+
+@dataclass(frozen=True)
+class DocumentPart:
+    """One part of one source; its documents are `first`, `first + 1`, ... in the order of owning."""
+
+    index: int
+    source: str
+    path: Path
+    first: int
+    rows: int
+
+
+def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifact, ...], duplicates: Artifact) -> None:
+    """Write `spans/<source>/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
+    parts = list(_parts(normalized))
+    rows = parts[-1].first + parts[-1].rows
+    workers = 1 if rows < SMALL_SCOPE_ROWS else None
+    scratch = out.folder / SCRATCH_FOLDER
+    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], list(dict.fromkeys(part.source for part in parts)))
+    found = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
+    paragraphs = sum(int(str(s["paragraphs"])) for s in found.values())
+    count = range_count(paragraphs, PARAGRAPH_BYTES)
+    shards = {f"repeats-{i:06d}": (scratch, parts, i, count) for i in range(count)}
+    out.map_shards(join_range, shards, workers)
+    repeats = [scratch / f"{name}.npy" for name in shards]
+    done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers)
+    totals = {name: sum(int(str(s[name])) for s in done.values()) for name in ("documents", "spans", "characters")}
+    out.extra["paragraphs"] = {"seen": paragraphs, "repeated": totals["spans"], "characters": totals["characters"]}
+    out.record(rows_in=rows, rows_out=rows, documents_with_spans=totals["documents"])
+
+
+PARAGRAPHS = Stage("datakit.paragraphs", "2", find_repeats)
+"""2: paragraphs of scripts without spaces have words."""
+
+
+def paragraphs(text: str, min_words: int) -> Iterator[tuple[int, int]]:
+    """(start, end) in characters of every paragraph that counts."""
+    for block in BLOCK.finditer(text):
+        start, end = block.span()
+        if end - start >= min_words and has_words(block.group(), min_words):
+            yield start, end
+
+
+def has_words(block: str, min_words: int) -> bool:
+    """Whether a block has so many words between white space, or so many characters that are a word each."""
+    if len(block) >= 2 * min_words - 1 and len(block.split(None, min_words)) >= min_words:
+        return True
+    if block.isascii():
+        return False
+    characters = np.frombuffer(block.encode("utf-32-le"), np.uint32)
+    return int((word_kinds()[characters] == ALONE).sum()) >= min_words
+
+
+def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
+    """Leave `digests` uint64 [paragraphs, 2] and `places` int64 [paragraphs, 3] (document, start, end), by digest."""
+    removed = _removed(clusters, part)
+    digests, places = bytearray(), []
+    number = part.first
+    for table in iterate_part(part.path, ["id", "text"]):
+        for document, text in zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True):
+            if document not in removed:
+                for start, end in paragraphs(text, min_words):
+                    digests += xxhash.xxh3_128_digest(text[start:end].encode())
+                    places.append((number, start, end))
+            number += 1
+    keys = np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
+    order = np.lexsort((keys[:, 1], keys[:, 0]))
+    save(folder / SCRATCH_FOLDER / f"digests-{part.index:06d}.npy", keys[order])
+    save(folder / SCRATCH_FOLDER / f"places-{part.index:06d}.npy", np.array(places, np.int64).reshape(-1, 3)[order])
+    return {"paragraphs": len(places)}
+
+
+def join_range(folder: Path, scratch: Path, parts: Sequence[DocumentPart], index: int, count: int) -> dict[str, int]:
+    """Leave the places of one range of digests that are not the first of theirs, by document."""
+    digests, places = [np.zeros((0, 2), np.uint64)], [np.zeros((0, 3), np.int64)]
+    for part in parts:
+        keys = load(scratch / f"digests-{part.index:06d}.npy")
+        rows = hash_range(keys[:, 0], index, count)
+        digests.append(keys[rows])
+        places.append(load(scratch / f"places-{part.index:06d}.npy")[rows])
+    key, place = np.concatenate(digests), np.concatenate(places)
+    order = np.lexsort((place[:, 1], place[:, 0], key[:, 1], key[:, 0]))
+    key, place = key[order], place[order]
+    is_first = np.ones(len(key), dtype=bool)
+    is_first[1:] = (key[1:] != key[:-1]).any(axis=1)
+    repeats = place[~is_first]
+    save(folder / SCRATCH_FOLDER / f"repeats-{index:06d}.npy", repeats[np.lexsort((repeats[:, 1], repeats[:, 0]))])
+    return {"repeats": len(repeats)}
+
+
+def write_spans(folder: Path, part: DocumentPart, repeats: Sequence[Path]) -> dict[str, int]:
+    """Write the spans of one part's documents."""
+    mine = []
+    for path in repeats:
+        places = load(path)
+        start, stop = np.searchsorted(places[:, 0], [part.first, part.first + part.rows])
+        mine.append(places[start:stop])
+    spans = np.concatenate(mine)
+    spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
+    bounds = np.searchsorted(spans[:, 0], part.first + np.arange(part.rows + 1))
+    offsets = pa.array(bounds, pa.int32())
+    ids = pq.read_table(part.path, columns=["id"], use_threads=False)["id"].combine_chunks()
+    lists = [pa.ListArray.from_arrays(offsets, pa.array(spans[:, column])) for column in (1, 2)]
+    with writing_part(folder / SPANS_FOLDER / part.source / part.path.name, SCHEMA) as out:
+        out.write(pa.Table.from_arrays([ids, *lists], schema=SCHEMA))
+    characters = int((spans[:, 2] - spans[:, 1]).sum())
+    return {"documents": int(np.unique(spans[:, 0]).size), "spans": len(spans), "characters": characters}
+
+
+def _parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
+    index, first = 0, 0
+    for artifact in normalized:
+        source = document_source(artifact)
+        for path in document_paths(artifact):
+            rows = pq.read_metadata(path).num_rows
+            yield DocumentPart(index, source, path, first, rows)
+            index, first = index + 1, first + rows
+
+
+def _removed(clusters: ClustersById, part: DocumentPart) -> set[str]:
+    """Ids of the part's documents that leave as duplicates."""
+    ids = pl.scan_parquet(part.path).select(pl.col("id").min().alias("low"), pl.col("id").max().alias("high")).collect()
+    low, high = ids.row(0)
+    return set(clusters.between(part.source, low or "", high or "").filter(~pl.col("is_kept"))["id"])

@@ -1,0 +1,222 @@
+"""The stage `datakit.normalize`: any record becomes a document with a content id, or a counted drop with its reason.
+
+Runs of whitespace longer than 128 characters are capped (128 is the longest run that one Llama token absorbs; multi-megabyte
+runs made Marin's tokenizers run out of memory, marin#4588). Three kinds of shards, each of which survives a kill: raw files are
+parsed into sorted runs, too many runs are merged into fewer, and every part of the output is merged from all runs. The first
+record of every id is kept, so the result depends on neither workers nor shards, and memory does not grow with the source.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datakit.documents.drop_samples import SAMPLE_CHARS, DropSamples, joined
+from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, part_name, text_bytes, write_parquet, writing_part
+from datakit.documents.schemas import DOCUMENT_SCHEMA
+from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
+from datakit.documents.whitespace import WhitespaceCap
+from datakit.readers.conversations import CONVERSATION_FIELD, with_strings
+from datakit.readers.datatrove_steps import after, prepared
+from datakit.readers.read import read_file
+from datakit.readers.record_files import Span, spans
+from datakit.sources.record import LONE_SURROGATE, Record, Unreadable, blank_fault, utf8
+from datakit.sources.remote import FILES
+from datakit.sources.source import DatatroveStep, Domain, Format, Records
+from lineage.artifact.store import Artifact
+from lineage.stage import Stage
+from lineage.storage.digests import utf8_digest
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.writer import Writer
+
+type Piece = tuple[str, Path, Span | None]
+"""Name and path of a raw file, and which piece of it where it is cut."""
+
+CUT = Cut()
+RUNS = f"{SCRATCH_FOLDER}/runs"
+SAMPLES = f"{SCRATCH_FOLDER}/samples"
+
+
+@dataclass(frozen=True)
+class NormalizeConfig:
+    """How a source's files are read and its texts cleaned."""
+
+    source: str
+    format: Format | Records
+    domain: Domain
+    max_whitespace_run_chars: int = 128
+    target_part_bytes: int = TARGET_PART_BYTES
+    """Text of one part before repeated documents go."""
+
+    steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
+    """What filters and changes records between their reader and their ids, in this order."""
+
+    def __post_init__(self) -> None:
+        if self.format == "none":
+            raise ValueError(f"source {self.source} has format 'none': its files are no documents and cannot be normalized")
+        if self.max_whitespace_run_chars < 1:
+            raise ValueError(f"max_whitespace_run_chars is {self.max_whitespace_run_chars}; it must be at least 1")
+        if self.target_part_bytes < 1:
+            raise ValueError(f"target_part_bytes is {self.target_part_bytes}; it must be at least 1")
+
+
+def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CUT) -> None:
+    """Write `documents/part-*.parquet` and `dropped.parquet`.
+
+    Raises: ValueError when no document survives; before any file is read, what `datakit.readers.datatrove_steps.prepared`
+    raises.
+    """
+    prepared(config.steps)
+    files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
+    if not files:
+        raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
+    groups = enumerate(_groups(files, config.format, cut.shard_bytes))
+    largest_first = sorted(groups, key=lambda numbered: -numbered[1][0])
+    tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, (_, group) in largest_first}
+    parsed = out.map_shards(parse_shard, tasks, omittable=True)
+    runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
+    count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
+    tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count), cut) for i in range(count)}
+    parts = out.map_shards(merge_part, tasks)
+    drops = _drops([*parsed.values(), *collapsed, *parts.values()])
+    documents = _total(parts, "documents")
+    rows_in = documents + sum(drops.values())
+    if rows_in != _total(parsed, "records"):
+        raise RuntimeError(f"{out.spec.name}: {_total(parsed, 'records')} records came, {documents} documents left and {drops}")
+    if not documents:
+        raise ValueError(f"source {config.source}: no document survives of {rows_in} records; dropped: {drops}")
+    write_parquet(out.folder / "dropped.parquet", joined(sorted((out.folder / SAMPLES).glob("*.parquet"))))
+    out.facts["documents"] = {"domain": config.domain}
+    out.record(
+        rows_in=rows_in,
+        rows_out=documents,
+        drops=drops,
+        bytes_in=sum(path.stat().st_size for _, path in files),
+        bytes_out=_total(parts, "text_bytes"),
+        whitespace_runs_capped=_total(parsed, "whitespace_runs_capped"),
+    )
+
+
+NORMALIZE = Stage("datakit.normalize", "7", normalize)
+"""7: texts in what a conversation calls or thinks have their line feeds; what nobody sees is dropped. 5: marks (BOM) are no
+text, pages are read as browsers read them, conversations say what they call and think. 4: every record of a WARC is counted."""
+
+
+def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
+    """Parse some raw files into sorted runs and drops. `order` numbers records over the whole source."""
+    dropped, capped, order = DropSamples(), 0, index << 40
+    first, steps = order, prepared(config.steps)
+    runs = RunWriter(folder / RUNS, f"parsed-{index:05d}", cut, dropped.add_repeated)
+    whitespace = WhitespaceCap(config.max_whitespace_run_chars)
+    for record in after(steps, (record for piece in pieces for record in read_file(config.format, *piece))):
+        cleaned, num_capped, reason = clean(record, whitespace)
+        capped += num_capped
+        source_id = _encodable(record.source_id)
+        if cleaned is None:
+            dropped.add(source_id, reason, _encodable((record.text or "")[:SAMPLE_CHARS]), order)
+        else:
+            assert isinstance(record, Record)  # `clean` gives no text of what is Unreadable
+            metadata = json.dumps({"source_id": source_id, **_kept_fields(record, whitespace)}, ensure_ascii=False)
+            text, encoded = cleaned
+            runs.add((utf8_digest(encoded), text, config.source, metadata, order), len(encoded))
+        order += 1
+    runs.flush()
+    dropped.write(folder / SAMPLES / f"parsed-{index:05d}.parquet")
+    return {
+        "records": order - first,
+        "text_bytes": runs.text_bytes,
+        "runs": runs.runs,
+        "drops": dict(dropped.counts),
+        "whitespace_runs_capped": capped,
+    }
+
+
+def _collapse(out: Writer, runs: list[Path], cut: Cut) -> tuple[list[Path], list[Mapping[str, Any]]]:
+    """At most `fan_in` runs, merged from more where there are more, and the statistics of the shards that did it."""
+    statistics: list[Mapping[str, Any]] = []
+    level = 0
+    while len(runs) > cut.fan_in:
+        groups = [runs[i : i + cut.fan_in] for i in range(0, len(runs), cut.fan_in)]
+        names = [f"collapsed-{level}-{i:05d}" for i in range(len(groups))]
+        tasks = {f"{name}": (name, group, cut) for name, group in zip(names, groups, strict=True)}
+        statistics += out.map_shards(collapse_runs, tasks).values()
+        runs, level = [out.folder / RUNS / f"{name}.arrow" for name in names], level + 1
+    return runs, statistics
+
+
+def collapse_runs(folder: Path, name: str, runs: Sequence[Path], cut: Cut) -> dict[str, object]:
+    """Merge a group of runs into one."""
+    dropped = DropSamples()
+    for repeated in merge_into_run(folder / RUNS / f"{name}.arrow", runs, cut):
+        dropped.add_repeated(repeated)
+    dropped.write(folder / SAMPLES / f"{name}.parquet")
+    return {"drops": dict(dropped.counts)}
+
+
+def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut: Cut) -> dict[str, object]:
+    """Write one part of the output: the documents of a range of ids, from all runs."""
+    dropped, size = DropSamples(), 0
+    with writing_part(folder / DOCUMENTS / name) as part:
+        for kept, repeated in merged(runs, ids, cut.fan_in):
+            table = kept.select(DOCUMENT_SCHEMA.names).to_arrow().cast(DOCUMENT_SCHEMA)
+            part.write(table)
+            size += int(text_bytes(table).sum())
+            dropped.add_repeated(repeated)
+    dropped.write(folder / SAMPLES / name)
+    return {"documents": part.rows, "text_bytes": size, "drops": dict(dropped.counts)}
+
+
+def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[tuple[str, bytes] | None, int, str]:
+    """(text and its UTF-8, capped runs, "") of a record worth keeping, or (None, 0, reason).
+
+    A text is encoded once: what is not ASCII takes three times as long to encode as to hash.
+    """
+    if isinstance(record, Unreadable):
+        return None, 0, record.reason
+    fault = blank_fault(record.text)
+    if record.text is None or fault:
+        return None, 0, fault
+    text, runs = whitespace.apply(record.text)
+    encoded = utf8(text)
+    return (None, 0, LONE_SURROGATE) if encoded is None else ((text, encoded), runs, "")
+
+
+def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:
+    """What a document keeps beside its text. Messages of a conversation are capped like its text: tokens are made of them."""
+    kept = {name: _encodable(value) for name, value in record.fields.items()}
+    if CONVERSATION_FIELD in kept:
+        kept[CONVERSATION_FIELD] = with_strings(kept[CONVERSATION_FIELD], lambda string: whitespace.apply(string)[0])
+    return kept
+
+
+def _encodable(name: str) -> str:
+    """A name or sample with lone surrogates written as `\\udc80`: a bad file name or title must not stop its source."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_bytes: int) -> Iterator[tuple[int, list[Piece]]]:
+    """Bytes and pieces of shards of about `shard_bytes` in name order: several files, one, or a piece of a large one."""
+    group: list[Piece] = []
+    size = 0
+    for name, path in files:
+        cuts = spans(format, path, shard_bytes) if isinstance(format, Records) else [None]
+        for span in cuts:
+            group.append((name, path, span))
+            size += path.stat().st_size // len(cuts)
+            if size >= shard_bytes or span is not None:
+                yield size, group
+                group, size = [], 0
+    if group:
+        yield size, group
+
+
+def _total(shards: Mapping[str, Mapping[str, Any]], name: str) -> int:
+    return sum(int(shard[name]) for shard in shards.values())
+
+
+def _drops(shards: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Dropped rows by reason over all shards."""
+    totals = sum((Counter(shard["drops"]) for shard in shards), Counter[str]())
+    return dict(sorted(totals.items()))

@@ -1,0 +1,233 @@
+"""Documents on storage: Parquet parts that are sorted by id, written once, read in bounded batches.
+
+zstd level 3 without a dictionary on text: 0.98 of the speed of raw zstd and a third smaller than snappy (research/
+data_peers_measured.md, section 5). A row group holds at most 2,048 documents and ends at 16 MiB of text, so whoever goes
+through a part a row group at a time needs a small multiple of that, whatever the size of the part and of its documents.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc  # a table's first cast would import it: .03 s in which all workers wait for the parent
+import pyarrow.parquet as pq
+
+from datakit.documents.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema
+from lineage.artifact.store import Artifact
+
+ROW_GROUP_ROWS = 2_048
+ROW_GROUP_TEXT_BYTES = 16 << 20
+LOOKED_AT_ROWS = 64
+TARGET_PART_BYTES = 256 << 20
+DOCUMENTS = "documents"
+DICTIONARY_COLUMNS = ("source", "reason", "kind", "tier", "task", "suite")
+
+
+def part_name(index: int, count: int) -> str:
+    """`part-00000-of-00106.parquet`."""
+    return f"part-{index:05d}-of-{count:05d}.parquet"
+
+
+@dataclass
+class PartWriter:
+    """Rows of one part as they come; row groups end where rows and text say, not where the batches did."""
+
+    file: pq.ParquetWriter
+    schema: pa.Schema
+    rows: int = 0
+    _pending: list[pa.Table] = field(default_factory=list)
+    _pending_rows: int = 0
+    _pending_bytes: int = 0
+
+    def write(self, batch: pa.Table) -> None:
+        """Append rows. Raises ValueError, with both schemas, for a batch of another schema."""
+        check_schema(batch, self.schema, str(self.file.where))
+        sizes = text_bytes(batch) if TEXT in self.schema.names else np.zeros(batch.num_rows, np.int64)
+        start = 0
+        while start < batch.num_rows:
+            room = ROW_GROUP_ROWS - self._pending_rows
+            filled = self._pending_bytes + np.cumsum(sizes[start : start + room])
+            take = min(int(np.searchsorted(filled, ROW_GROUP_TEXT_BYTES)) + 1, filled.size)
+            self._pending.append(batch.slice(start, take))
+            self._pending_rows += take
+            self._pending_bytes = int(filled[take - 1])
+            start += take
+            if self._pending_rows == ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_TEXT_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending as one row group."""
+        if self._pending:
+            group = pa.concat_tables(self._pending).combine_chunks()  # pages follow chunks, and bytes must not
+            self.file.write_table(group, row_group_size=group.num_rows)
+            self.rows += group.num_rows
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+
+@contextmanager
+def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> Iterator[PartWriter]:
+    """Write one Parquet file the way every artifact's file is written, a batch at a time. A part may stay empty."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    dictionary = [name for name in schema.names if name in DICTIONARY_COLUMNS]
+    with pq.ParquetWriter(
+        path, schema, compression="zstd", compression_level=3, use_dictionary=dictionary or False, write_statistics=True
+    ) as file:
+        part = PartWriter(file, schema)
+        yield part
+        part.flush()
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table that is at hand as one file."""
+    with writing_part(path, table.schema) as part:
+        part.write(table)
+
+
+def write_sorted_parts(
+    folder: Path,
+    split: str,
+    documents: pl.DataFrame,
+    target_bytes: int = TARGET_PART_BYTES,
+    schema: pa.Schema = DOCUMENT_SCHEMA,
+) -> int:
+    """Write documents that are at hand below `folder/split/`, sorted by id, in parts as `part_bounds` cuts them; how many.
+
+    Raises: ValueError when an id stands twice.
+    """
+    ordered = documents.sort(ID)
+    if ordered[ID].n_unique() != ordered.height:
+        raise ValueError(f"{split}: {ordered.height - ordered[ID].n_unique()} ids stand twice; documents must be unique")
+    size = int(ordered[TEXT].str.len_bytes().sum() or 0) if TEXT in ordered.columns else 0
+    bounds = part_bounds(ordered.height, size, target_bytes)
+    for index, (start, stop) in enumerate(bounds):
+        part = ordered[start:stop].select(schema.names).to_arrow().cast(schema)
+        write_parquet(folder / split / part_name(index, len(bounds)), part)
+    return len(bounds)
+
+
+def part_bounds(rows: int, num_bytes: int, target_bytes: int = TARGET_PART_BYTES) -> list[tuple[int, int]]:
+    """(first row, end row) of every part: equal numbers of rows, as many as give `target_bytes` of text each.
+
+    Rows in id order are in random order, so equal numbers of them are equal sizes.
+    """
+    count = max(1, -(-num_bytes // target_bytes))
+    return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
+
+
+def text_size(path: Path) -> tuple[int, int]:
+    """(rows, bytes of text) of a part, from its footer: text is stored plainly, so its size is the text's and 4 bytes a row."""
+    with pq.ParquetFile(path) as file:
+        column = file.schema_arrow.get_field_index(TEXT)
+        groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+        return file.metadata.num_rows, sum(group.column(column).total_uncompressed_size for group in groups)
+
+
+def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
+    """The parts of a split, in id order. Raises ValueError when the artifact has none."""
+    paths = artifact.files(".parquet", under=f"{split}/")
+    if not paths:
+        raise ValueError(f"{artifact.name} has no documents under {split}/")
+    return paths
+
+
+def read_documents(artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Every document of a split, in id order, in memory: for tests and for what is known to be small."""
+    return pl.concat([pl.read_parquet(p, columns=list(columns) if columns else None) for p in document_paths(artifact, split)])
+
+
+def iterate_part(
+    path: Path, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+) -> Iterator[pa.Table]:
+    """Rows `[start, stop)` of a part, a row group at a time; row groups outside are not read.
+
+    By this thread alone, here and wherever a shard reads: the text is nearly all of a row group, so columns gain nothing from
+    threads of their own, and two workers on two cores lost 8 % of a corpus's time to handing them over (2026-11-23).
+    """
+    with pq.ParquetFile(path) as file:
+        for group, low, high in row_ranges(file, start, stop):
+            table = file.read_row_group(group, columns=list(columns) if columns else None, use_threads=False)
+            yield table.slice(low, high - low)
+
+
+def iterate_texts(path: Path) -> Iterator[list[str]]:
+    """Texts of a part in small batches, for who looks at the first few: no whole row group is decoded for them."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(LOOKED_AT_ROWS, columns=[TEXT], use_threads=False):
+            yield batch[TEXT].to_pylist()
+
+
+def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
+    """Texts of some documents of parts that are sorted by id; row groups that cannot hold one of them are not read."""
+    wanted, found = sorted(set(ids)), dict[str, str]()
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            column = file.schema_arrow.get_field_index(ID)
+            for group in range(file.num_row_groups):
+                bounds = file.metadata.row_group(group).column(column).statistics
+                mine = wanted[bisect_left(wanted, bounds.min) : bisect_right(wanted, bounds.max)]
+                if mine:
+                    rows = as_frame(file.read_row_group(group, columns=[ID, TEXT], use_threads=False))
+                    found |= dict(rows.filter(pl.col(ID).is_in(mine)).select(ID, TEXT).iter_rows())
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """(row group, first row in it, end row in it) of every row group that holds some of the rows `[start, stop)` of a part."""
+    first = 0
+    for group in range(file.num_row_groups):
+        end = first + file.metadata.row_group(group).num_rows
+        low, high = max(start, first), end if stop is None else min(stop, end)
+        if low < high:
+            yield group, low - first, high - first
+        first = end
+
+
+def count_values(paths: Sequence[Path], column: str) -> dict[str, int]:
+    """How often each value stands in a column of parts, in the order of values; a row group of it in memory at a time."""
+    counts: Counter[str] = Counter()
+    for path in paths:
+        for table in iterate_part(path, [column]):
+            counts.update({row["values"]: row["counts"] for row in table.column(column).value_counts().to_pylist()})
+    return dict(sorted(counts.items()))
+
+
+def iterate_documents(
+    artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None
+) -> Iterator[pl.DataFrame]:
+    """Documents of a split in id order, a row group at a time: memory stays bounded whatever the size."""
+    for path in document_paths(artifact, split):
+        for table in iterate_part(path, columns):
+            yield as_frame(table)
+
+
+def as_frame(table: pa.Table) -> pl.DataFrame:
+    """An Arrow table as a polars frame."""
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def slices(documents: pl.DataFrame, chars: int) -> Iterator[pl.DataFrame]:
+    """Runs of documents of about so many characters of `text`; a longer document stands alone or ends its run."""
+    number = documents["text"].str.len_chars().cast(pl.Int64).cum_sum().shift(1, fill_value=0) // chars
+    bounds = [0, *((number.diff().fill_null(0) != 0).arg_true()), documents.height]
+    yield from (documents[start:end] for start, end in pairwise(bounds))
+
+
+def text_bytes(table: pa.Table) -> np.ndarray:
+    """int64 [rows]: bytes of every text."""
+    return pc.call_function("binary_length", [table[TEXT]]).to_numpy().astype(np.int64)
+
+
+def text_chars(table: pa.Table) -> np.ndarray:
+    """int64 [rows]: characters of every text."""
+    return pc.call_function("utf8_length", [table[TEXT]]).to_numpy().astype(np.int64)

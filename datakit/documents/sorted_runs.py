@@ -1,0 +1,206 @@
+"""An external sort of documents by id that keeps the first of equal ids: sorted runs on disk, then a merge of an id range.
+
+Runs are Arrow files of small blocks, compressed with lz4 (twice as fast to write as zstd-1; they live for minutes). A merge
+goes through all runs at once, a round at a time: it holds a stretch of blocks of each, `fan_in` of them over all runs, and a
+round takes the rows up to the smallest id with which some run's stretch ends. Ids are hashes, so stretches of all runs cover
+about the same span of ids and a round uses up most of what is in memory; were they not, rounds would be smaller and nothing
+else would change.
+
+Memory: `run_bytes` of text while runs are made, `fan_in * block_bytes` while they are merged, and the longest documents on top.
+More than `fan_in` runs are merged in groups first: a pass more from about 2 GB on, a second one from 250 GB.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from datakit.documents.parts import as_frame
+from datakit.documents.schemas import DOCUMENT_SCHEMA
+
+RUN_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
+"""`order` numbers records over the whole source: of equal ids the lowest stays."""
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+"""Workers are the parallelism: blocks are small, and handing them to threads takes a fifth of the writing."""
+
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+_READ_ONLY_IDS = pa.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
+"""To find a place, texts are not unpacked."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work is cut. Tests vary it: no output depends on it."""
+
+    shard_bytes: int = 8 << 20
+    """Raw bytes of one shard of parsing."""
+
+    run_bytes: int = 16 << 20
+    block_bytes: int = 128 << 10
+    fan_in: int = 128
+
+    def __post_init__(self) -> None:
+        for name, least in (("shard_bytes", 1), ("run_bytes", 1), ("block_bytes", 1), ("fan_in", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"cut.{name} is {getattr(self, name)}; it must be at least {least}")
+
+
+@dataclass(frozen=True)
+class IdRange:
+    """Ids `low <= id < high`; equal shares of the space of ids hold about equally many documents."""
+
+    low: str = ""
+    high: str = "g"
+    """Above every hex digit."""
+
+    @staticmethod
+    def share(index: int, count: int) -> "IdRange":
+        """One of `count` equal shares."""
+        low, high = (f"{(i << 128) // count:032x}" for i in (index, index + 1))
+        return IdRange(low, high if index + 1 < count else "g")
+
+
+type Row = tuple[str, str, str, str, int]
+"""id, text, source, metadata, order."""
+
+
+@dataclass
+class RunWriter:
+    """Documents of one shard, written as sorted runs `<stem>-00000.arrow`, ... whenever `run_bytes` of text have come."""
+
+    folder: Path
+    stem: str
+    cut: Cut
+    on_repeated: Callable[[pl.DataFrame], None]
+    """Is given the rows that repeat an id of their run, which the run leaves out."""
+
+    runs: list[str] = field(default_factory=list)
+    documents: int = 0
+    text_bytes: int = 0
+    _rows: list[Row] = field(default_factory=list)
+    _held_bytes: int = 0
+
+    def add(self, row: Row, size: int) -> None:
+        """Take a document, of so many bytes of text; write a run when there are enough."""
+        self._rows.append(row)
+        self._held_bytes += size
+        self.documents += 1
+        self.text_bytes += size
+        if self._held_bytes >= self.cut.run_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as one run."""
+        if not self._rows:
+            return
+        columns = [pa.array(column, f.type) for column, f in zip(zip(*self._rows, strict=True), RUN_SCHEMA, strict=True)]
+        self._rows, self._held_bytes = [], 0
+        kept, repeated = first_of_equal(as_frame(pa.Table.from_arrays(columns, schema=RUN_SCHEMA)))
+        self.runs.append(f"{self.stem}-{len(self.runs):05d}.arrow")
+        with _writing(self.folder / self.runs[-1]) as file:
+            _write_blocks(file, kept, self.cut.block_bytes)
+        self.on_repeated(repeated)
+
+
+def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pl.DataFrame]:
+    """Write several runs as one; yields the rows that repeat an id, a round at a time."""
+    with _writing(path) as file:
+        for kept, repeated in merged(runs, IdRange(), cut.fan_in):
+            _write_blocks(file, kept, cut.block_bytes)
+            yield repeated
+
+
+def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """(documents, rows that repeat an id) of all runs in a range, a round at a time; documents in id order, each id once.
+
+    `held_blocks`: of all runs together, at least one of each.
+    """
+    stretch = max(1, held_blocks // max(1, len(runs)))
+    with ExitStack() as stack:
+        cursors = [_Cursor.open(stack.enter_context(pa.OSFile(str(run))), ids, stretch) for run in runs]
+        while live := [cursor for cursor in cursors if cursor.fill()]:
+            bound = min((cursor.last_id for cursor in live if cursor.has_more), default=None)
+            yield first_of_equal(pl.concat([cursor.take(bound) for cursor in live]))
+
+
+def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows sorted by id, the one of the lowest `order` of every id, and the others."""
+    ordered = rows.sort("id", "order")
+    is_first = ordered["id"].ne_missing(ordered["id"].shift(1))
+    return ordered.filter(is_first), ordered.filter(~is_first)
+
+
+@dataclass
+class _Cursor:
+    """Where a merge stands in one run: the rows of its stretch of blocks that are still to be taken, and the next block."""
+
+    reader: pa.RecordBatchFileReader
+    ids: IdRange
+    stretch: int
+    next: int
+    rows: pl.DataFrame = field(default_factory=pl.DataFrame)
+    row_ids: list[str] = field(default_factory=list)
+    """Those of the rows: a search in a list takes microseconds, one in a column a tenth of a millisecond."""
+
+    @staticmethod
+    def open(file: pa.NativeFile, ids: IdRange, stretch: int) -> "_Cursor":
+        """At the last block that begins at or below the range."""
+        reader, only_ids = (pa.ipc.open_file(file, options=options) for options in (_READ_OPTIONS, _READ_ONLY_IDS))
+        after = bisect_right(range(reader.num_record_batches), ids.low, key=lambda i: _first_id(only_ids, i))
+        return _Cursor(reader, ids, stretch, max(0, after - 1))
+
+    @property
+    def last_id(self) -> str:
+        return self.row_ids[-1]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether blocks of the range may follow."""
+        return self.next < self.reader.num_record_batches
+
+    def fill(self) -> bool:
+        """Read on when all rows were taken; False at the end of the range."""
+        while not self.rows.height and self.has_more:
+            end = min(self.next + self.stretch, self.reader.num_record_batches)
+            blocks = as_frame(pa.Table.from_batches([self.reader.get_batch(i) for i in range(self.next, end)]))
+            ids = blocks["id"].to_list()
+            self.next = end if ids[-1] < self.ids.high else self.reader.num_record_batches
+            start, stop = (bisect_left(ids, edge) for edge in (self.ids.low, self.ids.high))
+            self.rows, self.row_ids = blocks[start:stop], ids[start:stop]
+        return self.rows.height > 0
+
+    def take(self, bound: str | None) -> pl.DataFrame:
+        """The rows up to and with an id; all of them without one."""
+        count = self.rows.height if bound is None else bisect_right(self.row_ids, bound)
+        taken, self.rows, self.row_ids = self.rows[:count], self.rows[count:], self.row_ids[count:]
+        return taken
+
+
+def _first_id(reader: pa.RecordBatchFileReader, index: int) -> str:
+    return reader.get_batch(index).column("id")[0].as_py()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[pa.RecordBatchFileWriter]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pa.ipc.new_file(str(path), RUN_SCHEMA, options=_OPTIONS) as file:
+        yield file
+
+
+def _write_blocks(file: pa.RecordBatchFileWriter, rows: pl.DataFrame, block_bytes: int) -> None:
+    """Append rows as blocks that begin where another `block_bytes` of text begin."""
+    if not rows.height:
+        return
+    sizes = rows["text"].str.len_bytes().to_numpy().astype(np.int64)
+    block = (np.cumsum(sizes) - sizes) // block_bytes
+    starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), rows.height]
+    table = rows.rechunk().to_arrow().cast(RUN_SCHEMA)
+    for start, stop in pairwise(starts):
+        file.write_table(table.slice(start, stop - start))

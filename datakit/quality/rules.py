@@ -1,0 +1,79 @@
+"""The stage `datakit.quality_rules`: what Gopher, C4 and FineWeb would say of every document of a source.
+
+An attribute table beside `datakit.quality`, whose few rules a domain are what the default corpus goes by. A corpus may name
+sets of this table as filters; prose rules are not applied to code or mathematics, and a config that would is refused.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from datakit.documents.parts import as_frame, count_values, document_paths, iterate_part, slices, writing_part
+from datakit.quality.rule_sets import PROSE_DOMAINS, PUBLISHED, RuleSet, measured, verdict
+from datakit.sources.source import Domain
+from lineage.artifact.store import Artifact
+from lineage.stage import Stage
+from lineage.writing.writer import Writer
+
+FOLDER = "rules"
+SLICE_CHARS = 1 << 22
+"""Verdicts take polars some milliseconds to plan, however few texts there are; a row group may hold four times as much."""
+
+
+@dataclass(frozen=True)
+class QualityRulesConfig:
+    """The rule sets that judge a source; none for what is no prose."""
+
+    domain: Domain
+    sets: tuple[RuleSet, ...]
+
+    def __post_init__(self) -> None:
+        names = [rules.name for rules in self.sets]
+        if len(set(names)) < len(names):
+            raise ValueError(f"quality rules: two sets have one name, of {', '.join(names)}")
+        if self.sets and self.domain not in PROSE_DOMAINS:
+            raise ValueError(
+                f"quality rules: sets are {', '.join(names)} for domain {self.domain!r}; prose rules judge only "
+                f"{', '.join(sorted(PROSE_DOMAINS))}: leave the sets empty"
+            )
+
+
+def quality_rules_config(domain: Domain) -> QualityRulesConfig:
+    """Every published set for prose, none for the rest."""
+    return QualityRulesConfig(domain, PUBLISHED if domain in PROSE_DOMAINS else ())
+
+
+def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifact) -> None:
+    """Write `rules/part-*.parquet` beside the documents' parts: id, a column a signal, a reason a set ("" where it stays)."""
+    tasks = {path.stem: (path, config) for path in document_paths(normalized)}
+    out.map_shards(judge_part, tasks)
+    paths = sorted((out.folder / FOLDER).glob("*.parquet"))
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    drops: dict[str, dict[str, int]] = {}
+    for rules in config.sets:
+        drops[rules.name] = {reason: count for reason, count in count_values(paths, rules.name).items() if reason}
+    out.extra["rule_sets"] = drops
+    out.record(rows_in=rows, rows_out=rows)
+
+
+QUALITY_RULES = Stage("datakit.quality_rules", "2", judge_documents)
+"""2: C4's list of bad words."""
+
+
+def judge_part(folder: Path, part: Path, config: QualityRulesConfig) -> dict[str, int]:
+    """Judge one part, a row group and a slice of it at a time, so that columns of words and lines stay small."""
+    nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
+    with writing_part(folder / FOLDER / part.name, judged(nothing, config.sets).to_arrow().schema) as out:
+        for table in iterate_part(part, ["id", "text"]):
+            for rows in slices(as_frame(table), SLICE_CHARS):
+                out.write(judged(rows, config.sets).to_arrow())
+    return {"rows": out.rows}
+
+
+def judged(documents: pl.DataFrame, sets: tuple[RuleSet, ...]) -> pl.DataFrame:
+    """`id`, the signals and a reason a set, of documents with `id` and `text`; `id` alone where no set judges."""
+    if not sets:
+        return documents.select("id")
+    return documents.select("id").hstack(measured(documents["text"])).with_columns(verdict(rules) for rules in sets)

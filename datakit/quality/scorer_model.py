@@ -1,0 +1,138 @@
+"""A trained scorer on storage: `scorer.json`, one schema for both back-ends, and what scores texts by it.
+
+`format`, `backend`, `name`, `features` (bits, window_chars, max_windows, probe), `platt` (slope, offset), and what the back-end
+learned: of `hashed` the `weights` (bucket -> weight, ascending, those that are not zero), of `fasttext` the `model` (file,
+package, version), which fastText alone can write and read.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from datakit.quality import fasttext_scorer
+from datakit.quality.calibration import Platt
+from datakit.text.text_features import FeatureConfig, WindowLogits, hashed, probe_digest, windows
+from lineage.artifact.store import Artifact
+
+type Backend = Literal["hashed", "fasttext"]
+BACKENDS = ("hashed", "fasttext")
+
+FORMAT = "marin-lab/scorer/1"
+SCORER_FILE = "scorer.json"
+
+
+def write_scorer(
+    folder: Path, name: str, backend: Backend, features: FeatureConfig, platt: Platt, learned: Mapping[str, Any]
+) -> None:
+    """Write `scorer.json`; `learned` is what `hashed_part` or `fasttext_part` gives."""
+    probe = {"probe": _probe(backend, features)}
+    whole = {"format": FORMAT, "backend": backend, "name": name, "features": asdict(features) | probe, "platt": asdict(platt)}
+    (folder / SCORER_FILE).write_text(json.dumps(whole | dict(learned), allow_nan=False) + "\n")
+
+
+def hashed_part(weights: np.ndarray) -> dict[str, Any]:
+    """Weights, float32, as decimals that read back to the same bits: the shortest that do. Raises ValueError for a NaN."""
+    if not np.isfinite(weights).all():
+        raise ValueError(f"{int((~np.isfinite(weights)).sum())} weights are not finite: training diverged, lower learning_rate")
+    buckets = np.flatnonzero(weights.view(np.uint32))  # by bits: -0.0 stays
+    exact = weights[buckets]
+    short = exact.astype(str).astype(np.float64)
+    # The shortest decimal of a float32 passes a float64 on its way back; should that round it elsewhere, all digits stand.
+    values = np.where(short.astype(np.float32).view(np.uint32) == exact.view(np.uint32), short, exact.astype(np.float64))
+    return {"weights": dict(zip(map(str, buckets.tolist()), values.tolist(), strict=True))}
+
+
+def fasttext_part() -> dict[str, Any]:
+    """Which file, and what reads it."""
+    model = {"file": fasttext_scorer.MODEL_FILE, "package": fasttext_scorer.PACKAGE, "version": fasttext_scorer.VERSION}
+    return {"model": model}
+
+
+def read_scorer(path: Path) -> dict[str, Any]:
+    """`scorer.json` as it is. Raises ValueError for a file of another format."""
+    found = json.loads(path.read_text())
+    if found.get("format") != FORMAT:
+        raise ValueError(f"{path} has the format {found.get('format')!r}, {FORMAT!r} is read; train the scorer anew")
+    return found
+
+
+def weights_of(found: Mapping[str, Any], bits: int) -> np.ndarray:
+    """float32 [2**bits]. Raises ValueError for a bucket that is none."""
+    buckets = np.array([int(bucket) for bucket in found["weights"]], np.int64)
+    if buckets.size and not 0 <= buckets.min() <= buckets.max() < 1 << bits:
+        raise ValueError(
+            f"weights has buckets from {buckets.min()} to {buckets.max()}; of {bits} bits they are 0 to {(1 << bits) - 1}"
+        )
+    weights = np.zeros(1 << bits, np.float32)
+    weights[buckets] = np.array(list(found["weights"].values()), np.float64).astype(np.float32)
+    return weights
+
+
+def hashed_logits(weights: np.ndarray, bits: int) -> WindowLogits:
+    """Logits by a weight of every bucket."""
+    wide = weights.astype(np.float64)
+    return lambda texts: hashed(texts, bits) @ wide
+
+
+def document_logits(texts: Sequence[str], window_logits: WindowLogits, config: FeatureConfig) -> np.ndarray:
+    """float64 [texts]: the mean logit of a text's windows. Of hashed words, a text without any has logit 0."""
+    cut = [windows(text, config) for text in texts]
+    logits = window_logits([piece for pieces in cut for piece in pieces])
+    counts = np.array([len(pieces) for pieces in cut])
+    return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained scorer. A path and numbers only: it crosses a process border, and a process loads it once."""
+
+    file: Path
+    """`scorer.json`, or the file that fastText reads."""
+
+    digest: str
+    """Of that file's bytes."""
+
+    backend: Backend
+    features: FeatureConfig
+    platt: Platt
+
+    @staticmethod
+    def of(scorer: Artifact) -> "Model":
+        """Raises ValueError when it was trained on other words, or another hashing of them, than this code's.
+
+        Of fastText also what `fasttext_scorer.check_installed` raises.
+        """
+        found = read_scorer(scorer.files(SCORER_FILE)[0])
+        backend: Backend = found["backend"]
+        probe = found["features"].pop("probe")
+        features = FeatureConfig(**found["features"])
+        if backend == "fasttext":
+            fasttext_scorer.check_installed(found["name"])
+        if probe != (now := _probe(backend, features)):
+            raise ValueError(
+                f"{scorer.name}: words were hashed to {probe} when it was trained, and are to {now} now; train it anew"
+            )
+        name = SCORER_FILE if backend == "hashed" else found["model"]["file"]
+        digest = next(entry.digest for entry in scorer.manifest.files if entry.path == name)
+        return Model(scorer.folder() / name, digest, backend, features, Platt(**found["platt"]))
+
+    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """float64 [texts], 0 to 1."""
+        return self.platt.probability(document_logits(texts, _loaded(self), self.features))
+
+
+def _probe(backend: Backend, features: FeatureConfig) -> str:
+    return probe_digest(features.bits) if backend == "hashed" else fasttext_scorer.probe()
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: Model) -> WindowLogits:
+    """One model a process: a stage's shards score by the same one."""
+    if model.backend == "fasttext":
+        return fasttext_scorer.load(model.file)
+    return hashed_logits(weights_of(read_scorer(model.file), model.features.bits), model.features.bits)

@@ -1,0 +1,94 @@
+"""Signals of words that Gopher's quality rules judge by. Words are runs without white space; papers do not say."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from datakit.text.code_points import CodePoints, having
+from datakit.text.compiled import compiled
+
+HASH, DOT, ELLIPSIS = ord("#"), ord("."), ord("…")
+HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a batch of texts, in order: flat arrays [words]."""
+
+    bounds: np.ndarray
+    """int64 [texts + 1]: text i has the words `[bounds[i], bounds[i + 1])`."""
+    chars: np.ndarray
+    """int64"""
+    hashes: np.ndarray
+    """uint64, equal for equal words (and not else, but for collisions of 64 bits)."""
+    lettered: np.ndarray
+    """int64 [texts]: words with a letter."""
+
+    @property
+    def text_chars(self) -> np.ndarray:
+        """int64 [texts]: characters of all words of a text."""
+        return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(self.chars)])[self.bounds])
+
+
+def words_of(texts: CodePoints, letter: str = r"\p{L}") -> Words:
+    """The words of each text; `letter` is a pattern of one character, any script's unless told."""
+    return Words(*_words(texts.points, texts.bounds, having(r"\s"), having(letter)))
+
+
+@compiled
+def _words(
+    points: np.ndarray, bounds: np.ndarray, is_space: np.ndarray, is_letter: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    most = points.size // 2 + 1
+    chars, hashes = np.empty(most, np.int64), np.empty(most, np.uint64)
+    word_bounds, lettered = np.zeros(bounds.size, np.int64), np.zeros(bounds.size - 1, np.int64)
+    word = 0
+    for text in range(bounds.size - 1):
+        length, hashed, has_letter = 0, np.uint64(1), False  # 1: a NUL in front counts
+        for point in points[bounds[text] : bounds[text + 1]]:
+            if not is_space[point]:
+                hashed = hashed * HASH_BASE + np.uint64(point)
+                has_letter |= is_letter[point]
+                length += 1
+            elif length:
+                chars[word], hashes[word] = length, hashed
+                lettered[text] += has_letter
+                word += 1
+                length, hashed, has_letter = 0, np.uint64(1), False
+        word_bounds[text + 1] = word
+    return word_bounds, chars[:word], hashes[:word], lettered
+
+
+def word_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]:
+    """float64 [texts] by name."""
+    count = np.diff(words.bounds).astype(np.float64)
+    hashes, ellipses = sign_counts(texts)
+    per_word = 1.0 / np.maximum(count, 1)
+    return {
+        "num_words": count,
+        "mean_word_chars": words.text_chars * per_word,
+        "hash_word_ratio": hashes * per_word,
+        "ellipsis_word_ratio": ellipses * per_word,
+        "alpha_word_frac": words.lettered * per_word,
+    }
+
+
+def sign_counts(texts: CodePoints) -> np.ndarray:
+    """float64 [2, texts]: hash signs, and ellipses (three dots are one)."""
+    return _signs(texts.points, texts.bounds)
+
+
+@compiled
+def _signs(points: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    counts = np.zeros((2, bounds.size - 1))
+    for text in range(bounds.size - 1):
+        hashes, ellipses, dots = 0, 0, 0
+        for point in points[bounds[text] : bounds[text + 1]]:
+            hashes += point == HASH
+            ellipses += point == ELLIPSIS
+            dots = dots + 1 if point == DOT else 0
+            if dots == 3:
+                ellipses += 1
+                dots = 0
+        counts[0, text], counts[1, text] = hashes, ellipses
+    return counts

@@ -1,0 +1,161 @@
+"""Blocks of Hugging Face's datatrove as steps of a source's recipe: between its reader and its content ids.
+
+A step judges or changes one document at a time, in this process. What a filter drops is counted with datatrove's own reason,
+as `gopher_quality:gopher_short_doc`. datatrove's executor, writers and statistics take no part: the lab cuts the shards,
+resumes them and counts. datatrove is an optional package (docs/dependencies.md), imported only where a source has steps.
+"""
+
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from datakit.readers.conversations import CONVERSATION_FIELD
+from datakit.readers.datatrove_files import with_files
+from datakit.sources.record import Record, Unreadable, text_fault
+from datakit.sources.source import DatatroveStep
+
+type Step = Callable[[Record], Record | Unreadable]
+
+_KINDS = MappingProxyType({"filters": "BaseFilter", "formatters": "BaseFormatter", "extractors": "BaseExtractor"})
+_ENVIRONMENT_FAULTS = (ImportError, MemoryError, OSError)
+"""What says nothing about the document that a block was reading."""
+
+
+def prepared(steps: Sequence[DatatroveStep]) -> list[Step]:
+    """The steps, ready to be called on a record with a text.
+
+    Raises: ModuleNotFoundError, with the command that installs it, for a package that is absent; ValueError for another
+    version than the step declares, for a block that datatrove does not have, and for arguments that the block refuses.
+    """
+    return [_prepared(step) for step in steps]
+
+
+def after(steps: Sequence[Step], records: Iterable[Record | Unreadable]) -> Iterator[Record | Unreadable]:
+    """Records as the steps leave them, one for each that came. What has no usable text goes by, to its own drop."""
+    for record in records:
+        for step in steps:
+            if isinstance(record, Unreadable) or text_fault(record.text):
+                break
+            record = step(record)
+        yield record
+
+
+def reason_prefix(step: DatatroveStep) -> str:
+    """`gopher_quality` of `GopherQualityFilter`: the first part of a drop's reason."""
+    stem = re.sub(r"(Filter|Formatter|Extractor)$", "", step.class_name)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", stem).lower()
+
+
+def _prepared(step: DatatroveStep) -> Step:
+    for package, version in {"datatrove": step.version, **step.beside}.items():
+        _check_installed(step, package, version)
+    block_class = _block_class(step)
+    _construct(step, block_class)  # now, so that a bad argument stops before the first record
+    return _MAKERS[step.kind](step, block_class)
+
+
+def _check_installed(step: DatatroveStep, package: str, version: str) -> None:
+    install = f".venv/bin/python -m pip install {package}=={version}"
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise ModuleNotFoundError(f"step {step.block} needs {package} {version}, which is not installed: {install}") from None
+    if found != version:
+        raise ValueError(
+            f"step {step.block} declares {package} {version}, and {found} is installed. Another version is another recipe: "
+            f"declare it, or {install}"
+        )
+
+
+def _block_class(step: DatatroveStep) -> type[Any]:
+    try:
+        found = getattr(importlib.import_module(step.module), step.class_name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"step {step.block}: datatrove {step.version} cannot give it ({error})") from error
+    base_name = _KINDS[step.kind]
+    modules = {"filters": "filters.base_filter", "formatters": "formatters.base", "extractors": "extractors.base"}
+    base = getattr(importlib.import_module(f"datatrove.pipeline.{modules[step.kind]}"), base_name)
+    if not issubclass(found, base) or found.run is not base.run:
+        raise ValueError(f"step {step.block} is no plain {base_name}; only blocks that see one document at a time are steps")
+    return found
+
+
+def _construct(step: DatatroveStep, block_class: type[Any]) -> Any:
+    try:
+        block = with_files(step, block_class) if step.files else block_class(**step.arguments)
+        if step.class_name == "URLFilter":  # by itself it asks the web for the public suffixes of the day
+            block.tldextractor = importlib.import_module("tldextract").TLDExtract(suffix_list_urls=(), cache_dir=None)
+        return block
+    except ImportError as error:  # datatrove's own message names the packages of this block
+        raise ModuleNotFoundError(f"step {step.block}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"step {step.block} refuses its arguments {dict(step.arguments)}: {error}") from error
+
+
+def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
+    """One block for all records: filters hold tokenizers and lists, and nothing of the documents they have seen."""
+    block, document_class, prefix = _construct(step, block_class), _document_class(), reason_prefix(step)
+
+    def judge(record: Record) -> Record | Unreadable:
+        document = document_class(text=record.text, id=record.source_id, metadata=dict(record.fields))
+        (verdict,) = naming_faults(step, record, lambda: block.filter_batch([document]))
+        kept, reason = verdict if isinstance(verdict, tuple) else (verdict, None)
+        if kept and document.text != record.text and CONVERSATION_FIELD in record.fields:
+            raise ValueError(
+                f"step {step.block} takes text out of record {record.source_id}, a conversation, whose tokens are made of its "
+                "messages and would hold it still; leave the step out"
+            )
+        if kept:
+            return replace(record, text=document.text)  # C4's filters take lines out of what they keep
+        return Unreadable(record.source_id, f"{prefix}:{reason}" if reason else prefix, record.text)
+
+    return judge
+
+
+def _formatter(step: DatatroveStep, block_class: type[Any]) -> Step:
+    """A new block for every record: PIIFormatter goes round its replacements, and must not depend on the documents before."""
+
+    def reformat(record: Record) -> Record:
+        block = _construct(step, block_class)
+        return replace(record, text=naming_faults(step, record, lambda: block.format(record.text)))
+
+    return reformat
+
+
+def _extractor(step: DatatroveStep, block_class: type[Any]) -> Step:
+    """In this process, without datatrove's timeout of a second in a child: a clock would decide which documents there are."""
+    block, prefix = _construct(step, block_class), reason_prefix(step)
+
+    def extract(record: Record) -> Record | Unreadable:
+        try:
+            return replace(record, text=block.extract(record.text))
+        except _ENVIRONMENT_FAULTS:
+            raise
+        except Exception:  # any parser's own error: datatrove drops such a document as `clean_error` too
+            return Unreadable(record.source_id, f"{prefix}:clean_error", record.text)
+
+    return extract
+
+
+_MAKERS = MappingProxyType({"filters": _filter, "formatters": _formatter, "extractors": _extractor})
+
+
+def _document_class() -> type[Any]:
+    return importlib.import_module("datatrove.data").Document
+
+
+def naming_faults[T](step: DatatroveStep, record: Record, call: Callable[[], T]) -> T:
+    """What a block says of a record; its errors with the names of both. Raises ValueError, or a machine's fault as it is."""
+    try:
+        return call()
+    except ImportError as error:  # some blocks ask for a package only when the first document comes
+        raise ModuleNotFoundError(f"step {step.block}: {error}") from error
+    except _ENVIRONMENT_FAULTS as error:  # a list or a model that did not come: it may when the shard is tried again
+        error.add_note(f"in step {step.block}, on record {record.source_id}")
+        raise
+    except Exception as error:  # a block may raise anything; whose it was and on which record is what helps
+        raise ValueError(f"step {step.block} failed on record {record.source_id}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,276 @@
+"""Readers: one a format, from a raw file to records. A record is text and where in the source it came from.
+
+A reader yields what the file holds and judges nothing but its own format; empty or broken texts are dropped, counted and
+named by `datakit.normalize`.
+"""
+
+import ast
+import email
+import json
+import lzma
+import re
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from datakit.readers.conversations import conversation_record
+from datakit.readers.html_text import html_to_text
+from datakit.readers.page_encoding import marked_text
+from datakit.readers.record_files import Span, read_records
+from datakit.readers.web_archives import read_warc
+from datakit.sources.record import Record, Unreadable
+from datakit.sources.source import Format, Records
+
+PARAGRAPHS_PER_DOCUMENT = 20
+MIN_DOCSTRING_CHARS = 400
+XZ_BYTES = 1 << 16
+"""Read at once: what a stream leaves of it is read again."""
+MAX_YAML_DEPTH = 100
+"""A corpus has 4. Ten thousand end the process with a segmentation fault."""
+NO_ZERO = re.compile(rb"[^\0]")
+CHATTERBOT_ROLES = ("user", "assistant")
+
+
+type Reader = Callable[[str, bytes], Iterator[Record | Unreadable]]
+
+
+def read_file(format: Format | Records, name: str, path: Path, span: Span | None = None) -> Iterator[Record | Unreadable]:
+    """Records of one raw file, or of a span of a record file; `name` is its path below the artifact's `files/`."""
+    if isinstance(format, Records):
+        yield from read_records(format, name, path, span)
+    elif format == "warc":
+        yield from read_warc(name, path)
+    else:
+        yield from READERS[format](name, path.read_bytes())
+
+
+def _decoding(read: Callable[[str, str], Iterator[Record | Unreadable]]) -> Reader:
+    """A reader of bytes from a reader of text: a file that is not UTF-8 is one drop. A mark in front (BOM) is no text."""
+
+    def reader(name: str, content: bytes) -> Iterator[Record | Unreadable]:
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            yield Unreadable(name, "invalid_utf8")
+            return
+        yield from read(name, text)
+
+    return reader
+
+
+def _parsing(read: Callable[[str, ast.Module], Iterator[Record | Unreadable]]) -> Reader:
+    """A reader of bytes from a reader of Python syntax: a file that this Python cannot parse is one drop."""
+
+    def parsed(name: str, code: str) -> Iterator[Record | Unreadable]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "invalid escape sequence" is the author's business
+                tree = ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError):  # ValueError: null bytes
+            yield Unreadable(name, "unparsable")
+            return
+        yield from read(name, tree)
+
+    return _decoding(parsed)
+
+
+def _record(source_id: str, text: object) -> Record | Unreadable:
+    if text is None or isinstance(text, str):
+        return Record(source_id, text)
+    return Unreadable(source_id, "not_text")
+
+
+def _whole_file(name: str, text: str) -> Iterator[Record]:
+    yield Record(name, text)
+
+
+def _html(name: str, content: bytes) -> Iterator[Record | Unreadable]:
+    """A page, by the encoding that it names itself where it is not UTF-8."""
+    page = marked_text(content)
+    yield Unreadable(name, "invalid_utf8") if page is None else Record(name, html_to_text(page))
+
+
+def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
+    """An xz file of documents, one JSON object `{"id", "text"}` a line.
+
+    Raises: ValueError when the file is no xz file, or when no line has the field `text`, naming the fields there are.
+    """
+    try:
+        lines = _unpacked(content).splitlines()
+    except (lzma.LZMAError, EOFError) as error:
+        raise ValueError(f"{name}: not a whole xz file ({error}); fetch or restore it") from error
+    fields: set[str] = set()
+    for number, line in enumerate(lines):
+        place = f"{name}:{number + 1}"
+        try:
+            record = json.loads(line)
+        except UnicodeDecodeError:
+            yield Unreadable(place, "invalid_utf8")
+            continue
+        except (ValueError, RecursionError):  # no JSON, or a number of more digits than Python reads
+            yield Unreadable(place, "unparsable")
+            continue
+        if not isinstance(record, dict):
+            yield Unreadable(place, "not_text")
+            continue
+        fields |= set(record)
+        yield _record(str(record.get("id", place)), record.get("text"))
+    _check_field(name, "text", fields)
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Every stream of an xz file, without the zeros behind them. Python's own function ends quietly at what is no stream."""
+    if not content:
+        raise EOFError("it is empty")
+    pieces, at = list[bytes](), 0
+    while at < len(content):
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        while not decoder.eof:
+            piece = content[at : at + XZ_BYTES]
+            if not piece:
+                raise EOFError("it ends in mid-stream")
+            pieces.append(decoder.decompress(piece))
+            at += len(piece) - len(decoder.unused_data)
+        found = NO_ZERO.search(content, at)
+        at = found.start() if found else len(content)
+    return b"".join(pieces)
+
+
+class _Object(dict[str, object]):
+    """A JSON object that still has the values of names that stand twice, of which a dict holds the last."""
+
+    def __init__(self, pairs: list[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
+    """A JSON object from title to `{title, extract, ...}`: the title, a blank line, the lead.
+
+    Raises: ValueError when the file is no JSON object, or when no article has the field `extract`, naming the fields there are.
+    """
+    try:
+        articles = json.loads(text, object_pairs_hook=_Object)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: not JSON ({error}); is it the file that the source means?") from error
+    if not isinstance(articles, _Object):
+        raise ValueError(f"{name}: a JSON {type(articles).__name__}; wiki_json wants an object from title to article")
+    fields: set[str] = set()
+    for title, article in articles.pairs:
+        if not isinstance(article, dict):
+            yield Unreadable(title, "not_text")
+            continue
+        fields |= set(article)
+        extract = article.get("extract")
+        whole = f"{article.get('title', title)}\n\n{extract}" if extract and isinstance(extract, str) else extract
+        yield _record(title, whole)
+    _check_field(name, "extract", fields)
+
+
+def _check_field(name: str, wanted: str, found: set[str]) -> None:
+    """One record without the field is a drop; a file where none has it is another format, or a misspelt field."""
+    if found and wanted not in found:
+        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
+
+
+def _bible_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
+    """The text is the second argument of `Bible(...)`; it is cut into documents of 20 paragraphs. Nothing is executed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Bible" and len(node.args) > 1:
+            text = _literal(node.args[1])
+            if not isinstance(text, str):
+                yield Unreadable(f"{name}:{node.lineno}", "not_text")
+                continue
+            paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
+            for start in range(0, len(paragraphs), PARAGRAPHS_PER_DOCUMENT):
+                yield Record(f"{name}#{start}", "\n".join(paragraphs[start : start + PARAGRAPHS_PER_DOCUMENT]))
+
+
+def _docstrings(name: str, tree: ast.Module) -> Iterator[Record]:
+    """Docstrings of more than 400 characters, of a module and everything in it."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in _statements(tree):
+        if isinstance(node, documented):
+            text = ast.get_docstring(node)
+            if text and len(text) > MIN_DOCSTRING_CHARS:
+                yield Record(f"{name}:{getattr(node, 'name', '')}:{getattr(node, 'lineno', 0)}", text)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """`ast.walk`, in its order, without the expressions: no definition stands below one, and they are most of the nodes."""
+    pending: deque[ast.AST] = deque([tree])
+    while pending:
+        node = pending.popleft()
+        pending.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+        yield node
+
+
+def _literal(node: ast.expr) -> object:
+    """The value of an expression that is a literal, None of any other."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):  # TypeError: a key that cannot be one
+        return None
+
+
+def _topics_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
+    """`pydoc_data/topics.py` is one dict from topic to text; read as a literal, not imported."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            topics = _literal(node.value)
+            if not isinstance(topics, dict):
+                yield Unreadable(f"{name}:{node.lineno}", "unparsable")
+                continue
+            for topic in sorted(topics, key=str):
+                yield _record(str(topic), topics[topic])
+
+
+def _metadata(name: str, text: str) -> Iterator[Record | Unreadable]:
+    """The body of a distribution's METADATA: its long description."""
+    yield _record(name, email.message_from_string(text).get_payload())
+
+
+def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
+    """A corpus of the ChatterBot project: `conversations`, lists of utterances that user and assistant take turns in.
+
+    Raises: ValueError when the file is no YAML, or has no list `conversations`.
+    """
+    try:
+        _check_depth(name, text)
+        whole = yaml.load(text, Loader=yaml.CBaseLoader)  # every scalar a string: "Yes" is an answer and no boolean
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name}: not YAML ({error}); is it the file that the source means?") from error
+    conversations = whole.get("conversations") if isinstance(whole, dict) else None
+    if not isinstance(conversations, list):
+        raise ValueError(f"{name}: no list of `conversations`; is it a corpus of ChatterBot?")
+    for number, utterances in enumerate(conversations, start=1):
+        turns = utterances if isinstance(utterances, list) else None
+        messages = turns and [{"role": CHATTERBOT_ROLES[i % 2], "content": said} for i, said in enumerate(turns)]
+        yield conversation_record(f"{name}:{number}", messages)
+
+
+def _check_depth(name: str, text: str) -> None:
+    """Raises ValueError for lists in lists by the thousand: the loader calls itself for each, and overruns the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_YAML_DEPTH:
+            raise ValueError(f"{name}: more than {MAX_YAML_DEPTH} lists in each other; is it a corpus of ChatterBot?")
+
+
+READERS: Mapping[Format, Reader] = {
+    "text": _decoding(_whole_file),
+    "markdown": _decoding(_whole_file),
+    "python": _decoding(_whole_file),
+    "html": _html,
+    "wiki_json": _decoding(_wiki_json),
+    "bible_python": _parsing(_bible_python),
+    "docstrings": _parsing(_docstrings),
+    "topics_python": _parsing(_topics_python),
+    "metadata": _decoding(_metadata),
+    "xz_text": _xz_text,
+    "chatterbot_yaml": _decoding(_chatterbot_yaml),
+}

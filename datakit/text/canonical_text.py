@@ -1,0 +1,213 @@
+"""Canonical text for matching: what is left of a text when its formatting is taken away.
+
+Both sides of a comparison, benchmark items and documents, pass here, so that a leaked item is found whatever its case,
+punctuation, line breaks or calculator tags (marin's 13-grams on raw tokens find 57 % of OLMES-rendered GSM8K items and none
+in lower case; research/data_peers_measured.md, section 7).
+
+The definition: calculator tags `<<1+1=2>>` become a space; NFKC; casefold; apostrophes and thousands commas vanish; every other
+character that is no letter or digit becomes a space. Words are what the spaces separate.
+
+None of these steps looks across white space but the first, which is why a text may be canonicalised token by token
+(`word_spans`) and give the same words as in one piece (`canonical_bytes`).
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datakit.text.compiled import compiled
+
+CANONICAL_TEXT_VERSION = "canonical-text/1"
+
+_CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
+"""All 4,282 tags of GSM8K's test split are of this form; shifts and streams of program code are not."""
+_COMMA, _ZERO, _NINE = b",09"
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_END_OF_TEXT = 0xFF
+"""A byte that UTF-8 never has: between the texts of a batch."""
+_APOSTROPHES = re.compile("[‘’ʼ]")
+_WIDE_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
+_THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
+_TOKEN = re.compile(r"\S+")
+_WHITE_SPACE = re.compile(r"\s")
+_PIECE_CHARACTERS = 4_096
+_SPACE, _NEWLINE = b" \n"
+
+
+def _ascii_table() -> bytes:
+    """Byte translation: letters lowered, digits and bytes of multi-byte characters kept, all else a space."""
+    table = bytearray([_SPACE]) * 128 + bytearray(range(128, 256))
+    for byte in b"0123456789abcdefghijklmnopqrstuvwxyz":
+        table[byte] = byte
+    for byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ":
+        table[byte] = byte + 32
+    return bytes(table)
+
+
+_ASCII_TABLE = _ascii_table()
+
+
+def canonical_bytes(text: str) -> bytes:
+    """Canonical words as UTF-8, separated (and perhaps surrounded) by spaces.
+
+    >>> canonical_bytes("Janet’s total = $<<1*1200=1200>>1,200!").split()
+    [b'janets', b'total', b'1200']
+    """
+    return _without_formatting(blank_calculator_tags(text) if "<<" in text else text)
+
+
+def _without_formatting(text: str) -> bytes:
+    """`canonical_bytes` of a text whose calculator tags are blanked; blanking twice could find a tag that was none."""
+    data = (text if text.isascii() else _folded(text)).encode()
+    if b"," in data:
+        data = _THOUSANDS_COMMA.sub(b"", data)
+    return data.translate(_ASCII_TABLE, b"'")
+
+
+def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """`canonical_bytes` of many texts as one buffer, one byte that is no word between them, and int64 [texts + 1] their starts.
+
+    What works on bytes runs once over all texts: most documents are shorter than the cost of a call. Only white-space tokens
+    with characters beyond ASCII are looked at as characters: 2 of 9 ms a MB that folding whole texts took (2026-11-21).
+    """
+    data = b"\xff".join([*((blank_calculator_tags(text) if "<<" in text else text).encode() for text in texts), b""])
+    data = _without_thousands_commas(_with_folded_tokens(data))
+    buffer = np.frombuffer(data.translate(_ASCII_TABLE, b"'"), np.uint8).copy()
+    ends = np.flatnonzero(buffer == _END_OF_TEXT)
+    buffer[ends] = _SPACE
+    return buffer, np.concatenate((np.zeros(1, np.int64), ends + 1))
+
+
+def _folded(text: str) -> str:
+    """Characters beyond ASCII are those of canonical words or spaces; of ASCII, letters are lower case and the rest is kept."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return _WIDE_NON_WORD.sub(" ", _APOSTROPHES.sub("", folded))
+
+
+def _with_folded_tokens(data: bytes) -> bytes:
+    """`_folded` of every white-space token that has more than ASCII in it."""
+    buffer = np.frombuffer(data, np.uint8)
+    starts, ends, tokens = _wide_tokens(buffer)
+    if not len(starts):
+        return data
+    folded = _folded(tokens.tobytes().decode()).encode()  # as many lines as before: what folds to a line's end is a space
+    return _with_tokens(buffer, starts, ends, np.frombuffer(folded, np.uint8)).tobytes()
+
+
+@compiled
+def _wide_tokens(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """Where white-space tokens with bytes beyond ASCII begin and end (the last has a mark behind it), and they, a line each."""
+    most = data.size // 2 + 1
+    starts, ends, tokens = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(data.size + 1, np.uint8)
+    eights = data[: data.size // 8 * 8].view(np.uint64)
+    number, size, place = 0, 0, 0
+    while place < data.size:
+        if place % 8 == 0 and place // 8 < eights.size and not eights[place // 8] & _HIGH_BITS:
+            place += 8
+            continue
+        if data[place] < 0x80 or data[place] == _END_OF_TEXT:
+            place += 1
+            continue
+        start, end = place, place + 1
+        while start > 0 and _SPACE < data[start - 1] < _END_OF_TEXT:
+            start -= 1
+        while _SPACE < data[end] < _END_OF_TEXT:
+            end += 1
+        tokens[size : size + end - start] = data[start:end]
+        size += end - start + 1
+        tokens[size - 1] = _NEWLINE
+        starts[number], ends[number] = start, end
+        number += 1
+        place = end
+    return starts[:number].copy(), ends[:number].copy(), tokens[:size].copy()
+
+
+@compiled
+def _with_tokens(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], tokens: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """The data with other tokens, a line each, in place of those that begin and end there."""
+    out = np.empty(data.size + tokens.size, np.uint8)
+    size, done, token = 0, 0, 0
+    for number in range(starts.size):
+        out[size : size + starts[number] - done] = data[done : starts[number]]
+        size += starts[number] - done
+        done = ends[number]
+        while tokens[token] != _NEWLINE:
+            out[size] = tokens[token]
+            size, token = size + 1, token + 1
+        token += 1
+    out[size : size + data.size - done] = data[done:]
+    return out[: size + data.size - done].copy()
+
+
+def _without_thousands_commas(data: bytes) -> bytes:
+    """What `_THOUSANDS_COMMA` finds, cut out: the digits around all commas at once."""
+    buffer = np.frombuffer(data, np.uint8)
+    commas = np.flatnonzero(buffer == _COMMA)
+    commas = commas[(commas > 0) & (commas + 3 < len(buffer))]
+    for offset in (-1, 1, 2, 3):
+        commas = commas[_is_digit(buffer[commas + offset])]
+    commas = commas[(commas + 4 == len(buffer)) | ~_is_digit(buffer[np.minimum(commas + 4, len(buffer) - 1)])]
+    edges = [-1, *commas.tolist(), len(data)]
+    return b"".join(data[low + 1 : high] for low, high in pairwise(edges)) if len(commas) else data
+
+
+def _is_digit(values: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return (values >= _ZERO) & (values <= _NINE)
+
+
+def blank_calculator_tags(text: str) -> str:
+    """Calculator tags replaced by as many spaces, so that offsets stay."""
+    return _CALCULATOR_TAG.sub(lambda tag: " " * len(tag[0]), text)
+
+
+class WordPlaces:
+    """Where the canonical words of a text lie in it, found a piece of the text at a time, as they are asked for.
+
+    A match asks for two words of a long document: canonicalising pieces and counting their words is 20 times as fast as finding
+    the span of every word (2026-11-21).
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = blank_calculator_tags(text)
+        edges = [0]
+        while edges[-1] < len(self._text):
+            cut = _WHITE_SPACE.search(self._text, edges[-1] + _PIECE_CHARACTERS)
+            edges.append(cut.start() if cut else len(self._text))
+        counts = [len(_without_formatting(self._text[low:high]).split()) for low, high in pairwise(edges)]
+        self._edges = edges
+        self._first_words = np.cumsum([0, *counts])
+        self._spans: dict[int, NDArray[np.int64]] = {}
+
+    def span(self, word: int) -> tuple[int, int]:
+        """Characters from the start to the end of a word's white-space token. Raises: IndexError beyond the last word."""
+        piece = int(np.searchsorted(self._first_words, word, side="right")) - 1
+        if not 0 <= word < self._first_words[-1]:
+            raise IndexError(f"word {word} of a text of {self._first_words[-1]} words")
+        if piece not in self._spans:
+            low, high = self._edges[piece : piece + 2]
+            self._spans[piece] = _token_spans(self._text[low:high]) + low
+        start, end = self._spans[piece][word - self._first_words[piece]].tolist()
+        return start, end
+
+
+def word_spans(text: str) -> NDArray[np.int64]:
+    """Where each canonical word lies in the original text: int64 [words, 2], character start and end.
+
+    As coarse as the white-space token that holds the word: "(well-known)," gives its whole span to "well" and to "known".
+    Costs about 1 s per 4 MB, so it is for documents with a match only.
+    """
+    return _token_spans(blank_calculator_tags(text))
+
+
+def _token_spans(text: str) -> NDArray[np.int64]:
+    spans: list[tuple[int, int]] = []
+    for token in _TOKEN.finditer(text):
+        is_one_word = token[0].isascii() and token[0].isalnum()
+        spans += [token.span()] * (1 if is_one_word else len(_without_formatting(token[0]).split()))
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)

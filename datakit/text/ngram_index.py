@@ -1,0 +1,211 @@
+"""Word n-grams as numpy hashes, and an index from them to the places in benchmark items that hold them.
+
+No Python string per n-gram: words are hashed as slices of one flat byte buffer, n-grams as sums of word hashes, and a bit
+table throws away nearly all of a document's n-grams before any exact lookup.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datakit.text.arrays import load_all, save_all
+from datakit.text.compiled import compiled
+
+type UInt64s = NDArray[np.uint64]
+type Ints = NDArray[np.int64]
+type Floats = NDArray[np.float64]
+
+_SPACE, _ZERO, _NINE = b" 09"
+_BASE = 0x9E3779B97F4A7C15
+_WORD_BASE = np.uint64(_BASE)
+_NUMBER_HASH = np.uint64(0xD6E8FEB86659FD93)
+_BITS_PER_GRAM = 16
+_BLOCK = 1 << 10
+_MIN_TABLE_BITS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of several texts, flat. Text `t` has the words `bounds[t]` to `bounds[t + 1]`."""
+
+    hashes: UInt64s
+    is_number: NDArray[np.bool_]
+    num_bytes: Ints
+    bounds: Ints
+
+    def masked(self) -> UInt64s:
+        """Hashes in which every number is the same word."""
+        return np.where(self.is_number, _NUMBER_HASH, self.hashes)
+
+
+def hash_words(texts: Sequence[bytes]) -> Words:
+    """Hash the words of canonical texts (`canonical_text.canonical_bytes`): 64 bits a word, the same in any text."""
+    text_starts = np.cumsum([0] + [len(text) + 1 for text in texts], dtype=np.int64)
+    return hash_buffer(np.frombuffer(b" ".join(texts), np.uint8), text_starts)
+
+
+def hash_buffer(data: NDArray[np.uint8], text_starts: Ints) -> Words:
+    """`hash_words` of texts that stand in one buffer, each from its start (`canonical_text.canonical_batch`)."""
+    return Words(*_hash_words(data, text_starts))
+
+
+@compiled
+def _hash_words(data: NDArray[np.uint8], text_starts: Ints) -> tuple[UInt64s, NDArray[np.bool_], Ints, Ints]:
+    """The fields of `Words`. A word's hash is a polynomial over its bytes modulo 2**64, mixed so that all bits are good."""
+    most = data.size // 2 + 1
+    hashes, are_numbers, num_bytes = np.empty(most, np.uint64), np.empty(most, np.bool_), np.empty(most, np.int64)
+    bounds = np.zeros(text_starts.size, np.int64)
+    place, word = 0, 0
+    for text in range(text_starts.size):
+        while place < text_starts[text] and place < data.size:
+            start, hashed, power, is_number = place, np.uint64(0), np.uint64(1), True
+            while place < data.size and data[place] != _SPACE:
+                hashed += np.uint64(data[place]) * power
+                power *= _WORD_BASE
+                is_number &= _ZERO <= data[place] <= _NINE
+                place += 1
+            if place > start:
+                hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # splitmix64's finaliser:
+                hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)  # a bijection
+                hashes[word], are_numbers[word], num_bytes[word] = hashed ^ (hashed >> np.uint64(31)), is_number, place - start
+                word += 1
+            place += 1
+        bounds[text] = word
+    return hashes[:word].copy(), are_numbers[:word].copy(), num_bytes[:word].copy(), bounds
+
+
+def gram_hashes(words: UInt64s, n: int) -> UInt64s:
+    """Hash of the n-gram that starts at each word; n - 1 fewer than there are words. Grams may cross texts."""
+    return grams_at(words, np.arange(max(len(words) - n + 1, 0)), n)
+
+
+def grams_at(words: UInt64s, places: Ints, n: int) -> UInt64s:
+    """`gram_hashes(words, n)[places]`, without the others."""
+    grams = np.zeros(len(places), np.uint64)
+    for k, factor in enumerate(_factors(n)):
+        grams += words[places + k] * factor
+    return grams
+
+
+def _factors(n: int) -> UInt64s:
+    """What the hashes of an n-gram's words are multiplied with."""
+    return np.array([pow(_BASE, 2 * k + 3, 1 << 64) for k in range(n)], np.uint64)
+
+
+def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
+    """Which of the flat n-grams lie within one text."""
+    whole = np.ones(num_grams, np.bool_)
+    for k in range(1, n):
+        crossing = bounds[1:] - k
+        whole[crossing[(crossing >= 0) & (crossing < num_grams)]] = False
+    return whole
+
+
+@dataclass(frozen=True)
+class GramIndex:
+    """Distinct n-grams of the channels, each with its postings (channel, word position in the channel).
+
+    `grams` is sorted; postings of gram `g` are `offsets[g]` to `offsets[g + 1]`.
+    """
+
+    n: int
+    grams: UInt64s
+    offsets: Ints
+    channels: Ints
+    positions: Ints
+    table: NDArray[np.uint8]
+
+    def lookup(self, grams: UInt64s) -> tuple[Ints, Ints]:
+        """Positions in `grams` of those that the index has, and which they are."""
+        passed = in_table(self.table, grams)
+        if not len(passed) or not len(self.grams):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        found = np.minimum(np.searchsorted(self.grams, grams[passed]), len(self.grams) - 1)
+        same = self.grams[found] == grams[passed]
+        return passed[same], found[same]
+
+    def lookup_at(self, words: UInt64s, bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
+        """Those of the places in flat words where a gram of the index begins and ends in the same text, and which gram."""
+        ends = bounds[np.searchsorted(bounds, places, side="right")]
+        whole = places[places + self.n <= ends]
+        where, found = self.lookup(grams_at(words, whole, self.n))
+        return whole[where], found
+
+    def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
+        """One row a posting of the found grams: (where it was found, channel, position in the channel)."""
+        counts = self.offsets[grams + 1] - self.offsets[grams]
+        rows = np.repeat(self.offsets[grams] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return np.repeat(where, counts), self.channels[rows], self.positions[rows]
+
+    def save(self, folder: Path) -> None:
+        save_all(
+            folder,
+            n=np.array(self.n, np.int64),
+            grams=self.grams,
+            offsets=self.offsets,
+            channels=self.channels,
+            positions=self.positions,
+            table=self.table,
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "GramIndex":
+        arrays = load_all(folder)
+        return cls(n=int(arrays.pop("n")), **arrays)
+
+
+def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints, n: int) -> GramIndex:
+    """Index gram occurrences of weight > 0, given in (channel, position) order; equal grams must have equal weights."""
+    kept = np.flatnonzero(weights > 0)
+    kept = kept[np.argsort(grams[kept], kind="stable")]
+    ordered = grams[kept]
+    firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(kept)])
+    return GramIndex(
+        n=n,
+        grams=ordered[firsts],
+        offsets=np.append(firsts, len(kept)).astype(np.int64),
+        channels=channels[kept],
+        positions=positions[kept],
+        table=bit_table(ordered[firsts]),
+    )
+
+
+def in_table(table: NDArray[np.uint8], grams: UInt64s) -> Ints:
+    """Positions of the grams that the bit table may hold: all that it does hold, few others."""
+    return _in_table(table, grams, np.ones(1, np.uint64))
+
+
+def grams_in_table(table: NDArray[np.uint8], words: UInt64s, n: int) -> Ints:
+    """`in_table(table, gram_hashes(words, n))`, and no array of the grams."""
+    return _in_table(table, words, _factors(n))
+
+
+@compiled
+def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Ints:
+    places, found, bits = np.empty(words.size, np.int64), 0, 0
+    while 1 << bits < table.size * 8:
+        bits += 1
+    grams = np.empty(_BLOCK, np.uint64)
+    for low in range(0, words.size - factors.size + 1, _BLOCK):
+        size = min(_BLOCK, words.size - factors.size + 1 - low)
+        grams[:] = 0
+        for k in range(factors.size):  # an n-gram's words one after another, so that a processor adds many grams at once
+            for i, word in enumerate(words[low + k : low + k + size]):
+                grams[i] += word * factors[k]
+        for i in range(size):
+            bit = grams[i] >> np.uint64(64 - bits)
+            places[found] = low + i
+            found += table[bit >> np.uint64(3)] >> (bit & np.uint64(7)) & 1
+    return places[:found].copy()
+
+
+def bit_table(grams: UInt64s) -> NDArray[np.uint8]:
+    """One bit a hash, by its upper bits; at least 16 bits for each."""
+    num_bits = max(_MIN_TABLE_BITS, 1 << (len(grams) * _BITS_PER_GRAM - 1).bit_length()) if len(grams) else _MIN_TABLE_BITS
+    slots = grams >> np.uint64(64 - num_bits.bit_length() + 1)
+    table = np.zeros(num_bits // 8, np.uint8)
+    np.bitwise_or.at(table, slots >> np.uint64(3), np.uint8(1) << (slots & np.uint64(7)).astype(np.uint8))
+    return table

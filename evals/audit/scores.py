@@ -1,0 +1,112 @@
+"""What contamination changed: scores of the items that training saw beside clean ones, and both beside the run's start.
+
+Groups are told apart by the audit's own table, item by item. Two comparisons, each with its 95 % interval (a bootstrap over
+items):
+
+- *seen less clean*: the same model on other items. Items differ in difficulty, so alone it proves little.
+- *since the start*, for a run that began with another's checkpoint: the same items under both models, so difficulty cancels;
+  and the change of the seen items less that of the clean ones, which is what the exposure did.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from evals.audit.evidence import ITEM_KEY, STANDING_TIERS
+from evals.scoring.intervals import difference_bootstrap, mean_bootstrap, wilson
+from lineage.artifact.store import Artifact
+
+GROUPS = ("clean", "removed", "unread", "fragment", "seen")
+"""`clean`: no document of any source holds it. `removed`: one did, none is in the mixture. `unread`: one is in the mixture, no
+step has read it yet. `fragment`: steps have read a few words of it. `seen`: steps have read it."""
+SEED = 7
+
+
+def item_groups(table: pl.DataFrame) -> pl.DataFrame:
+    """(suite, task, item_id, group) of the audit's item table; items too short to be matched have none."""
+    seen = pl.col("num_exposures") > 0
+    group = (
+        pl.when(seen & pl.col("tier_after").is_in(STANDING_TIERS))
+        .then(pl.lit("seen"))
+        .when(seen)
+        .then(pl.lit("fragment"))
+        .when(pl.col("num_documents_after") > 0)
+        .then(pl.lit("unread"))
+        .when(pl.col("num_documents_before") > 0)
+        .then(pl.lit("removed"))
+        .otherwise(pl.lit("clean"))
+    )
+    return table.filter((pl.col("status") != "unknown") | (pl.col("num_documents_before") > 0)).select(ITEM_KEY, group=group)
+
+
+def score_effects(table: pl.DataFrame, scores: Sequence[Artifact]) -> dict[str, Any]:
+    """Scores by task and group, and the differences between them; `scored` is False where the audit was given no scores.
+
+    `bits_per_byte` is the mean over items of the gold answer's, `accuracy` the share right (tasks with choices alone).
+    `all` sums over tasks: every item counts once.
+    """
+    if not scores:
+        return {"scored": False}
+    checkpoint = scores[0].input("checkpoint").data_version
+    records = pl.concat([pl.read_parquet(artifact.files("records.parquet")[0]) for artifact in scores])
+    rows = records.filter(pl.col("verdict") == "graded").join(item_groups(table), on=["task", "item_id"])
+    now = rows.filter(pl.col("checkpoint") == checkpoint)
+    before = rows.filter(pl.col("checkpoint") != checkpoint).select("task", "item_id", bpb_before="bpb")
+    paired = now.join(before, on=["task", "item_id"])
+    tasks = sorted(now["task"].unique())
+    of_task = {task: pl.col("task") == task for task in tasks} | {"all": pl.lit(True)}
+    return {
+        "scored": True,
+        "has_start": before.height > 0,
+        "unscorable": records.filter(pl.col("verdict") != "graded").height,
+        "by_task": {
+            task: {"groups": _groups(now.filter(chosen)), **_differences(now.filter(chosen), paired.filter(chosen))}
+            for task, chosen in of_task.items()
+        },
+    }
+
+
+def _groups(rows: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    found = {}
+    for group in GROUPS:
+        of_group = rows.filter(pl.col("group") == group)
+        if of_group.height:
+            found[group] = {"items": of_group.height, "bits_per_byte": _mean(of_group["bpb"]), **_accuracy(of_group)}
+    return found
+
+
+def _accuracy(rows: pl.DataFrame) -> dict[str, list[float]]:
+    graded = rows["correct"].drop_nulls()
+    if not graded.len():
+        return {}
+    right = int(graded.sum())
+    return {"accuracy": _rounded((right / graded.len(), *wilson(right, graded.len())))}
+
+
+def _differences(now: pl.DataFrame, paired: pl.DataFrame) -> dict[str, list[float]]:
+    """Differences in bits per byte as [value, low, high]; each only where both of its sides have at least two items."""
+
+    def of_group(rows: pl.DataFrame, group: str) -> pl.DataFrame:
+        return rows.filter(pl.col("group") == group)
+
+    found = {}
+    seen, clean = of_group(now, "seen")["bpb"], of_group(now, "clean")["bpb"]
+    if min(seen.len(), clean.len()) > 1:
+        found["seen_less_clean"] = _rounded(difference_bootstrap(seen.to_numpy(), clean.to_numpy(), SEED))
+    changes = {g: (of_group(paired, g)["bpb"] - of_group(paired, g)["bpb_before"]).to_numpy() for g in ("seen", "clean")}
+    for group, change in changes.items():
+        if change.size > 1:
+            found[f"{group}_since_start"] = _rounded(mean_bootstrap(change, SEED))
+    if min(change.size for change in changes.values()) > 1:
+        found["seen_less_clean_since_start"] = _rounded(difference_bootstrap(changes["seen"], changes["clean"], SEED))
+    return found
+
+
+def _mean(values: pl.Series) -> list[float]:
+    return _rounded(mean_bootstrap(values.to_numpy(), SEED))
+
+
+def _rounded(values: Sequence[float] | np.ndarray) -> list[float]:
+    return [round(float(value), 5) for value in values]

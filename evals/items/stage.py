@@ -1,0 +1,141 @@
+"""The stages that score checkpoints in a job: on tasks (`evals.result`), on what their corpora hold of them, beside
+another."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from evals.items.task import Style
+from lineage.stage import Stage
+from trainer.api import Weights
+
+EVAL_RESULT = Stage("evals.result", "8", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
+"""2: what cannot be scored is told apart; 3: the loss in row tiles, 4: shared beginnings once: both round elsewhere; 5:
+under a policy, styles and examples, generation, programs, scores over items attempted; 6: sources are tags, micro and
+macro; 7: records hold what was scored or written whole, the right answer, suite and source; units of a final answer end
+at their letters; 8: texts, log-probabilities and answers have columns; what is no number fails; endings of
+SentencePiece's tokenizers."""
+CONTAMINATION_SCORES = Stage(
+    "evals.contamination_scores", "5", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
+)
+"""2: shared beginnings once; 3: records name the style that items were asked in; 4: what was scored, suite and source;
+5: columns as in `evals.result` 8."""
+GAP = Stage("evals.gap", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
+EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals")
+LONGEST_CHARACTER_BYTES = 4
+"""Of UTF-8: a cut of fewer bytes might hold no character at all."""
+
+type TaskKind = Literal["perplexity", "trajectories", "multiple_choice", "gold_bpb", "generation", "program"]
+"""Held-out text by tag; what the mask counts of held-out conversations; choices and gold answers by likelihood; an
+answer generated and compared; a program generated and run against its tests."""
+TEXT_KINDS: frozenset[TaskKind] = frozenset({"perplexity", "trajectories"})
+"""Kinds that read held-out documents of the corpora; the others have items."""
+GENERATING_KINDS: frozenset[TaskKind] = frozenset({"generation", "program"})
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One task: held-out perplexity by domain, or a benchmark task of the suite with at most `max_items` items."""
+
+    name: str
+    kind: TaskKind
+    max_items: int = 250
+    max_bytes_per_domain: int = 64_000
+    max_bytes_per_document: int = 8_000
+    items: str = field(default="", metadata={"added_later": True})
+    """The benchmark task whose items it asks, where that is not its own name."""
+    style: Style = field(default="cloze", metadata={"added_later": True})
+    num_shots: int = field(default=0, metadata={"added_later": True})
+    max_new_tokens: int = field(default=128, metadata={"added_later": True})
+    """Of a generated answer; the prompt is cut on the left to leave room for them."""
+    weights: Weights = field(default="raw", metadata={"added_later": True})
+    """The checkpoint's own, or their average where its run keeps one (`RunSpec.ema`)."""
+
+    @property
+    def item_task(self) -> str:
+        return self.items or self.name
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError(f"task name is {self.name!r}; name a benchmark task of the suites, or the perplexity task itself")
+        kinds = get_args(TaskKind.__value__)
+        if self.kind not in kinds:
+            raise ValueError(f"task {self.name}: kind is {self.kind!r}; allowed: {', '.join(kinds)}")
+        styles = get_args(Style.__value__)
+        if self.style not in styles:
+            raise ValueError(f"task {self.name}: style is {self.style!r}; allowed: {', '.join(styles)}")
+        weights = get_args(Weights.__value__)
+        if self.weights not in weights:
+            raise ValueError(f"task {self.name}: weights is {self.weights!r}; allowed: {', '.join(weights)}")
+        if self.weights != "raw" and self.kind in GENERATING_KINDS:
+            raise ValueError(
+                f"task {self.name}: weights is {self.weights!r}; a task of kind {self.kind} takes the raw ones alone"
+            )
+        lowest = {
+            "max_items": 1,
+            "num_shots": 0,
+            "max_new_tokens": 1,
+            "max_bytes_per_domain": LONGEST_CHARACTER_BYTES,
+            "max_bytes_per_document": LONGEST_CHARACTER_BYTES,
+        }
+        for name, least in lowest.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"task {self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Tasks, and the seed that chooses items and resamples."""
+
+    tasks: tuple[TaskSpec, ...]
+    seed: int
+
+    def __post_init__(self) -> None:
+        names = [task.name for task in self.tasks]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"evaluation tasks are {names}; give at least one, each name once")
+
+
+@dataclass(frozen=True)
+class ContaminationScoresConfig:
+    """Benchmark tasks (`max_items` caps the flagged items of each), clean controls for each, and the seed that
+    chooses."""
+
+    tasks: tuple[TaskSpec, ...]
+    controls_per_task: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        odd = [task.name for task in self.tasks if task.kind not in ("multiple_choice", "gold_bpb")]
+        if odd or not self.tasks:
+            raise ValueError(f"tasks {odd} are not scored by likelihood; give such tasks alone, and at least one")
+        if self.controls_per_task < 2:
+            raise ValueError(f"controls_per_task is {self.controls_per_task}; an interval needs at least 2")
+
+
+@dataclass(frozen=True)
+class GapConfig:
+    """How much held-out text two checkpoints are compared on, and how many of the worst documents the page shows."""
+
+    max_bytes_per_domain: int = 64_000
+    max_bytes_per_document: int = 8_000
+    worst: int = 25
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_bytes_per_domain", 4), ("max_bytes_per_document", 4), ("worst", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"gap.{name} is {getattr(self, name)}; it must be at least {least}")
+
+
+@dataclass(frozen=True)
+class ExportCanaryConfig:
+    """How many texts an exported model is to write from a document's start (sampled at temperature 1), and how long."""
+
+    samples: int = 16
+    max_new_tokens: int = 512
+    """At most; a shorter context ends them earlier."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"export_canary.{name} is {getattr(self, name)}; it must be at least 1")

@@ -1,0 +1,165 @@
+"""A model behind a URL as evaluations see one: a server of OpenAI's API, ours or another's, or a broker before many of them.
+
+Prompts go as token ids, so what is scored is what the in-process scorer would score. The server must echo a prompt's
+log-probabilities (`max_tokens: 0, echo: true, logprobs: 1`), as ours, vLLM and SGLang say they do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import requests
+from tokenizers import Tokenizer
+
+from evals.tasks.generator import Generated
+from serving.broker.client import Asked, Record, ask_all
+from trainer.api import Weights
+
+COMPLETIONS = "/v1/completions"
+PROBE = "In 1789 the café held 12,345 people; naïve?\n\tdef f(x): return x ** 2"
+"""Text that tokenizers of different models do not split alike."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the model is, how it is asked, and the file that holds what it has answered so far."""
+
+    url: str
+    model: str
+    record: Record
+    key: str | None = None
+    concurrency: int = 32
+    patience: float = 600.0
+
+    def ask(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The only choice of every answer, in the order of the bodies, with its `usage`; equal bodies are asked once.
+
+        Raises: ValueError for a request that the server refuses, RuntimeError when it is away for `patience` seconds.
+        """
+        asked = [Asked("", COMPLETIONS, {"model": self.model, "temperature": 0, **body}) for body in bodies]
+        unique = {one.digest: replace(one, item=one.digest) for one in asked}
+        options = {"concurrency": self.concurrency, "key": self.key, "patience": self.patience}
+        found = ask_all(self.url, unique.values(), self.record, **options)
+        for recorded in found.values():
+            if recorded.status != 200:
+                raise ValueError(f"{self.url} refuses a request of the evaluation ({recorded.status}): {recorded.answer}")
+        answers = [found[one.digest].answer for one in asked]
+        return [{**answer["choices"][0], "usage": answer.get("usage") or {}} for answer in answers]
+
+
+@dataclass(frozen=True)
+class RemoteScorer:
+    """`evals.tasks.scorer.TokenScorer` over HTTP, by the log-probabilities of echoed prompts."""
+
+    endpoint: Endpoint
+    max_seq_len: int
+
+    def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Nats of tokens 1.. of each sequence, float32. Raises: ValueError for a sequence that does not fit."""
+        for index, sequence in enumerate(sequences):
+            if not 2 <= len(sequence) <= self.max_seq_len:
+                raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
+        return [-said for said, _ in self._echoed(sequences)]
+
+    def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
+        """Nats of the last `tails[i]` tokens; shared beginnings are the server's prefix cache's business."""
+        return [-said[len(said) - tail :] for (said, _), tail in zip(self._echoed(sequences), tails, strict=True)]
+
+    def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
+        """Whether each of the last `tails[i]` tokens is as likely as the likeliest, by the requests of `tail_nll`."""
+        echoed = zip(self._echoed(sequences), tails, strict=True)
+        return [bool((said[len(said) - tail :] >= best[len(best) - tail :]).all()) for (said, best), tail in echoed]
+
+    def _echoed(self, sequences: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Log-probabilities of tokens 1.. of each sequence and of the likeliest ones in their places, float32."""
+        prompts = [[int(token) for token in sequence] for sequence in sequences]
+        bodies = [{"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1} for prompt in prompts]
+        return [self._read(choice, len(prompt)) for choice, prompt in zip(self.endpoint.ask(bodies), prompts, strict=True)]
+
+    def _read(self, choice: dict[str, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+        told = choice.get("logprobs") or {}
+        said, best = told.get("token_logprobs") or [], told.get("top_logprobs") or []
+        if min(len(said), len(best)) < count or None in said[1:count]:
+            raise ValueError(
+                f"{self.endpoint.url} told {len(said)} log-probabilities of a prompt of {count} tokens; a server must echo "
+                "them all (echo: true, logprobs: 1)"
+            )
+        tops = [max(top.values()) for top in best[1:count]]
+        return np.array(said[1:count], np.float32), np.array(tops, np.float32)
+
+
+@dataclass(frozen=True)
+class RemoteGenerator:
+    """`evals.tasks.generator.TextGenerator` over HTTP: greedy, and prompts cut on the left as the in-process one cuts them."""
+
+    endpoint: Endpoint
+    max_seq_len: int
+    tokenizer: Tokenizer
+    start_token: int
+
+    def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
+        """Raises: ValueError when `max_tokens` leaves no room for a prompt, or an answer ends otherwise than greedy ones do."""
+        room = self.max_seq_len + 1 - max_tokens
+        if room < 2:
+            raise ValueError(f"max_new_tokens is {max_tokens}; a context of {self.max_seq_len} leaves no room for a prompt")
+        bodies, cut = [], []
+        for encoded in self.tokenizer.encode_batch_fast(list(prompts), add_special_tokens=False):
+            kept = encoded.ids[max(0, len(encoded.ids) - (room - 1)) :]
+            cut.append(len(encoded.ids) - len(kept))
+            bodies.append({"prompt": [self.start_token, *kept], "max_tokens": max_tokens, "stop": list(stops)})
+        return [self._read(choice, lost) for choice, lost in zip(self.endpoint.ask(bodies), cut, strict=True)]
+
+    def _read(self, choice: dict[str, Any], cut: int) -> Generated:
+        finish, made = choice.get("finish_reason"), choice["usage"].get("completion_tokens")
+        if finish not in ("stop", "length") or not isinstance(made, int):
+            raise ValueError(
+                f"{self.endpoint.url} ended a text with {finish!r} and {made!r} tokens; 'stop' or 'length' and a number are due"
+            )
+        return Generated(choice["text"], finish, made, cut)
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """`evals.tasks.run_task.OpenModel` over HTTP. A server has one set of weights."""
+
+    scoring: RemoteScorer
+    generating: RemoteGenerator
+
+    def scorer(self, weights: Weights) -> RemoteScorer:
+        if weights != "raw":
+            raise ValueError(f"weights is {weights!r}; of a server only 'raw' can be asked: what it serves")
+        return self.scoring
+
+    def generator(self) -> RemoteGenerator:
+        return self.generating
+
+
+def model_card(url: str, model: str, key: str | None) -> dict[str, Any]:
+    """What the server says of a model. Raises: ValueError naming the models it has."""
+    answer = requests.get(f"{url}/v1/models", headers=_headers(key), timeout=60)
+    answer.raise_for_status()
+    cards = cast(list[dict[str, Any]], answer.json()["data"])
+    for card in cards:
+        if card["id"] == model:
+            return card
+    raise ValueError(f"{url} serves no model {model!r}; it serves: {', '.join(repr(card['id']) for card in cards)}")
+
+
+def check_tokenizer(url: str, model: str, key: str | None, tokenizer: Tokenizer) -> bool:
+    """Whether the server splits text as we do; False where it does not say. Raises: ValueError where it does not."""
+    asked = {"prompt": PROBE, "model": model, "add_special_tokens": False}
+    answer = requests.post(f"{url}/tokenize", json=asked, headers=_headers(key), timeout=60)
+    if answer.status_code in (404, 405):
+        return False
+    answer.raise_for_status()
+    theirs, ours = answer.json()["tokens"], tokenizer.encode(PROBE, add_special_tokens=False).ids
+    if theirs != ours:
+        raise ValueError(
+            f"{url} splits {PROBE!r} into {theirs[:8]}..., the given tokenizer into {ours[:8]}...; give the model's own"
+        )
+    return True
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}

@@ -1,0 +1,156 @@
+"""Tasks that a model answers in its own words: compare the answer with the right one, or run the program against its
+tests.
+
+There are three outcomes, counted apart: graded (right or wrong), unparsed (the text holds no answer), failed (the item
+could not be asked or run).
+"""
+
+import ast
+import builtins
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from evals.items.item import Item
+from evals.items.prompts import policy_name, render
+from evals.items.stage import TaskSpec
+from evals.items.task import Outcome, Task
+from evals.items.tasks.registry import task_named
+from evals.sandbox.run import Limits, Run, run_program
+from evals.scoring.records import EvalRecord, Score, Verdict
+from evals.scoring.statistics import metric_score, share_score
+from evals.tasks.generator import Generated, TextGenerator
+from lineage.storage.digests import text_digest
+
+_CODE_BLOCK = re.compile(r"```(?:python)?\n(.*?)(?:```|\Z)", re.DOTALL)
+SANDBOXES = 2
+"""Programs that run side by side. Their wall time is limited, so more programs than cores would fail right programs."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on one text. `correct` is None unless the verdict is `graded`."""
+
+    verdict: Verdict
+    correct: bool | None
+    facts: dict[str, object]
+    answer: str | None = None
+
+
+def evaluate_generation(
+    generator: TextGenerator,
+    spec: TaskSpec,
+    items: Sequence[Item],
+    checkpoint: str,
+    shots: Sequence[Item] = (),
+    limits: Limits | None = None,
+    task: Task | None = None,
+) -> tuple[list[Score], list[EvalRecord]]:
+    """Generate greedily and judge: `exact_match` or `pass_at_1`, the shares of unparsed and of cut-off texts, the
+    task's metrics.
+
+    When nothing could be graded there is no success score, only the shares of unparsed and of cut-off texts. Records
+    keep the whole text, which `max_new_tokens` bounds. `task`: by default the registered one of `spec.item_task`.
+
+    Raises: NoSandboxError when this machine cannot confine programs.
+    """
+    task = task or task_named(spec.item_task)
+    prompts = [render(item, spec.style, task.shots(item, shots, spec.num_shots), task).prompts[0] for item in items]
+    generated = generator.generate(prompts, task.stops, spec.max_new_tokens)
+    if spec.kind == "program":
+        judged = _judge_programs(task, items, generated, limits or Limits())
+    else:
+        judged = [_judge_answer(task, item, each) for item, each in zip(items, generated, strict=True)]
+    policy = policy_name(spec.style, spec.num_shots)
+    records = [
+        EvalRecord(
+            spec.name,
+            item.item_id,
+            policy,
+            checkpoint,
+            text_digest(prompt),
+            json.dumps(_outputs(each) | verdict.facts, ensure_ascii=False),
+            verdict.verdict,
+            verdict.correct,
+            None,
+            item.suite,
+            item.source_digest,
+            continuations=(each.text,),
+            answer=verdict.answer,
+        )
+        for item, prompt, each, verdict in zip(items, prompts, generated, judged, strict=True)
+    ]
+    return [*_scores(spec, records, generated), *_task_scores(task, spec, items, generated)], records
+
+
+def extract_program(start: str, text: str) -> str | None:
+    """The program in a completion: its fenced block alone, else `start` and the completion; None for an empty
+    completion."""
+    if not text.strip():
+        return None
+    fenced = _CODE_BLOCK.search(text)
+    return fenced[1] if fenced else start + text
+
+
+def redefined_builtins(task: Task, item: Item) -> frozenset[str]:
+    """Names of Python's builtins that the gold solution defines itself; the tests mean those (MBPP 126 defines
+    `sum`)."""
+    if not item.solution:
+        return frozenset()
+    gold = ast.parse(task.program_start(item) + item.solution)
+    defined = {each.name for each in gold.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    return frozenset(defined & set(dir(builtins)))
+
+
+def _outputs(generated: Generated) -> dict[str, object]:
+    return {
+        "finish": generated.finish,
+        "num_tokens": generated.num_tokens,
+        "truncated_tokens": generated.truncated_tokens,
+    }
+
+
+def _judge_answer(task: Task, item: Item, generated: Generated) -> Judged:
+    answer, gold = task.extract(generated.text), task.normalize(item.answer)
+    if answer is None:
+        return Judged("unparsed", None, {"gold": gold})
+    return Judged("graded", answer == gold, {"gold": gold}, answer)
+
+
+def _judge_programs(task: Task, items: Sequence[Item], generated: Sequence[Generated], limits: Limits) -> list[Judged]:
+    """Run every completion, after the task's `program_start`, with the tests of its item."""
+
+    def judge(pair: tuple[Item, Generated]) -> Judged:
+        item, each = pair
+        program = extract_program(task.program_start(item), each.text)
+        if program is None:
+            return Judged("unparsed", None, {"outcome": "no program"})
+        run: Run = run_program(program, item.code, limits, redefined_builtins(task, item))
+        return Judged("graded", run.passed, {"outcome": run.outcome, "detail": run.detail[-400:]})
+
+    with ThreadPoolExecutor(SANDBOXES) as pool:
+        return list(pool.map(judge, zip(items, generated, strict=True)))
+
+
+def _scores(spec: TaskSpec, records: Sequence[EvalRecord], generated: Sequence[Generated]) -> list[Score]:
+    attempted, graded = len(records), sum(record.verdict == "graded" for record in records)
+    unparsed = sum(record.verdict == "unparsed" for record in records)
+    cut_off = sum(each.finish == "length" for each in generated)
+    right = sum(bool(record.correct) for record in records)
+    metric = "pass_at_1" if spec.kind == "program" else "exact_match"
+    shares = [
+        share_score(spec.name, "unparsed", unparsed, attempted, attempted),
+        share_score(spec.name, "cut_off", cut_off, attempted, attempted),
+    ]
+    return [share_score(spec.name, metric, right, graded, attempted), *shares] if graded else shares
+
+
+def _task_scores(task: Task, spec: TaskSpec, items: Sequence[Item], generated: Sequence[Generated]) -> list[Score]:
+    """The task's own metrics of texts, over all items."""
+    scores = []
+    for metric in (metric for metric in task.metrics if metric.reads == "text"):
+        values = [metric.value(item, Outcome(text=each.text)) for item, each in zip(items, generated, strict=True)]
+        scores.append(metric_score(spec.name, metric, values, len(items), seed=0))
+    return scores

@@ -1,0 +1,230 @@
+"""The artifact store: find artifacts, open them, and walk to their ancestors and descendants.
+
+`lineage.writing` writes new artifacts.
+"""
+
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
+from lineage.artifact.spec import ArtifactSpec, InputRef, partition_address
+from lineage.storage.digests import file_digest
+from lineage.storage.root import Storage
+
+WORK_FOLDER = ".work"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An immutable folder and its manifest. Open its files; never change them."""
+
+    store: "Store"
+    manifest: Manifest
+
+    @property
+    def spec(self) -> ArtifactSpec:
+        return self.manifest.spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def data_version(self) -> str:
+        return self.manifest.data_version
+
+    @property
+    def uri(self) -> str:
+        return self.store.storage.uri(self.spec.address)
+
+    def folder(self) -> Path:
+        """Return the local folder of the data files. A remote artifact is fetched once into the store's cache."""
+        address = f"{self.spec.address}/{self.manifest.data_folder}"
+        if self.store.storage.is_local:
+            return self.store.storage.local(address)
+        target = self.store.scratch / "fetched" / self.spec.version / self.manifest.data_folder
+        self.store.storage.fetch(address, [entry.path for entry in self.manifest.files], target)
+        return target
+
+    def file(self, name: str) -> Path:
+        """Return the local path of one data file. Of a remote artifact only that file is fetched, unless all files are here.
+
+        Raises: ValueError for a file that the manifest does not list.
+        """
+        self._check_listed(name)
+        whole = self.store.scratch / "fetched" / self.spec.version / self.manifest.data_folder
+        if self.store.storage.is_local or whole.exists():
+            return self.folder() / name
+        target = whole.with_name(f"{whole.name}.files") / name.replace("/", "%2F")
+        self.store.storage.fetch(f"{self.spec.address}/{self.manifest.data_folder}", [name], target)
+        return target / name
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Read bytes `[start, stop)` of one data file: from the local copy if there is one, else from storage.
+
+        Raises: ValueError for a file that the manifest does not list.
+        """
+        self._check_listed(name)
+        address = f"{self.spec.address}/{self.manifest.data_folder}"
+        fetched = self.store.scratch / "fetched" / self.spec.version
+        for path in (
+            fetched / self.manifest.data_folder,
+            fetched / f"{self.manifest.data_folder}.files" / name.replace("/", "%2F"),
+        ):
+            if not self.store.storage.is_local and (path / name).is_file():
+                with (path / name).open("rb") as file:
+                    file.seek(start)
+                    return file.read(stop - start)
+        return self.store.storage.files.read_range(f"{address}/{name}", start, stop)
+
+    def _check_listed(self, name: str) -> None:
+        """Names of files also come from `extra` and from files of the artifact, which no digest of names covers."""
+        if name not in self.manifest.paths:
+            raise ValueError(f"{self.name} has no file {name!r}; its manifest lists {len(self.manifest.files)} others")
+
+    def files(self, suffix: str = "", under: str = "") -> list[Path]:
+        """Return the paths of the data files with a suffix, below a sub-folder, in name order."""
+        folder = self.folder()
+        return [
+            folder / entry.path
+            for entry in sorted(self.manifest.files, key=lambda e: e.path)
+            if entry.path.endswith(suffix) and entry.path.startswith(under)
+        ]
+
+    def ref(self, name: str) -> InputRef:
+        """Return the reference by which another artifact names this one as its input `name`."""
+        return InputRef(name, self.spec.key, self.spec.partition, self.data_version, self.spec.address)
+
+    def input(self, name: str) -> "Artifact":
+        """Open the input of a name; no other input is read.
+
+        Raises: ValueError if there is no such input, or if it is gone or has other bytes than this artifact was made from.
+        """
+        for ref in self.spec.inputs:
+            if ref.name == name:
+                return self.store.parent(self, ref)
+        raise ValueError(f"{self.name} has no input {name!r}; it has: {', '.join(r.name for r in self.spec.inputs)}")
+
+    def verify(self, only: Collection[str] | None = None) -> None:
+        """Read every file, or `only` some, and compare digests. Raises: ValueError naming the first that is missing or
+        differs."""
+        try:
+            folder = self.folder() if only is None else None
+            for entry in self.manifest.files:
+                if only is not None and entry.path not in only:
+                    continue
+                path = self.file(entry.path) if folder is None else folder / entry.path
+                found = file_digest(path) if path.is_file() else "missing"
+                if found != entry.digest:
+                    raise ValueError(f"{self.name}: file {entry.path} has digest {found}, its manifest says {entry.digest}")
+        except FileNotFoundError as error:  # raised by a remote root, with its own message
+            raise ValueError(f"{self.name}: a file that its manifest names is missing: {error}") from error
+
+
+@dataclass(frozen=True)
+class Store:
+    """Artifacts under one root: a local folder or any fsspec URL. It says where artifacts lie, not how they are made."""
+
+    root: str
+    scratch_folder: str | None = None
+    """Local folder for downloads, working copies and fetched remote data; `<root>/.work` on a local root."""
+
+    @property
+    def storage(self) -> Storage:
+        return Storage(self.root)
+
+    @property
+    def scratch(self) -> Path:
+        if self.scratch_folder is not None:
+            return Path(self.scratch_folder)
+        if self.storage.is_local:
+            return Path(self.root) / WORK_FOLDER
+        return Path(tempfile.gettempdir()) / "marin-scratch"
+
+    @property
+    def downloads(self) -> Path:
+        """Hash-checked downloads, shared by every stage that fetches."""
+        return self.scratch / "downloads"
+
+    def find(self, spec: ArtifactSpec) -> Artifact | None:
+        """Return the artifact with exactly this identity, or None."""
+        return self.open(spec.address)
+
+    def open(self, address: str) -> Artifact | None:
+        """Return the artifact at an address relative to the root, or None."""
+        where = f"{address}/{MANIFEST_NAME}"
+        text = self.storage.read_text(where)
+        return None if text is None else Artifact(self, from_json(text, self.storage.uri(where)))
+
+    def artifacts(self, *key: str) -> Iterator[Artifact]:
+        """Yield every artifact below a key prefix in address order; without a prefix, all of them."""
+        for address in self.storage.find("/".join(key), MANIFEST_NAME):
+            found = self.open(address.rsplit("/", 1)[0])
+            if found is not None:
+                yield found
+
+    def latest(self, key: tuple[str, ...], partition: str | None) -> Artifact | None:
+        """Return the newest artifact of a partition, of any identity, or None."""
+        found = list(self.artifacts(*partition_address(key, partition).split("/")))
+        return max(found, key=lambda a: (a.manifest.created, a.spec.version), default=None)
+
+    def delete(self, artifact: Artifact) -> None:
+        """Delete an artifact, its manifest first: without one, what is left is no artifact."""
+        self.storage.delete(f"{artifact.spec.address}/{MANIFEST_NAME}")
+        self.storage.delete(artifact.spec.address)
+
+    def parents(self, artifact: Artifact) -> list[Artifact]:
+        """Open the direct inputs, in the order of the manifest.
+
+        Raises: ValueError if an input is gone or has other bytes than the artifact was made from.
+        """
+        return [self.parent(artifact, ref) for ref in artifact.spec.inputs]
+
+    def parent(self, artifact: Artifact, ref: InputRef) -> Artifact:
+        """Open one direct input. Raises: ValueError if it is gone or has other bytes than the artifact was made from."""
+        parent = self.open(ref.address)
+        if parent is None or parent.data_version != ref.data_version:
+            state = "is gone" if parent is None else f"now has data version {parent.data_version}"
+            raise ValueError(f"{artifact.name} was made from {ref.address} ({ref.data_version}), which {state}")
+        return parent
+
+    def walk_up(self, artifact: Artifact) -> Iterator[Artifact]:
+        """Yield the artifact and every ancestor, each once, nearest first. Only manifests are read."""
+        seen: set[str] = set()
+        pending = [artifact]
+        while pending:
+            current = pending.pop(0)
+            if current.spec.address not in seen:
+                seen.add(current.spec.address)
+                yield current
+                pending += self.parents(current)
+
+    def walk_down(self, artifact: Artifact) -> Iterator[Artifact]:
+        """Yield the artifact and every descendant, each once. This reads every manifest under the root."""
+        children: dict[str, list[Artifact]] = {}
+        for candidate in self.artifacts():
+            for ref in candidate.spec.inputs:
+                children.setdefault(ref.address, []).append(candidate)
+        seen: set[str] = set()
+        pending = [artifact]
+        while pending:
+            current = pending.pop(0)
+            if current.spec.address not in seen:
+                seen.add(current.spec.address)
+                yield current
+                pending += children.get(current.spec.address, [])
+
+
+def open_folder(folder: Path) -> Artifact:
+    """Open the artifact in a local folder. Raises: ValueError if there is no manifest, or if the folder was moved."""
+    path = folder.resolve()
+    if not (path / MANIFEST_NAME).is_file():
+        raise ValueError(f"{folder} holds no {MANIFEST_NAME}; give the folder of an artifact, as the UI shows it")
+    spec = from_json((path / MANIFEST_NAME).read_text(), str(path)).spec
+    root = path.parents[len(spec.address.split("/")) - 1]
+    artifact = Store(str(root)).open(spec.address)
+    if artifact is None or path != root / spec.address:
+        raise ValueError(f"{folder} was moved: its manifest says {spec.address} below the store's root")
+    return artifact

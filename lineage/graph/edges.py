@@ -1,0 +1,258 @@
+"""Lineage as two Parquet tables: `artifacts` with a row for each manifest, and `edges` with a row for each input.
+
+    tables = lineage_tables(store)                    # reads only manifests that are new or changed since the last time
+    duckdb: select * from '<root>/.lineage/edges.parquet' where parent_name = 'datakit/normalized[kjv]'
+
+Manifests are authoritative. The tables are a cache, updated by queries (docs/design/lineage_edges.md says why not at the
+commit). One listing shows which manifests are new, changed or gone; others are not opened again. `lineage.graph.check_tables`
+compares tables and manifests in full.
+"""
+
+import errno
+import io
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import batched
+from multiprocessing import get_context
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
+from lineage.artifact.store import Artifact, Store
+from lineage.progress import track
+from lineage.storage.digests import identity_digest
+
+log = logging.getLogger(__name__)
+
+FOLDER = ".lineage"
+"""Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
+ARTIFACTS_FILE = f"{FOLDER}/artifacts.parquet"
+EDGES_FILE = f"{FOLDER}/edges.parquet"
+SNAPSHOT = b"marin.snapshot"
+"""Parquet metadata: the snapshot that both files were written from. Files of two snapshots are not used together."""
+READERS = 16
+CHUNK = 4_096
+"""Number of manifests that one process reads at a time; fewer are read in this process."""
+
+ARTIFACTS_SCHEMA = {
+    "address": pl.String,
+    "name": pl.String,
+    "stage": pl.String,
+    "stage_version": pl.String,
+    "code_fingerprint": pl.String,
+    "data_version": pl.String,
+    "created": pl.String,
+    "run_id": pl.String,
+    "wall_seconds": pl.Float64,
+    "cpu_seconds": pl.Float64,
+    "peak_rss_bytes": pl.Int64,
+    "num_files": pl.Int64,
+    "num_bytes": pl.Int64,
+    "process": pl.String,
+    "step": pl.Int64,
+    "stamp": pl.String,
+}
+"""`address` is the key. `process` is equal for artifacts that one job saves on its way (the checkpoints of a run, which differ
+in `step`; -1 for a stage without steps). Their seconds count from the start of the job."""
+
+EDGES_SCHEMA = {
+    "child": pl.String,
+    "input": pl.String,
+    "parent": pl.String,
+    "parent_data_version": pl.String,
+    "child_name": pl.String,
+    "child_stage": pl.String,
+    "parent_name": pl.String,
+}
+"""`child` and `parent` are addresses; (child, input) is the key."""
+
+
+@dataclass(frozen=True)
+class LineageTables:
+    """`artifacts` (ARTIFACTS_SCHEMA) and `edges` (EDGES_SCHEMA), both sorted by key."""
+
+    artifacts: pl.DataFrame
+    edges: pl.DataFrame
+
+
+def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
+    """Return the tables of the store's present manifests: saved tables are updated, and saved again if they changed.
+
+    Without permission to write to the root, the tables are returned and a warning is logged.
+    Raises: ValueError naming a manifest that was edited (see `lineage.artifact.manifest.from_json`).
+    """
+    kept = read_tables(store)
+    stamps = store.storage.stamps(MANIFEST_NAME)
+    known = {} if kept is None else dict(kept.artifacts.select("address", "stamp").iter_rows())
+    current = {address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()}
+    fresh = [address for address, stamp in current.items() if known.get(address) != stamp]
+    gone = known.keys() - current.keys()
+    if kept is not None and not fresh and not gone:
+        return kept
+    made = read_manifests(store, {address: current[address] for address in fresh})
+    tables = made if kept is None else _merge(kept, made, gone | set(fresh))
+    log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
+    if save and (stamps or kept is not None):  # nothing is written to an empty root
+        _save_if_allowed(store, tables)
+    return tables
+
+
+def read_tables(store: Store) -> LineageTables | None:
+    """Return the saved tables, or None if there are none or if the two files come from two writers."""
+    files = [store.storage.read_bytes(name) for name in (ARTIFACTS_FILE, EDGES_FILE)]
+    if files[0] is None or files[1] is None:
+        return None
+    snapshots = {(pq.read_schema(io.BytesIO(data)).metadata or {}).get(SNAPSHOT) for data in files if data is not None}
+    if len(snapshots) != 1:
+        log.warning("the lineage tables of %s come from two writers; they are made again from the manifests", store.root)
+        return None
+    return LineageTables(pl.read_parquet(io.BytesIO(files[0])), pl.read_parquet(io.BytesIO(files[1])))
+
+
+def save_tables(store: Store, tables: LineageTables) -> None:
+    """Write both files, each whole."""
+    snapshot = identity_digest([tables.artifacts["address"].to_list(), tables.artifacts["stamp"].to_list()])
+    for name, table in ((ARTIFACTS_FILE, tables.artifacts), (EDGES_FILE, tables.edges)):
+        arrow = table.to_arrow()
+        sink = io.BytesIO()
+        pq.write_table(arrow.replace_schema_metadata({SNAPSHOT: snapshot.encode()}), sink, compression="zstd")
+        store.storage.replace(name, sink.getvalue())
+
+
+def rebuild_tables(store: Store) -> LineageTables:
+    """Make the tables again from manifests, without the saved ones."""
+    for name in (ARTIFACTS_FILE, EDGES_FILE):
+        store.storage.delete(name)
+    return lineage_tables(store)
+
+
+def read_manifests(store: Store, stamps: Mapping[str, str]) -> LineageTables:
+    """Return the tables of the manifests at some addresses (address -> stamp), without those that are deleted meanwhile.
+
+    Parsing a local manifest takes 0.4 ms, so many are read by one process for each processor.
+    Raises: what `lineage.artifact.manifest.from_json` raises.
+    """
+    chunks = [dict(chunk) for chunk in batched(stamps.items(), CHUNK)]
+    if len(chunks) <= 1 or not store.storage.is_local:
+        parts = [_read_chunk(store, chunk) for chunk in chunks]
+    else:
+        with ProcessPoolExecutor(min(len(chunks), os.cpu_count() or 1), mp_context=get_context("forkserver")) as pool:
+            readings = pool.map(partial(_read_chunk, store), chunks)
+            parts = list(track(readings, f"reading {len(stamps):,} manifests", len(chunks)))
+    artifacts, edges = ([pl.read_ipc(part[i]) for part in parts] for i in (0, 1))
+    return _sorted(
+        pl.concat([pl.DataFrame(schema=ARTIFACTS_SCHEMA), *artifacts]), pl.concat([pl.DataFrame(schema=EDGES_SCHEMA), *edges])
+    )
+
+
+def tables_of(found: Sequence[tuple[str, Manifest, str]]) -> LineageTables:
+    """Tables of (address, manifest, stamp) triples."""
+    return _sorted(
+        pl.DataFrame([artifact_row(*triple) for triple in found], schema=ARTIFACTS_SCHEMA, orient="row"),
+        pl.DataFrame([row for a, m, _ in found for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row"),
+    )
+
+
+def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """Return both tables of some manifests as Arrow, which is ten times as fast as tuples between processes."""
+
+    def read(address: str) -> Manifest | None:
+        where = f"{address}/{MANIFEST_NAME}"
+        text = store.storage.read_text(where)
+        return None if text is None else from_json(text, store.storage.uri(where))
+
+    if store.storage.is_local:  # parsing dominates, and threads do not speed it up
+        manifests = [read(address) for address in stamps]
+    else:
+        with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
+            manifests = list(pool.map(read, stamps))
+    found = [(a, m, stamp) for (a, stamp), m in zip(stamps.items(), manifests, strict=True) if m is not None]
+    tables = tables_of(found)
+    sinks = io.BytesIO(), io.BytesIO()
+    tables.artifacts.write_ipc(sinks[0])
+    tables.edges.write_ipc(sinks[1])
+    return sinks[0].getvalue(), sinks[1].getvalue()
+
+
+def artifact_row(address: str, manifest: Manifest, stamp: str) -> tuple[Any, ...]:
+    """One row of ARTIFACTS_SCHEMA."""
+    spec, use = manifest.spec, manifest.resources
+    return (
+        address,
+        spec.name,
+        spec.stage,
+        spec.stage_version,
+        manifest.code_fingerprint,
+        manifest.data_version,
+        manifest.created,
+        manifest.run_id,
+        use.wall_seconds,
+        use.cpu_seconds,
+        use.peak_rss_bytes,
+        len(manifest.files),
+        sum(entry.bytes for entry in manifest.files),
+        process_of(manifest),
+        int(spec.config.get("step", -1)),
+        stamp,
+    )
+
+
+def edge_rows(address: str, manifest: Manifest) -> list[tuple[str, ...]]:
+    """Rows of EDGES_SCHEMA, one an input."""
+    spec = manifest.spec
+    return [
+        (address, ref.name, ref.address, ref.data_version, spec.name, spec.stage, _input_name(ref.key, ref.partition))
+        for ref in spec.inputs
+    ]
+
+
+def process_of(manifest: Manifest) -> str:
+    """Return a digest that is equal for artifacts that differ only in `step` of their config and in the partition named after
+    it."""
+    spec = manifest.spec
+    if "step" not in spec.config:
+        return spec.version
+    rest = {key: value for key, value in spec.config.items() if key != "step"}
+    return identity_digest([list(spec.key), spec.stage, spec.stage_version, rest, [ref.identity() for ref in spec.inputs]])
+
+
+def _input_name(key: tuple[str, ...], partition: str | None) -> str:
+    return "/".join(key) + (f"[{partition}]" if partition else "")
+
+
+def _merge(kept: LineageTables, made: LineageTables, replaced: set[str]) -> LineageTables:
+    out = pl.Series(sorted(replaced), dtype=pl.String).implode()
+    return _sorted(
+        pl.concat([kept.artifacts.filter(~pl.col("address").is_in(out)), made.artifacts]),
+        pl.concat([kept.edges.filter(~pl.col("child").is_in(out)), made.edges]),
+    )
+
+
+def _sorted(artifacts: pl.DataFrame, edges: pl.DataFrame) -> LineageTables:
+    return LineageTables(artifacts.sort("address"), edges.sort("child", "input"))
+
+
+def _save_if_allowed(store: Store, tables: LineageTables) -> None:
+    try:
+        save_tables(store, tables)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        log.warning("the lineage tables of %s cannot be saved (%s); every query reads the manifests again", store.root, error)
+
+
+def open_all(store: Store, addresses: list[str]) -> list[Artifact]:
+    """Open the artifacts of a walk in its order. Raises: ValueError naming one that is gone."""
+    found = []
+    for address in addresses:
+        artifact = store.open(address)
+        if artifact is None:
+            raise ValueError(f"{address} is in the lineage tables of {store.root} and not on storage any more; ask again")
+        found.append(artifact)
+    return found

@@ -1,0 +1,89 @@
+"""The plain launcher: run a job as child processes of the step, one for each index."""
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from lineage.jobs.job import Attempt, LaunchRecord, LaunchRequest
+from lineage.messages import ASKED
+
+LOG_TAIL_LINES = 30
+INDEX = "JOB_COMPLETION_INDEX"
+"""Environment variable with the number of a process among several, as in Kubernetes' Indexed Jobs."""
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""For child processes: at every step XLA on CPU allocates its temporary memory again (236 MiB in the ferry), which takes 60,000
+page faults of 4 KiB. With huge pages (glibc 2.35 and later; others ignore it) steps were 1.16 and 1.40 times faster in two
+pairs, with bit-equal parameters (`benchmarks/huge_pages.py`, 2026-11-21)."""
+
+
+def run_subprocess(launch: LaunchRequest) -> LaunchRecord:
+    """Run `python -m module job.json` from the repository's root, once for each index, with output to stderr and the log.
+
+    It runs on this machine's hardware; the hardware that a recipe names is for launchers that can choose.
+    """
+    launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", launch.module, *launch.arguments, str(launch.job_path)]
+    started = time.monotonic()
+    with launch.log_path.open("a") as log_file, _children(command, launch.indices) as children:
+        for line in _lines(children, launch):
+            sys.stderr.write(line)
+            log_file.write(line)
+    failed = [child.returncode for child in children if child.returncode != 0]
+    if failed:
+        tail = "\n".join(launch.log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
+        raise RuntimeError(
+            f"{launch.name}: `{' '.join(command)}` ended with status {failed[0]}; the end of {launch.log_path}:\n{tail}"
+        )
+    seconds = round(time.monotonic() - started, 1)
+    attempts = tuple(Attempt(1, f"process {child.pid}", seconds, "done") for child in children)
+    return LaunchRecord("child process" if len(children) == 1 else f"{len(children)} child processes", "this machine", attempts)
+
+
+@contextmanager
+def _children(command: Sequence[str], indices: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Yield the processes. At the end of the block they have ended; by SIGTERM if the block ends early."""
+    root = Path(__file__).resolve().parents[2]
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    base = {**HUGE_PAGES, **ASKED, **os.environ, "PYTHONPATH": path}
+    children: list[subprocess.Popen[str]] = []
+    try:
+        for index in range(max(1, indices)):
+            env: Mapping[str, str] = {**base, INDEX: str(index)} if indices else base
+            pipe = subprocess.PIPE
+            children.append(subprocess.Popen(command, cwd=root, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True))
+        yield children
+    except BaseException:
+        for child in children:
+            child.terminate()
+        raise
+    finally:
+        for child in children:
+            child.wait()
+
+
+def _lines(children: Sequence[subprocess.Popen[str]], launch: LaunchRequest) -> Iterator[str]:
+    """Yield the output of the children line by line until all have closed it; with several, each line starts with the index."""
+    lines: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+
+    def read(child: subprocess.Popen[str], prefix: str) -> None:
+        assert child.stdout is not None  # Popen opened it as a pipe
+        with child.stdout:
+            for line in child.stdout:
+                lines.put((prefix, line))
+        lines.put(None)
+
+    for index, child in enumerate(children):
+        threading.Thread(target=read, args=(child, f"[{index}] " if launch.indices else ""), daemon=True).start()
+    ended = 0
+    while ended < len(children):
+        found = lines.get()
+        if found is None:
+            ended += 1
+        else:
+            yield found[0] + launch.format_log_line(found[1])

@@ -1,0 +1,151 @@
+"""Finished shards of one artifact in a place that all machines can read, until the artifact is committed.
+
+    <root>/.work/shards/<version>-<code>/about.json                     key and partition of what is to be made
+                                         <shard>/data-<attempt>/...     what the shard wrote
+                                                /shard.json             written last, never replaced: the first runner wins
+                                                /failed.json            why a runner gave it up, until one finishes it
+
+It works like the commit of an artifact: files under a fresh name, then a record by exclusive create. If two runners do the
+same shard, the second discards its copy; a runner that is killed leaves nothing that counts.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lineage.artifact.spec import ArtifactSpec
+from lineage.config import from_jsonable
+from lineage.names import check_relative
+from lineage.shards.failures import ShardFailure
+from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, ShardFunction
+from lineage.storage.root import Storage
+
+SHARED_FOLDER = ".work/shards"
+RECORD_NAME, FAILURE_NAME, ABOUT_NAME = "shard.json", "failed.json", "about.json"
+CODE_CHARS = 12
+
+
+@dataclass(frozen=True)
+class SharedShards:
+    """The shared place of one artifact: `version` is its identity, `code` a digest of the code that makes it."""
+
+    storage: Storage
+    version: str
+    code: str
+
+    @property
+    def address(self) -> str:
+        return f"{SHARED_FOLDER}/{self.version}-{self.code[:CODE_CHARS]}"
+
+    def announce(self, spec: ArtifactSpec) -> None:
+        """Write the key and partition of the artifact, for readers that have only the store."""
+        self.storage.create(f"{self.address}/{ABOUT_NAME}", json.dumps({"key": spec.key, "partition": spec.partition}))
+
+    def finished(self) -> frozenset[str]:
+        """Return the names of finished shards; one listing of records."""
+        return self._having(RECORD_NAME)
+
+    def failed(self, names: Iterable[str]) -> dict[str, ShardFailure]:
+        """Return the failures of the named shards that runners gave up, in name order; one listing and one read each."""
+        found = {}
+        for name in sorted(self._having(FAILURE_NAME) & set(names)):
+            text = self.storage.read_text(f"{self.address}/{name}/{FAILURE_NAME}")
+            if text is not None:
+                found[name] = from_jsonable(ShardFailure, json.loads(text), FAILURE_NAME)
+        return found
+
+    def fail(self, failure: ShardFailure) -> None:
+        """Record that a shard failed, in place of an earlier failure."""
+        text = json.dumps(asdict(failure), ensure_ascii=False)
+        self.storage.replace(f"{self.address}/{failure.name}/{FAILURE_NAME}", text.encode())
+
+    def forget_failures(self, names: Iterable[str]) -> None:
+        """Delete failures of earlier rounds, because the shards will be tried again."""
+        for name in self._having(FAILURE_NAME) & set(names):
+            self.storage.delete(f"{self.address}/{name}/{FAILURE_NAME}")
+
+    def _having(self, record: str) -> frozenset[str]:
+        found = self.storage.files.listing(self.address, record)
+        return frozenset(path.split("/")[-2] for path in found)
+
+    def publish(self, name: str, folder: Path, statistics: Mapping[str, Any]) -> bool:
+        """Publish what a shard wrote. Returns False, and keeps nothing, if another runner was first. It may move the folder."""
+        files = {p.relative_to(folder).as_posix(): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
+        data = f"{self.address}/{name}/data-{uuid.uuid4().hex[:8]}"
+        if files:
+            self.storage.publish(folder, data)
+        record = {"data": data, "files": files, "statistics": dict(statistics)}
+        won = self.storage.create(f"{self.address}/{name}/{RECORD_NAME}", json.dumps(record))
+        if not won:
+            self.storage.delete(data)
+        return won
+
+    def publish_copy(self, name: str, folder: ShardFolder) -> bool:
+        """Publish a copy of a shard that a working folder has finished."""
+        files, statistics = folder.records([name])[name]
+        copy = folder.root / SHARD_FOLDER / f"{name}.{uuid.uuid4().hex[:8]}{PARTIAL_SUFFIX}"
+        try:
+            for path in files:
+                (copy / path).parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(folder.root / path, copy / path)
+            return self.publish(name, copy, statistics)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    def fetch(self, names: Iterable[str], into: ShardFolder, scratch: Path) -> None:
+        """Copy finished shards into a working folder."""
+        for name in sorted(names):
+            text = self.storage.read_text(f"{self.address}/{name}/{RECORD_NAME}")
+            if text is None:
+                raise RuntimeError(f"shard {name} vanished from {self.storage.uri(self.address)}: was the artifact committed?")
+            record = json.loads(text)
+            self._check_inside(name, record)
+            folder = self.storage.local(record["data"]) if self.storage.is_local else scratch / uuid.uuid4().hex
+            if not self.storage.is_local:
+                self.storage.fetch(record["data"], list(record["files"]), folder)
+            into.adopt(name, {path: folder / path for path in record["files"]}, record["statistics"], place=link_or_copy)
+            if not self.storage.is_local:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _check_inside(self, name: str, record: Mapping[str, Any]) -> None:
+        """Refuse a record that points outside its shard's folder. Raises: ValueError."""
+        where = f"{self.storage.uri(self.address)}/{name}/{RECORD_NAME}"
+        folder, _, data = check_relative(record["data"], f"{where}: data").rpartition("/")
+        if folder != f"{self.address}/{name}" or not data:
+            raise ValueError(f"{where}: data is {record['data']!r}; it must be a folder of {self.address}/{name}")
+        for path in record["files"]:
+            check_relative(path, f"{where}: a file's path")
+
+    def delete(self) -> None:
+        self.storage.delete(self.address)
+
+
+def about(storage: Storage, address: str) -> Mapping[str, Any] | None:
+    """Return the key and partition of the artifact of a shared place, or None if no launcher of runners has written them."""
+    text = storage.read_text(f"{address}/{ABOUT_NAME}")
+    return None if text is None else json.loads(text)
+
+
+def run_and_publish(
+    folder: Path, shared: SharedShards, name: str, function: ShardFunction, arguments: tuple[object, ...]
+) -> Mapping[str, Any]:
+    """Run a shard and publish it in the shared place; itself a shard function."""
+    inner = folder / "shard"
+    inner.mkdir()
+    statistics = function(inner, *arguments)
+    shared.publish(name, inner, statistics)
+    return statistics
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Link a file that nobody changes, or copy it if the file system cannot link."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)

@@ -1,0 +1,131 @@
+"""The root of a store: a local folder or a URL, with the few operations that the store needs.
+
+The store relies on two promises: `create` never replaces a file and shows it whole or not at all, and `publish` makes a folder
+of data visible under a name that nobody refers to yet. See `lineage.storage.files` and docs/design/storage.md.
+"""
+
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from lineage.names import check_relative
+from lineage.storage.files import Files
+
+WORKING = ".work/"
+"""Folder at the root that listings skip: working files of writers and leases are no artifacts."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A root folder or URL; addresses are relative to it and use `/`."""
+
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.root
+
+    @property
+    def files(self) -> Files:
+        """The root's file operations. Each process has one connection pool for each root."""
+        return _files(self.root)
+
+    def local(self, address: str) -> Path:
+        """Path of an address on a local root."""
+        if not self.is_local:
+            raise ValueError(f"{self.root} is not a local folder; fetch {address!r} first")
+        return Path(self.root) / check_relative(address, f"an address below {self.root}")
+
+    def uri(self, address: str) -> str:
+        return f"{self.root.rstrip('/')}/{address}"
+
+    def read_text(self, address: str) -> str | None:
+        """Text of a file, or None when there is none."""
+        data = self.files.read(address)
+        return None if data is None else data.decode()
+
+    def read_bytes(self, address: str) -> bytes | None:
+        """Bytes of a file, or None when there is none."""
+        return self.files.read(address)
+
+    def create(self, address: str, text: str) -> bool:
+        """Write a new file atomically; False, and nothing written, when it exists already."""
+        return self.files.create(address, text.encode())
+
+    def replace(self, address: str, data: bytes) -> None:
+        """Write a file whether it exists or not; a reader sees the old bytes or the new ones, whole (derived tables only)."""
+        self.files.replace(address, data)
+
+    def publish(self, folder: Path, address: str) -> None:
+        """Put a finished local folder at `address`, which must not exist: moved on a local root, copied to any other."""
+        self.files.publish(folder, address)
+
+    def copy(self, names: Mapping[str, str]) -> None:
+        """Copy files within the root: from address -> to address, where nobody refers to yet."""
+        self.files.copy(names)
+
+    def fetch(self, address: str, names: Sequence[str], target: Path) -> None:
+        """Copy files below a remote address into a local folder, whole or not at all.
+
+        Raises: ValueError for a name that would lie outside that folder; nothing is copied then.
+        """
+        for name in names:
+            check_relative(name, f"a file of {self.uri(address)}")
+        if target.exists():
+            return
+        scratch = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}")
+        scratch.mkdir(parents=True)
+        try:
+            for name in names:
+                (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            self.files.download({f"{address}/{name}": scratch / name for name in names})
+            scratch.rename(target)
+        except BaseException as error:  # any exception, also a cancel: half of an artifact may be hundreds of gigabytes
+            shutil.rmtree(scratch)
+            if (
+                not isinstance(error, OSError) or not target.exists()
+            ):  # else another process fetched the same immutable folder first
+                raise
+
+    def find(self, address: str, name: str) -> list[str]:
+        """Addresses of every file called `name` below `address`, sorted; working folders (`.work`) are not looked at."""
+        return sorted(found for found in self.files.listing(address, name) if not found.startswith(WORKING))
+
+    def sizes(self, address: str) -> dict[str, int]:
+        """Bytes of every file below an address, by path relative to it; none where there is nothing."""
+        return {found[len(address) + 1 :]: facts.size for found, facts in self.files.listing(address, None).items()}
+
+    def stamps(self, name: str) -> dict[str, str]:
+        """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.
+
+        One listing, no file is opened. Working folders are not looked at, nor is what lies below a folder that holds the file.
+        """
+        found = self.files.listing("", name)
+        return {address: found[address].stamp for address in sorted(found) if not address.startswith(WORKING)}
+
+    def folders(self, address: str) -> list[str]:
+        """Names of the folders directly below an address, sorted."""
+        return sorted(self.files.folders(address))
+
+    def delete(self, address: str) -> None:
+        """Delete a file or a folder; nothing happens when there is none."""
+        self.files.delete(address)
+
+
+@cache
+def _files(root: str) -> Files:
+    """Return the file operations of a root. The bucket's client is optional, so it is imported only for roots on a bucket."""
+    if "://" not in root:
+        from lineage.storage.local import LocalFiles
+
+        return LocalFiles(Path(root))
+    if root.startswith("gs://"):
+        from lineage.storage.gs import BucketFiles
+
+        return BucketFiles(root)
+    from lineage.storage.fsspec_files import UrlFiles
+
+    return UrlFiles(root)

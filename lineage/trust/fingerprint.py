@@ -1,0 +1,317 @@
+"""Code fingerprint of a stage: its module and every project module that it imports, without formatting and comments.
+
+The stage version says what a person means; the fingerprint says what the code is. The versions of third-party packages that
+the code imports are recorded beside it. If one of them changes and the stage version does not, a reuse is reported as *drift*,
+not silently trusted or recomputed. It errs on the safe side: whatever may change bytes changes the fingerprint, and `marin
+verify` clears harmless changes. `docs/design/drift.md` lists what neither of them sees.
+"""
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from lineage.artifact.packages import distribution_of, installed_versions
+from lineage.storage.digests import DIGEST_CHARS, file_digest, identity_digest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROJECT_PACKAGES = frozenset(
+    {
+        "lineage",
+        "datakit",
+        "trainer",
+        "serving",
+        "evals",
+        "recipes",
+        "marin_assets",
+        "resources",
+        "sensors",
+        "jobs",
+        "partitions",
+    }
+)
+DRAWING_PACKAGES = frozenset({"rich"})
+"""They draw progress bars (lineage/progress.py, datakit/sources/download.py); no bytes of artifacts come from them."""
+
+CODE_FINGERPRINT = "code_fingerprint"
+"""Name of a code fingerprint in manifests."""
+
+WRITING = "lineage.writing.write"
+"""The module that writes every artifact, though no stage imports it: it decides which files of a stage are committed."""
+
+_FILE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
+_IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
+_IMPORT_MARK = re.compile(r"§(\d+)§([\w.]*)§(\w*|\*)§")
+"""An import of the project in `_Facts.syntax`: dots, module, name in it."""
+_NO_CODE = frozenset(ast.dump(ast.parse(text)) for text in ("", "pass"))
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of a stage today: its fingerprint, and the versions of Python and of the packages that it imports."""
+
+    fingerprint: str
+    packages: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Digest of both, 32 hex characters: evidence is stored under it."""
+        return identity_digest([self.fingerprint, dict(self.packages)])
+
+
+def stage_code(module_name: str) -> Code:
+    """Return the code of a stage by its module name (`Stage.module`), in this checkout and this Python.
+
+    Files are read once in a process, like Python's imports.
+    """
+    return Code(code_fingerprint(module_name), installed_versions(imported_distributions(module_name)))
+
+
+@cache
+def code_fingerprint(module_name: str) -> str:
+    """Digest over `code_closure`: syntax trees of Python and bytes of other files; 32 hex characters.
+
+    Where a module lies does not count: an imported module stands in its importer by content, and digests are sorted by value.
+    A module without code (the `__init__` of a subpackage, say) adds nothing.
+    """
+    files = code_closure(module_name).files
+    contents: dict[str, str] = {}
+    digests = {
+        _content(name, path, contents) if path.suffix == ".py" else file_digest(path)
+        for name, path in files.items()
+        if path.suffix != ".py" or _facts(path).syntax not in _NO_CODE
+    }
+    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def _content(name: str, path: Path, contents: dict[str, str]) -> str:
+    """Digest of a module's syntax, in which each import of the project stands as the content that it brings.
+
+    `contents` keeps digests by module name. A module that imports itself in a circle counts there without its imports; the
+    project has no circle (tests/test_imports.py).
+    """
+    if name in contents:
+        return contents[name]
+    syntax = _facts(path).syntax
+    contents[name] = hashlib.sha256(_IMPORT_MARK.sub("", syntax).encode()).hexdigest()
+
+    def brought(mark: re.Match[str]) -> str:
+        dots, module, imported = mark.groups()
+        base = _absolute(int(dots), module, name, path)
+        whole = f"{base}.{imported}" if imported else base
+        if (target := _module_path(whole)) is not None:
+            return _content(whole, target, contents)
+        if (target := _module_path(base)) is None:
+            return whole
+        literal = _facts(target).literals.get(imported)
+        return f"{imported} = {literal}" if literal else f"{imported} of {_content(base, target, contents)}"
+
+    contents[name] = hashlib.sha256(_IMPORT_MARK.sub(brought, syntax).encode()).hexdigest()
+    return contents[name]
+
+
+def imported_distributions(module_name: str) -> frozenset[str]:
+    """Distributions of the third-party packages that a module's closure imports, inside functions too."""
+    paths = [path for path in code_closure(module_name).files.values() if path.suffix == ".py"]
+    names = {name for path in paths for name in _facts(path).third_party}
+    return frozenset(distribution_of(name) for name in names - DRAWING_PACKAGES)
+
+
+@dataclass(frozen=True)
+class Closure:
+    """The code of a module: files by module name (`module:file` for a file that a module names), and constants by name."""
+
+    files: Mapping[str, Path]
+    constants: Mapping[str, str]
+
+
+@cache
+def code_closure(module_name: str) -> Closure:
+    """Return a module, the code that writes artifacts, their packages, the project modules that they import, and files they
+    name.
+
+    Of a module that is imported for constants only (a file name, a version), only these constants count. Modules are found as
+    files and never imported: asking Python about `trainer.train.train` would import JAX.
+    Raises: ValueError for a module without a source file.
+    """
+    files: dict[str, Path] = {}
+    constants: dict[str, str] = {}
+    pending = [module_name, *([WRITING] if _module_path(WRITING) is not None else [])]
+    while pending:
+        name = pending.pop()
+        if name in files:
+            continue
+        path = _module_path(name)
+        if path is None:
+            raise ValueError(f"module {name!r} has no source file to fingerprint")
+        files[name] = path
+        pending += [parent for parent in _parents(name) if _module_path(parent) is not None]
+        if path.suffix != ".py":
+            continue
+        for beside in sorted(path.parent / called for called in _facts(path).file_names):
+            if beside.suffix == ".py" and beside.is_file():
+                pending.append(f"{_package(name, path)}.{beside.stem}")
+            elif beside.is_file():
+                files[f"{name}:{beside.name}"] = beside
+        for dots, module, imported in _facts(path).imports:
+            base = _absolute(dots, module, name, path)
+            if base.split(".")[0] not in PROJECT_PACKAGES:
+                continue
+            whole = f"{base}.{imported}" if imported else base
+            found = _module_path(base)
+            if _module_path(whole) is not None:
+                pending.append(whole)
+            elif found is not None and imported in _facts(found).literals:
+                constants[whole] = _facts(found).literals[imported]
+            elif found is not None:
+                pending.append(base)
+    return Closure(files, constants)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Facts about a file. Syntax trees are large and slow to make, so a file is parsed once and only its facts are kept."""
+
+    imports: tuple[tuple[int, str, str], ...]
+    """(dots, module, name in it or "")"""
+    third_party: frozenset[str]
+    """Import names."""
+    file_names: frozenset[str]
+    """Strings that may be file names."""
+    literals: Mapping[str, str]
+    """Names that get one plain value (numbers, text, tuples of them) at the top level, and the value's syntax."""
+    syntax: str
+    """The syntax tree as text, without docstrings, imports that stand together in one order, those of the project marked."""
+
+
+@lru_cache(maxsize=1024)
+def _facts(path: Path) -> _Facts:
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    imports = tuple(dict.fromkeys(_imports(nodes)))
+    top = {module.split(".")[0] for dots, module, _ in imports if not dots}
+    constants = {n.value for n in nodes if type(n) is ast.Constant and isinstance(n.value, str)}
+    literals = _literals(tree)
+    return _Facts(
+        imports,
+        frozenset(top - PROJECT_PACKAGES - sys.stdlib_module_names),
+        frozenset(text for text in constants if _FILE_NAME.fullmatch(text)),
+        literals,
+        _syntax(tree, nodes),
+    )
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.level, node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and (called := _called_module(node)) is not None:
+            yield 0, str(called.value), ""
+
+
+def _called_module(call: ast.Call) -> ast.Constant | None:
+    """The `"a.b"` of `import_module("a.b")`."""
+    first = call.args[0] if call.args else None
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    named = function in _IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return first if named and isinstance(first, ast.Constant) else None
+
+
+def _literals(tree: ast.Module) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for statement in tree.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        value = getattr(statement, "value", None)
+        plain = value is not None and all(isinstance(n, ast.Constant | ast.Tuple | ast.Load) for n in ast.walk(value))
+        for target in targets:
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
+    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0]}
+
+
+def _absolute(dots: int, module: str, name: str, path: Path) -> str:
+    if not dots:
+        return module
+    base = _package(name, path).split(".")
+    base = base[: len(base) - dots + 1]
+    return ".".join([*base, module] if module else base)
+
+
+def _package(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def _parents(name: str) -> list[str]:
+    """Return the packages whose `__init__` runs before a project module."""
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))] if parts[0] in PROJECT_PACKAGES else []
+
+
+@lru_cache(maxsize=4096)
+def _module_path(name: str) -> Path | None:
+    """Return the source file of a module, or None if the name is no module (for example a function in a module)."""
+    if name.split(".")[0] in PROJECT_PACKAGES:
+        base = REPOSITORY.joinpath(*name.split("."))
+        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    loaded = sys.modules.get(name)
+    return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
+
+
+def _syntax(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
+    """Remove docstrings from the tree, in place."""
+    for node in nodes:
+        if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
+            node.body = node.body[1:] or [ast.Pass()]
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(body := getattr(node, field, None), list):
+                _normalize_imports(body)
+        if isinstance(node, ast.Call) and (called := _called_module(node)) is not None and _is_ours(called.value):
+            called.value = f"§0§{called.value}§§"
+    return ast.dump(tree)
+
+
+def _normalize_imports(body: list[ast.stmt]) -> None:
+    """Write one statement per name and sort runs of them in place: the order changes nothing, and formatters choose theirs.
+
+    Those of the project are sorted by the name that they bind, which a move of the module does not change.
+    """
+    result: list[ast.stmt] = []
+    run: list[tuple[str, ast.stmt]] = []
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            run += [_one_import(statement, alias) for alias in statement.names]
+            continue
+        result += [one for _, one in sorted(run, key=lambda pair: pair[0])]
+        result.append(statement)
+        run = []
+    body[:] = [*result, *(one for _, one in sorted(run, key=lambda pair: pair[0]))]
+
+
+def _one_import(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str, ast.stmt]:
+    """What it is sorted by, and the import of one name alone."""
+    if isinstance(statement, ast.Import):
+        one, dots, module, imported = ast.Import([alias]), 0, alias.name, ""
+    else:
+        one, dots, module = ast.ImportFrom(statement.module, [alias], statement.level), statement.level, statement.module or ""
+        imported = alias.name
+    if not dots and not _is_ours(module):
+        return ast.dump(one), one
+    bound = alias.asname or imported or module.split(".")[0]
+    return bound, ast.ImportFrom(f"§{dots}§{module}§{imported}§", [ast.alias("_", bound)], 0)
+
+
+def _is_ours(module: object) -> bool:
+    return isinstance(module, str) and module.split(".")[0] in PROJECT_PACKAGES
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    )

@@ -1,0 +1,80 @@
+"""Apply the plan of an upgrade. A process that is killed at any point loses nothing; the next run finishes the work.
+
+1. Every manifest that changes is written in its new form, inputs before what was made from them. An artifact whose key or
+   inputs change has a new identity, so it gets a new address: its files are copied there and the old address stays.
+2. Old addresses are removed, descendants first. Every replaced manifest is kept below `.work/upgraded/`.
+3. Records beside manifests (verdicts, for example) are rewritten by the table of `lineage.upkeep.migrations`.
+
+Data files and data versions never change. At any moment each artifact is whole under its old address, its new one, or both.
+No other process may write to the store meanwhile.
+"""
+
+import json
+from collections.abc import Iterator
+
+from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
+from lineage.artifact.store import Artifact, Store
+from lineage.storage.digests import text_digest
+from lineage.upkeep.migrations import MIGRATIONS, Migrations
+from lineage.upkeep.upgrade_plan import Change, Plan, Rewrite, file_change, old_files
+
+KEPT_FOLDER = ".work/upgraded"
+"""Below the root: manifests and records as they were before an upgrade. Nothing reads them."""
+
+
+def apply_upgrade(store: Store, plan: Plan, migrations: Migrations = MIGRATIONS) -> Iterator[Change]:
+    """Do what a plan lists, and yield each change once it is done.
+
+    Raises: ValueError naming an artifact without a seal whose files are not those of its manifest.
+    """
+    for rewrite in plan.rewrites:
+        if rewrite.is_unsealed:
+            _artifact(store, rewrite).verify()
+        if rewrite.moves and not rewrite.exists:
+            _copy(store, rewrite)
+        elif not rewrite.moves:
+            _keep(store, f"{rewrite.source}/{MANIFEST_NAME}", rewrite.before)
+            store.storage.replace(f"{rewrite.source}/{MANIFEST_NAME}", rewrite.after.encode())
+        yield rewrite.change
+    for rewrite in reversed(plan.rewrites):
+        if rewrite.moves:
+            _keep(store, f"{rewrite.source}/{MANIFEST_NAME}", rewrite.before)
+            store.storage.delete(f"{rewrite.source}/{MANIFEST_NAME}")
+            store.storage.delete(rewrite.source)
+    for address in plan.leftovers:
+        store.storage.delete(address)
+    for where, migration, record in old_files(store, migrations.files):
+        text = store.storage.read_text(where)
+        if text is not None:
+            _keep(store, where, text)
+            store.storage.replace(where, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+            yield file_change(where, migration)
+
+
+def _artifact(store: Store, rewrite: Rewrite) -> Artifact:
+    return Artifact(store, sound_manifest(rewrite.before, rewrite.source, rewrite.source))
+
+
+def _copy(store: Store, rewrite: Rewrite) -> None:
+    """Copy the data and the records of an artifact to its new address, then write its manifest there.
+
+    Raises: RuntimeError if the copy is not whole.
+    """
+    manifest = _artifact(store, rewrite).manifest
+    data = f"{manifest.data_folder}/"
+    wanted = {f"{data}{entry.path}": entry.bytes for entry in manifest.files}
+    present = store.storage.sizes(rewrite.source)
+    beside = {path for path in present if not path.startswith("data-") and path != MANIFEST_NAME}
+    names = sorted(wanted.keys() | beside)
+    store.storage.copy({f"{rewrite.source}/{name}": f"{rewrite.target}/{name}" for name in names})
+    copied = store.storage.sizes(rewrite.target)
+    if lacking := sorted(name for name, size in wanted.items() if copied.get(name) != size):
+        raise RuntimeError(f"{manifest.spec.name}: {len(lacking)} files were not copied to {rewrite.target}: {lacking[:3]}")
+    store.storage.create(f"{rewrite.target}/{MANIFEST_NAME}", rewrite.after)
+
+
+def _keep(store: Store, where: str, text: str) -> None:
+    """Keep a copy of a text that will be replaced; nothing happens if it is kept already."""
+    folder, _, name = where.rpartition("/")
+    stem, _, suffix = name.rpartition(".")
+    store.storage.create(f"{KEPT_FOLDER}/{folder}/{stem}.{text_digest(text)[:12]}.{suffix}", text)

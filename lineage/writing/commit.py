@@ -1,0 +1,99 @@
+"""Commit an artifact: publish its data, write its manifest, delete what dead attempts left."""
+
+import datetime
+import logging
+import shutil
+import uuid
+from collections.abc import Mapping
+
+from lineage.artifact.file_entries import file_entry
+from lineage.artifact.made_by import this_process
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest, ResourceUse, ShardRecord, content_version, to_json
+from lineage.artifact.store import Artifact, Store
+from lineage.shards.run import ShardFolder
+from lineage.writing.working_folder import WORKING_FOLDERS, set_aside
+from lineage.writing.writer import Writer
+
+log = logging.getLogger(__name__)
+
+
+def commit(
+    out: Writer,
+    use: ResourceUse,
+    code_fingerprint: str,
+    run_id: str,
+    packages: Mapping[str, str],
+    replacing: Artifact | None,
+) -> Manifest:
+    """Make an attempt's folder an artifact. Returns the committed manifest: another writer's if it was first.
+
+    Raises: ValueError if a complete artifact would be replaced; RuntimeError if the winner's manifest vanished.
+    """
+    store, spec, folder = out.store, out.spec, out.folder
+    finished, written = ShardFolder(folder).records(out.shard_names), ShardFolder(folder).written(out.shard_names)
+    found = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    data = [path for path in found if path.parts[0] not in WORKING_FOLDERS]
+    local = [written.get(path.as_posix()) or file_entry(folder, folder / path) for path in data]
+    files = tuple(sorted([*local, *out.elsewhere.values()], key=lambda entry: entry.path))
+    names = {entry.path for entry in files}
+    manifest = Manifest(
+        spec=spec,
+        data_version=content_version(files, out.facts),
+        data_folder=f"data-{uuid.uuid4().hex[:8]}",
+        files=files,
+        statistics=out.statistics,
+        extra={**out.extra, **out.facts},
+        resources=use,
+        code_fingerprint=code_fingerprint,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        run_id=run_id,
+        packages=packages,
+        shards={name: ShardRecord(tuple(f), s) for name, (f, s) in finished.items() if f and names.issuperset(f)},
+        facts=tuple(sorted(out.facts)),
+        omitted=dict(sorted(out.omitted.items())),
+        made_by=this_process(),
+    )
+    data_address = f"{spec.address}/{manifest.data_folder}"
+    spent = set_aside(folder, data_address)
+    store.storage.publish(folder, data_address)
+    store.storage.copy({address: f"{data_address}/{entry.path}" for address, entry in out.elsewhere.items()})
+    won = _create(store, manifest, replacing)
+    shutil.rmtree(spent)
+    if won:
+        _delete_orphans(store, manifest)
+        return manifest
+    store.storage.delete(data_address)
+    winner = store.find(spec)
+    if winner is None:
+        raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
+    log.warning("%s: another writer committed first; its artifact is used", spec.name)
+    return winner.manifest
+
+
+def _create(store: Store, manifest: Manifest, replacing: Artifact | None) -> bool:
+    """Write the manifest unless there is one. Only an artifact that lacks shards or is damaged is replaced, and only by the
+    attempt that was started to replace it."""
+    where = f"{manifest.spec.address}/{MANIFEST_NAME}"
+    there = store.find(manifest.spec) if replacing is not None else None
+    if there is None or replacing is None or there.manifest.data_folder != replacing.manifest.data_folder:
+        return store.storage.create(where, to_json(manifest))
+    if not there.manifest.omitted and damage_of(there) is None:
+        raise ValueError(f"{there.name} is complete: it is immutable, delete it before it is made again")
+    store.storage.replace(where, to_json(manifest).encode())
+    return True
+
+
+def damage_of(artifact: Artifact) -> str | None:
+    """Return what is wrong with an artifact's files, or None. Reads all of them."""
+    try:
+        artifact.verify()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _delete_orphans(store: Store, manifest: Manifest) -> None:
+    """Delete data folders of writers that were killed before their manifest. A living loser deletes its own."""
+    for name in store.storage.folders(manifest.spec.address):
+        if name.startswith("data-") and name != manifest.data_folder:
+            store.storage.delete(f"{manifest.spec.address}/{name}")

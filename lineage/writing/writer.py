@@ -1,0 +1,189 @@
+"""The writer that a stage receives: its folder, shards and workers, and the content of its manifest."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lineage.artifact.manifest import FileEntry
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.shards.execution import Execution
+from lineage.shards.failures import IncompleteError, ShardFailure
+from lineage.shards.run import ShardFolder, ShardFunction, run_shards
+from lineage.shards.shared import SharedShards
+from lineage.shards.worker_pool import WorkerPool
+
+log = logging.getLogger(__name__)
+
+
+def _own_pool() -> Execution:
+    return Execution(pool=WorkerPool())
+
+
+@dataclass
+class Writer:
+    """The working folder of one artifact, and what its manifest will record."""
+
+    store: Store
+    spec: ArtifactSpec
+    folder: Path
+    execution: Execution = field(default_factory=_own_pool)
+    statistics: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Like `extra`, for values that later stages read like files: they count in the data version."""
+
+    shard_names: set[str] = field(default_factory=set)
+    """Names of all shards that the stage has run so far."""
+
+    may_omit: Collection[str] = ()
+    """Shards that failed before, and that a waiver allows to be missing."""
+
+    omitted: dict[str, str] = field(default_factory=dict)
+    """Shards that are missing by that waiver, with their errors."""
+
+    waivers: list[Mapping[str, Any]] = field(default_factory=list)
+    """The waivers that allow it; they are recorded in the manifest if shards are missing."""
+
+    elsewhere: dict[str, FileEntry] = field(default_factory=dict)
+    """Files that are in the root already, by address. The commit copies them to their place (other processes of a gang wrote
+    and digested them)."""
+
+    shared: SharedShards | None = None
+    """The place where other machines publish finished shards (`lineage.build.shard_runner`)."""
+
+    fan_out: Callable[[Collection[str]], Mapping[str, ShardFailure]] | None = None
+    """Runs shards by runners elsewhere, which publish them in `shared`; returns the failures (`lineage.build.fan_out`)."""
+
+    adopted: bool = False
+
+    committed: Artifact | None = None
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The worker processes that run shards when there are several workers: the same from one map to the next."""
+        assert self.execution.pool is not None  # `writing` gives one
+        return self.execution.pool
+
+    @property
+    def artifact(self) -> Artifact:
+        """The artifact, once the `with` block has ended without an exception."""
+        if self.committed is None:
+            raise RuntimeError(f"{self.spec.name} is not committed yet")
+        return self.committed
+
+    def record(self, **statistics: object) -> None:
+        """Statistics for the manifest.
+
+        Known names: rows_in, rows_out, drops (mapping reason -> rows), bytes_in, bytes_out, tokens_in, tokens_out.
+        """
+        self.statistics.update(statistics)
+
+    def map_shards(
+        self,
+        function: ShardFunction,
+        tasks: Mapping[str, tuple[object, ...]],
+        workers: int | None = None,
+        *,
+        omittable: bool = False,
+        in_runs: bool = False,
+    ) -> dict[str, Mapping[str, Any]]:
+        """Run shards that survive a kill (`lineage.shards.run`) and return their statistics by name.
+
+        `workers` defaults to that of the execution. Shards start in the order of `tasks`; put the largest first, so that no
+        worker waits for it at the end. `in_runs`: neighbours have about one size and read the same data, so each worker gets a
+        run of them. `omittable`: the artifact is meaningful without some shards (documents of an unreadable raw file), so a
+        waiver may allow them to be missing; the result then lacks their names.
+
+        Raises: IncompleteError naming the failed shards, after all others are done.
+        """
+        self.shard_names |= tasks.keys()
+        limits = self.execution.limits.of_stage(self.spec.stage)
+        folder = ShardFolder(self.folder, without=tuple(sorted(self.omitted)))
+        self._take_shared(folder, tasks)
+        elsewhere = self._fan_out(folder, tasks)
+        ran = run_shards(
+            folder,
+            function,
+            {name: arguments for name, arguments in tasks.items() if name not in elsewhere},
+            workers=workers or self.execution.workers,
+            pool=self.pool,
+            title=self.spec.name,
+            limits=limits,
+            in_runs=in_runs,
+        )
+        missing = tasks.keys() - ran.finished.keys()
+        failures = (*elsewhere.values(), *ran.failures)
+        if missing and not (omittable and missing <= set(self.may_omit)):
+            raise IncompleteError(self.spec.name, failures, len(tasks), len(ran.finished))
+        self.omitted |= {failure.name: failure.error for failure in failures}
+        return dict(ran.finished)
+
+    def warm(self, shards: int, function: Callable[..., object], *arguments: object) -> None:
+        """Start the workers for a map of `shards` shards early, each with a call that prepares for them."""
+        workers = min(self.execution.workers, shards)
+        if workers > 1 and self.fan_out is None:
+            self.pool.warm(workers, self.execution.limits.of_stage(self.spec.stage).memory_bytes, (function, arguments))
+
+    def map_calls(
+        self, function: Callable[..., object], calls: Sequence[tuple[object, ...]], workers: int | None = None
+    ) -> list[Any]:
+        """Return `function(*call)` of each call, by the workers if there are several. For work that is too small for shards.
+
+        Raises: what a call raises, in this process or as a RuntimeError that quotes it; RuntimeError if a worker dies.
+        """
+        count = workers or self.execution.workers
+        if min(count, len(calls)) <= 1:
+            return [function(*call) for call in calls]
+        return self.pool.map(function, calls, count, self.execution.limits.of_stage(self.spec.stage).memory_bytes)
+
+    @contextmanager
+    def calling(
+        self, function: Callable[..., object], calls: Sequence[tuple[object, ...]]
+    ) -> Iterator[Callable[[], list[Any]]]:
+        """Run `map_calls` during the block, and yield a function that returns its results. One worker starts when it is
+        called."""
+        if min(self.execution.workers, len(calls)) <= 1:
+            yield partial(self.map_calls, function, calls)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="calling") as thread:
+            yield thread.submit(self.map_calls, function, calls).result
+
+    def _fan_out(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> Mapping[str, ShardFailure]:
+        """Let runners do the missing shards, if there are runners. Returns those that failed.
+
+        A map of one shard runs here: starting a machine takes longer than it saves. Runners see finished shards of earlier maps
+        only in the shared place, and do not know which shards a waiver omits: maps after such a shard run here.
+        """
+        missing = [name for name in sorted(tasks) if folder.finished(name) is None]
+        if self.fan_out is None or self.shared is None or self.omitted or not missing or len(tasks) < 2:
+            return {}
+        for name in sorted(self.shard_names - self.shared.finished()):
+            if folder.finished(name) is not None:
+                self.shared.publish_copy(name, folder)
+        failures = self.fan_out(missing)
+        self._take_shared(folder, tasks)
+        return {name: failure for name, failure in failures.items() if folder.finished(name) is None}
+
+    def _take_shared(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> None:
+        """Take shards that runners on other machines have finished."""
+        if self.shared is None:
+            return
+        there = {name for name in self.shared.finished() & tasks.keys() if folder.finished(name) is None}
+        if there:
+            log.info("%s: %d of %d shards were finished by other runners", self.spec.name, len(there), len(tasks))
+            self.shared.fetch(there, folder, self.store.scratch)
+            self.adopted = True
+
+
+def adopt_shards(out: Writer, artifact: Artifact, besides: Collection[str] = ()) -> None:
+    """Copy the shards that an artifact lists into the working folder as finished, except those in `besides`."""
+    folder = artifact.folder()
+    for name, shard in artifact.manifest.shards.items():
+        if name not in besides:
+            ShardFolder(out.folder).adopt(name, {path: folder / path for path in shard.files}, shard.statistics)

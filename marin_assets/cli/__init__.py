@@ -1,0 +1,4 @@
+"""The command line `./marin`: command definitions, and the functions that print their results.
+
+Dagster assets, checks and jobs belong in `marin_assets`.
+"""

@@ -1,0 +1,76 @@
+"""What `marin audit` prints: the page of a checkpoint's audit, as text. Storage is all it reads."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evals.audit.page import Block, Picture, page_sections
+from evals.scoring.report_page import Table as PageTable
+from lineage.artifact.locate import locate
+from lineage.artifact.store import Artifact
+from lineage.graph.edges import lineage_tables, open_all
+from marin_assets.cli.show_lineage import stores_of
+
+AUDIT_STAGE = "evals.audit"
+LEFT_TO_THE_PAGE = ("Digests",)
+
+
+def print_audit(text: str, root: str | None, *, as_json: bool, console: Console) -> bool:
+    """Print the newest audit of a checkpoint; whether no step up to it has read a benchmark item.
+
+    Raises: ValueError for a checkpoint that was not audited, with the command that does.
+    """
+    audit = audit_of(locate(stores_of(root), text))
+    report = json.loads(audit.files("audit.json")[0].read_text())
+    if as_json:
+        print(json.dumps({"audit": audit.spec.address, **report}, indent=1, ensure_ascii=False))
+        return report["verdict_at_step"] != "contaminated"
+    page = audit.files("audit.html")[0]
+    console.print(f"[bold]{escape(audit.name)}[/], made {audit.manifest.created[:19]}", soft_wrap=True)
+    for heading, blocks in page_sections(page.parent, report):
+        if heading not in LEFT_TO_THE_PAGE:
+            console.print(f"\n[bold]{heading}[/]")
+            _print_blocks(blocks, console)
+    console.print(f"\npage  {page}", soft_wrap=True, markup=False)
+    return report["verdict_at_step"] != "contaminated"
+
+
+def audit_of(checkpoint: Artifact) -> Artifact:
+    """The newest audit made of an artifact. Raises ValueError when there is none."""
+    edges = lineage_tables(checkpoint.store).edges
+    made = edges.filter((pl.col("parent") == checkpoint.spec.address) & (pl.col("child_stage") == AUDIT_STAGE))
+    audits = open_all(checkpoint.store, made["child"].unique().to_list())
+    if not audits:
+        key = "/".join((*checkpoint.spec.key[:-1], "contamination_audit"))
+        raise ValueError(
+            f"{checkpoint.name} was not audited; `./marin materialize {key} --partition {checkpoint.spec.partition}` does"
+        )
+    return max(audits, key=lambda audit: (audit.manifest.created, audit.spec.version))
+
+
+def _print_blocks(blocks: Sequence[Block], console: Console) -> None:
+    for block in blocks:
+        if isinstance(block, PageTable):
+            console.print(_table(block))
+        elif isinstance(block, Picture):
+            console.print(f"{block.caption}: {_relative(block.path)}", soft_wrap=True, markup=False)
+        else:
+            console.print(block, soft_wrap=True, markup=False, highlight=False)
+
+
+def _table(block: PageTable) -> Table:
+    table = Table(header_style="bold", pad_edge=False)
+    for column in block.columns:
+        table.add_column(column, justify="right" if column in block.numbers else "left", overflow="fold")
+    for row in block.rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

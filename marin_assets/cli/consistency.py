@@ -1,0 +1,53 @@
+"""What `marin consistency` and `marin rebuild-event-log` print."""
+
+import dataclasses
+import datetime
+import json
+
+import dagster as dg
+from rich.console import Console
+from rich.markup import escape
+
+from marin_assets.cli.show_lineage import stores_of
+from marin_assets.consistency import check_consistency, reasons
+from marin_assets.definitions import defs
+from marin_assets.rebuild import rebuild_event_log
+from resources.dagster_private import keep_engines
+
+SHOWN = 20
+
+
+def print_consistency(*, as_json: bool, console: Console) -> bool:
+    """Compare the lab's stores with the instance's event log; whether nothing disagrees."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    with dg.DagsterInstance.get() as instance:
+        keep_engines(instance)
+        found = check_consistency(stores_of(None), instance, defs.resolve_asset_graph(), today)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=1, ensure_ascii=False))
+        return not found.disagreements
+    for one in found.disagreements:
+        console.print(f"[red]{one.kind}[/] {escape(one.artifact)}", soft_wrap=True)
+        for who, what in one.said:
+            console.print(f"    {who}: {escape(what)}", soft_wrap=True)
+        console.print(f"    {escape(one.mend)}", soft_wrap=True)
+    console.print("; ".join(f"{count:,} {name}" for name, count in found.counts.items()), soft_wrap=True)
+    for why, times in reasons(found.unknown)[:SHOWN]:
+        console.print(f"unknown, {times} times: {escape(why)}", soft_wrap=True)
+    console.print(f"{len(found.disagreements)} disagreements" if found.disagreements else "nothing disagrees")
+    return not found.disagreements
+
+
+def rebuild(root: str | None, *, fill_gaps: bool, console: Console) -> bool:
+    """Report the artifacts of one root, or of both of the lab's stores, to the lab's instance; whether all are sound."""
+    stores = stores_of(root)
+    with dg.DagsterInstance.get() as instance:
+        keep_engines(instance)
+        done = rebuild_event_log(stores, instance, defs.resolve_asset_graph(), fill_gaps=fill_gaps)
+    told = f"{len(done.reported)} artifacts reported, {done.verdicts} verdicts; {done.present} were in the log already"
+    console.print(f"{', '.join(store.root for store in stores)}: {told}", soft_wrap=True)
+    for name in done.older[:SHOWN]:
+        console.print(f"left out, the log shows a newer one: {escape(name)}", soft_wrap=True)
+    for finding in done.unsound:
+        console.print(f"[red]not reported[/] {escape(str(finding))}", soft_wrap=True)
+    return not done.unsound

@@ -1,0 +1,64 @@
+"""What `marin exposure` prints. Storage is all it reads; with `--root` Dagster is not even imported."""
+
+import json
+
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evals.audit.training_matches import document_reads, item_matches
+from lineage.artifact.locate import locate
+from marin_assets.cli.show_lineage import stores_of
+
+LISTED_STEPS = 12
+
+
+def print_exposure(
+    text: str, root: str | None, documents: list[str], item: str | None, *, as_json: bool, console: Console
+) -> None:
+    """Print the steps at which a checkpoint saw documents, or those that hold an item; JSON has every read."""
+    checkpoint = locate(stores_of(root), text)
+    tiers: dict[str, str] = {}
+    if item is not None:
+        matches = item_matches(checkpoint, item)
+        tiers = dict(matches.documents.unique("id", keep="first", maintain_order=True).select("id", "tier").iter_rows())
+        documents = list(tiers)
+        if not as_json:
+            _print_item(item, matches.statuses, tiers, console)
+    reads = document_reads(checkpoint, documents)
+    if as_json:
+        print(json.dumps({"checkpoint": checkpoint.spec.address, "tiers": tiers, "reads": reads.to_dicts()}, indent=1))
+        return
+    if documents:
+        _print_reads(checkpoint.name, reads, documents, tiers, console)
+
+
+def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], console: Console) -> None:
+    scanned = f"{len(statuses)} sources were scanned for {escape(item)}"
+    if tiers:
+        holds = "1 document holds" if len(tiers) == 1 else f"{len(tiers)} documents hold"
+        console.print(f"{scanned}: {holds} it or a fragment of it")
+    elif "unknown" in statuses:
+        console.print(f"{scanned}: it is [yellow]unknown[/], too short to be told from chance")
+    else:
+        console.print(f"{scanned}: [green]clean[/], no document holds it")
+
+
+def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: dict[str, str], console: Console) -> None:
+    table = Table("run", "component", "document", "tier", "reads", "steps", title=escape(f"what {name} has read"))
+    for column in table.columns:
+        column.overflow = "fold"  # an id that is cut cannot be asked for
+    grouped = reads.group_by("leg", "checkpoint", "component", "id", maintain_order=True)
+    for (_, checkpoint, component, document), rows in grouped:
+        steps = rows["step"].unique(maintain_order=True).to_list()
+        shown = ", ".join(map(str, steps[:LISTED_STEPS])) + (f", ... to {steps[-1]}" if len(steps) > LISTED_STEPS else "")
+        table.add_row(
+            escape(str(checkpoint)), str(component), str(document), tiers.get(str(document), ""), str(rows.height), shown
+        )
+    if table.row_count:
+        console.print(table)
+    unread = sorted(set(documents) - set(reads["id"]))
+    for document in unread:
+        told = f" ({tiers[document]})" if document in tiers else ""
+        console.print(f"{document}{told}: no step has read it", soft_wrap=True, highlight=False)

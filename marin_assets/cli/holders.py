@@ -1,0 +1,73 @@
+"""What `marin holders` prints: the documents that hold a benchmark item. Storage is all it reads."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from datakit.contamination.marks import CONTAMINATION
+from datakit.contamination.tables import HOLDERS
+from lineage.artifact.store import Artifact, Store
+from marin_assets.cli.show_lineage import stores_of
+
+SHOWN_ROWS = 50
+_COLUMNS = ("marks", "source", "part", "id", "channel", "tier", "score", "start_byte", "end_byte")
+
+
+def print_holders(item: str, key: str, root: str | None, *, as_json: bool, console: Console) -> None:
+    """Print every document that holds an item, by the newest marks of each source under a key; JSON has all of them."""
+    scans = newest_scans(stores_of(root), key)
+    rows = holders(scans, item)
+    if as_json:
+        print(json.dumps({"item": item, "scans": [scan.spec.address for scan in scans], "documents": rows}, indent=1))
+        return
+    documents = len({(row["source"], row["id"]) for row in rows})
+    console.print(f"{documents:,} documents of {len(scans)} scans hold {item} or a fragment of it", markup=False)
+    if rows:
+        table = Table(*_COLUMNS, header_style="bold", pad_edge=False)
+        for column in table.columns:
+            column.overflow = "fold"  # an id that is cut cannot be asked for
+        for row in rows[:SHOWN_ROWS]:
+            table.add_row(*(escape(str(row[name])) for name in _COLUMNS))
+        console.print(table)
+    if len(rows) > SHOWN_ROWS:
+        console.print(f"and {len(rows) - SHOWN_ROWS:,} more: --json has all")
+
+
+def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
+    """The newest marks of every name under a key. Raises: ValueError where there are none, or older ones without the table."""
+    newest: dict[str, Artifact] = {}
+    found = (artifact for store in stores for artifact in store.artifacts(*key.split("/")))
+    for scan in sorted(found, key=lambda artifact: (artifact.manifest.created, artifact.spec.version)):
+        if scan.spec.stage == CONTAMINATION.name:
+            newest[scan.name] = scan
+    if not newest:
+        raise ValueError(
+            f"no documents were scanned for benchmark items under {key!r}; keys look like contamination/benchmarks"
+        )
+    for scan in newest.values():
+        if not scan.files(f"{HOLDERS}.parquet"):
+            raise ValueError(
+                f"{scan.name} was made by version {scan.spec.stage_version} of {scan.spec.stage}, which wrote no "
+                f"{HOLDERS}.parquet; materialize it again"
+            )
+    return [newest[name] for name in sorted(newest)]
+
+
+def holders(scans: Sequence[Artifact], item: str) -> list[dict[str, Any]]:
+    """Rows of an item, `task/item_id` or `suite/task/item_id`. Raises: ValueError where no scan looked for it."""
+    is_item = (pl.concat_str(["suite", "task", "item_id"], separator="/") == item) | (
+        pl.concat_str(["task", "item_id"], separator="/") == item
+    )
+    known, rows = False, []
+    for scan in scans:
+        known |= not pl.scan_parquet(scan.files("items.parquet")[0]).filter(is_item).head(1).collect().is_empty()
+        table = pl.scan_parquet(scan.files(f"{HOLDERS}.parquet")[0]).filter(is_item).collect(engine="streaming")
+        rows += [{"marks": "/".join(scan.spec.key), **row} for row in table.iter_rows(named=True)]
+    if not known:
+        raise ValueError(f"no item {item!r} among those that were looked for; give task/item_id or suite/task/item_id")
+    return rows

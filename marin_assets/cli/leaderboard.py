@@ -1,0 +1,111 @@
+"""What `marin leaderboard`, `marin compare` and `marin gap` print and write."""
+
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evals.items.stage import TaskSpec
+from evals.reports.compare import TaskComparison, compare_results
+from evals.reports.leaderboard import as_json, cells, open_board, primary_scores
+from evals.reports.leaderboard_page import write_page
+from evals.reports.perplexity_gap import Reader, perplexity_gap
+from evals.tasks.perplexity import heldout_documents
+from lineage.artifact.locate import locate
+from lineage.artifact.store import Artifact
+from marin_assets.cli.show_lineage import stores_of
+from serving.server.loaded_model import tokenizer_of
+from serving.tokenization import open_tokenizer
+from trainer.scoring import load_scorer
+
+
+def print_leaderboard(
+    root: str | None, *, policy: str | None, task: str | None, sql: str | None, html: Path | None, json: bool, console: Console
+) -> None:
+    """The board as tables, JSON or a page, or what a query over the views `results`, `leaderboard` and `items` gives."""
+    board = open_board(stores_of(root))
+    if sql is not None:
+        found = board.query(sql)
+        print(as_json(found)) if json else console.print(_table("", found, found.columns))
+        return
+    rows = primary_scores(board, policy)
+    rows = rows if task is None else rows.filter(pl.col("task") == task)
+    if html is not None:
+        write_page(rows, html)
+        console.print(f"{html}: {rows.height} scores", soft_wrap=True, markup=False)
+    elif json:
+        print(as_json(rows))
+    elif not rows.height:
+        console.print("no result yet: `./marin materialize runs/tiny/training`, and `make ui` evaluates its checkpoints")
+    else:
+        for name in rows["board"].unique().sort():
+            console.print(_board(str(name), rows.filter(board=name)))
+
+
+def print_comparison(first: str, second: str, root: str | None, console: Console) -> None:
+    """The paired comparison of two results, a row a task and measure."""
+    stores = stores_of(root)
+    one, two = locate(stores, first), locate(stores, second)
+    table = Table(title=f"{escape(two.name)} less {escape(one.name)}, item by item", title_justify="left", pad_edge=False)
+    for column in ("task", "measure", "items", "difference", "95 % interval", "better", "worse", "p", ""):
+        table.add_column(column, justify="left" if column in ("task", "measure", "") else "right")
+    for found in compare_results(one, two):
+        table.add_row(*_comparison(found))
+    console.print(table)
+
+
+def print_gap(first: str, second: str, root: str | None, *, worst: int, console: Console) -> None:
+    """The perplexity gap of two checkpoints on the held-out text of the first one's corpora."""
+    stores = stores_of(root)
+    one, two = locate(stores, first), locate(stores, second)
+    corpora = {c.spec.address: c for c in one.store.walk_up(one) if c.spec.stage == "datakit.corpus"}
+    documents = heldout_documents(list(corpora.values()), TaskSpec("gap", "perplexity"))
+    summaries, gaps = perplexity_gap(_reader(one), _reader(two), documents)
+    title = f"{escape(two.name)} less {escape(one.name)}, bits per byte: above zero the second finds the text harder"
+    table = Table(title=title, title_justify="left", pad_edge=False)
+    for column in ("tag", "documents", "bytes", "first", "second", "gap", "95 % interval"):
+        table.add_column(column, justify="left" if column == "tag" else "right")
+    for s in summaries:
+        sides = f"{s.first:.4f}", f"{s.second:.4f}", f"{s.gap:+.4f}", f"{s.low:+.4f} to {s.high:+.4f}"
+        table.add_row(s.tag or "everything", f"{s.num_documents:,}", f"{s.num_bytes:,}", *sides)
+    console.print(table)
+    for g in gaps[:worst]:
+        told = f"{g.id} ({g.tag}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
+        console.print(told, markup=False, soft_wrap=True)
+
+
+def _reader(checkpoint: Artifact) -> Reader:
+    scorer = load_scorer(checkpoint)
+    return Reader(scorer, *open_tokenizer(tokenizer_of(checkpoint), scorer.vocab_size))
+
+
+def _comparison(found: TaskComparison) -> tuple[str, ...]:
+    c = found.comparison
+    left = f" (+{found.left_out} not graded)" if found.left_out else ""
+    interval = f"{c.low:+.4f} to {c.high:+.4f}"
+    verdict = "differ" if c.decided else "not told apart"
+    numbers = (f"{c.num_items}{left}", f"{c.difference:+.4f}", interval, str(c.wins), str(c.losses), f"{c.p_value:.3g}")
+    return (found.task, found.measure, *numbers, verdict)
+
+
+def _board(board: str, rows: pl.DataFrame) -> Table:
+    table = Table(title=f"policy {escape(board)}", title_justify="left", header_style="bold", pad_edge=False)
+    shown = [cells(row) for row in rows.iter_rows(named=True)]
+    for column in shown[0]:
+        table.add_column(
+            column, justify="left" if column in ("task", "metric", "model", "checkpoint") else "right", overflow="fold"
+        )
+    for row in shown:
+        table.add_row(*map(escape, row.values()))
+    return table
+
+
+def _table(title: str, rows: pl.DataFrame, columns: list[str]) -> Table:
+    table = Table(title=title, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows.iter_rows():
+        table.add_row(*(escape(str(value)) for value in row))
+    return table

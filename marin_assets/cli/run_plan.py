@@ -1,0 +1,245 @@
+"""What a run on paper would take: time, memory of a device, checkpoints, storage operations, dollars; and its manifest.
+
+State, activations and FLOPs come from `trainer.footprint`; here they meet hardware and prices. Every price is a list price
+from memory (`recipes/hardware.py`, and below): check them before money depends on them.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from lineage.jobs.job import LaunchRequest
+from lineage.storage.ranges import BLOCK_BYTES
+from recipes.hardware import Hardware, hardware
+from recipes.planned_runs import PlannedRun
+from resources.cluster_settings import ClusterSettings
+from resources.manifests import DISK, Manifest, job_manifest, jobset_manifest
+from trainer.footprint import Footprint, footprint
+from trainer.running import Running
+from trainer.saving import KEEP_ROLLING, MOST_POLL_SECONDS
+from trainer.spec.settings import mesh_argument
+
+DAY_SECONDS = 86_400
+GIB = 2**30
+STORED_DOLLARS_PER_GB_MONTH = 0.020
+CLASS_A_DOLLARS = 0.005 / 1000
+"""An upload, a copy, a page of a listing; standard storage of one region."""
+CLASS_B_DOLLARS = 0.0004 / 1000
+"""A read."""
+BUCKET_BYTES_PER_SECOND = 6.25e9
+"""Of one host to and from a bucket in its region: 50 Gbit/s, assumed."""
+SENSOR_READS_A_DAY = 2 * 60 * 24 * 20
+"""A tick every 30 s asks for the manifests of the declared checkpoint and its ancestors."""
+TOKEN_BYTES = 4
+TOKENS_PER_DOCUMENT = 1000
+"""Of web text, from memory: every host keeps 24 bytes a document of its token caches on its disk (ends and ids)."""
+ANCESTORS = 20
+"""Of a checkpoint, about: every input's manifest is read, and the gate looks for verdicts beside it."""
+TREES = 2
+"""Files of arrays that a host writes: model and optimizer; an average would be a third."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Storage operations of hosts that go on from a checkpoint as they wrote it. Each fetches its own parts whole (to hold them
+    to their digests), and of the others' the headers and the arrays that all hosts have.
+
+    Held to counted requests by `tests/trainer/test_two_hosts_in_a_bucket.py`.
+    """
+
+    hosts: int
+    trees: int
+    replicated: int
+    checkpoints: int
+    """Kept and rolling, at most."""
+    ancestors: int
+
+    @property
+    def class_a(self) -> int:
+        """Listings: checkpoints in two places, and the gate's two an ancestor."""
+        return self.hosts * (2 + 2 * self.ancestors)
+
+    @property
+    def class_b(self) -> int:
+        """Reads: the bucket's region; each ancestor's manifest for the job, the region's guard and the gate; checkpoints'
+        manifests; arrays and headers (up to two requests each); four small files."""
+        arrays = self.trees * (1 + 2 * (self.hosts - 1)) + self.replicated
+        return self.hosts * (1 + 3 * self.ancestors + self.checkpoints + arrays + 4)
+
+    @property
+    def dollars(self) -> float:
+        return self.class_a * CLASS_A_DOLLARS + self.class_b * CLASS_B_DOLLARS
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A paper run on some hardware."""
+
+    run: PlannedRun
+    shape: Hardware
+    needs: Footprint
+
+    @property
+    def step_seconds(self) -> float:
+        return self.needs.flops_per_step / (self.shape.peak_flops * self.run.utilisation)
+
+    @property
+    def step_tokens(self) -> int:
+        return self.run.spec.step_tokens(0)
+
+    @property
+    def days(self) -> float:
+        return self.step_seconds * self.run.spec.num_steps / DAY_SECONDS
+
+    @property
+    def device_memory(self) -> int:
+        assert self.shape.chip is not None  # `plan` refuses CPUs
+        return self.shape.chip.hbm_bytes
+
+    @property
+    def saves_a_day(self) -> float:
+        """Rolling checkpoints; never more than one a step."""
+        return DAY_SECONDS / max(Running().rolling_seconds, self.step_seconds)
+
+    @property
+    def host_save_bytes(self) -> float:
+        """Every host writes the arrays that it owns."""
+        return self.needs.state_bytes / self.shape.pods
+
+    @property
+    def host_disk_bytes(self) -> float:
+        """What a host has on its disk at once: what it fetched to resume, a save on its way, the ends and ids of documents."""
+        documents = self.step_tokens * self.run.spec.num_steps / TOKENS_PER_DOCUMENT
+        return 2 * self.host_save_bytes + 24 * documents
+
+    @property
+    def host_disk_gib(self) -> int:
+        """What its pod may have, after which it is evicted."""
+        return int(self.shape.resources[DISK].removesuffix("Gi"))
+
+    @property
+    def save_seconds(self) -> float:
+        return self.host_save_bytes / BUCKET_BYTES_PER_SECOND
+
+    @property
+    def class_a_a_day(self) -> float:
+        """A save: two files of arrays and a note a host, a copy of each file to its place, three small files, the manifest, and
+        five listings (older checkpoints, data without a manifest)."""
+        return self.saves_a_day * (5 * self.shape.pods + 4 + 5)
+
+    @property
+    def class_b_a_day(self) -> float:
+        """A range of a token cache for every sequence, hosts that wait for each other's part of a save, and the sensor."""
+        sequences = self.run.spec.batches.size(0) * DAY_SECONDS / self.step_seconds
+        waiting = self.saves_a_day * 2 * self.shape.pods * (8 + self.save_seconds / MOST_POLL_SECONDS)
+        return sequences * self.blocks_a_sequence + waiting + SENSOR_READS_A_DAY
+
+    @property
+    def blocks_a_sequence(self) -> int:
+        return 1 + (self.run.spec.seq_len * TOKEN_BYTES - 1) // BLOCK_BYTES
+
+    @property
+    def stored_bytes(self) -> int:
+        """Checkpoints at once: those that roll, and one being written."""
+        return (KEEP_ROLLING + 1) * self.needs.state_bytes
+
+    @property
+    def resume(self) -> "Resume":
+        """A gang that starts again: after a preemption, or a host that died."""
+        kept = len(self.run.spec.saved_steps()) + KEEP_ROLLING
+        return Resume(self.shape.pods, TREES, self.needs.replicated_arrays, kept, ANCESTORS)
+
+    @property
+    def storage_dollars_a_day(self) -> float:
+        operations = self.class_a_a_day * CLASS_A_DOLLARS + self.class_b_a_day * CLASS_B_DOLLARS
+        return operations + self.stored_bytes / 1e9 * STORED_DOLLARS_PER_GB_MONTH / 30
+
+    @property
+    def dollars_a_day(self) -> float:
+        return self.shape.dollars_per_hour * 24
+
+
+def plan(run: PlannedRun, on: str | None = None) -> RunPlan:
+    """A paper run on its hardware, or on another. Raises: ValueError where the hardware is none of accelerators, or the mesh
+    does not come out even on it."""
+    shape = hardware(on or run.hardware)
+    if shape.chip is None:
+        raise ValueError(f"hardware {shape.name!r} has no accelerators; {run.name} is planned on {run.hardware}")
+    return RunPlan(run, shape, footprint(run.spec, run.mesh, shape.chips, run.experts))
+
+
+def manifest(found: RunPlan) -> Manifest:
+    """The Job or JobSet of its training, as a launcher would create it."""
+    settings = ClusterSettings(
+        image="REGISTRY/marin-lab@sha256:DIGEST",
+        namespace="marin",
+        queues={found.shape.name: found.shape.name},
+        priorities={"production": "marin-production"},
+        priority="production",
+        env={"MARIN_REGION": "REGION", "MARIN_ROOT": "gs://BUCKET"},
+    )
+    name, step = f"runs/{found.run.name}/checkpoint", found.run.spec.num_steps
+    told = (mesh_argument(mesh_text(found)),)
+    launch = LaunchRequest("trainer", Path("job.json"), Path("log.txt"), f"{name}[step-{step:08d}]", "0" * 32, arguments=told)
+    render = job_manifest if found.shape.pods == 1 else jobset_manifest
+    return render(launch, found.shape, settings, 1, "[]")
+
+
+def mesh_text(found: RunPlan) -> str:
+    """As `MARIN_MESH` takes it."""
+    slices, data, expert, tensor = found.run.mesh.sizes(found.shape.chips)
+    sizes = {"slice": slices, "data": data, "expert": expert, "tensor": tensor}
+    return ",".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
+
+
+def rows(found: RunPlan) -> list[tuple[str, str]]:
+    """What people read: (what, how much)."""
+    run, needs, shape = found.run, found.needs, found.shape
+    memory = found.device_memory
+    return [
+        ("parameters, of which a token meets", f"{needs.parameters / 1e9:.1f} B, {needs.active_parameters / 1e9:.2f} B"),
+        ("tokens", f"{found.step_tokens * run.spec.num_steps / 1e12:.3f} T in {run.spec.num_steps:,} steps"),
+        ("FLOPs of the run", f"{needs.flops_per_step * run.spec.num_steps:.2e}"),
+        ("hardware", f"{shape.name}: {shape.chips} chips on {shape.pods} hosts, mesh {mesh_text(found)}"),
+        ("assumed utilisation", f"{run.utilisation:.0%} of {shape.peak_flops / 1e15:.1f} PFLOP/s"),
+        ("a step, the run", f"{found.step_seconds:.1f} s, {found.days:.1f} days"),
+        ("tokens a second", f"{found.step_tokens / found.step_seconds:,.0f}"),
+        ("device: parameters and optimizer", f"{needs.device_state_bytes / GIB:.1f} GiB"),
+        ("device: gradients", f"{needs.device_gradient_bytes / GIB:.1f} GiB"),
+        ("device: activations kept", f"{needs.device_activation_bytes / GIB:.1f} GiB (remat {run.spec.compute.remat})"),
+        ("device: gathered weights, head tile", f"{needs.device_working_bytes / GIB:.1f} GiB (estimate)"),
+        (
+            "device: together, of",
+            f"{needs.device_bytes / GIB:.1f} of {memory / GIB:.1f} GiB ({needs.device_bytes / memory:.0%})",
+        ),
+        (
+            "checkpoint",
+            f"{needs.state_bytes / 1e12:.3f} TB, {found.host_save_bytes / 1e9:.1f} GB a host, {found.save_seconds:.0f} s",
+        ),
+        ("host: disk for a save, a resume, documents, of", f"{found.host_disk_bytes / GIB:.0f} of {found.host_disk_gib} GiB"),
+        ("saves a day", f"{found.saves_a_day:.0f}, {found.saves_a_day * needs.state_bytes / 1e12:.0f} TB"),
+        ("storage operations a day", f"{found.class_a_a_day:,.0f} of class A, {found.class_b_a_day:,.0f} of class B"),
+        (
+            "a resume: storage operations",
+            f"{found.resume.class_a:,} of class A, {found.resume.class_b:,} of class B, {found.resume.dollars:.3f} dollars",
+        ),
+        (
+            "a resume: bytes",
+            f"{needs.state_bytes / 1e12:.3f} TB, {found.host_save_bytes / 1e9:.1f} GB a host, {found.save_seconds:.0f} s",
+        ),
+        ("storage, dollars a day", f"{found.storage_dollars_a_day:,.2f} ({found.stored_bytes / 1e12:.2f} TB held)"),
+        ("accelerators, dollars a day", f"{found.dollars_a_day:,.0f}; the run {found.dollars_a_day * found.days:,.0f}"),
+    ]
+
+
+def markdown(plans: list[RunPlan]) -> str:
+    """The table of docs/design/scale.md."""
+    columns = [dict(rows(found)) for found in plans]
+    lines = [f"| | {' | '.join(found.run.name for found in plans)} |", "|---|" + "---|" * len(plans)]
+    lines += [f"| {what} | {' | '.join(column[what] for column in columns)} |" for what in columns[0]]
+    return "\n".join(lines)
+
+
+def with_remat(run: PlannedRun, remat: Literal["none", "named", "full"]) -> PlannedRun:
+    """The same run with another choice of what backward makes again."""
+    return replace(run, spec=replace(run.spec, compute=replace(run.spec.compute, remat=remat)))

@@ -1,0 +1,138 @@
+"""What `marin lineage` and `marin reproduce` print. Storage is all they read; with `--root` Dagster is not even imported."""
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from lineage.artifact.locate import locate
+from lineage.artifact.store import Artifact, Store
+from lineage.build.reproduce import Comparison, reproduce
+from lineage.graph.check_tables import check_lineage
+from lineage.graph.edges import lineage_tables, open_all, rebuild_tables
+from lineage.graph.walk import Direction, LineageGraph
+from lineage.shards.execution import Execution
+from marin_assets.cli.lineage_picture import html_page, mermaid
+
+SHOWN = ("text", "json", "mermaid", "html")
+REPRODUCE_WORKERS = 2
+
+
+def stores_of(root: str | None) -> list[Store]:
+    """The store under a root, or the canonical store and the ferries' of the lab that the environment names."""
+    if root is not None:
+        return [Store(root)]
+    from resources.lab import lab_from_environment  # Dagster: seconds that a bucket alone does not cost
+
+    resource = lab_from_environment()
+    lab = resource.lab()
+    return [lab.store, lab.ferry_store]
+
+
+def show(text: str, root: str | None, *, direction: Direction, shown: str, console: Console) -> None:
+    """Print the walk from an artifact as text, JSON, Mermaid or HTML. Raises ValueError for another form."""
+    if shown not in SHOWN:
+        raise ValueError(f"--graph is {shown!r}; allowed: mermaid, html")
+    artifact = locate(stores_of(root), text)
+    walked = walk(artifact, direction)
+    if shown == "json":
+        print(json.dumps([record(found) for found in walked], indent=1, ensure_ascii=False))
+    elif shown == "mermaid":
+        print(mermaid(walked), end="")
+    elif shown == "html":
+        what = "What was made from" if direction == "down" else "What went into"
+        print(html_page(walked, f"{what} {artifact.name}"), end="")
+    else:
+        _print_text(walked, console)
+
+
+def walk(artifact: Artifact, direction: Direction) -> list[Artifact]:
+    """The artifact and its ancestors (manifest by manifest) or descendants (by the lineage tables), nearest first."""
+    if direction == "up":
+        return list(artifact.store.walk_up(artifact))
+    graph = LineageGraph(lineage_tables(artifact.store))
+    return open_all(artifact.store, graph.walk(artifact.spec.address, "down"))
+
+
+def record(artifact: Artifact) -> dict[str, object]:
+    """An artifact as JSON shows it."""
+    manifest = artifact.manifest
+    return {
+        "name": artifact.name,
+        "address": manifest.spec.address,
+        "stage": manifest.spec.stage,
+        "stage_version": manifest.spec.stage_version,
+        "data_version": manifest.data_version,
+        "code_fingerprint": manifest.code_fingerprint,
+        "created": manifest.created,
+        "run_id": manifest.run_id,
+        "wall_seconds": manifest.resources.wall_seconds,
+        "num_bytes": sum(entry.bytes for entry in manifest.files),
+        "inputs": [
+            {"name": ref.name, "address": ref.address, "data_version": ref.data_version} for ref in manifest.spec.inputs
+        ],
+    }
+
+
+def check(root: str | None, *, rebuild: bool, as_json: bool, console: Console) -> bool:
+    """Rebuild the tables when told to, then compare everything; whether nothing disagrees."""
+    found = []
+    for store in stores_of(root):
+        if rebuild:
+            tables = rebuild_tables(store)
+            if not as_json:
+                console.print(
+                    f"{store.root}: {tables.artifacts.height:,} artifacts, {tables.edges.height:,} edges", soft_wrap=True
+                )
+        found += [(store.root, finding) for finding in check_lineage(store)]
+    if as_json:
+        print(json.dumps([{"root": where, **dataclasses.asdict(finding)} for where, finding in found], indent=1))
+    else:
+        for where, finding in found:
+            console.print(f"{where}: {finding}", soft_wrap=True, markup=False)
+        console.print(f"{len(found)} disagreements between manifests and lineage tables" if found else "nothing disagrees")
+    return not found
+
+
+def reproduce_into(text: str, root: str | None, into: str | None, *, as_json: bool, console: Console) -> bool:
+    """Make an artifact again in an empty root and print every comparison; whether all bytes are equal."""
+    from recipes.stages import stages  # jax and the data engines: seconds that a walk does not cost
+
+    artifact = locate(stores_of(root), text)
+    target = Store(into or tempfile.mkdtemp(prefix="marin-reproduce-"))
+    quiet = Console(quiet=as_json)
+    line = console if not as_json else quiet
+    line.print(f"reproducing {artifact.name} ({artifact.spec.version[:12]}) in {target.root}", soft_wrap=True, markup=False)
+    result = reproduce(
+        artifact,
+        target,
+        stages(),
+        execution=Execution(REPRODUCE_WORKERS),
+        report=lambda comparison: _print_comparison(comparison, line),
+    )
+    if as_json:
+        comparisons = [dataclasses.asdict(comparison) for comparison in result.comparisons]
+        print(json.dumps({"root": target.root, "is_equal": result.is_equal, "comparisons": comparisons}, indent=1))
+    equal = sum(comparison.is_equal for comparison in result.comparisons)
+    seconds = [sum(getattr(c, name) for c in result.comparisons) for name in ("recorded_seconds", "seconds")]
+    line.print(f"{equal} of {result.num_artifacts} artifacts are bit-equal; {seconds[0]:.0f} s then, {seconds[1]:.0f} s now")
+    first = result.first_difference
+    if first is not None:
+        line.print(f"first difference: {first.name} ({first.address}): {first.detail}", soft_wrap=True, markup=False)
+    return result.is_equal
+
+
+def _print_comparison(comparison: Comparison, console: Console) -> None:
+    told = f"{comparison.outcome:<13} {comparison.name:<60} {comparison.recorded}"
+    console.print(f"{told}  {comparison.seconds:6.1f} s", soft_wrap=True, markup=False, highlight=False)
+
+
+def _print_text(walked: Sequence[Artifact], console: Console) -> None:
+    for artifact in walked:
+        spec = artifact.spec
+        told = f"{artifact.name:<60} {artifact.data_version}  {spec.stage}@{spec.stage_version}"
+        console.print(told, soft_wrap=True, markup=False, highlight=False)
+        for ref in spec.inputs:
+            console.print(f"    <- {ref.address}", style="dim", soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,39 @@
+"""What `marin upgrade` does: plan the upgrade of one or several stores, print it, and apply it on request."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lineage.artifact.store import Store
+from lineage.upkeep.upgrade import apply_upgrade
+from lineage.upkeep.upgrade_plan import Plan, plan_upgrade
+from marin_assets.cli.show_lineage import stores_of
+
+
+def print_upgrade(root: str | None, *, apply: bool, console: Console) -> bool:
+    """Print the plan of every store, and apply it if asked. Returns False if an artifact cannot be upgraded."""
+    from recipes.upgrades import key_today  # the data engines: seconds that other commands need not wait for
+
+    plans = [(store, plan_upgrade(store, key_today)) for store in stores_of(root)]
+    for store, plan in plans:
+        _print_plan(store, plan, console)
+        if apply:
+            done = sum(1 for _ in apply_upgrade(store, plan))
+            console.print(f"{escape(store.root)}: {done} of {len(plan.changes)} changes are done", soft_wrap=True)
+    if not apply and any(not plan.is_empty for _, plan in plans):
+        console.print("nothing was written; `./marin upgrade --apply` makes these changes (docs/recipes/upgrade_a_store.md)")
+    return not any(plan.problems for _, plan in plans)
+
+
+def _print_plan(store: Store, plan: Plan, console: Console) -> None:
+    if plan.is_empty:
+        console.print(f"{escape(store.root)}: nothing to upgrade", soft_wrap=True)
+    else:
+        table = Table("artifact", "from", "to", "why", title=escape(store.root))
+        for change in plan.changes:
+            table.add_row(*(escape(text) for text in (change.name, change.before, change.after, change.why)))
+        for address in plan.leftovers:
+            table.add_row(escape(address), "files without a manifest", "deleted", "an earlier upgrade was interrupted")
+        console.print(table)
+    for problem in plan.problems:
+        console.print(f"[red]cannot be upgraded[/]: {escape(problem)}", soft_wrap=True)

@@ -1,0 +1,108 @@
+"""What `marin verify` does: drifted artifacts made again with today's code, their bytes compared, the outcome recorded."""
+
+import dataclasses
+import getpass
+import json
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from lineage.artifact.locate import locate
+from lineage.artifact.store import Artifact, Store
+from lineage.build.reproduce import Registry
+from lineage.build.verify import verify
+from lineage.shards.execution import Execution
+from lineage.storage.digests import identity_digest
+from lineage.trust.evidence import Drift, Evidence, drift_of
+from lineage.trust.fingerprint import stage_code
+from marin_assets.cli.show_lineage import stores_of
+
+log = logging.getLogger(__name__)
+
+VERIFY_WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One drifted artifact and what came of it: evidence, or why there is none."""
+
+    artifact: Artifact
+    drift: Drift
+    evidence: Evidence | None
+    left_out: str = ""
+
+    def __str__(self) -> str:
+        outcome = "left out" if self.evidence is None else self.evidence.outcome
+        return f"{outcome:<8} {self.artifact.name}: {self.left_out if self.evidence is None else self.evidence.verdict}"
+
+
+def print_verified(text: str | None, root: str | None, *, num_shards: int, jobs: bool, as_json: bool, console: Console) -> bool:
+    """Verify an artifact, or every drifted one that nobody has; whether no other bytes have come out, now or before."""
+    from recipes.stages import stages  # jax and the data engines: seconds that a walk does not cost
+
+    registry, stores = stages(), stores_of(root)
+    drifted = drifted_artifacts([locate(stores, text)] if text is not None else newest(stores), registry)
+    asked = []
+    with tempfile.TemporaryDirectory(prefix="marin-verify-") as scratch:
+        for artifact, drift in drifted:
+            if drift.evidence is not None and text is None:
+                asked.append(Asked(artifact, drift, drift.evidence))
+            else:
+                asked.append(_ask(artifact, drift, registry, scratch, num_shards, jobs))
+            if not as_json:
+                console.print(str(asked[-1]), soft_wrap=True, markup=False, highlight=False)
+    if as_json:
+        print(json.dumps([_record(each) for each in asked], indent=1, ensure_ascii=False))
+    elif not asked:
+        console.print("nothing has drifted" if text is None else f"{text} has not drifted", soft_wrap=True, markup=False)
+    return all(each.evidence is None or each.evidence.is_equal for each in asked)
+
+
+def newest(stores: Sequence[Store]) -> list[Artifact]:
+    """The newest artifact of every name in every store, oldest first: those that a plan may meet."""
+    found: list[Artifact] = []
+    for store in stores:
+        by_name: dict[str, Artifact] = {}
+        for artifact in sorted(store.artifacts(), key=lambda a: a.manifest.created):
+            by_name.pop(artifact.name, None)
+            by_name[artifact.name] = artifact
+        found += by_name.values()
+    return found
+
+
+def drifted_artifacts(artifacts: Sequence[Artifact], registry: Registry) -> list[tuple[Artifact, Drift]]:
+    """Those of today's stages and versions whose code or packages have changed since."""
+    found = []
+    for artifact in artifacts:
+        known = registry.get(artifact.spec.stage)
+        if known is None or known.stage.version != artifact.spec.stage_version:
+            log.info("%s: left out, made by a stage or version that is not this checkout's", artifact.name)
+            continue
+        drift = drift_of(artifact, stage_code(known.stage.module))
+        if drift is not None:
+            found.append((artifact, drift))
+    return found
+
+
+def _ask(artifact: Artifact, drift: Drift, registry: Registry, scratch: str, num_shards: int, jobs: bool) -> Asked:
+    known = registry[artifact.spec.stage]
+    if known.stage.job is not None and not jobs:
+        seconds = artifact.manifest.resources.wall_seconds
+        return Asked(artifact, drift, None, f"made by a job in {seconds:.0f} s; --jobs makes those again too")
+    into = Store(f"{scratch}/{identity_digest(artifact.store.root)}")
+    execution = Execution(VERIFY_WORKERS)
+    evidence = verify(artifact, known, into, who=getpass.getuser(), num_shards=num_shards, execution=execution)
+    return Asked(artifact, drift, evidence)
+
+
+def _record(each: Asked) -> Mapping[str, object]:
+    return {
+        "name": each.artifact.name,
+        "address": each.artifact.spec.address,
+        "changes": list(each.drift.changes),
+        "evidence": None if each.evidence is None else dataclasses.asdict(each.evidence),
+        "left_out": each.left_out,
+    }

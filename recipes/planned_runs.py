@@ -1,0 +1,120 @@
+"""Runs that are planned and not run: the 1e23 recipe and the June model, with where every number comes from.
+
+Told are numbers of `reference/weekly_summary_2026_04_06.md`, `roadmap_2026_05.md` and, for the April recipe's rules,
+`research/training_levanter_haliax_grug.md` (section 4). What they do not tell is chosen here, and `chosen` says so.
+"""
+
+from dataclasses import dataclass
+
+from trainer.model.experts import ExpertsConfig
+from trainer.spec.compute import ComputeConfig
+from trainer.spec.config import RunSpec
+from trainer.spec.llama import LlamaConfig
+from trainer.spec.mesh import MeshShape
+from trainer.spec.optimizers import AdamHConfig, MuonConfig
+from trainer.spec.schedules import WarmupStableDecay
+
+ON_PAPER = ComputeConfig(dtype="bfloat16", remat="full")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run spec with experts, the hardware and mesh it is planned for, and how fast that is assumed to go."""
+
+    spec: RunSpec
+    experts: ExpertsConfig
+    hardware: str
+    mesh: MeshShape
+    utilisation: float
+    """Share of the hardware's peak that the run's own FLOPs reach."""
+
+    told: str
+    chosen: str
+
+    def __post_init__(self) -> None:
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"paper run {self.spec.name}: utilisation is {self.utilisation}; it must be above 0, at most 1")
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def april_1e23() -> PlannedRun:
+    """The preregistered 1e23 run on v4-512."""
+    steps = round(1.02e12 / (2048 * 4096))
+    spec = RunSpec(
+        name="1e23",
+        model=_model(hidden_dim=5120, layers=48, seq_len=4096),
+        optimizer=AdamHConfig(beta1=0.9062, beta2=0.95),
+        schedule=WarmupStableDecay(1e-3, warmup_steps=steps // 10, decay_frac=0.9, min_lr_ratio=0.0),
+        batch_size=2048,
+        microbatch_size=512,
+        seq_len=4096,
+        num_steps=steps,
+        seed=0,
+        compute=ON_PAPER,
+    )
+    return PlannedRun(
+        spec,
+        ExpertsConfig(num_experts=64, per_token=4, intermediate_dim=2560),
+        "v4-512",
+        MeshShape(expert=4),
+        utilisation=0.28,
+        told=(
+            "48 layers, d 5120, 40 heads, groups of 4, 64 experts of which a token meets 4, one shared expert, 129 to 131 B "
+            "parameters of which 16 B are active, 1.02 T tokens, 2,048 sequences a step, experts over 4, AdamH, 14 % of the "
+            "peak of 512 chips, which is 28 % of the 256 that a v4-512 has"
+        ),
+        chosen="sequences of 4,096, microbatches of 512, full remat in bfloat16, rolling checkpoints every ten minutes",
+    )
+
+
+def june() -> PlannedRun:
+    """The June model, 16B-A2B, on two nodes of eight H100."""
+    spec = RunSpec(
+        name="june",
+        model=_model(hidden_dim=2560, layers=24, seq_len=8192),
+        optimizer=MuonConfig(),
+        schedule=WarmupStableDecay(2e-2, warmup_steps=10, decay_frac=0.9, min_lr_ratio=0.05),
+        batch_size=512,
+        microbatch_size=16,
+        seq_len=8192,
+        num_steps=1000,
+        seed=0,
+        compute=ON_PAPER,
+    )
+    return PlannedRun(
+        spec,
+        ExpertsConfig(num_experts=64, per_token=4, intermediate_dim=1280),
+        "2xh100x8",
+        MeshShape(expert=8),
+        utilisation=0.2,
+        told="about 16 B parameters of which 2 B are active, about 1,000 steps, two nodes or more; MuonH, sequences of 8,192",
+        chosen=(
+            "its shape by April's rules at d 2560 with 24 layers (May's recipe has 256 experts; how many a token meets is not "
+            "told), Muon for MuonH, 512 sequences a step, microbatches of 16, 20 % MFU (the April model of that width and 26 "
+            "layers had 26.7 % on one node)"
+        ),
+    )
+
+
+def planned_runs() -> dict[str, PlannedRun]:
+    """Every one by its name."""
+    return {run.name: run for run in (april_1e23(), june())}
+
+
+def _model(*, hidden_dim: int, layers: int, seq_len: int) -> LlamaConfig:
+    """By April's rules: heads of 128 in groups of four, a shared expert as wide as the residual stream, an untied head."""
+    heads = hidden_dim // 128
+    return LlamaConfig(
+        vocab_size=128_256,
+        hidden_dim=hidden_dim,
+        intermediate_dim=hidden_dim,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=heads // 4,
+        max_seq_len=seq_len,
+        tie_embeddings=False,
+        qk_norm=True,
+    )

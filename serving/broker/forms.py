@@ -1,0 +1,75 @@
+"""What workers may say to a broker, and which of the clients' requests are the same."""
+
+import hashlib
+import json
+import uuid
+from typing import Any
+
+from pydantic import Field
+
+from serving.forms import Strict
+from serving.refusals import RequestError
+
+MOST_LEASES = 256
+MOST_MODELS = 256
+MOST_ANSWER_BYTES = 256 << 20
+"""An answer with log-probabilities is longer than any request: of 256 prompts of 2,048 tokens some 50 MB with one a token."""
+
+
+class LeaseForm(Strict):
+    """`POST /broker/lease`."""
+
+    worker: str = Field(min_length=1)
+    models: dict[str, str | None] = Field(default_factory=dict, max_length=MOST_MODELS)
+    """What its server serves: each model's name with its data version, null where nobody knows it."""
+    count: int = Field(1, ge=1, le=MOST_LEASES)
+    wait: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Seconds to wait for a first request, within what the broker allows."""
+
+
+class LeaveForm(Strict):
+    """`POST /broker/leave`."""
+
+    worker: str = Field(min_length=1)
+
+
+class RenewForm(Strict):
+    """`POST /broker/renew`."""
+
+    leases: list[str]
+
+
+class GiveBackForm(Strict):
+    """`POST /broker/give_back`."""
+
+    lease: str
+    used: bool = True
+    """The request was tried, and the try counts."""
+
+
+def read_status(text: str) -> int:
+    """An HTTP status. Raises: RequestError, 400."""
+    if not (text.isascii() and text.isdigit() and 100 <= int(text) <= 599):
+        raise RequestError(400, f"status is {text!r}; 100 to 599 are allowed", "status")
+    return int(text)
+
+
+def digest_of(path: str, document: dict[str, Any]) -> str:
+    """Equal for requests that say the same."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(f"{path}\n{canonical}".encode(), digest_size=16).hexdigest()
+
+
+def key_of(method: str, path: str, document: dict[str, Any], named: str | None = None) -> str:
+    """Equal for requests that have equal answers, or that the client gave one name; else another one every time.
+
+    A request that may be answered in several ways is another one every time, and so is one that names no model: whoever
+    answers it next may serve another.
+    """
+    if named is not None:
+        return f"named {named}"
+    sampled = path in ("/v1/completions", "/v1/chat/completions") and document.get("max_tokens") != 0
+    free = sampled and document.get("temperature") != 0 and document.get("seed") is None
+    if method == "GET" or free or not isinstance(document.get("model"), str):
+        return uuid.uuid4().hex
+    return digest_of(path, document)

@@ -1,0 +1,161 @@
+"""`python -m serving.server CHECKPOINT_FOLDER`: one checkpoint on loopback until it is told to stop."""
+
+import argparse
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from lineage.artifact.store import MANIFEST_NAME, Artifact, open_folder
+from lineage.trust.gate import apply_waivers, inspect, utc_today
+from serving.broker.worker import LAST_WORDS_SECONDS, POLL_SECONDS, Worker, worker_name
+from serving.refusals import LOOPBACK, check_host, read_key
+from serving.server.app import build_app
+from serving.server.engine import EngineSettings
+from serving.server.loaded_model import LoadedModel, open_hf_folder, open_served, shortened
+from serving.server.scheduler import MOST_WAITING, StoppedError
+from trainer.inference import is_hf_folder
+
+log = logging.getLogger("serving.server")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens and whom it asks for a key; loopback only, and nobody, unless told."""
+
+    port: int = 8000
+    host: str = LOOPBACK
+    api_key: str | None = None
+    broker: str | None = None
+    """URL of a broker to take requests from, beside those that come by themselves."""
+    broker_key: str | None = None
+
+    def __post_init__(self) -> None:
+        check_host(self.host, self.api_key)
+
+
+def serve(
+    folder: Path,
+    where: Listening,
+    tokenizer: Path | None,
+    name: str | None,
+    settings: EngineSettings,
+    max_waiting: int = MOST_WAITING,
+    context: int | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which. `context`: of how many tokens, by
+    default as many as the model was made for.
+
+    Raises: ValueError for a folder or a context that cannot be served; StoppedError when it can answer nothing any
+    more; whoever started it may start it again.
+    """
+    served = open_model(folder, tokenizer, name)
+    if context is not None:
+        served = shortened(served, context)
+    with socket.create_server((where.host, where.port)) as listener:
+        address = f"http://{where.host}:{listener.getsockname()[1]}"
+        log.info(
+            "%s on %s: %s parameters, contexts of %d tokens, %d rows a lane; the first requests wait for compilation",
+            served.name, address, f"{served.config.num_parameters:,}", served.config.max_seq_len, settings.rows,
+        )  # fmt: skip
+        faults: list[BaseException] = []
+
+        def end(fault: BaseException) -> None:
+            faults.append(fault)
+            server.should_exit = True  # what was asked is answered first
+
+        app = build_app(served, settings, max_waiting, where.api_key, end)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+        with working(where, address, end):
+            server.run(sockets=[listener])
+    if faults:
+        raise StoppedError(f"{served.name} is served no more: {faults[0]!r}") from faults[0]
+
+
+def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> LoadedModel:
+    """A checkpoint of ours by its manifest, or a folder in Hugging Face's form. Raises: ValueError, GateError."""
+    if not (folder / MANIFEST_NAME).is_file() and is_hf_folder(folder):
+        if tokenizer is not None:
+            raise ValueError(f"{folder} is a folder in Hugging Face's form, whose own tokenizer is used; leave --tokenizer out")
+        log.warning("%s has no manifest: nothing is known of where it comes from, and no gate was asked", folder)
+        return open_hf_folder(folder, name)
+    checkpoint = open_folder(folder)
+    refuse_unfit(checkpoint)
+    return open_served(checkpoint, open_folder(tokenizer) if tokenizer else None, name)
+
+
+@contextmanager
+def working(where: Listening, address: str, on_fault: Callable[[BaseException], None]) -> Iterator[None]:
+    """Take requests from a broker meanwhile, where one is named, as many at a time as fill two steps' rows."""
+    if where.broker is None:
+        yield
+        return
+    keys = {"broker_key": where.broker_key, "server_key": where.api_key}
+    worker = Worker(where.broker, address, worker_name(), own_server=True, **keys)
+
+    def work() -> None:
+        try:
+            worker.run()
+        except Exception as fault:  # of a thread: told to whoever started it, who ends the process
+            log.exception("the worker ended")
+            on_fault(fault)
+
+    thread = threading.Thread(target=work, name="broker-worker", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stopping.set()
+        thread.join(POLL_SECONDS + 2 * LAST_WORDS_SECONDS)
+
+
+def refuse_unfit(checkpoint: Artifact) -> None:
+    """The gate, for reading: a checkpoint on bad ancestors is not served. Ancestors that were not copied along are told.
+
+    Raises: GateError naming what is wrong and not waived.
+    """
+    findings = inspect(checkpoint.store, [checkpoint.ref("checkpoint")], {})
+    absent = [finding for finding in findings if finding.problem == "missing"]
+    if absent:
+        log.warning(
+            "%s: %d of its ancestors are not in %s and were not looked at", checkpoint.name, len(absent), checkpoint.store.root
+        )
+    apply_waivers(checkpoint.store, f"serving {checkpoint.name}", [f for f in findings if f not in absent], utc_today())
+
+
+def main() -> None:
+    defaults = EngineSettings()
+    parser = argparse.ArgumentParser(prog="python -m serving.server", description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder of a checkpoint (with its manifest), or in Hugging Face's form")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer artifact; by default the training data's own")
+    parser.add_argument("--name", help="what the API calls the model; by default the artifact's name")
+    parser.add_argument("--rows", type=int, default=defaults.rows, help="sequences decoded together, in each lane")
+    parser.add_argument("--context", type=int, help="tokens of a sequence; by default as many as the model was made for")
+    parser.add_argument("--prefix-mib", type=int, default=defaults.prefix_bytes >> 20, help="memory for shared prompt blocks")
+    parser.add_argument("--cache-mib", type=int, help="memory for all requests' caches; by default half of what is free")
+    parser.add_argument("--max-waiting", type=int, default=MOST_WAITING, help="sequences that may wait for a row; then 429")
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on; beyond loopback only with a key")
+    parser.add_argument("--api-key-file", type=Path, help="file with the key that clients must bring")
+    parser.add_argument("--broker", help="URL of a broker to take requests from (docs/recipes/many_workers.md)")
+    parser.add_argument("--broker-key-file", type=Path, help="file with the broker's key")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
+    cache_bytes = None if given.cache_mib is None else given.cache_mib << 20
+    settings = EngineSettings(rows=given.rows, prefix_bytes=given.prefix_mib << 20, cache_bytes=cache_bytes)
+    keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
+    where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands it on when it is done: the worker ends in order too
+    serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting, given.context)
+
+
+if __name__ == "__main__":
+    main()

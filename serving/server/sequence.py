@@ -1,0 +1,120 @@
+"""One sequence on its way through the server: what was asked, how far it is, and the pieces that it gives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from serving.server.sampling import Sampling, likeliest, next_token
+from serving.server.text import StopScanner, TextStream
+
+type Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """One prompt and what is wanted of it. `top` is None where no log-probabilities are wanted."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    seed: int
+    stops: tuple[str, ...] = ()
+    end_tokens: frozenset[int] = frozenset()
+    top: int | None = None
+    echo: bool = False
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """What the text that is given out goes on from."""
+        return () if self.echo else self.prompt
+
+
+@dataclass(frozen=True)
+class TokenScore:
+    """A token, its log-probability in nats (None for a prompt's first) and the likeliest tokens at its place with theirs."""
+
+    token: int
+    log_prob: float | None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What became known of a sequence: text, tokens (`generated` of them made by the model), and the end when there is one."""
+
+    text: str
+    scores: tuple[TokenScore, ...]
+    generated: int
+    finish: Finish | None
+    reused_tokens: int = 0
+
+
+@dataclass(eq=False)
+class Sequence:
+    """The state of one `GenerationRequest`. Only the scheduler's thread changes it, `cancelled` apart."""
+
+    ask: GenerationRequest
+    deliver: Callable[[Delta | BaseException], None]
+    tokenizer: Tokenizer
+    submitted: float
+    lane: int = 0
+    row: int = -1
+    filled: int = 0
+    """Tokens in the row's cache."""
+    generated: int = 0
+    reused_tokens: int = 0
+    newest: int = 0
+    """The last token generated, not in the cache yet."""
+    keys: list[bytes] = field(default_factory=list)
+    prompt_scores: list[TokenScore] = field(default_factory=list)
+    finished: bool = False
+    cancelled: bool = False
+    rng: np.random.Generator = field(init=False)
+    stream: TextStream = field(init=False)
+    scanner: StopScanner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.ask.seed)
+        self.stream = TextStream(self.tokenizer, self.ask.before)
+        self.scanner = StopScanner(self.ask.stops)
+        if self.ask.echo:
+            self.prompt_scores.append(TokenScore(self.ask.prompt[0], None))
+
+    @property
+    def in_prompt(self) -> bool:
+        return self.filled < len(self.ask.prompt)
+
+    def end_prompt(self) -> None:
+        """The prompt is in the cache: hand out its echo; a sequence that generates nothing ends here."""
+        text = "".join(map(self.stream.push, self.ask.prompt)) if self.ask.echo else ""
+        self.finished = self.ask.max_tokens == 0
+        if self.finished:
+            text += self.stream.flush()
+        if self.ask.echo or self.finished:
+            finish: Finish | None = "length" if self.finished else None
+            self.deliver(Delta(text, tuple(self.prompt_scores), 0, finish, self.reused_tokens))
+
+    def fail(self, fault: BaseException) -> None:
+        """It alone ends, and its asker is told why."""
+        self.finished = True
+        self.deliver(fault)
+
+    def take_next(self, log_probs: np.ndarray) -> None:
+        """Choose the next token and hand out what it makes known."""
+        ask = self.ask
+        token = next_token(log_probs, ask.sampling, self.rng)
+        top = tuple(likeliest(log_probs, ask.top)) if ask.top is not None else ()
+        self.newest, self.generated = token, self.generated + 1
+        ended = token in ask.end_tokens
+        text = "" if ended else self.scanner.push(self.stream.push(token))
+        if ended or self.generated == ask.max_tokens:
+            text += self.scanner.push(self.stream.flush())
+            text += self.scanner.flush()
+        finish: Finish | None = "stop" if ended or self.scanner.stopped else None
+        if finish is None and self.generated == ask.max_tokens:
+            finish = "length"
+        self.finished = finish is not None
+        self.deliver(Delta(text, (TokenScore(token, float(log_probs[token]), top),), 1, finish, self.reused_tokens))

@@ -1,0 +1,53 @@
+"""Deltas into one answer or into server-sent events, for as long as the client listens."""
+
+import asyncio
+import functools
+import json
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from starlette.requests import Request
+
+from serving.refusals import RequestError
+from serving.server.answers import Choice, Kind, answer, usage
+from serving.server.sequence import Delta
+
+
+async def gather(choices: list[Choice], deltas: AsyncIterator[tuple[int, Delta]]) -> None:
+    async for index, delta in deltas:
+        choices[index].take(delta)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work, or cancel it when the client goes away (False)."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    done = working.done()
+    (leaving if done else working).cancel()
+    await asyncio.gather(leaving if done else working, return_exceptions=True)
+    if done:
+        working.result()
+    return done
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def events_of(
+    kind: Kind, head: dict[str, Any], choices: list[Choice], deltas: AsyncIterator[tuple[int, Delta]], with_usage: bool
+) -> AsyncIterator[str]:
+    """Server-sent events, the last one `[DONE]`; a fault on the way is an event with an `error`."""
+    write = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+    try:
+        async for index, delta in deltas:
+            choices[index].take(delta)
+            yield f"data: {write(answer(kind, head, [choices[index].event(delta)], stream=True))}\n\n"
+    except RequestError as error:
+        yield f"data: {write(error.body())}\n\n"
+        return
+    if with_usage:
+        yield f"data: {write({**answer(kind, head, [], stream=True), 'usage': usage(choices)})}\n\n"
+    yield "data: [DONE]\n\n"

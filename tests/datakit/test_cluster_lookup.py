@@ -1,0 +1,57 @@
+"""Clusters looked up by document equal clusters read from the whole table."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datakit.dedup import cluster_lookup
+from datakit.dedup.cluster_lookup import SCHEMA, sort_clusters
+from datakit.documents import parts
+from datakit.documents.parts import write_parquet
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.writing.write import writing
+
+SPEC = ArtifactSpec(key=("sorted",), partition=None, stage="test.sorted", stage_version="1", config={}, inputs=())
+IDS = [f"{number:02d}" for number in range(30)]
+ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(IDS)), unique=True, max_size=50)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_row_groups():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "ROW_GROUP_ROWS", 3)
+        patch.setattr(cluster_lookup, "RUN_ROW_GROUPS", 4)
+        yield
+
+
+def table_of(rows: list[tuple[str, str]]) -> pa.Table:
+    """As `duplicates.parquet`, whose rows are sorted by something else than the id."""
+    columns = {"source": "s", "id": "i", "cluster_id": "c", "is_kept": True}
+    found = [dict(zip(columns, (source, i, f"of {source} {i}", int(i) % 2 == 0), strict=True)) for source, i in rows]
+    return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+@given(ROWS, st.sets(st.sampled_from(["a", "b"]), min_size=1), st.sampled_from(IDS), st.sampled_from(IDS))
+def test_rows_of_a_source_between_two_ids(tmp_path_factory, rows, sources, one, other):
+    folder, first, last = tmp_path_factory.mktemp("clusters"), *sorted((one, other))
+    write_parquet(folder / "duplicates.parquet", table_of(rows))
+    with writing(Store(str(folder / "store")), SPEC) as out:
+        clusters = sort_clusters(out, folder / "duplicates.parquet", sorted(sources))
+        assert clusters.num_documents == sum(source in sources for source, _ in rows)
+        for source in sources:
+            found = clusters.between(source, first, last)
+            wanted = [(i, f"of {source} {i}", int(i) % 2 == 0) for name, i in rows if name == source and first <= i <= last]
+            assert sorted(found.rows()) == sorted(wanted)
+
+
+def test_row_groups_that_cannot_hold_the_ids_are_not_read(tmp_path, monkeypatch):
+    write_parquet(tmp_path / "duplicates.parquet", table_of([("a", i) for i in IDS[::-1]]))
+    with writing(Store(str(tmp_path / "store")), SPEC) as out:
+        clusters = sort_clusters(out, tmp_path / "duplicates.parquet", ["a"])
+        read, whole = [], pq.ParquetFile.read_row_group
+        monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda *a, **k: (read.append(a), whole(*a, **k))[1])
+        assert clusters.between("a", "04", "05").height == 2
+        assert len(clusters.runs) == 3 and len(read) == 1

@@ -1,0 +1,28 @@
+"""How many examples a property is tried with: 25 in `make test`, 300 in `make test-long`, the same ones in every run."""
+
+from hypothesis import HealthCheck, settings
+
+CI_EXAMPLES = 25
+LONG_EXAMPLES = 300
+
+
+def register_profiles() -> None:
+    """Register the profiles `ci` and `long` and load `ci`; `--hypothesis-profile=long` loads the other.
+
+    No property depends on the speed of the machine (no deadline, no health check of speed) or on chance (`derandomize`).
+    """
+    for name, count in (("ci", CI_EXAMPLES), ("long", LONG_EXAMPLES)):
+        settings.register_profile(
+            name,
+            max_examples=count,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=[HealthCheck.too_slow],
+            print_blob=True,
+        )
+    settings.load_profile("ci")
+
+
+def examples(ci: int) -> int:
+    """Examples of a property whose examples are slow: `ci` in the profile `ci`, as many times more in `long` as others get."""
+    return ci * settings().max_examples // CI_EXAMPLES

@@ -1,0 +1,96 @@
+"""The state that a run starts from: its own last whole checkpoint, else the one its spec names, else fresh parameters."""
+
+import logging
+
+import equinox as eqx
+import jax
+import polars as pl
+
+from lineage.artifact.store import Artifact
+from lineage.jobs.job import Job
+from lineage.order.history import MIXTURE
+from trainer.checkpoint import METRICS_SCHEMA, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
+from trainer.model.build import init_model
+from trainer.resume_checks import check_frozen_inputs, refuse_other_inputs
+from trainer.saving import saved_before, step_of
+from trainer.spec.config import RunSpec
+from trainer.spec.mesh import Layout
+from trainer.spec.stage import CheckpointConfig
+from trainer.step import initial_step_state
+
+log = logging.getLogger("trainer")
+
+
+def initial_state(spec: RunSpec, layout: Layout | None = None) -> TrainState:
+    """Fresh parameters and optimizer state, a function of the spec alone.
+
+    Each of several devices computes its own share in one compiled program, whose rounding may differ from that of one device in
+    the last bit of a parameter.
+    """
+    if layout is None or layout.size == 1:
+        return _initial(spec)
+    shardings = layout.shardings(eqx.filter_eval_shape(lambda: _initial(spec).trees()))
+    return TrainState(step=0, **jax.jit(lambda: _initial(spec).trees(), out_shardings=shardings)())
+
+
+def _initial(spec: RunSpec) -> TrainState:
+    model = init_model(spec.model, key=jax.random.PRNGKey(spec.seed))
+    fresh = initial_step_state(spec, model)
+    return TrainState(model, fresh.optimizer, 0, fresh.skip, fresh.ema)
+
+
+def state_shapes(spec: RunSpec, layout: Layout) -> TrainState:
+    """Shapes and placement of a run's state, without numbers."""
+    shapes = eqx.filter_eval_shape(lambda: _initial(spec).trees())
+    placed = jax.tree.map(
+        lambda shape, where: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=where), shapes, layout.shardings(shapes)
+    )
+    return TrainState(step=0, **placed)
+
+
+def start_input(job: Job, spec: RunSpec) -> Artifact | None:
+    """The checkpoint to start from. Raises: ValueError if only one of spec and inputs names one."""
+    given = job.inputs.get("start")
+    if (given is None) != (spec.start is None):
+        declared = "sets start" if spec.start is not None else "sets no start"
+        raise ValueError(f"run {spec.name} {declared}, its inputs are {', '.join(job.inputs)}; give both or neither")
+    assert given is None or isinstance(given, Artifact)
+    return given
+
+
+def log_first_sequence(spec: RunSpec, start: Artifact | None, mixture: Artifact) -> int:
+    """Like `first_sequence`, but logs the choice."""
+    begin = first_sequence(spec, start)
+    if begin and start is not None:
+        before = start.input(MIXTURE)
+        same = before.data_version == mixture.data_version
+        which = (
+            f"of {mixture.name}, as before" if same else f"of {mixture.name}; it was {before.name} before, with another order"
+        )
+        log.info("%s: data continue at sequence %d %s", spec.name, begin, which)
+    return begin
+
+
+def starting_state(
+    job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout
+) -> tuple[TrainState, pl.DataFrame]:
+    """The state and metrics of this run's last whole checkpoint, else of its start, else a fresh state.
+
+    Raises: ValueError where an unfinished run of that name had other inputs.
+    """
+    refuse_other_inputs(job)
+    for checkpoint in saved_before(job, config.step):
+        try:
+            verify_together(checkpoint)
+        except ValueError as error:
+            log.error("%s: %s; trying the checkpoint before it", config.run.name, error)
+            continue
+        check_frozen_inputs(job, checkpoint)
+        log.info("resuming %s at step %d from %s", config.run.name, step_of(checkpoint), checkpoint.uri)
+        return read_checkpoint(checkpoint, state_shapes(config.run, layout))
+    state = initial_state(config.run, layout)
+    if start is not None and config.run.start is not None:
+        state = warm_start(start, state, config.run)
+        new = ", ".join(config.run.start.new_parameters) or "nothing"
+        log.info("%s: warm start from %s, optimizer %s, new: %s", config.run.name, start.uri, config.run.start.optimizer, new)
+    return state, pl.DataFrame(schema=METRICS_SCHEMA)

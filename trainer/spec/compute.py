@@ -1,0 +1,137 @@
+"""How a model is computed: precision, attention back-end, what is kept for the backward pass.
+
+A spec declares it (`RunSpec.compute`, part of the identity, because rounding depends on it). `resolve` turns it into choices
+for this machine and explains each. A request that is unavailable is never replaced silently: it is an error with `strict`,
+else a warning and a line in the run's record.
+"""
+
+import logging
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from trainer.spec.checks import require
+
+log = logging.getLogger("trainer")
+
+type Backend = Literal["reference", "blocked", "xla", "cudnn", "splash"]
+type Remat = Literal["none", "full", "named", "offload"]
+BACKENDS: tuple[Backend, ...] = ("reference", "blocked", "xla", "cudnn", "splash")
+FIRST_CHOICE: dict[str, Backend] = {"gpu": "cudnn", "tpu": "splash"}
+CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
+"""Query rows per block of `blocked`: the fastest of those tried on a CPU; not measured on an accelerator."""
+UNROLLED_LAYERS = 8
+"""With `auto`, a CPU unrolls up to this many layers: one takes about 0.5 s to compile (d 256, two cores, 2026-11-22)."""
+
+
+@dataclass(frozen=True)
+class ComputeConfig:
+    """What a run requests. Parameters, optimizer state and reductions are float32 with every `dtype`."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of activations and of the inputs of matrix products; bfloat16 gains nothing on CPUs."""
+    attention: Literal["auto", "reference", "blocked", "xla", "cudnn", "splash"] = "auto"
+    """auto: splash on TPUs, cudnn on GPUs, blocked on CPUs and where the first choice does not support the work."""
+    remat: Remat = "none"
+    """What the backward pass computes again: nothing; all of a layer from its input (full); all but
+    `trainer.model.transformer.SAVED_NAMES` (named); all, with inputs kept in host memory (offload)."""
+    layers: Literal["auto", "scan", "unrolled"] = "auto"
+    """scan: one compiled layer. unrolled: each layer compiled alone, slower to compile and faster to run, because what a layer
+    keeps for the backward pass is not copied into arrays of all layers. auto: unrolled on a CPU up to `UNROLLED_LAYERS`."""
+    strict: bool = False
+    """Refuse to run where something requested by name is unavailable."""
+
+    def __post_init__(self) -> None:
+        require(self.dtype in ("float32", "bfloat16"), "compute.dtype", self.dtype, "float32 or bfloat16")
+        known = ("auto", *BACKENDS)
+        require(self.attention in known, "compute.attention", self.attention, f"one of {', '.join(known)}")
+        remats = ("none", "full", "named", "offload")
+        require(self.remat in remats, "compute.remat", self.remat, f"one of {', '.join(remats)}")
+        require(self.layers in ("auto", "scan", "unrolled"), "compute.layers", self.layers, "auto, scan or unrolled")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The choices for a machine. `notes` explain them in words."""
+
+    dtype: str
+    attention: Backend
+    block: int
+    one_by_one: bool
+    """Attention processes the sequences of a batch one after another, so that one fits a CPU's cache."""
+    by_rows: bool
+    """Products with weights have gradients of their own (`trainer.model.products`); on CPUs only."""
+    remat: Remat
+    unrolled: bool
+    notes: tuple[str, ...]
+
+    def record(self) -> dict[str, str | int | bool]:
+        """Every choice, and the notes in one line, for the run's record."""
+        return {**{key: value for key, value in asdict(self).items() if key != "notes"}, "notes": "; ".join(self.notes)}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The properties of the work that choices depend on."""
+
+    seq_len: int
+    head_dim: int
+    segmented: bool = False
+    window: int | None = None
+    num_layers: int = 1
+
+
+def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
+    """The choices for a platform (`jax.default_backend()`). Raises: ValueError with `strict` for what is unavailable."""
+    notes: list[str] = []
+
+    def miss(requested: str, why: str, instead: str) -> None:
+        if config.strict:
+            raise ValueError(f"{requested} is unavailable ({why}) and compute.strict=True forbids falling back to {instead}")
+        log.warning("%s is unavailable (%s); using %s instead", requested, why, instead)
+        notes.append(f"{requested} unavailable ({why}), using {instead}")
+
+    backend: Backend
+    if config.attention == "auto":
+        first = FIRST_CHOICE.get(platform, "blocked")
+        why = cannot(first, platform, config.dtype, work)
+        backend = "blocked" if why else first
+        notes.append(f"attention {backend}: " + (f"{first} is out, {why}" if why else f"the choice for {platform}"))
+    elif why := cannot(config.attention, platform, config.dtype, work):
+        backend = "blocked"
+        miss(f"compute.attention {config.attention!r}", why, "blocked")
+    else:
+        backend = config.attention
+        notes.append(f"attention {backend}: as requested")
+    remat = config.remat
+    if remat == "offload" and platform == "cpu":
+        miss("compute.remat 'offload'", "a CPU has no second memory", "full")
+        remat = "full"
+    if config.dtype == "bfloat16" and platform == "cpu":
+        notes.append("bfloat16 on a CPU is for checking, not for speed")
+    on_cpu = platform == "cpu"
+    block = CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK
+    by_rows = on_cpu and config.dtype == "float32"
+    few = on_cpu and work.num_layers <= UNROLLED_LAYERS
+    unrolled = config.layers == "unrolled" or (config.layers == "auto" and few)
+    notes.append(f"layers {'unrolled' if unrolled else 'scanned'}: {work.num_layers} on {platform}, {config.layers} requested")
+    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes))
+
+
+def cannot(backend: Backend, platform: str, dtype: str, work: Work) -> str | None:
+    """Why a back-end does not support the work; None if it does. Limits: jax 0.11.2's `cudnn.fused_attention_stablehlo` and
+    `splash_attention_kernel`."""
+    if backend == "cudnn":
+        limits = [
+            (platform == "gpu", f"it needs a GPU, here is {platform}"),
+            (dtype == "bfloat16", f"it computes in bfloat16, compute.dtype is {dtype}"),
+            (work.head_dim % 8 == 0 and work.head_dim <= 128, f"heads of {work.head_dim}, it takes multiples of 8 up to 128"),
+            (not work.segmented, "the batch has segment ids, which it would take as a bias of S x S"),
+        ]
+    elif backend == "splash":
+        limits = [
+            (platform == "tpu", f"it needs a TPU, here is {platform}"),
+            (work.seq_len % 128 == 0, f"rows of {work.seq_len} tokens, it takes multiples of 128"),
+        ]
+    else:
+        limits = []
+    return next((why for holds, why in limits if not holds), None)
