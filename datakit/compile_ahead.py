@@ -1,6 +1,7 @@
-"""`python -m datakit.compile_ahead`: compile every loop of the data engine now, for an image or before a clock starts.
+"""`python -m datakit.compile_ahead`: compile every loop of the data engine now, for an image or before a measurement.
 
-Without it each is compiled when it is first called on a machine (`datakit.text.compiled`); some ten seconds in all.
+Without this, each loop is compiled at its first call on a machine (`datakit.text.compiled`). All together take about
+ten seconds.
 """
 
 import polars as pl
@@ -16,7 +17,7 @@ TEXTS = ("The first document, of a few words: “so it is”.", "Another one, wi
 
 
 def compile_ahead() -> None:
-    """Call what calls them, on two short texts: types of arguments are those of real work."""
+    """Call every compiled loop on two short texts, with the argument types that real work uses."""
     measured(pl.Series(TEXTS))
     quality_signals(pl.Series(TEXTS))
     sign_texts(TEXTS, MinHashConfig())

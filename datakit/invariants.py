@@ -1,7 +1,7 @@
-"""What must hold of the data engine's artifacts, as functions that list violations (empty: all is well).
+"""Invariants of the data engine's artifacts: functions that return a list of violations, empty if there are none.
 
-They read the files, not the manifest's claims, so they also notice what happened to an artifact after it was committed. The
-shell runs them as blocking checks.
+They read the files and do not rely on the manifest, so they also find damage that happened after the commit. The shell
+runs them as blocking checks.
 """
 
 import re
@@ -25,7 +25,7 @@ SAMPLED_IDS = 200
 
 
 def check_rows_conserved(artifact: Artifact) -> list[str]:
-    """Rows in = rows out + drops by reason, where the stage counts both."""
+    """Check that rows in = rows out + drops by reason, where the stage counts both."""
     statistics = artifact.manifest.statistics
     if "rows_in" not in statistics or "rows_out" not in statistics:
         return []
@@ -35,7 +35,7 @@ def check_rows_conserved(artifact: Artifact) -> list[str]:
 
 
 def check_file_set(artifact: Artifact) -> list[str]:
-    """The files on storage are those of the manifest with their sizes; parts are numbered without a gap."""
+    """Check that storage holds the manifest's files with their sizes, and that parts are numbered without a gap."""
     folder = artifact.folder()
     listed = {entry.path: entry.bytes for entry in artifact.manifest.files}
     found = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
@@ -59,7 +59,9 @@ def check_file_set(artifact: Artifact) -> list[str]:
 
 
 def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
-    """Exact schema; ids sorted and unique over all parts; a sample of ids is the digest of its text."""
+    """Check the exact schema, that ids are sorted and unique over all parts, and that sampled ids are the digest of
+    their text.
+    """
     violations: list[str] = []
     last = ""
     paths = artifact.files(".parquet", under=f"{split}/")
@@ -92,7 +94,9 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
 
 
 def _sample(path: Path, step: int) -> Iterator[tuple[str, str]]:
-    """(id, text) of every `step`-th document; a text that paragraphs were cut out of is not that of its id."""
+    """Yield (id, text) of every `step`-th document, except texts that lost paragraphs, whose id is that of the whole
+    text.
+    """
     first = 0
     for table in iterate_part(path, ["id", "text", "metadata"]):
         rows = as_frame(table).gather_every(step, -first % step).iter_rows()
@@ -101,7 +105,7 @@ def _sample(path: Path, step: int) -> Iterator[tuple[str, str]]:
 
 
 def check_attributes(artifact: Artifact, normalized: Artifact) -> list[str]:
-    """An attribute table has the documents' ids, in the documents' order, in files of the same names."""
+    """Check that an attribute table has the documents' ids, in the same order, in files of the same names."""
     violations = []
     documents = {p.name: p for p in normalized.files(".parquet", under=f"{DOCUMENTS}/")}
     parts = {p.name: p for p in artifact.files(".parquet") if PART.fullmatch(p.name)}
@@ -117,7 +121,7 @@ def check_attributes(artifact: Artifact, normalized: Artifact) -> list[str]:
 
 
 def check_corpus(artifact: Artifact) -> list[str]:
-    """Both splits are valid documents, and no id stands in both."""
+    """Check that both splits hold valid documents and that no id is in both."""
     violations = check_documents(artifact, TRAIN) + check_documents(artifact, HELDOUT)
     if _missing(artifact.files(".parquet")):
         return violations
@@ -130,15 +134,16 @@ def check_corpus(artifact: Artifact) -> list[str]:
 
 
 def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:
-    """One token row a document of its split that was not dropped, in the same order, ended as its config says; counts as
-    recorded."""
+    """Check a token cache: one row for each document of its split that was not dropped, in order, ended as its config
+    says, with the recorded counts.
+    """
     split = str(artifact.spec.config.get("split", TRAIN))
     paths = corpus.files(".parquet", under=f"{split}/")
     if missing := _missing([*artifact.files(), *paths]):
         return missing
     try:
         cache = TokenCache.open(artifact)
-    except ValueError as error:  # its files and its manifest disagree, which is what is asked here
+    except ValueError as error:  # This check asks whether its files and its manifest agree.
         return [str(error)]
     violations = []
     documents = pl.concat([pl.read_parquet(p, columns=["id"]) for p in paths])

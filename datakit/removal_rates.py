@@ -1,11 +1,11 @@
-"""The check that no source was wiped out by deduplication: its share of removed documents, the worst cluster, samples.
+"""Check that deduplication wiped out no source: the share of removed documents, the worst cluster, samples.
 
-A source can be wiped out before a scope sees it: of a million records whose text field is the wrong one (a licence, a
-placeholder) normalization leaves one, and the rest are copies of it.
+Fuzzy deduplication fails by removing too much (median 76 % of a source, 15 of 113 sources above 95 %: marin#6854). A
+count of drops alone does not show this. So a source that loses more than the declared share of its scope blocks what
+builds on it, and the finding shows sample texts and what they were taken to repeat.
 
-Fuzzy deduplication fails by removing too much (median 76 % of a source, 15 of 113 sources above 95 %: marin#6854), and a count
-of drops alone does not show it. So a source that loses more than the scope's declared share blocks what stands on it, and
-the finding says with texts what was taken for a repetition of what.
+A source can also be wiped out before deduplication: if a million records name the wrong text field (a licence, a
+placeholder), normalization keeps one document and counts the rest as copies.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,11 @@ SAMPLE_CHARS = 100
 
 
 def check_removal_rates(duplicates: Artifact) -> list[str]:
-    """A violation for every source of which more than `max_removed_share` is removed, copies within the source included.
+    """Return a violation for every source that loses more than `max_removed_share` of its documents, copies within the
+    source included.
 
-    Documents are counted in the files; the copies, which normalization dropped, are those that its manifest counts.
+    Documents are counted in the files. Copies within a source are counted by the manifest of normalization, which
+    dropped them.
     """
     bound = from_jsonable(DuplicatesConfig, duplicates.spec.config).max_removed_share
     sources = _documents(duplicates)
@@ -49,14 +51,14 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
 
 
 def _documents(duplicates: Artifact) -> dict[str, Artifact]:
-    """Source -> its documents, in the declared order."""
+    """Return source -> its documents, in the declared order."""
     parents = zip(duplicates.store.parents(duplicates), duplicates.spec.inputs, strict=True)
     normalized = [parent for parent, ref in parents if ref.name.startswith("normalized.")]
     return {document_source(artifact): artifact for artifact in normalized}
 
 
 def _worst_cluster(gone: pl.LazyFrame, documents: Artifact, sources: dict[str, Artifact], table: pl.LazyFrame) -> Iterator[str]:
-    """The cluster that took most of a source, what it keeps, and some of what it took."""
+    """Describe the cluster that removed most of a source: the document it keeps and some that it removed."""
     sizes = gone.group_by("cluster_id").len().sort(["len", "cluster_id"], descending=[True, False]).limit(1)
     cluster, size = sizes.collect(engine="streaming").row(0)
     keeper = table.filter((pl.col("id") == cluster) & pl.col("is_kept")).select("source").collect(engine="streaming").item(0, 0)
@@ -68,5 +70,5 @@ def _worst_cluster(gone: pl.LazyFrame, documents: Artifact, sources: dict[str, A
 
 
 def _text(documents: Artifact, document: str) -> str:
-    """The beginning of a document."""
+    """Return the beginning of a document's text."""
     return texts_of(document_paths(documents), [document])[document][:SAMPLE_CHARS]

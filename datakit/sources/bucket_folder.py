@@ -1,7 +1,7 @@
-"""A folder of a `gs://` bucket as a source: by Google's own client, as the store's roots are (`lineage.storage.gs`).
+"""A folder of a `gs://` bucket as a source, read by Google's client as the store's roots are (`lineage.storage.gs`).
 
-Every request is repeated where it may help; a file is held to the checksum that its listing told, so one that was replaced in
-between is refused. Imported where an address wants it: the client is an optional package.
+Requests are retried where that can help. Each file is compared with the checksum from the listing, so a file that was
+replaced in between is refused. The client is an optional package, so this module is imported only for such an address.
 """
 
 import base64
@@ -17,20 +17,24 @@ from lineage.storage.files import RootGoneError
 from lineage.storage.gs import BucketFiles
 
 MD5_CHARS = 24
-"""Of an MD5 in base64; a CRC32C has eight."""
+"""Characters of an MD5 in base64; a CRC32C has eight."""
 
 
 def bucket_listing(url: str) -> dict[str, tuple[int, str]]:
-    """Size in bytes and checksum of every file below an address, by name from there. Raises ValueError where it is refused."""
+    """Return size in bytes and checksum of every file below an address, by relative name. Raises: ValueError if access
+    is refused.
+    """
     try:
         return _bucket(url).checksums()
     except (ClientError, RootGoneError) as error:
-        why = error.__cause__ or error  # of a bucket that is gone in Google's words: the remedy for a store's root is none here
+        why = (
+            error.__cause__ or error
+        )  # A missing bucket is reported in Google's words; the advice for a store's root does not apply here.
         raise ValueError(f"{url}: the bucket refuses to be listed ({why}); check its name and this account's rights") from error
 
 
 def fetch_from_bucket(url: str, name: str, checksum: str, target: Path) -> None:
-    """Copy one file to `target`. Raises ValueError when its bytes are others than were listed."""
+    """Copy one file to `target`. Raises: ValueError if its bytes differ from those listed."""
     try:
         _bucket(url).download({name: target})
     except FileNotFoundError as error:
@@ -42,12 +46,12 @@ def fetch_from_bucket(url: str, name: str, checksum: str, target: Path) -> None:
 
 @cache
 def _bucket(url: str) -> BucketFiles:
-    """One pool of connections a process and address."""
+    """Return one pool of connections for each process and address."""
     return BucketFiles(url)
 
 
 def _checksum(path: Path, like: str) -> str:
-    """A file's MD5 or CRC32C in base64, whichever `like` is."""
+    """Return a file's MD5 or CRC32C in base64, the same kind as `like`."""
     state = hashlib.md5(usedforsecurity=False) if len(like) == MD5_CHARS else google_crc32c.Checksum()
     with path.open("rb") as stream:
         while piece := stream.read(READ_BYTES):

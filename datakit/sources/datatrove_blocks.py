@@ -1,4 +1,6 @@
-"""Which blocks of datatrove can be steps of a source, declared without datatrove: what is refused says where to go instead."""
+"""Blocks of datatrove that can be steps of a source, declared without importing datatrove. A refusal says what to use
+instead.
+"""
 
 import re
 from collections.abc import Mapping
@@ -44,22 +46,22 @@ READS = MappingProxyType(
         "C4BadWordsFilter": LANGUAGES,
     }
 )
-"""What the filters that would download read: the name of the one file, or one of words for every language."""
+"""What filters would download by themselves: the name of the one file, or of the word lists by language."""
 
 
 @dataclass(frozen=True)
 class StepFile:
-    """A model or list that a block reads. The block runs only where the bytes are these."""
+    """A model or list that a block reads. The block runs only if the bytes match the digest."""
 
     name: str
-    """What it is to the block: `READS` has the names; of C4's bad words the language."""
+    """What the file is to the block: a name from `READS`, or the language of C4's bad words."""
 
     path: str
-    """Below the repository's root, or below the folder that `package` is installed in: no place of one machine."""
+    """Path below the repository's root, or below the folder of the installed `package`; never a path of one machine."""
 
     sha256: str
     package: str = ""
-    """A distribution that ships the file; its version needs no pin, since the bytes have one."""
+    """A distribution that ships the file. Its version needs no pin, because the bytes have a digest."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[0-9a-f]{64}", self.sha256):
@@ -76,19 +78,21 @@ class DatatroveStep:
     """A filter, formatter or extractor of datatrove with its arguments; all of it is identity."""
 
     block: str
-    """Where the class is: `datatrove.pipeline.filters:GopherQualityFilter`."""
+    """Import path of the class: `datatrove.pipeline.filters:GopherQualityFilter`."""
 
     version: str
-    """Of datatrove. The installed one must be this one."""
+    """Version of datatrove. The installed one must be equal."""
 
     arguments: Mapping[str, Argument] = field(default_factory=dict)
-    """Keyword arguments of the class; what is left out has datatrove's default of this version."""
+    """Keyword arguments of the class. Omitted ones have the default of this version of datatrove."""
 
     beside: Mapping[str, str] = field(default_factory=dict)
-    """Versions of other packages that decide what the block does: {"spacy": "3.8.18"} where it splits words. Checked too."""
+    """Versions of other packages that decide what the block does, e.g. {"spacy": "3.8.18"} if it splits words. Also
+    checked.
+    """
 
     files: tuple[StepFile, ...] = field(default=(), metadata={"added_later": True})
-    """What the block reads where by itself it would download: StepFile("model", "models/lid.176.bin", sha256)."""
+    """Files that the block would otherwise download: StepFile("model", "models/lid.176.bin", sha256)."""
 
     def __post_init__(self) -> None:
         found = _BLOCK.fullmatch(self.block)
@@ -146,7 +150,7 @@ class DatatroveStep:
 
     @property
     def kind(self) -> str:
-        """`filters`, `formatters` or `extractors`."""
+        """Return `filters`, `formatters` or `extractors`."""
         return self.module.split(".")[2]
 
 

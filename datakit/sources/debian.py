@@ -1,7 +1,8 @@
-"""Members of pinned Debian archives, read as the archives they are: no dpkg, nothing installed, no script run.
+"""Members of pinned Debian archives. They are read as archives: without dpkg, without installing, without running
+scripts.
 
-A `.deb` is an ar archive that holds a tar of the files (deb(5)). Where it is fetched from is the machine's business: mirrors of
-its own apt configuration, or of MARIN_DEBIAN_MIRROR; the bytes are held to the sha256 of the pin, whoever serves them.
+A `.deb` is an ar archive that holds a tar of the files (deb(5)). The mirrors are those of the machine's apt
+configuration, or of MARIN_DEBIAN_MIRROR. The bytes must have the pinned sha256, whichever mirror serves them.
 """
 
 import bz2
@@ -32,7 +33,7 @@ AR_HEADER_BYTES = 60
 
 
 def mirrors(apt: Path = APT) -> list[str]:
-    """Addresses to ask, in order: MARIN_DEBIAN_MIRROR (several, by blanks) if it is set, else what apt is set up for."""
+    """Return addresses to ask, in order: MARIN_DEBIAN_MIRROR (several, separated by blanks) if set, else apt's mirrors."""
     if told := os.environ.get(MIRROR_VARIABLE, "").split():
         return [mirror.rstrip("/") for mirror in told]
     files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
@@ -42,10 +43,10 @@ def mirrors(apt: Path = APT) -> list[str]:
 
 
 def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainable: bool) -> int:
-    """Unpack the members that the globs name below `target`; how many.
+    """Unpack the members that the globs name below `target`; return how many.
 
-    Raises: ValueError without a mirror, when none has the archive, for a wrong hash, a damaged archive, and as `choose` and
-    `check_once` do of its files; RegistryUnreachableError when no mirror answers.
+    Raises: ValueError without a mirror, if none has the archive, for a wrong hash, for a damaged archive, and as
+    `choose` and `check_once` do; RegistryUnreachableError if no mirror answers.
     """
     name = PurePosixPath(loader.pool).name
     archive = downloads / loader.sha256 / name
@@ -70,9 +71,9 @@ def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainabl
 
 
 def unpack(archive: Path, globs: tuple[str, ...], target: Path, *, trainable: bool) -> int:
-    """Write the regular files whose path (`usr/share/doc/...`) matches. Raises ValueError as `fetch_debian` does.
+    """Write the regular files whose path (`usr/share/doc/...`) matches. Raises: ValueError as `fetch_debian` does.
 
-    Twice through the archive: what it has is judged whole before a byte of it is written.
+    It reads the archive twice: the whole listing is checked before the first byte is written.
     """
     there = [name for name, _ in _files(archive)]
     names = frozenset(choose(there, globs, (), trainable=trainable, what=archive.name))
@@ -85,7 +86,9 @@ def unpack(archive: Path, globs: tuple[str, ...], target: Path, *, trainable: bo
 
 
 def _files(archive: Path, wanted: frozenset[str] = frozenset()) -> Iterator[tuple[str, bytes]]:
-    """(path, bytes where it is wanted) of every regular file. Raises ValueError where the archive is cut, damaged or none."""
+    """Yield (path, bytes if wanted) of every regular file. Raises: ValueError if the archive is cut, damaged or not an
+    archive.
+    """
     try:
         with _data(archive) as stream, tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as files:
             for member in files:
@@ -93,7 +96,7 @@ def _files(archive: Path, wanted: frozenset[str] = frozenset()) -> Iterator[tupl
                 content = files.extractfile(member) if name in wanted else None
                 if member.isfile():
                     yield name, b"" if content is None else content.read()
-            while stream.read(READ_BYTES):  # to its end, where gzip and xz have their checksums
+            while stream.read(READ_BYTES):  # Read to the end, where gzip and xz have their checksums.
                 pass
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         if not is_damage(error):
@@ -102,7 +105,7 @@ def _files(archive: Path, wanted: frozenset[str] = frozenset()) -> Iterator[tupl
 
 
 class _Header(tarfile.TarInfo):
-    """A header that tarfile cannot read ends the archive for it, in silence; here it is damage."""
+    """Refuse an unreadable header: tarfile would silently take it for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -115,7 +118,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _data(archive: Path) -> IO[bytes] | pa.NativeFile:
-    """The bytes of the archive's `data.tar`, decompressed."""
+    """Return the bytes of the archive's `data.tar`, decompressed."""
     for name, content in _members(archive):
         if name.startswith("data.tar"):
             return _decompressed(name.removeprefix("data.tar"), content)
@@ -138,7 +141,7 @@ def _decompressed(suffix: str, content: bytes) -> IO[bytes] | pa.NativeFile:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of the members of an ar archive. Raises tarfile.ReadError where it is cut or none."""
+    """Yield (name, bytes) of the members of an ar archive. Raises: tarfile.ReadError if it is cut or not an archive."""
     size_bytes = archive.stat().st_size
     with archive.open("rb") as stream:
         if stream.read(len(AR_MAGIC)) != AR_MAGIC:
@@ -147,7 +150,9 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
             size = header[48:58].strip()
             if len(header) < AR_HEADER_BYTES or header[58:] != b"`\n" or not size.isdigit():
                 raise tarfile.ReadError("an ar header is damaged")
-            if int(size) > (left := size_bytes - stream.tell()):  # before it is read: a damaged size may be of ten digits
+            if int(size) > (
+                left := size_bytes - stream.tell()
+            ):  # Checked before reading, because a damaged size may have ten digits.
                 raise tarfile.ReadError(f"a member has {left} of {int(size)} bytes")
             content = stream.read(int(size))
             stream.read(int(size) % 2)

@@ -1,4 +1,4 @@
-"""One file over HTTP(S): resumed by Range, checked by sha256, visible under its name only when it is whole and right."""
+"""Download one file over HTTP(S): resumed by Range, checked by sha256, visible under its name only when it is complete."""
 
 import fcntl
 import logging
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 18
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30
-"""Without a byte; then the connection is given up."""
+"""Seconds without a byte before the connection is given up."""
 SLOWEST_BYTES_PER_SECOND = 1_000
 PACE_SECONDS = 60
-"""How long a server may be slower than that: one that drips would never be silent for `TIMEOUT_SECONDS`."""
+"""Seconds that a server may be slower than that. A server that drips would never be silent for `TIMEOUT_SECONDS`."""
 MAX_WAIT_SECONDS = 20.0
 type Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
@@ -35,19 +35,21 @@ RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
 
 
 class RegistryUnreachableError(ConnectionError):
-    """No server answered; the caller may go on without what it wanted, and must say so."""
+    """No server answered. The caller may continue without the file, but must say so."""
 
 
 @dataclass
 class _Partial:
-    """A file as far as it came. `validator` is the ETag of what it is a part of, where no hash will tell at the end."""
+    """A partial file. `validator` is the ETag of the whole file, for downloads without a hash."""
 
     path: Path
     hashed: bool
     validator: str | None = None
 
     def resume_headers(self) -> dict[str, str]:
-        """What asks for the rest; nothing when the file must start anew, because nobody could tell whose bytes it has."""
+        """Return the headers that ask for the rest; none if the file must start over because nobody knows whose bytes
+        it has.
+        """
         have = self.path.stat().st_size if self.path.exists() else 0
         if not have or not (self.hashed or self.validator):
             return {}
@@ -59,16 +61,18 @@ def download(
 ) -> None:
     """Fetch `url` into `target`.
 
-    A `.partial` file beside the target keeps what came so far, also across kills; a second process that wants the same file
-    waits for the first. Servers that answer 429 or 5xx are asked again, after their Retry-After, `ATTEMPTS` times in all; so
-    are those that cut the connection, say nothing for `TIMEOUT_SECONDS`, or send less than `SLOWEST_BYTES_PER_SECOND`.
-    `certificates`: a file or folder of them; None: those that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names, else the machine's.
-    With `sha256` None only the length is checked, and a file is resumed only in this call, while its strong ETag is the same.
-    Raises: ValueError for a wrong hash (the partial file is deleted) or a refusal such as 404; RegistryUnreachableError when
-    the server does not answer.
+    A `.partial` file beside the target keeps what has arrived, also across kills. A second process that wants the same
+    file waits for the first. If a server answers 429 or 5xx, cuts the connection, sends nothing for `TIMEOUT_SECONDS`,
+    or sends less than `SLOWEST_BYTES_PER_SECOND`, the request is repeated, after Retry-After if given, `ATTEMPTS` times
+    in all. `certificates` is a file or folder of certificates; None takes REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE, else
+    the machine's. If `sha256` is None, only the length is checked, and a file is resumed only within this call and
+    while its strong ETag is the same.
+
+    Raises: ValueError for a wrong hash (the partial file is deleted) or a refusal such as 404; RegistryUnreachableError
+    if the server does not answer.
     """
     with _locked(target) as partial:
-        if target.exists():  # another process finished it while this one waited
+        if target.exists():  # Another process finished it while this one waited.
             return
         trusted = certificates or requests_certificates() or machine_certificates()
         _fetch_patiently(url, _Partial(partial, hashed=sha256 is not None), what, trusted, headers)
@@ -76,12 +80,14 @@ def download(
 
 
 def requests_certificates() -> str | None:
-    """What the environment tells requests to trust."""
+    """Return the certificates that the environment tells requests to trust."""
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
 
 
 def machine_certificates() -> str | None:
-    """The file or folder that this Python's OpenSSL reads certificates from, if any; SSL_CERT_FILE and SSL_CERT_DIR move it."""
+    """Return the file or folder that this Python's OpenSSL reads certificates from, if any; SSL_CERT_FILE and
+    SSL_CERT_DIR set it.
+    """
     paths = ssl.get_default_verify_paths()
     folder = paths.capath if paths.capath is not None and any(Path(paths.capath).iterdir()) else None
     return paths.cafile or folder
@@ -105,7 +111,7 @@ def _fetch_patiently(url: str, partial: _Partial, what: str, certificates: str |
 
 
 def copy_local(path: Path, target: Path, *, sha256: str, what: str) -> None:
-    """The same for a file that the user's package index keeps on this machine."""
+    """Copy a file that the user's package index keeps on this machine, with the same guarantees."""
     with _locked(target) as partial:
         shutil.copyfile(path, partial)
         _accept(partial, target, sha256, what)
@@ -113,7 +119,7 @@ def copy_local(path: Path, target: Path, *, sha256: str, what: str) -> None:
 
 @contextmanager
 def _locked(target: Path) -> Iterator[Path]:
-    """The partial file of a target, while no other process writes it: two appending at once would mix their bytes.
+    """Hold the partial file of a target: two processes that append at once would mix their bytes.
 
     The lock is on the target's folder, so it leaves no file behind, and it ends with the process that holds it.
     """
@@ -136,18 +142,20 @@ def _accept(partial: Path, target: Path, sha256: str | None, what: str) -> None:
 
 
 def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None, more_headers: Headers) -> None:
-    """Append what is missing; a server without ranges sends everything, and the file starts anew."""
+    """Append what is missing. A server without ranges sends everything, and the file starts over."""
     resume = partial.resume_headers()
     have = partial.path.stat().st_size if resume else 0
     headers = {**more_headers, "Accept-Encoding": "identity", **resume}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS, verify=certificates) as response:
-        if response.status_code == 416 and partial.hashed:  # nothing is missing, or the partial is too long: the hash will tell
+        if (
+            response.status_code == 416 and partial.hashed
+        ):  # Nothing is missing, or the partial file is too long: the hash decides.
             return
         response.raise_for_status()
         resumed = response.status_code == 206
         told = response.headers.get("Content-Range", f"bytes {have}-")
         if resumed and not told.startswith(f"bytes {have}-"):
-            partial.path.unlink()  # these bytes belong elsewhere; the next attempt asks for the whole file
+            partial.path.unlink()  # These bytes are of another file; the next attempt asks for the whole file.
             raise requests.ConnectionError(f"bytes from {have} were asked for, {told!r} came")
         if resumed:
             log.info("%s: resuming at byte %d", what, have)
@@ -169,9 +177,10 @@ def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """The body as it comes. Raises requests.ConnectionError where it is cut or stalls, requests.Timeout where it only drips.
+    """Yield the body as it arrives. Raises: requests.ConnectionError if it is cut or stalls, requests.Timeout if it is
+    too slow.
 
-    Not by `iter_content`, which waits until a piece is full, however long that takes.
+    It does not use `iter_content`, which waits until a piece is full, however long that takes.
     """
     since, came = time.monotonic(), 0
     try:

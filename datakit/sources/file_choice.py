@@ -1,4 +1,4 @@
-"""Which files of a place a source means: by glob, none of them a held-out split by accident."""
+"""Choose a source's files by glob, and refuse held-out splits that were chosen by accident."""
 
 import logging
 import re
@@ -17,17 +17,19 @@ HELD_OUT = frozenset(
         *("heldout", "holdout"),
     }
 )
-"""Words of a path that say "not for training". Marin trained on Dolmino's `math/gsm8k/.../test.json` (32B retrospective)."""
+"""Path words that mean "not for training". Marin trained on Dolmino's `math/gsm8k/.../test.json` (32B retrospective)."""
 
 
 def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...], *, trainable: bool, what: str) -> list[str]:
-    """Names that match a glob and no exclusion, sorted; `*` crosses folders. What an exclusion takes is counted in the log.
+    """Return the names that match a glob and no exclusion, sorted; `*` crosses folders. The log counts exclusions.
 
-    Raises: ValueError for a glob that names none, for a name that would leave the artifact's folder, and, when the source is
-    trained on, for a test or validation file that no glob names exactly.
+    Raises: ValueError for a glob that matches nothing, for a name that would leave the artifact's folder, and, if the
+    source is for training, for a test or validation file that no glob names exactly.
     """
     there = sorted(set(names))
-    literal = {glob: glob.replace("[", "[[]") for glob in {*globs, *exclude} & set(there)}  # a name, though it has brackets
+    literal = {
+        glob: glob.replace("[", "[[]") for glob in {*globs, *exclude} & set(there)
+    }  # An exact name, although it has brackets.
     asked, unwanted = ([literal.get(glob, glob) for glob in some] for some in (globs, exclude))
     for glob, pattern in zip(globs, asked, strict=True):
         if not any(fnmatchcase(name, pattern) for name in there):
@@ -50,7 +52,7 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
 
 
 def refuse_held_out(names: Iterable[str], globs: tuple[str, ...], what: str) -> None:
-    """Raises ValueError naming the test and validation files among those to train on, but for those that a glob names."""
+    """Refuse test and validation files for training, unless a glob names them exactly. Raises: ValueError naming them."""
     refused = [name for name in names if is_held_out(name) and name not in globs]
     if refused:
         raise ValueError(
@@ -60,7 +62,9 @@ def refuse_held_out(names: Iterable[str], globs: tuple[str, ...], what: str) -> 
 
 
 def check_once(names: Iterable[str], what: str) -> None:
-    """Raises ValueError naming members that an archive has twice: the last would silently take the place of the first."""
+    """Refuse members that an archive holds twice, because the last would silently replace the first. Raises: ValueError
+    naming them.
+    """
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(
@@ -70,7 +74,9 @@ def check_once(names: Iterable[str], what: str) -> None:
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a word of the path says so: `gsm8k/test-00000.parquet` and `qaTestSplit` do, `latest/contest.jsonl` does not."""
+    """Whether a path word means held-out: `gsm8k/test-00000.parquet` and `qaTestSplit` do, `latest/contest.jsonl` does
+    not.
+    """
     words = [word.lower() for word in re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z0-9])", name)]
     return not HELD_OUT.isdisjoint(words) or any(pair in (("held", "out"), ("hold", "out")) for pair in pairwise(words))
 

@@ -1,8 +1,9 @@
-"""Datasets of the Hugging Face hub: `huggingface_hub` for its endpoint (HF_ENDPOINT), token (HF_TOKEN), addresses and listings.
+"""Datasets of the Hugging Face hub. `huggingface_hub` gives endpoint (HF_ENDPOINT), token (HF_TOKEN), addresses and
+listings.
 
-The commit that answers must be the pinned one, and every file's bytes must have the digest that the commit's tree gives them
-(sha256 for large files, git's blob id for small ones). The bytes come by `datakit.sources.download`: `hf_hub_download` 2.4
-starts a file anew after a kill (its temporary name is random) and checks no hash. Given up for that: Xet's transfer of chunks.
+The commit that answers must be the pinned one, and each file must have the digest from the commit's tree (sha256 for
+large files, git's blob id for small ones). `datakit.sources.download` fetches the bytes: `hf_hub_download` 2.4 starts
+over after a kill (its temporary name is random) and checks no hash. What is lost is Xet's transfer in chunks.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ SHA256_CHARS = 64
 
 @dataclass(frozen=True)
 class HubFile:
-    """One file of a commit: its path, size in bytes, and digest, a sha256 (64 hex) or a git blob id (40 hex)."""
+    """One file of a commit: its path, size in bytes, and digest: a sha256 (64 hex) or a git blob id (40 hex)."""
 
     repository: str
     commit: str
@@ -38,10 +39,10 @@ class HubFile:
 
 
 def hub_listing(loader: HubFiles, revision: Commit, *, trainable: bool) -> list[HubFile]:
-    """The files that the loader names, at its commit.
+    """Return the files that the loader names, at its commit.
 
-    Raises: ValueError when the hub refuses (no such repository or commit, terms not accepted) or answers with another commit;
-    RegistryUnreachableError when it does not answer.
+    Raises: ValueError if the hub refuses (no such repository or commit, terms not accepted) or answers with another
+    commit; RegistryUnreachableError if it does not answer.
     """
     api, what = HfApi(), f"hub dataset {loader.repository}"
     try:
@@ -60,7 +61,9 @@ def hub_listing(loader: HubFiles, revision: Commit, *, trainable: bool) -> list[
 
 
 def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, int]:
-    """One file into `folder`, by way of `partial`, where a killed download goes on. Raises what `download` raises."""
+    """Fetch one file into `folder` by way of `partial`, where a killed download resumes. Raises: what `download`
+    raises.
+    """
     what, is_large = f"{file.repository}: {file.path}", len(file.digest) == SHA256_CHARS
     url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.commit, endpoint=HfApi().endpoint)
     fetched = partial / Path(file.path).name
@@ -75,19 +78,19 @@ def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, i
 
 
 def git_blob_id(path: Path) -> str:
-    """What git calls a file's content: sha1 of `blob <size>`, a null byte and the bytes. Small files only."""
+    """Return git's blob id: the sha1 of `blob <size>`, a null byte and the bytes. For small files only."""
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def common_folder(globs: tuple[str, ...]) -> str:
-    """The deepest folder that every glob stays below: the hub lists it alone, not a tree of 100,000 files."""
+    """Return the deepest folder that holds all globs, so that the hub lists it alone and not a tree of 100,000 files."""
     literal = [glob.split("*")[0].split("?")[0].split("[")[0] for glob in globs]
     return os.path.commonpath([f"/{prefix.rpartition('/')[0]}" for prefix in literal]).lstrip("/")
 
 
 def refusal(what: str, error: HfHubHTTPError) -> Exception:
-    """What a status means for the caller: silence (5xx, 429) or a refusal that waiting does not cure."""
+    """Turn a status into the caller's error: unreachable (5xx, 429), or a refusal that waiting does not cure."""
     status = error.response.status_code
     if status == 429 or status >= 500:
         return RegistryUnreachableError(f"{what}: the hub answers {status} ({error})")

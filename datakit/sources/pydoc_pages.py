@@ -1,6 +1,6 @@
-"""A script, run as a child process: pydoc's HTML page of every standard-library module, made the same on every run.
+"""A script for a child process: write pydoc's HTML page of every standard-library module, equal on every run.
 
-Memory addresses in default reprs and links to local files are taken out; what is left depends on the Python build alone.
+Memory addresses in default reprs and links to local files are removed; the rest depends on the Python build only.
 """
 
 import importlib
@@ -14,21 +14,21 @@ from pathlib import Path
 
 SKIPPED = ("this", "antigravity", "idlelib", "turtle", "turtledemo", "tkinter", "test", "lib2to3", "ensurepip", "__main__")
 ADDRESS = re.compile(r"\b(at(?: |&nbsp;)0x|handle(?: |&nbsp;))[0-9a-f]{6,16}")
-"""Addresses in default reprs, and the handle of a loaded library (ctypes): other numbers on every run."""
+"""Addresses in default reprs and the handle of a loaded library (ctypes), which differ on every run."""
 FILE_LINK = re.compile(r'<a href="file:[^"]*">[^<]*</a>')
 
 
 def main(target: Path) -> None:
     warnings.simplefilter("ignore")
     root = sysconfig.get_paths()["stdlib"]
-    # A Python in /usr is where its documentation says it is; anywhere else the place is this machine's own.
+    # For a Python in /usr the path is part of its documentation; any other path belongs to this machine.
     local_paths = [path for path in (root, sys.prefix, sys.base_prefix) if path not in ("/usr", "/usr/local")]
     for name in sorted(module.name for module in pkgutil.iter_modules([root])):
         if name.startswith(SKIPPED) or name.startswith("_"):
             continue
         try:
             module = importlib.import_module(name)
-        except ImportError:  # a build without curses, readline, ...: that module has no page
+        except ImportError:  # This build lacks the module's C library (curses, readline, ...), so it has no page.
             continue
         page = pydoc.HTMLDoc().page(pydoc.describe(module), pydoc.HTMLDoc().document(module, name))
         text = FILE_LINK.sub("", ADDRESS.sub(r"\g<1>", page))

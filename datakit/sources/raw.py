@@ -1,4 +1,4 @@
-"""The stage `datakit.raw`: the files of a source as they were fetched, without any change, and the source's declaration."""
+"""The stage `datakit.raw`: the files of a source exactly as fetched, and the source's declaration."""
 
 import importlib.metadata
 import logging
@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 REPOSITORY = Path(__file__).resolve().parents[2]
 SKIPPED_STDLIB = ("test", "tests", "idlelib", "site-packages", "lib2to3", "__pycache__", "turtledemo", "ensurepip")
 BUILD_RECORD = "_sysconfigdata*"
-"""The standard library's record of how it was built: paths of the build machine, other bytes on every installation."""
+"""The standard library's record of its build: it holds paths of the build machine and differs on every installation."""
 HTML_SECONDS = 300
 CODE_FORMATS = ("python", "docstrings")
-"""Formats of source code, in which a folder `tests` is code like any other."""
+"""Formats of source code, where a folder `tests` is ordinary code."""
 
 
 def fetch_raw(out: Writer, source: Source) -> None:
-    """Put a source's files below `files/`, by the function of its loader's type in `FETCH`.
+    """Put a source's files below `files/` with the function for its loader's type in `FETCH`.
 
-    Raises: ValueError when the loader names no file; what the loader's function raises.
+    Raises: ValueError if the loader names no file; what the loader's function raises.
     """
     count = FETCH[type(source.loader)](out, source, source.loader)
     if not count:
@@ -63,7 +63,7 @@ RAW = Stage("datakit.raw", "2", fetch_raw)
 
 
 def _refuses_held_out(source: Source) -> bool:
-    """Whether files that look held out (folders `test`, `eval`) are refused: in text for training, not in source code."""
+    """Whether to refuse files that look held out (folders `test`, `eval`): in text for training, not in source code."""
     return source.trainable and source.format not in CODE_FORMATS
 
 
@@ -77,7 +77,7 @@ def _fetch_debian(out: Writer, source: Source, loader: DebianFiles) -> int:
 
 
 def _fetch_repository(out: Writer, source: Source, loader: RepositoryFiles) -> int:
-    """Vendored files. Raises: ValueError when their listing is not the declared one."""
+    """Copy vendored files. Raises: ValueError if their listing is not the declared one."""
     listing = repository_listing(loader.globs)
     if listing != loader.listing:
         raise ValueError(f"the files of {loader.globs} changed: their listing is {listing}, the source says {loader.listing}")
@@ -88,7 +88,7 @@ def _fetch_repository(out: Writer, source: Source, loader: RepositoryFiles) -> i
 
 
 def _fetch_installed(out: Writer, source: Source, loader: InstalledPython) -> int:
-    """Files of this Python. Raises: ValueError when their listing is not the declared one."""
+    """Copy files of this Python. Raises: ValueError if their listing is not the declared one."""
     del source
     listing, target = installed_listing(loader.content), out.folder / FILES
     if listing != loader.listing:
@@ -112,12 +112,13 @@ FETCH: Mapping[type, Callable[[Writer, Source, Any], int]] = MappingProxyType(
         FolderFiles: fetch_folder,
     }
 )
-"""Loader type -> the function that puts its files below `files/` and returns how many there are. A new loader is a record in
-`datakit.sources.source`, its function, and a row here."""
+"""Loader type -> the function that puts its files below `files/` and returns how many. To add a loader, add a record in
+`datakit.sources.source`, its function, and a row here.
+"""
 
 
 def _unpack(loader: PypiFiles, wheel: Path, target: Path, *, trainable: bool) -> int:
-    """Unpack the members that the globs name. Raises ValueError as `choose` and `check_once` do."""
+    """Unpack the members that the globs name. Raises: ValueError as `choose` and `check_once` do."""
     what = f"wheel {wheel.name}"
     with zipfile.ZipFile(wheel) as archive:
         files = [name for name in archive.namelist() if not name.endswith("/")]
@@ -141,7 +142,9 @@ def _copy(files: Iterator[tuple[str, Path]], target: Path) -> int:
 
 
 def installed_listing(content: InstalledContent) -> str:
-    """Digest of what an installed source will read: names and sizes, or names and versions. Cheap enough for every plan."""
+    """Digest what an installed source will read: names and sizes, or names and versions. It is cheap enough for every
+    plan.
+    """
     if content == "package_metadata":
         return identity_digest(sorted(f"{d.metadata['Name']}=={d.version}" for d in importlib.metadata.distributions()))
     kind: InstalledContent = "stdlib_code" if content == "stdlib_html" else content
@@ -149,12 +152,12 @@ def installed_listing(content: InstalledContent) -> str:
 
 
 def repository_paths(globs: tuple[str, ...]) -> list[Path]:
-    """Vendored files that match, in name order."""
+    """Return vendored files that match, in name order."""
     return sorted({path for glob in globs for path in REPOSITORY.glob(glob) if path.is_file()})
 
 
 def repository_listing(globs: tuple[str, ...]) -> str:
-    """Digest of the names and bytes of vendored files."""
+    """Digest the names and bytes of vendored files."""
     return identity_digest([[p.relative_to(REPOSITORY).as_posix(), file_digest(p)] for p in repository_paths(globs)])
 
 
@@ -172,7 +175,7 @@ def _python_files(content: InstalledContent) -> Iterator[tuple[str, Path]]:
 
 
 def _metadata_files() -> Iterator[tuple[str, Path]]:
-    """METADATA of every installed distribution; names are normalized by the installer and unique."""
+    """Return the METADATA of every installed distribution; the installer makes names normalized and unique."""
     for distribution in sorted(importlib.metadata.distributions(), key=lambda d: str(d.metadata["Name"]).lower()):
         path = Path(str(distribution.locate_file(""))) / _info_folder(distribution) / "METADATA"
         if path.is_file():
@@ -185,7 +188,9 @@ def _info_folder(distribution: importlib.metadata.Distribution) -> str:
 
 
 def _pydoc_pages(target: Path) -> int:
-    """pydoc's HTML pages, made by a child process: it imports every module, and a fixed hash seed fixes the order of sets."""
+    """Make pydoc's HTML pages in a child process: it imports every module, and a fixed hash seed fixes the order of
+    sets.
+    """
     target.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-s", "-P", str(Path(__file__).with_name("pydoc_pages.py")), str(target)]
     environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent", "PATH": ""}

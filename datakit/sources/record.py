@@ -1,4 +1,4 @@
-"""What a reader yields: a record, or the place where one should be and cannot be had."""
+"""What a reader yields: a record, or a place where a record should be and cannot be read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,47 +6,51 @@ from unicodedata import category
 
 LONE_SURROGATE = "lone_surrogate"
 INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
-"""Categories of Unicode: controls, marks of format, spaces."""
+"""Unicode categories that are not visible: controls, format marks, spaces."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One would-be document. `text` None: the file has a place for it and nothing there."""
+    """One candidate document. If `text` is None, the file has a place for the text and nothing there."""
 
     source_id: str
     text: str | None
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What the source's format keeps of it beside the text."""
+    """What the source's format keeps of it besides the text."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A place where a text should be and cannot be had, or is not wanted: a drop with its reason, never an exception."""
+    """A place where a text cannot be read or is not wanted: a drop with its reason, never an exception."""
 
     source_id: str
     reason: str
-    """A name that is counted: `invalid_utf8`, `not_selected`, `gopher_quality:gopher_short_doc`."""
+    """The name under which it is counted: `invalid_utf8`, `not_selected`, `gopher_quality:gopher_short_doc`."""
 
     text: str | None = None
-    """What was there, where a step judged it: the first of every reason are shown."""
+    """The text, if a step judged it: the first few of every reason are shown."""
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error that a decoder raised tells of the file's bytes.
+    """Whether a decoder's error is about the file's bytes.
 
-    An OSError with a number (EIO, EMFILE, ESTALE) is the machine's: it may pass when the file is read again.
+    An OSError with a number (EIO, EMFILE, ESTALE) is about the machine: it may pass when the file is read again.
     """
     return not isinstance(error, OSError) or error.errno is None
 
 
 def text_fault(text: str | None) -> str:
-    """Why a text cannot be a document, else "": `empty`, `whitespace_only`, `no_visible_character`, `lone_surrogate`."""
+    """Return why a text cannot be a document (`empty`, `whitespace_only`, `no_visible_character`, `lone_surrogate`),
+    else "".
+    """
     fault = blank_fault(text)
     return fault if fault or text is None or utf8(text) is not None else LONE_SURROGATE
 
 
 def blank_fault(text: str | None) -> str:
-    """`empty`, `whitespace_only` or `no_visible_character` (spaces, controls, marks of format: a BOM alone), else ""."""
+    """Return `empty`, `whitespace_only` or `no_visible_character` (only spaces, controls or format marks, e.g. a BOM),
+    else "".
+    """
     if not text:
         return "empty"
     if text.isspace():
@@ -55,7 +59,7 @@ def blank_fault(text: str | None) -> str:
 
 
 def utf8(text: str) -> bytes | None:
-    """A text's UTF-8; None for one with lone surrogates, which are all that it cannot hold."""
+    """Return a text's UTF-8; None for lone surrogates, which are all that UTF-8 cannot encode."""
     try:
         return text.encode()
     except UnicodeEncodeError:

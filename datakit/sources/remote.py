@@ -1,7 +1,7 @@
-"""Fetch files from elsewhere for `datakit.raw`: the Hugging Face hub, HTTP(S), any fsspec URL.
+"""Fetch files for `datakit.raw` from the Hugging Face hub, over HTTP(S), or from any fsspec URL.
 
-A loader is first resolved to the exact files that it means; an unverified pin is refused before anything is asked. Then every
-file is a shard of the artifact: a killed stage fetches only what is missing, and continues a large file where it stopped.
+A loader is first resolved to exact files; an unverified pin is refused before any request. Then each file is a shard of
+the artifact: a killed stage fetches only what is missing, and resumes a large file where it stopped.
 """
 
 import gzip
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 BUCKET = "gs://"
 CONTENT_MARKS = ("md5Hash", "ETag", "etag")
-"""What listings of buckets tell of a file's content (gcsfs, s3fs), the best first: an MD5 is the same in every region."""
+"""Fields of bucket listings that identify a file's content (gcsfs, s3fs), best first: an MD5 is equal in every region."""
 FILES = "files"
 """Folder of a raw artifact that holds its files."""
 
 
 def fetch_hub(out: Writer, source: Source, loader: HubFiles) -> int:
-    """Fetch files of a commit of the Hugging Face hub; returns how many. Records the commit."""
-    from datakit.sources import hub  # imported here because it brings an HTTP client that readers of the catalogue do not need
+    """Fetch files of a commit of the Hugging Face hub; return how many. Records the commit."""
+    from datakit.sources import hub  # Imported here because it loads an HTTP client that readers of the catalogue do not need.
 
     revision = verified(loader.revision, _name(source), "revision")
     listed, partial = hub.hub_listing(loader, revision, trainable=source.trainable), _partial(out)
@@ -46,17 +46,17 @@ def fetch_hub(out: Writer, source: Source, loader: HubFiles) -> int:
 
 
 def fetch_http(out: Writer, source: Source, loader: HttpFiles) -> int:
-    """Fetch files by their addresses; returns how many."""
+    """Fetch files by their addresses; return how many."""
     return _fetch_addresses(out, _pinned_files(loader, _name(source)))
 
 
 def fetch_listing(out: Writer, source: Source, loader: HttpListing) -> int:
-    """Fetch files that a pinned list names; returns how many."""
+    """Fetch files that a pinned list names; return how many."""
     return _fetch_addresses(out, _listed(loader, source, out.store.downloads))
 
 
 def fetch_folder(out: Writer, source: Source, loader: FolderFiles) -> int:
-    """Fetch files below a folder of any fsspec URL; returns how many."""
+    """Fetch files below a folder of any fsspec URL; return how many."""
     files = _pinned_folder(loader, source, _name(source))
     return _fetch_all(out, _fetch_folder_file, {_shard(f.name): (loader.url, f) for f in files})
 
@@ -75,7 +75,9 @@ def _fetch_all(out: Writer, fetch: Callable[..., Mapping[str, object]], tasks: M
 
 
 def _partial(out: Writer) -> Path:
-    """Where unfinished downloads lie; a folder of this artifact alone, so that two that fetch one file do not collide."""
+    """Return the folder for unfinished downloads; it belongs to this artifact, so that two that fetch one file do not
+    collide.
+    """
     return out.store.downloads / "remote" / out.spec.version
 
 
@@ -84,7 +86,7 @@ def _name(source: Source) -> str:
 
 
 def verified[T: (str, Commit)](pin: T | Unverified, what: str, field: str) -> T:
-    """The pin, if somebody has checked it. Raises ValueError saying how to pin it."""
+    """Return the pin if somebody has checked it. Raises: ValueError that says how to pin it."""
     if isinstance(pin, Unverified):
         claim = f" (said to be {pin.claim!r})" if pin.claim else ""
         raise ValueError(
@@ -105,7 +107,7 @@ def _pinned_files(loader: HttpFiles, what: str) -> tuple[HttpFile, ...]:
 
 @dataclass(frozen=True)
 class FolderFile:
-    """A file below a folder: its name from there, its size in bytes, and a mark of its content."""
+    """A file below a folder: its relative name, its size in bytes, and an identifier of its content."""
 
     name: str
     size: int
@@ -122,7 +124,9 @@ def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> tuple[Fold
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of an address, and the path in it. Raises ValueError with the command where its package is missing."""
+    """Return the file system of an address and the path in it. Raises: ValueError with the install command if its
+    package is missing.
+    """
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -132,9 +136,9 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[FolderFile, ...]:
-    """The files that the globs name, in name order.
+    """Return the files that the globs match, in name order.
 
-    A bucket tells a file's MD5 or entity tag with its listing; where none is told (a local folder) the file is read.
+    A bucket's listing gives a file's MD5 or entity tag; if there is none (a local folder), the file is read.
     """
     what = f"{what}, folder {loader.url}"
     if loader.url.startswith(BUCKET):
@@ -148,7 +152,7 @@ def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[
 
 
 def _bucket_folder(url: str) -> ModuleType:
-    """`datakit.sources.bucket_folder`. Raises ValueError with the command where its package is missing."""
+    """Import `datakit.sources.bucket_folder`. Raises: ValueError with the install command if its package is missing."""
     try:
         from datakit.sources import bucket_folder
     except ImportError as error:
@@ -169,12 +173,12 @@ def _content(system: fsspec.AbstractFileSystem, entry: Mapping[str, object]) -> 
 
 
 def listing_digest(files: Sequence[FolderFile]) -> str:
-    """Digest of names, sizes and contents: what a `FolderFiles` is pinned by."""
+    """Digest names, sizes and contents: the pin of a `FolderFiles`."""
     return identity_digest([[f.name, f.size, f.content] for f in sorted(files, key=lambda f: f.name)])
 
 
 def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpFile, ...]:
-    """The files that a pinned list names and the globs choose. They have no hashes of their own."""
+    """Return the files that a pinned list names and the globs choose. They have no hashes of their own."""
     what = f"source {source.name}"
     sha256 = verified(loader.listing.sha256, what, f"sha256 of {loader.listing.url}")
     path = downloads / sha256 / Path(loader.listing.name).name
@@ -182,14 +186,14 @@ def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpF
     lines = [line.removeprefix(loader.base_url) for line in list_lines(path.read_bytes(), f"{what}: {loader.listing.url}")]
     chosen = choose(lines, loader.globs, loader.exclude, trainable=source.trainable, what=what)
     counts = Counter(lines)
-    if repeated := [name for name in chosen if counts[name] > 1]:  # the same address, so the same file: fetched once
+    if repeated := [name for name in chosen if counts[name] > 1]:  # The same address is the same file: fetch it once.
         log.warning("%s: its list names %d files more than once, %s among them", what, len(repeated), repeated[0])
     none = Unverified("", "the list of files gives no hashes")
     return tuple(HttpFile(urljoin(loader.base_url, name), name, none) for name in chosen)
 
 
 def list_lines(content: bytes, what: str) -> list[str]:
-    """Lines of a list of files, plain or gzip. Raises ValueError for one that is damaged."""
+    """Return the lines of a list of files, plain or gzip. Raises: ValueError if it is damaged."""
     try:
         text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
@@ -198,7 +202,7 @@ def list_lines(content: bytes, what: str) -> list[str]:
 
 
 def _fetch_hub_file(folder: Path, file: object, partial: Path) -> Mapping[str, int]:
-    from datakit.sources import hub  # as above
+    from datakit.sources import hub  # See above.
 
     assert isinstance(file, hub.HubFile)
     return hub.fetch_hub_file(folder / FILES, file, partial)
@@ -227,12 +231,12 @@ def _fetch_folder_file(folder: Path, url: str, file: FolderFile) -> Mapping[str,
 
 
 def _keep(cached: Path, target: Path) -> Mapping[str, int]:
-    """Move a download into the artifact: the artifact is the copy that stays, a corpus does not fit twice."""
+    """Move a download into the artifact. It is not copied, because a corpus does not fit twice."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(cached, target)
     return {"bytes": target.stat().st_size}
 
 
 def _shard(name: str) -> str:
-    """A file name for a shard, whatever the path: its digest."""
+    """Return a file name for a shard, for any path: the path's digest."""
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:24]

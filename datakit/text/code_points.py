@@ -1,4 +1,4 @@
-"""Texts as arrays of code points, which loops over characters are compiled for (`datakit.text.compiled`)."""
+"""Texts as arrays of code points, the input of compiled loops over characters (`datakit.text.compiled`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from datakit.text.compiled import compiled
 
 TABLE_SIZE = 0x110000
 ASSIGNED = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xE0200))
-"""Where characters with properties are: planes 0 to 3 without surrogates, and plane 14's tags and variants."""
+"""Code points that can have properties: planes 0 to 3 without surrogates, and the tags and variants of plane 14."""
 NO_ASCII = 255
 LINE_FEED = ord("\n")
 RUN_CHARS = 1 << 18
-"""Four bytes a character of so many stay near the processor."""
+"""Characters in a batch: at four bytes each they stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class CodePoints:
-    """A batch of texts, one after another, a line feed behind each: where a text ends, so do its last word and line."""
+    """A batch of texts one after another, each with a line feed after it, so that every text ends a word and a line."""
 
     points: np.ndarray
     """uint32 [characters]"""
     bounds: np.ndarray
     """int64 [texts + 1]: text i has the characters `[bounds[i], bounds[i + 1] - 1)`; the next one is its line feed."""
     line_feeds: np.ndarray
-    """int64: where they are, the one behind a text included."""
+    """int64: positions of line feeds, the one after each text included."""
     line_feed_bounds: np.ndarray
     """int64 [texts + 1]: text i has the line feeds `[line_feed_bounds[i], line_feed_bounds[i + 1])`."""
 
@@ -40,17 +40,17 @@ class CodePoints:
 
     @property
     def num_line_feeds(self) -> np.ndarray:
-        """int64 [texts]: of their own."""
+        """int64 [texts]: without the added line feed."""
         return np.diff(self.line_feed_bounds) - 1
 
 
 def runs_of(texts: pl.Series) -> Iterator[CodePoints]:
-    """Texts in runs of about `RUN_CHARS`; at least one, if of nothing."""
+    """Split texts into runs of about `RUN_CHARS` characters; at least one run, even if there is no text."""
     yield from (code_points(run["text"]) for run in slices(pl.DataFrame({"text": texts}), RUN_CHARS))
 
 
 def code_points(texts: pl.Series) -> CodePoints:
-    """The characters of a batch of texts."""
+    """Return the characters of a batch of texts."""
     arrow = texts.to_arrow().cast(pa.large_string())
     _, offsets, data = arrow.buffers()
     bounds = np.frombuffer(offsets, np.int64)[arrow.offset : arrow.offset + len(arrow) + 1]
@@ -59,7 +59,7 @@ def code_points(texts: pl.Series) -> CodePoints:
 
 @compiled
 def _decoded(data: np.ndarray, byte_bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields of `CodePoints`, of UTF-8 that is known to be valid: a character's first byte says how many it has."""
+    """Build the fields of `CodePoints` from valid UTF-8. The first byte of a character gives its length."""
     texts = byte_bounds.size - 1
     points = np.empty(byte_bounds[-1] - byte_bounds[0] + texts, np.uint32)
     line_feeds = np.empty(points.size, np.int64)
@@ -89,7 +89,7 @@ def _decoded(data: np.ndarray, byte_bounds: np.ndarray) -> tuple[np.ndarray, np.
 
 @cache
 def having(pattern: str) -> np.ndarray:
-    """bool [TABLE_SIZE]: whether a pattern of polars holds for a character, as it does wherever polars searches texts."""
+    """bool [TABLE_SIZE]: whether a polars pattern matches each character, the same as when polars searches texts."""
     table = np.zeros(TABLE_SIZE, bool)
     for points in ASSIGNED:
         table[points.start : points.stop] = _characters(points).str.contains(pattern).to_numpy()
@@ -98,7 +98,7 @@ def having(pattern: str) -> np.ndarray:
 
 @cache
 def lowered() -> np.ndarray:
-    """uint8 [TABLE_SIZE]: the letter of ASCII that a character becomes in lower case, `NO_ASCII` for what becomes none."""
+    """uint8 [TABLE_SIZE]: the ASCII letter that each character lower-cases to; `NO_ASCII` if there is none."""
     table = np.full(TABLE_SIZE, NO_ASCII, np.uint8)
     for points in ASSIGNED:
         lower = _characters(points).str.to_lowercase()

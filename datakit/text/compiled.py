@@ -1,11 +1,12 @@
-"""Loops over characters and hashes, compiled by numba: what array code would do in many passes over memory is done in one.
+"""Loops over characters and hashes, compiled by numba. One loop replaces many passes of array code over memory.
 
-A compiled function is plain Python over numpy arrays, and `.python` of it can be called and debugged as such. It is compiled at
-its first call (half a second to two), never at import, and the program is kept beside the source, or below the user's cache or
-`NUMBA_CACHE_DIR` where that cannot be written, for the next process: that one loads it in 5 ms, after .2 s of importing numba
-and .4 s in which numba learns its own types (65 MiB). A process that calls nothing compiled does neither. A compiled function
-calls no other function of ours: numba sees only that a program's own file has changed. Every one has a slow obvious counterpart
-in tests/.
+A compiled function is plain Python over numpy arrays; call or debug its `.python`. It is compiled at its first call
+(half a second to two), never at import. The program is stored beside the source, or below the user's cache or
+`NUMBA_CACHE_DIR` if that folder is read-only. The next process loads it in 5 ms, after 0.2 s of importing numba and 0.4
+s in which numba sets up its types (65 MiB). A process that calls no compiled function pays nothing.
+
+A compiled function calls no other function of ours, because numba only notices changes of the program's own file. Each
+one has a slow obvious counterpart in tests/.
 """
 
 import logging
@@ -18,10 +19,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Compiled[**P, R]:
-    """A function that is compiled when it is first called. Other threads run meanwhile.
+    """A function that is compiled at its first call. Other threads run meanwhile.
 
-    Arrays come to it read-only and in one piece, whatever they were. So there is one program for a function, and processes that
-    compile it at the same time write the same file: numba names files of several programs by their number alone.
+    Arguments are passed as read-only contiguous arrays, so each function has exactly one program. Processes that
+    compile it at the same time then write the same file: numba tells files of several programs apart by number only.
     """
 
     def __init__(self, python: Callable[P, R]) -> None:
@@ -30,8 +31,10 @@ class Compiled[**P, R]:
 
     @cached_property
     def program(self) -> Callable[P, R]:
-        """The compiled function. Says so where it must be compiled anew in every process, because no folder keeps it."""
-        import numba  # here, not above: see the module's docstring
+        """Return the compiled function; log a warning if no folder can keep it, so that every process compiles it
+        again.
+        """
+        import numba  # Imported here, not above: see the module's docstring.
 
         try:
             return numba.njit(self.python, cache=True, nogil=True)
@@ -52,5 +55,5 @@ def _read_only(value: object) -> object:
 
 
 def compiled[**P, R](python: Callable[P, R]) -> Compiled[P, R]:
-    """Decorates a function over numpy arrays and numbers. Raises at its first call what numba says of what it cannot type."""
+    """Decorate a function over numpy arrays and numbers. Raises: numba's typing errors at the first call."""
     return Compiled(python)

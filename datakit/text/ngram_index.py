@@ -1,7 +1,7 @@
 """Word n-grams as numpy hashes, and an index from them to the places in benchmark items that hold them.
 
-No Python string per n-gram: words are hashed as slices of one flat byte buffer, n-grams as sums of word hashes, and a bit
-table throws away nearly all of a document's n-grams before any exact lookup.
+There is no Python string per n-gram: words are hashed as slices of one flat byte buffer, n-grams as sums of word
+hashes. A bit table rejects nearly all n-grams of a document before any exact lookup.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _MIN_TABLE_BITS = 1 << 16
 
 @dataclass(frozen=True)
 class Words:
-    """Words of several texts, flat. Text `t` has the words `bounds[t]` to `bounds[t + 1]`."""
+    """Words of several texts in one flat array. Text `t` has the words `bounds[t]` to `bounds[t + 1]`."""
 
     hashes: UInt64s
     is_number: NDArray[np.bool_]
@@ -37,24 +37,28 @@ class Words:
     bounds: Ints
 
     def masked(self) -> UInt64s:
-        """Hashes in which every number is the same word."""
+        """Hashes in which every number counts as the same word."""
         return np.where(self.is_number, _NUMBER_HASH, self.hashes)
 
 
 def hash_words(texts: Sequence[bytes]) -> Words:
-    """Hash the words of canonical texts (`canonical_text.canonical_bytes`): 64 bits a word, the same in any text."""
+    """Hash the words of canonical texts (`canonical_text.canonical_bytes`) to 64 bits; equal words have equal hashes in
+    any text.
+    """
     text_starts = np.cumsum([0] + [len(text) + 1 for text in texts], dtype=np.int64)
     return hash_buffer(np.frombuffer(b" ".join(texts), np.uint8), text_starts)
 
 
 def hash_buffer(data: NDArray[np.uint8], text_starts: Ints) -> Words:
-    """`hash_words` of texts that stand in one buffer, each from its start (`canonical_text.canonical_batch`)."""
+    """Apply `hash_words` to texts in one buffer, given their starts (`canonical_text.canonical_batch`)."""
     return Words(*_hash_words(data, text_starts))
 
 
 @compiled
 def _hash_words(data: NDArray[np.uint8], text_starts: Ints) -> tuple[UInt64s, NDArray[np.bool_], Ints, Ints]:
-    """The fields of `Words`. A word's hash is a polynomial over its bytes modulo 2**64, mixed so that all bits are good."""
+    """Compute the fields of `Words`. A word's hash is a polynomial over its bytes modulo 2**64, mixed so that all bits
+    are good.
+    """
     most = data.size // 2 + 1
     hashes, are_numbers, num_bytes = np.empty(most, np.uint64), np.empty(most, np.bool_), np.empty(most, np.int64)
     bounds = np.zeros(text_starts.size, np.int64)
@@ -68,7 +72,9 @@ def _hash_words(data: NDArray[np.uint8], text_starts: Ints) -> tuple[UInt64s, ND
                 is_number &= _ZERO <= data[place] <= _NINE
                 place += 1
             if place > start:
-                hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # splitmix64's finaliser:
+                hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(
+                    0xBF58476D1CE4E5B9
+                )  # splitmix64's finalizer: a bijection.
                 hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)  # a bijection
                 hashes[word], are_numbers[word], num_bytes[word] = hashed ^ (hashed >> np.uint64(31)), is_number, place - start
                 word += 1
@@ -78,12 +84,12 @@ def _hash_words(data: NDArray[np.uint8], text_starts: Ints) -> tuple[UInt64s, ND
 
 
 def gram_hashes(words: UInt64s, n: int) -> UInt64s:
-    """Hash of the n-gram that starts at each word; n - 1 fewer than there are words. Grams may cross texts."""
+    """Return the hash of the n-gram that starts at each word, n - 1 fewer than words. N-grams may cross texts."""
     return grams_at(words, np.arange(max(len(words) - n + 1, 0)), n)
 
 
 def grams_at(words: UInt64s, places: Ints, n: int) -> UInt64s:
-    """`gram_hashes(words, n)[places]`, without the others."""
+    """Return `gram_hashes(words, n)[places]` without computing the others."""
     grams = np.zeros(len(places), np.uint64)
     for k, factor in enumerate(_factors(n)):
         grams += words[places + k] * factor
@@ -91,12 +97,12 @@ def grams_at(words: UInt64s, places: Ints, n: int) -> UInt64s:
 
 
 def _factors(n: int) -> UInt64s:
-    """What the hashes of an n-gram's words are multiplied with."""
+    """Return the factors for the hashes of an n-gram's words."""
     return np.array([pow(_BASE, 2 * k + 3, 1 << 64) for k in range(n)], np.uint64)
 
 
 def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
-    """Which of the flat n-grams lie within one text."""
+    """Return which of the flat n-grams lie within one text."""
     whole = np.ones(num_grams, np.bool_)
     for k in range(1, n):
         crossing = bounds[1:] - k
@@ -108,7 +114,7 @@ def whole_grams(bounds: Ints, n: int, num_grams: int) -> NDArray[np.bool_]:
 class GramIndex:
     """Distinct n-grams of the channels, each with its postings (channel, word position in the channel).
 
-    `grams` is sorted; postings of gram `g` are `offsets[g]` to `offsets[g + 1]`.
+    `grams` is sorted; the postings of gram `g` are `offsets[g]` to `offsets[g + 1]`.
     """
 
     n: int
@@ -119,7 +125,7 @@ class GramIndex:
     table: NDArray[np.uint8]
 
     def lookup(self, grams: UInt64s) -> tuple[Ints, Ints]:
-        """Positions in `grams` of those that the index has, and which they are."""
+        """Return the positions in `grams` of the hashes that the index has, and which hashes they are."""
         passed = in_table(self.table, grams)
         if not len(passed) or not len(self.grams):
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -128,14 +134,14 @@ class GramIndex:
         return passed[same], found[same]
 
     def lookup_at(self, words: UInt64s, bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
-        """Those of the places in flat words where a gram of the index begins and ends in the same text, and which gram."""
+        """Return which places in the flat words begin an indexed gram that ends in the same text, and which gram."""
         ends = bounds[np.searchsorted(bounds, places, side="right")]
         whole = places[places + self.n <= ends]
         where, found = self.lookup(grams_at(words, whole, self.n))
         return whole[where], found
 
     def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
-        """One row a posting of the found grams: (where it was found, channel, position in the channel)."""
+        """Return one row for each posting of the found grams: (where it was found, channel, position in the channel)."""
         counts = self.offsets[grams + 1] - self.offsets[grams]
         rows = np.repeat(self.offsets[grams] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return np.repeat(where, counts), self.channels[rows], self.positions[rows]
@@ -174,12 +180,12 @@ def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints
 
 
 def in_table(table: NDArray[np.uint8], grams: UInt64s) -> Ints:
-    """Positions of the grams that the bit table may hold: all that it does hold, few others."""
+    """Return positions of the grams that the bit table may hold: all that it does hold and few others."""
     return _in_table(table, grams, np.ones(1, np.uint64))
 
 
 def grams_in_table(table: NDArray[np.uint8], words: UInt64s, n: int) -> Ints:
-    """`in_table(table, gram_hashes(words, n))`, and no array of the grams."""
+    """Compute `in_table(table, gram_hashes(words, n))` without an array of all grams."""
     return _in_table(table, words, _factors(n))
 
 
@@ -192,7 +198,9 @@ def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Int
     for low in range(0, words.size - factors.size + 1, _BLOCK):
         size = min(_BLOCK, words.size - factors.size + 1 - low)
         grams[:] = 0
-        for k in range(factors.size):  # an n-gram's words one after another, so that a processor adds many grams at once
+        for k in range(
+            factors.size
+        ):  # The words of an n-gram are added one after another, so that the processor adds many grams at once.
             for i, word in enumerate(words[low + k : low + k + size]):
                 grams[i] += word * factors[k]
         for i in range(size):
@@ -203,7 +211,7 @@ def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Int
 
 
 def bit_table(grams: UInt64s) -> NDArray[np.uint8]:
-    """One bit a hash, by its upper bits; at least 16 bits for each."""
+    """Set one bit for each hash, chosen by its upper bits; the table has at least 16 bits for each hash."""
     num_bits = max(_MIN_TABLE_BITS, 1 << (len(grams) * _BITS_PER_GRAM - 1).bit_length()) if len(grams) else _MIN_TABLE_BITS
     slots = grams >> np.uint64(64 - num_bits.bit_length() + 1)
     table = np.zeros(num_bits // 8, np.uint8)

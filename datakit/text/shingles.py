@@ -1,10 +1,10 @@
-"""Word n-gram hashes of texts: no Python string per word or shingle.
+"""Word n-gram hashes of texts, without a Python string per word or shingle.
 
-Words are runs of letters and digits of any script, ASCII lower-cased, and single characters of scripts without spaces
-(`datakit.text.word_kinds`). A word's hash is a polynomial over its bytes modulo 2**64, mixed; a shingle's hash is a polynomial
-over those of its words, mixed. One loop over
-bytes, compiled, is what the speed comes from (research/data_peers_measured.md, section 3: Python shingles alone cap at
-23 MB/s), and documents are hashed many at a time, because most are shorter than the cost of a call.
+Words are runs of letters and digits of any script, with ASCII lower-cased, and single characters of scripts without
+spaces (`datakit.text.word_kinds`). A word's hash is a mixed polynomial over its bytes modulo 2**64; a shingle's hash is
+a mixed polynomial over the hashes of its words. The speed comes from one compiled loop over bytes (shingles as Python
+strings reach 23 MB/s at most: docs/references.md). Documents are hashed many at a time, because most are shorter than
+the cost of a call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ from datakit.text.word_kinds import word_kinds
 BASE = np.uint64(0x9E3779B97F4A7C15)
 ORDER_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 BATCH_CHARS = 1 << 18
-"""Arrays of one batch stay near the size of a second-level cache."""
+"""Characters of a batch, so that its arrays fit into about a second-level cache."""
 
 LETTERS = np.array([ord(chr(b).lower()) + 1 if b < 128 and chr(b).isalnum() else 0 for b in range(256)], np.uint8)
-"""Byte -> its lower-cased letter plus one; 0 for ASCII that separates words, and for what is beyond ASCII."""
+"""Byte -> its lower-cased letter plus one; 0 for ASCII separators and for bytes beyond ASCII."""
 NO_KINDS = np.zeros(0, np.uint8)
-"""For texts of ASCII, which need no table."""
+"""For ASCII texts, which need no table."""
 
 
 def mix(values: np.ndarray) -> np.ndarray:
@@ -37,7 +37,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 
 def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """uint64 [words] of all texts, and int64 [texts + 1]: text i has the words `[bounds[i], bounds[i + 1])`."""
+    """Return uint64 [words] of all texts and int64 [texts + 1]: text i has the words `[bounds[i], bounds[i + 1])`."""
     encoded = [text.encode() for text in texts]
     ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
     content = b"".join(encoded)
@@ -49,7 +49,9 @@ def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 def _word_hashes(
     content: np.ndarray, text_ends: np.ndarray, letters: np.ndarray, kinds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`kinds` are `datakit.text.word_kinds`: 0 separates, 1 is a letter, 2 a word alone, 3 is not there."""
+    """Hash words by their kinds (`datakit.text.word_kinds`): 0 separates, 1 is a letter, 2 is a word alone, 3 is
+    ignored.
+    """
     hashes, bounds = np.empty(content.size // 2 + text_ends.size + 1, np.uint64), np.zeros(text_ends.size + 1, np.int64)
     place, word = 0, 0
     for text in range(text_ends.size):
@@ -73,7 +75,7 @@ def _word_hashes(
                     code = code << 6 | np.int64(content[byte]) & 0x3F
                 kind = kinds[code]
                 if kind == 2 and length:
-                    break  # it begins the next word
+                    break  # This character begins the next word.
                 for byte in range(place, place + size if kind == 1 or kind == 2 else place):
                     hashed += (np.uint64(content[byte]) + np.uint64(1)) * power
                     power *= BASE
@@ -92,9 +94,10 @@ def _word_hashes(
 
 
 def batch_shingles(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.ndarray]:
-    """uint64 [shingles] of all texts, repeats included, and int64 [texts + 1]: text i holds `[bounds[i], bounds[i + 1])`.
+    """Return uint64 [shingles] of all texts, repeats included, and int64 [texts + 1]: text i holds `[bounds[i],
+    bounds[i + 1])`.
 
-    A shingle is a run of `words` words of one text; a text with fewer has none.
+    A shingle is a run of `words` words of one text; a shorter text has none.
     """
     return _shingles(*word_hashes(texts), words)
 
@@ -118,9 +121,9 @@ def _shingles(hashes: np.ndarray, word_bounds: np.ndarray, words: int) -> tuple[
 
 @compiled
 def distinct_in_segments(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of every segment, each once, in the order in which they first stand; the segments' new bounds.
+    """Return the distinct hashes of every segment in order of first occurrence, and the segments' new bounds.
 
-    Through a table of a segment's hashes: a third of the time of sorting them (2026-11-23).
+    It uses a hash table for each segment, which takes a third of the time of sorting (2026-11-23).
     """
     kept, new_bounds = np.empty(values.size, np.uint64), np.zeros(bounds.size, np.int64)
     size = 2
@@ -146,15 +149,15 @@ def distinct_in_segments(values: np.ndarray, bounds: np.ndarray) -> tuple[np.nda
 
 
 def shingle_sets(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.ndarray]:
-    """`batch_shingles`, those of every text sorted and each once."""
+    """Return `batch_shingles` with the hashes of each text sorted and unique."""
     shingles, bounds = batch_shingles(texts, words)
     return unique_in_segments(shingles, bounds)
 
 
 def unique_in_segments(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort every segment in place and keep each value once; the segments' new bounds.
+    """Sort every segment in place and keep each value once; return the segments' new bounds.
 
-    `np.unique` of numpy 2.5 goes through a hash table and takes seven times as long as this sort (measured).
+    `np.unique` of numpy 2.5 uses a hash table and takes seven times as long as this sort (measured).
     """
     for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         values[start:end].sort()
@@ -166,7 +169,7 @@ def unique_in_segments(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarr
 
 
 def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Runs of texts of about `BATCH_CHARS` characters; a longer text is a batch alone."""
+    """Split texts into runs of about `BATCH_CHARS` characters; a longer text is a batch of its own."""
     start, size = 0, 0
     for index, text in enumerate(texts):
         size += len(text)
@@ -178,13 +181,13 @@ def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def shingle_hashes(text: str, words: int) -> np.ndarray:
-    """uint64, sorted and unique: the hashes of every run of `words` words; empty when the text has fewer."""
+    """Return the hashes of every run of `words` words: uint64, sorted and unique; empty if the text has fewer words."""
     return shingle_sets([text], words)[0]
 
 
 @compiled
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
-    """Exact Jaccard similarity of two sorted unique arrays; 0 when both are empty."""
+    """Return the exact Jaccard similarity of two sorted unique arrays; 0 if both are empty."""
     at_a, at_b, both = 0, 0, 0
     while at_a < a.size and at_b < b.size:
         low, high = a[at_a], b[at_b]

@@ -1,7 +1,7 @@
-"""What the scorer sees of a text: its distinct words and word pairs, hashed, in windows of equal size.
+"""Features of a text for a scorer: its distinct words and word pairs, hashed, in windows of equal size.
 
-A text is cut into windows, so that a speech of 50,000 characters and a lead of 500 are judged on the same scale; of a long text
-evenly spaced windows are taken, and a rest too short to judge is left out. A window's features have length one.
+A text is cut into windows, so that a speech of 50,000 characters and a lead of 500 are judged on the same scale. A long
+text gives evenly spaced windows; a rest that is too short is left out. Each window's features have length one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +15,14 @@ from datakit.text.shingles import batch_shingles
 from datakit.text.word_kinds import split_words
 
 type WindowLogits = Callable[[Sequence[str]], np.ndarray]
-"""Windows of texts -> float64 [windows], the logit of each: what a scorer's back-end gives."""
+"""Windows of texts -> float64 [windows], the logit of each window: the interface of a scorer's back-end."""
 
 PROBE = "The quick brown fox jumps over the lazy dog; 1 of 2 tests, in plain words: “naïve”—再."
 
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """Windows and hashing."""
+    """Size of windows, and hashing."""
 
     bits: int = 18
     window_chars: int = 2_000
@@ -38,7 +38,7 @@ class FeatureConfig:
 
 
 def windows(text: str, config: FeatureConfig) -> list[str]:
-    """At least one window of a text; a rest below a tenth of a window is no window of its own."""
+    """Cut a text into windows, at least one. A rest below a tenth of a window gives no window of its own."""
     size = config.window_chars
     count = max(1, (len(text) + size * 9 // 10) // size)
     taken = min(count, config.max_windows)
@@ -46,7 +46,9 @@ def windows(text: str, config: FeatureConfig) -> list[str]:
 
 
 def hashed(texts: Sequence[str], bits: int) -> scipy.sparse.csr_matrix:
-    """float32 [texts, 2**bits]: a row has the same value in the bucket of every distinct word and word pair, and length 1."""
+    """Return float32 [texts, 2**bits]: a row has the same value in the bucket of every distinct word and word pair, and
+    length 1.
+    """
     rows, buckets = [], []
     for words in (1, 2):
         hashes, bounds = batch_shingles(texts, words)
@@ -60,7 +62,7 @@ def hashed(texts: Sequence[str], bits: int) -> scipy.sparse.csr_matrix:
 
 
 def named(text: str, wanted: np.ndarray, bits: int) -> Iterator[tuple[int, str]]:
-    """(bucket, words) of every word and word pair of a text whose bucket is wanted, in order."""
+    """Yield (bucket, words) of every word and word pair of a text whose bucket is wanted, in order."""
     words = split_words(text)
     for count in (1, 2):
         hashes, _ = batch_shingles([text], count)
@@ -70,5 +72,5 @@ def named(text: str, wanted: np.ndarray, bits: int) -> Iterator[tuple[int, str]]
 
 
 def probe_digest(bits: int) -> str:
-    """A digest of what hashing makes of one sentence: weights that were learned under another hashing mean nothing."""
+    """Return a digest of the hashing of one sentence. Weights learned under another hashing are invalid."""
     return xxhash.xxh3_64_hexdigest(np.sort(hashed([PROBE], bits).indices).astype(np.int64).tobytes())

@@ -1,12 +1,12 @@
-"""What each character is to a word: part of one, a word by itself, a separator, or nothing at all.
+"""What each character is to a word: a part of one, a word by itself, a separator, or ignored.
 
-Letters, digits and combining marks of any script are part of a word. Scripts that put no spaces between words (Han, kana, Thai,
-Lao, Burmese, Khmer) have no words to be had without a dictionary, so each of their characters is one. Everything else
-separates: quotes and dashes whether they are ASCII or typographic, spaces that do not break, punctuation of East Asia. Format
-characters (soft hyphens, joiners, marks of direction, byte order marks) are not there, but for the zero-width space.
+Letters, digits and combining marks of any script are part of a word. In scripts without spaces between words (Han,
+kana, Thai, Lao, Burmese, Khmer) each character is a word, because finding words needs a dictionary. Everything else
+separates: quotes and dashes (ASCII or typographic), non-breaking spaces, East Asian punctuation. Format characters
+(soft hyphens, joiners, direction marks, byte order marks) are ignored, except the zero-width space, which separates.
 
-By Unicode's categories as this Python has them (15.0 of 3.12; manifests record it). What a version does not assign
-is taken for a letter, private use too.
+Categories are those of this Python's Unicode version (15.0 in Python 3.12; manifests record it). Unassigned and
+private-use code points count as letters.
 """
 
 import unicodedata
@@ -32,24 +32,26 @@ WITHOUT_SPACES = (
     range(0x20000, 0x40000),
 )
 _LOOKED_UP = (range(0x20000), range(0xE0000, 0xE0200))
-"""Where letters stand beside what is none: planes 0 and 1, and plane 14's tags. Planes 2 and 3 are Han."""
+"""Planes with letters and other characters: 0, 1, and the tags and variants of plane 14. Planes 2 and 3 are Han."""
 _BY_CATEGORY = {
     **dict.fromkeys(("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc"), SEPARATES),
     "Cf": NOTHING,
 }
-"""The others are letters."""
+"""All other code points are letters."""
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
 def kind(character: str) -> int:
-    """`SEPARATES`, `LETTER`, `ALONE` or `NOTHING`."""
+    """Return `SEPARATES`, `LETTER`, `ALONE` or `NOTHING`."""
     sort = SEPARATES if character == _ZERO_WIDTH_SPACE else _BY_CATEGORY.get(unicodedata.category(character), LETTER)
     return ALONE if sort == LETTER and any(ord(character) in script for script in WITHOUT_SPACES) else sort
 
 
 @lru_cache(maxsize=1)
 def word_kinds() -> np.ndarray:
-    """uint8 [code points]: `kind` of each; 20 ms once a process that meets a character beyond ASCII."""
+    """Return uint8 [code points], the `kind` of each. It takes 20 ms once in a process that meets a character beyond
+    ASCII.
+    """
     table = np.full(TABLE_SIZE, LETTER, np.uint8)
     for block in _LOOKED_UP:
         found = map(unicodedata.category, map(chr, block))
@@ -62,7 +64,7 @@ def word_kinds() -> np.ndarray:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text as they stand in it: what `datakit.text.shingles.word_hashes` hashes, one hash each, in order."""
+    """Return the words of a text in order: those that `datakit.text.shingles.word_hashes` hashes, one hash each."""
     words, letters = [], ""
     for character in text:
         sort = kind(character)
