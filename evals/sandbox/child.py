@@ -1,30 +1,28 @@
 """Builds the walls and runs one program behind them. A script, not a module: `evals/sandbox/run.py` starts it with `python -I
 -S`.
 
-Four processes: the outermost makes the namespaces and waits; inside, process 1 is the supervisor, which builds the root,
-watches time and memory and reports; of its children, which give up every right, one runs the program, the other its tests.
+The outermost process waits and reports. It tries two kinds of walls, the first that the machine allows: namespaces with a root
+of their own (`walls.py`), else Landlock and a stricter filter (`landlock.py`), which a pod allows. Behind either one a
+supervisor watches time and memory; of its children, which give up every right, one runs the program, the other its tests.
 The verdict comes from the second, into which the first can neither look nor write: it is not dumpable, so nobody without
-capabilities traces it or opens its memory and its files. All import the standard library and two files beside this one, because
-inside the root there is nothing else.
+capabilities traces it or opens its memory and its files. All import the standard library and the files beside this one,
+because inside the root there is nothing else.
 """
 
 import contextlib
 import importlib.util
 import json
 import os
-import resource
-import select
 import signal
 import socket
-import sys
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-REFUSED = 77
-POLL_SECONDS = 0.02
-END = b"\n"
-"""Of a verdict: without it, what was written is half of one."""
+REFUSED, UNAVAILABLE = 77, 78
+"""Exit statuses: walls that were half built did not hold; this machine has no such walls, and nothing was read or run."""
 MOST_FILES = 256
 """The outermost process was started without files; what it has opened since lies below."""
 NOBODY, JUDGE = 1_000_000, 2_000_000_000
@@ -41,8 +39,8 @@ def load_neighbour(file_name: str) -> ModuleType:
     return module
 
 
-calls, walls = load_neighbour("calls.py"), load_neighbour("walls.py")
-syscalls = load_neighbour("syscalls.py")
+calls, walls, memory = load_neighbour("calls.py"), load_neighbour("walls.py"), load_neighbour("memory.py")
+syscalls, landlock, supervisor = (load_neighbour(name) for name in ("syscalls.py", "landlock.py", "supervise.py"))
 
 
 def run_program(job: dict, connection: socket.socket) -> None:
@@ -50,9 +48,8 @@ def run_program(job: dict, connection: socket.socket) -> None:
     os.setsid()
     stream = connection.makefile("rwb")
     try:
-        shut_all_but(connection.fileno())
-        walls.give_up_rights(job["limits"], job["is_root"], job["user"])
-        syscalls.refuse_calls()
+        shut_all_but(job, connection.fileno())
+        confine(job, job["user"])
     except OSError as error:
         calls.send(stream, {"refused": f"{type(error).__name__}: {error}"})
         os._exit(1)
@@ -68,16 +65,30 @@ def run_tests(job: dict, connection: socket.socket, report: int) -> None:
     stream, tests = connection.makefile("rwb"), ""
     try:
         tests = json.loads(read_whole(0))
-        shut_all_but(connection.fileno(), report)
-        walls.give_up_rights(job["limits"], job["is_root"], JUDGE + job["user"])
-        walls.check(walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0), "not dumpable")
-        syscalls.refuse_calls()
+        shut_all_but(job, connection.fileno(), report)
+        confine(job, JUDGE + job["user"], dumpable=False)
         said = calls.receive(stream)
     except OSError as error:
         said = {"refused": f"{type(error).__name__}: {error}"}
     verdict = said if said["refused"] else calls.judge(stream, tests, frozenset(job["names"]))
-    os.write(report, json.dumps(verdict).encode() + END)
+    os.write(report, json.dumps(verdict).encode() + supervisor.END)
     os._exit(0)
+
+
+def confine(job: dict, user: int, *, dumpable: bool = True) -> None:
+    """Give up every right of this process. Raises: OSError where the kernel does not take one away."""
+    has_root = job["walls"] == "namespaces"
+    walls.give_up_rights(job["limits"], job["is_root"], user, has_root=has_root)
+    if not dumpable:
+        walls.check(walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0), "not dumpable")
+    if not has_root:
+        die_with_parent()
+        landlock.restrict(walls.readable_places())
+    syscalls.refuse_calls(alone=not has_root)
+
+
+def die_with_parent() -> None:
+    walls.check(walls.libc.prctl(walls.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "end with the parent")
 
 
 def read_whole(descriptor: int) -> bytes:
@@ -87,9 +98,9 @@ def read_whole(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
-def shut_all_but(*kept: int) -> None:
+def shut_all_but(job: dict, *kept: int) -> None:
     """No file stays open but these, and the three streams on nothing."""
-    nothing = os.open(f"{walls.JAIL}/dev/null", os.O_RDWR)
+    nothing = os.open(f"{root_of(job)}/dev/null", os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
     for descriptor in set(range(3, MOST_FILES)) - set(kept):
@@ -97,118 +108,49 @@ def shut_all_but(*kept: int) -> None:
             os.close(descriptor)
 
 
-def supervise(program: int, tests: int, answering: socket.socket, reports: int, limits: dict) -> dict:
-    """Wait for the verdict within its wall time and memory; when this returns, nothing of either runs.
-
-    `answering` is a second hold on the program's end of the connection. So the tests do not see its end before we have seen
-    the program's, and know how it ended; then we close it, though what the program forked may hold it still.
-    """
-    deadline = time.monotonic() + limits["wall_seconds"]
-    allowed = limits["memory_mib"] << 20
-    outcome = detail = ""
-    verdict, ends = b"", dict[int, int]()
-    os.set_blocking(reports, False)
-    while not outcome:
-        look_at(ends, program, tests)
-        verdict += read_report(reports)  # in this order: who has ended has written all that it ever will
-        if verdict.endswith(END) or tests in ends:
-            outcome = "ended"
-        elif time.monotonic() > deadline:
-            outcome, detail = "timeout", f"no end within {limits['wall_seconds']} s"
-        elif resident_bytes() > allowed:
-            outcome, detail = "memory", f"its processes held more than {limits['memory_mib']} MiB"
-        else:
-            if program in ends:
-                answering.shutdown(socket.SHUT_RDWR)  # what it had said is still read
-            select.select([reports], [], [], POLL_SECONDS)
-    with contextlib.suppress(ProcessLookupError):  # nothing may be left
-        os.kill(-1, signal.SIGKILL)  # everything in this namespace but this process
-    said = json.loads(verdict) if verdict.endswith(END) else {}
-    if "refused" in said:
-        return said
-    return told(outcome, detail, said, ends.get(program), ends.get(tests))
+def root_of(job: dict) -> str:
+    """Where the program's root lies, as the supervisor sees it."""
+    return walls.JAIL if job["walls"] == "namespaces" else ""
 
 
-def told(outcome: str, detail: str, said: dict, program: int | None, tests: int | None) -> dict:
-    """What goes out, of the wait statuses of both processes (None: it was killed here)."""
-    signals = [os.WTERMSIG(status) for status in (program, tests) if status is not None and os.WIFSIGNALED(status)]
-    if outcome in ("timeout", "memory"):
-        return {"outcome": outcome, "detail": detail}
-    if said.get("memory"):
-        return {"outcome": "memory", "detail": "MemoryError"}
-    if said.get("passed") is True:
-        return {"outcome": "passed", "detail": ""}
-    if signal.SIGXCPU in signals:
-        return {"outcome": "timeout", "detail": "its CPU time was over"}
-    raised = said.get("raised", "the program ended before its tests did")
-    return {"outcome": "failed", "detail": f"{raised}; ended by signal {signals[0]}" if signals else raised}
+def excess(job: dict, running: list[int]) -> tuple[str, str]:
+    """The outcome and its detail when what runs holds more than it may; two empty texts otherwise."""
+    limits, proc = job["limits"], Path(f"{root_of(job)}/proc")
+    if job["walls"] == "namespaces":
+        processes = [each for each in proc.iterdir() if each.name.isdigit() and each.name != "1"]
+        held = memory.held_bytes(processes, f"{walls.JAIL}/tmp")
+    else:
+        processes = [proc / str(each) for each in running]
+        held = memory.held_bytes(processes, None)
+        if any(memory.threads(each) > limits["processes"] for each in processes):
+            return "failed", f"it started more than {limits['processes']} threads"
+    if held > limits["memory_mib"] << 20:
+        return "memory", f"its processes held more than {limits['memory_mib']} MiB"
+    return "", ""
 
 
-def look_at(ends: dict[int, int], *children: int) -> None:
-    """Put down the wait statuses of those that have ended."""
-    for child in children:
-        if child not in ends:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                ends[child] = status
-
-
-def read_report(reports: int) -> bytes:
-    """What has come since of the verdict, which only the tests' process can write."""
-    try:
-        return os.read(reports, 1 << 16)
-    except BlockingIOError:
-        return b""
-
-
-def resident_bytes() -> int:
-    """Memory of all processes of the namespace but this one, and what lies in `/tmp`.
-
-    Of shared anonymous memory the whole mapping counts, once: `madvise(MADV_DONTNEED)` takes its pages out of the resident
-    size of every process and leaves them in memory.
-    """
-    page = resource.getpagesize()
-    total, shared = 0, dict[str, int]()
-    for process in Path(f"{walls.JAIL}/proc").iterdir():
-        if process.name.isdigit() and process.name != "1":
-            try:
-                pages = (process / "statm").read_text().split()
-                mappings = shared_mappings(process)
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended while we looked
-            for inode, size in mappings.items():
-                shared[inode] = max(size, shared.get(inode, 0))
-            total += (int(pages[1]) - int(pages[2])) * page  # resident without files and shared memory
-    total += sum(shared.values())
-    disk = os.statvfs(f"{walls.JAIL}/tmp")
-    return total + (disk.f_blocks - disk.f_bfree) * disk.f_bsize
-
-
-def shared_mappings(process: Path) -> dict[str, int]:
-    """Bytes of each shared anonymous mapping of a process, by inode; none of the tests' process, which is not dumpable.
-
-    Raises: FileNotFoundError or ProcessLookupError when it has ended.
-    """
-    found = dict[str, int]()
-    try:
-        maps = (process / "maps").read_text()
-    except PermissionError:  # where we are not root; the filter keeps the program from hiding in the same way
-        return found
-    for line in maps.splitlines():
-        words = line.split(maxsplit=5)
-        if words[1][3] == "s" and words[5:] == ["/dev/zero (deleted)"]:
-            start, stop = (int(address, 16) for address in words[0].split("-"))
-            found[words[4]] = found.get(words[4], 0) + stop - start
-    return found
+def end_all(job: dict, running: list[int]) -> None:
+    """Nothing may be left: all of the namespace but this process, or both processes, which cannot have started others."""
+    if job["walls"] == "namespaces":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        return
+    for each in running:  # children of ours that we have not waited for: the numbers are still theirs
+        os.kill(each, signal.SIGKILL)
+        os.waitpid(each, 0)
 
 
 def first_process(job: dict) -> None:
-    """Process 1 of the namespace: when it ends, the kernel ends the rest."""
-    walls.libc.prctl(walls.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """The supervisor. With namespaces it is process 1 of its own: when it ends, the kernel ends the rest."""
+    die_with_parent()
     try:
-        walls.build_root(job["limits"]["disk_mib"])
+        if job["walls"] == "namespaces":
+            walls.build_root(job["limits"]["disk_mib"])
         reports, report = os.pipe()
         asking, answering = socket.socketpair()
+    except OSError as error:
+        leave(UNAVAILABLE, error)
+    try:
         tests = os.fork()
         if tests == 0:
             answering.close()
@@ -218,17 +160,21 @@ def first_process(job: dict) -> None:
             asking.close()
             run_program(job, answering)
     except OSError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(REFUSED)
+        leave(REFUSED, error)
     asking.close()
     os.close(report)
-    verdict = supervise(program, tests, answering, reports, job["limits"])
+    watched = partial(excess, job), partial(end_all, job)
+    verdict = supervisor.supervise(program, tests, answering, reports, job["limits"]["wall_seconds"], *watched)
     if "refused" in verdict:
         os.write(2, verdict["refused"].encode())
         os._exit(REFUSED)
-    os.write(1, json.dumps(verdict).encode() + b"\n")
+    os.write(1, json.dumps(verdict | {"walls": job["walls"]}).encode() + b"\n")
     os._exit(0)
+
+
+def leave(status: int, error: OSError) -> NoReturn:
+    os.write(2, f"{type(error).__name__}: {error}\n".encode())
+    os._exit(status)
 
 
 def read_job() -> dict:
@@ -245,20 +191,50 @@ def read_exactly(count: int) -> bytes:
     return b"".join(parts)
 
 
-def main() -> None:
-    job = read_job()
-    job |= {"is_root": os.getuid() == 0, "user": NOBODY + os.getpid()}
+def behind_namespaces(job: dict) -> None:
+    """Make the namespaces, start the supervisor in them, and end as it does."""
+    die_with_parent()
     try:
-        syscalls.leave_keyrings()
         walls.enter_namespaces()
         first = os.fork()
     except OSError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(REFUSED)
+        leave(UNAVAILABLE, error)
     if first == 0:
         first_process(job)
-    _, status = os.waitpid(first, 0)
-    os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1)
+    os._exit(status_of(first))
+
+
+def status_of(child: int) -> int:
+    """The exit status of a child, when it has ended."""
+    _, status = os.waitpid(child, 0)
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
+
+
+def start(work: Callable[[dict], None], job: dict) -> int:
+    """Run it in a process of its own, and give back how that ended."""
+    child = os.fork()
+    if child == 0:
+        work(job)
+    return status_of(child)
+
+
+def main() -> None:
+    job = read_job()
+    job |= {"is_root": os.getuid() == 0, "user": NOBODY + os.getpid()}
+    syscalls.leave_keyrings()
+    group = memory.enter_group((job["limits"]["memory_mib"] << 20) + memory.GROUP_EXTRA)
+    status = start(behind_namespaces, job | {"walls": "namespaces"})
+    if status == UNAVAILABLE:
+        if job["is_root"]:
+            os.write(2, b"Landlock's walls are for a user who is not root; ")
+        else:
+            status = start(first_process, job | {"walls": "landlock"})
+    if group is not None:
+        full = group.kills() > 0
+        group.leave()
+        if full and status in (0, 1):
+            os.write(1, json.dumps({"outcome": "memory", "detail": "its memory cgroup was full", "walls": ""}).encode() + b"\n")
+    os._exit(REFUSED if status == UNAVAILABLE else status)
 
 
 main()

@@ -3,7 +3,8 @@
 What holds it: namespaces of its own (mounts, processes, network without even loopback, IPC), a root of its own that has the
 system's libraries and this Python read-only and a few megabytes of `/tmp`, a user that is nobody and has no capabilities, and
 limits on CPU, wall time, memory, processes, files and their size (`evals/sandbox/child.py` sets them up). When its first
-process ends, the kernel ends the others.
+process ends, the kernel ends the others. Where a machine refuses namespaces, as a pod does: Landlock and a seccomp filter,
+behind which the program is one process that reads libraries and writes no file (`docs/design/sandbox.md` compares the two).
 
 Who says that it passed: the tests, from an interpreter and a process of their own (`evals/sandbox/calls.py`). They call the
 program's functions over a socket and compare plain data, so the program sees neither the asserts nor what they expect, and
@@ -12,10 +13,12 @@ program can still do: answer rightly. Where tests call a helper of the program's
 50 do), it judges itself; of an object that is no plain data the tests know identity and attributes alone, and a change to an
 argument in place is not seen by them. The kernel's own faults are nobody's here.
 
-Where namespaces are refused (some containers), `run_program` raises and runs nothing: there is no weaker mode.
+Where both are refused, `run_program` raises and runs nothing: there is no weaker mode.
 """
 
+import functools
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Collection
@@ -23,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+log = logging.getLogger("evals.sandbox")
 CHILD = Path(__file__).with_name("child.py")
 SETUP_SECONDS = 20.0
 """On top of the program's own wall time: a loaded machine takes long to start a Python and to build a root."""
@@ -31,6 +35,7 @@ REFUSED = 77
 SHOWN_CHARACTERS = 2_000
 
 type Outcome = Literal["passed", "failed", "timeout", "memory"]
+type Walls = Literal["namespaces", "landlock", ""]
 
 
 class NoSandboxError(RuntimeError):
@@ -60,10 +65,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a program. `detail` is the last of what it wrote or raised."""
+    """What became of a program. `detail` is the last of what it wrote or raised; `walls` is what held it, if that is known."""
 
     outcome: Outcome
     detail: str
+    walls: Walls = ""
 
     @property
     def passed(self) -> bool:
@@ -102,4 +108,12 @@ def _told(written: str, errors: str) -> Run:
         report = json.loads(written.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
         return Run("failed", f"the supervisor gave no report: {errors[-SHOWN_CHARACTERS:]}")
-    return Run(report["outcome"], report["detail"])
+    if report["walls"] == "landlock":
+        _say_landlock()
+    return Run(report["outcome"], report["detail"], report["walls"])
+
+
+@functools.cache
+def _say_landlock() -> None:
+    """Once a process: the walls are another kind than on most machines."""
+    log.warning("programs run behind Landlock, as this machine refuses namespaces: no other processes, no files are written")

@@ -3,7 +3,9 @@
 Namespaces do not cover everything. Keyrings belong to users and sessions, so a program could read a key that the
 operator's session holds and leave notes for the next program. Pages of a memfd or of a System V segment that no process
 maps are in no process's resident size, so a program could fill the host's memory unseen. Both were shown against an
-earlier version (red team, 2026-11-23); the filter refuses the calls with EPERM. Loaded by its path, like its neighbours.
+earlier version (red team, 2026-11-23); the filter refuses the calls with EPERM. Where there are no namespaces (`landlock.py`)
+the filter refuses much more: a program is one process there, which starts no other, signals nobody and changes no file.
+Loaded by its path, like its neighbours.
 """
 
 import ctypes
@@ -43,8 +45,40 @@ REFUSED = {
     "personality": (135, 92), "quotactl": (179, 60), "syslog": (103, 116), "kexec_load": (246, 104),
 }  # fmt: skip
 CLONE, CLONE3, PRCTL = (56, 220), (435, 435), (157, 167)
-PR_SET_DUMPABLE = 4
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 """A process that is not dumpable hides its memory from the supervisor where that is not root."""
+CLONE_THREAD = 0x00010000
+NONE = -1
+"""A call that an architecture does not have."""
+
+REFUSED_ALONE = {
+    # other processes: to start them, to signal them, to change how they run
+    "fork": (57, NONE), "vfork": (58, NONE), "execve": (59, 221), "execveat": (322, 281), "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "pidfd_open": (434, 434),
+    "setpgid": (109, 154), "setpriority": (141, 140), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274), "sched_setaffinity": (203, 122), "ioprio_set": (251, 30), "migrate_pages": (256, 238),
+    "move_pages": (279, 239), "process_madvise": (440, 440), "process_mrelease": (448, 448),
+    # sockets, but for pairs
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
+    "accept4": (288, 242),
+    # files: to make, to change, to delete, to watch
+    "creat": (85, NONE), "openat2": (437, 437), "chmod": (90, NONE), "fchmod": (91, 52), "fchmodat": (268, 53),
+    "fchmodat2": (452, 452), "chown": (92, NONE), "fchown": (93, 55), "lchown": (94, NONE), "fchownat": (260, 54),
+    "utime": (132, NONE), "utimes": (235, NONE), "futimesat": (261, NONE), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
+    "truncate": (76, 45), "ftruncate": (77, 46), "fallocate": (285, 47), "mkdir": (83, NONE), "mkdirat": (258, 34),
+    "rmdir": (84, NONE), "unlink": (87, NONE), "unlinkat": (263, 35), "rename": (82, NONE), "renameat": (264, 38),
+    "renameat2": (316, 276), "link": (86, NONE), "linkat": (265, 37), "symlink": (88, NONE), "symlinkat": (266, 36),
+    "mknod": (133, NONE), "mknodat": (259, 33), "inotify_init": (253, NONE), "inotify_init1": (294, 26), "chroot": (161, 51),
+    "sync": (162, 81), "syncfs": (306, 267),
+    # System V and POSIX objects of the same user
+    "shmctl": (31, 195), "semctl": (66, 191), "semop": (65, 193), "semtimedop": (220, 192), "msgctl": (71, 187),
+    "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_unlink": (241, 181),
+}  # fmt: skip
+"""Beside `REFUSED`, for a program that shares its user and its namespaces with others."""
+OPEN, OPENAT, KILL, TGKILL, PRLIMIT = (2, NONE), (257, 56), (62, 129), (234, 131), (302, 261)
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 KEYCTL = REFUSED["keyctl"]
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -58,9 +92,12 @@ def leave_keyrings() -> None:
     libc.syscall(KEYCTL[machine()[1]], JOIN_SESSION_KEYRING, None, 0, 0, 0)
 
 
-def refuse_calls() -> None:
-    """Install the filter for this process and its descendants; it needs no_new_privs. Raises: OSError."""
-    program = filter_program(*machine())
+def refuse_calls(*, alone: bool = False) -> None:
+    """Install the filter for this process and its descendants; it needs no_new_privs. `alone`: there are no namespaces.
+
+    Raises: OSError.
+    """
+    program = filter_program(*machine(), os.getpid() if alone else None)
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.c_char_p(header), 0, 0) != 0:
@@ -76,11 +113,12 @@ def machine() -> tuple[int, int]:
     return MACHINES[name]
 
 
-def filter_program(audit: int, column: int) -> bytes:
+def filter_program(audit: int, column: int, alone: int | None = None) -> bytes:
     """The filter as BPF: calls of another architecture and listed calls get EPERM, all others pass.
 
     `clone3` gets ENOSYS, because its flags lie in memory where a filter cannot look; C libraries then use `clone`, whose
-    flags may not ask for a namespace.
+    flags may not ask for a namespace. `alone`: the number of the only process that may be signalled; it starts threads
+    and no processes, and opens files to read only.
     """
     lines = [
         instruction(LOAD_WORD, ARCHITECTURE),
@@ -90,22 +128,39 @@ def filter_program(audit: int, column: int) -> bytes:
         instruction(JUMP_AT_LEAST, X32_CALLS, on_false=1),
         instruction(RETURN, REFUSE | EPERM),
     ]
-    for numbers in REFUSED.values():
-        lines += [instruction(JUMP_EQUAL, numbers[column], on_false=1), instruction(RETURN, REFUSE | EPERM)]
-    lines += [
-        instruction(JUMP_EQUAL, CLONE3[column], on_false=1),
-        instruction(RETURN, REFUSE | ENOSYS),
-        instruction(JUMP_EQUAL, PRCTL[column], on_false=3),
-        instruction(LOAD_WORD, FIRST_ARGUMENT),
-        instruction(JUMP_EQUAL, PR_SET_DUMPABLE, on_false=5),
-        instruction(RETURN, REFUSE | EPERM),
-        instruction(JUMP_EQUAL, CLONE[column], on_false=3),
-        instruction(LOAD_WORD, FIRST_ARGUMENT),
-        instruction(JUMP_ANY_BIT, NEW_NAMESPACES, on_false=1),
-        instruction(RETURN, REFUSE | EPERM),
-        instruction(RETURN, ALLOW),
-    ]
+    refused = REFUSED if alone is None else REFUSED | REFUSED_ALONE
+    for numbers in refused.values():
+        lines += refuse(numbers[column])
+    lines += refuse(CLONE3[column], ENOSYS)
+    lines += refuse_if(PRCTL[column], 0, JUMP_EQUAL, PR_SET_DUMPABLE)
+    lines += refuse_if(CLONE[column], 0, JUMP_ANY_BIT, NEW_NAMESPACES)
+    if alone is not None:
+        lines += refuse_if(PRCTL[column], 0, JUMP_EQUAL, PR_SET_PDEATHSIG)
+        lines += refuse_if(CLONE[column], 0, JUMP_ANY_BIT, CLONE_THREAD, holds=False)
+        lines += refuse_if(OPEN[column], 1, JUMP_ANY_BIT, WRITING) + refuse_if(OPENAT[column], 2, JUMP_ANY_BIT, WRITING)
+        lines += refuse_if(KILL[column], 0, JUMP_EQUAL, alone, holds=False)
+        lines += refuse_if(TGKILL[column], 0, JUMP_EQUAL, alone, holds=False)
+        lines += refuse_if(PRLIMIT[column], 0, JUMP_EQUAL, 0, holds=False)
+    lines.append(instruction(RETURN, ALLOW))
     return b"".join(lines)
+
+
+def refuse(number: int, error: int = EPERM) -> list[bytes]:
+    """A call by its number, whatever its arguments."""
+    return [] if number == NONE else [instruction(JUMP_EQUAL, number, on_false=1), instruction(RETURN, REFUSE | error)]
+
+
+def refuse_if(number: int, argument: int, test: int, value: int, *, holds: bool = True) -> list[bytes]:
+    """A call where the test of the low word of an argument holds, or where it does not hold."""
+    if number == NONE:
+        return []
+    return [
+        instruction(JUMP_EQUAL, number, on_false=4),
+        instruction(LOAD_WORD, FIRST_ARGUMENT + 8 * argument),
+        instruction(test, value, on_true=0 if holds else 1, on_false=1 if holds else 0),
+        instruction(RETURN, REFUSE | EPERM),
+        instruction(LOAD_WORD, NUMBER),
+    ]
 
 
 def instruction(code: int, value: int, on_true: int = 0, on_false: int = 0) -> bytes:

@@ -66,6 +66,9 @@ def build_root(disk_mib: int) -> None:
     for folder in ("proc", "tmp"):
         Path(f"{root}/{folder}").mkdir()
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for file in ("keys", "key-users"):  # names of keys that the operator's user holds; a kernel without keyrings has neither
+        if Path(f"{root}/proc/{file}").exists():
+            mount(f"/proc/self/fd/{devices['null']}", f"{root}/proc/{file}", "", MS_BIND)
     mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
     for descriptor in (*held.values(), *devices.values()):
         os.close(descriptor)
@@ -83,10 +86,17 @@ def locked_flags(folder: str) -> int:
     return sum(mine for theirs, mine in known.items() if flags & theirs)
 
 
-def give_up_rights(limits: dict, is_root: bool, user: int) -> None:
-    """No capability can be had again, and every limit is as low as it will be."""
-    os.chroot(JAIL)
-    os.chdir("/tmp")
+def readable_places() -> list[str]:
+    """What a program may read where it has no root of its own: libraries, this Python, two devices."""
+    places = (*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), "/dev/null", "/dev/urandom")
+    return [place for place in places if Path(place).exists()]
+
+
+def give_up_rights(limits: dict, is_root: bool, user: int, *, has_root: bool = True) -> None:
+    """No capability can be had again, and every limit is as low as it will be. `has_root`: a root of its own was built."""
+    if has_root:
+        os.chroot(JAIL)
+    os.chdir("/tmp" if has_root else "/")
     for capability in range(64):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     if is_root:
@@ -101,9 +111,9 @@ def give_up_rights(limits: dict, is_root: bool, user: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_seconds"], limits["cpu_seconds"] + 1))
     for kind, value in (
         (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_NPROC, limits["processes"]),
+        *([(resource.RLIMIT_NPROC, limits["processes"])] if has_root else []),  # else it counts what others of our user run
         (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_FSIZE, disk),
+        (resource.RLIMIT_FSIZE, disk if has_root else 0),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),

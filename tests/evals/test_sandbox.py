@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.sandbox.calls import decode, encode
+from evals.sandbox.memory import enter_group
 from evals.sandbox.run import Limits, Run, run_program
 
 SMALL = Limits(wall_seconds=60.0, cpu_seconds=1, memory_mib=128, processes=8)
@@ -431,3 +432,28 @@ def test_a_new_user_namespace_cannot_be_cloned():
 def test_a_program_cannot_hide_its_memory_from_the_supervisor():
     found = run(SYSCALL + "assert libc.prctl(4, 0, 0, 0, 0) == -1\nassert libc.prctl(3, 0, 0, 0, 0) in (0, 1)")
     assert found.passed, found.detail
+
+
+def test_a_memory_cgroup_holds_what_polling_would_see_too_late():
+    """Where no group can be made, `None` says so and nothing is changed."""
+    child = os.fork()
+    if child == 0:
+        group = enter_group(96 << 20)
+        if group is None:
+            os._exit(0 if os.getuid() != 0 or not os.access("/sys/fs/cgroup/memory", os.W_OK) else 3)
+        hog = os.fork()
+        if hog == 0:
+            held = bytearray(400 << 20)
+            held[::4096] = b"1" * len(held[::4096])
+            os._exit(0)
+        _, status = os.waitpid(hog, 0)
+        killed, counted = os.WIFSIGNALED(status), group.kills()
+        group.leave()
+        os._exit(0 if killed and counted and not group.place.exists() else 4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_no_memory_cgroup_is_made_where_none_can_be(tmp_path):
+    (tmp_path / "cgroup").write_text("0::/nowhere\n4:memory:/nowhere\n")
+    assert enter_group(1 << 20, str(tmp_path / "cgroup"), str(tmp_path)) is None
+    assert enter_group(1 << 20, str(tmp_path / "missing"), str(tmp_path)) is None
