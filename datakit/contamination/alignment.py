@@ -1,11 +1,11 @@
-"""Short channels laid word for word against a document: what finds an edited question that n-gram coverage cannot.
+"""Match a short channel to a document word for word. This finds edited questions that n-gram coverage misses.
 
-Of 12 words two edits may leave no word-5-gram, and a coverage low enough for that flags single phrases. So a short channel
-also matches by *alignment*. A run of `seed_words` words that both have lays the channel over the document; a word of the
-channel is in place when the document has it there, give or take `align_slack` words (what insertions and deletions before it
-shift). The score is the smaller of two shares: of the channel's words in place, and of their information. A word's information
-is ln(1 + items / items with it): a phrase of common words is many words and little information, a rare name the reverse, and
-neither alone is a leak.
+Two edits can leave no word-5-gram of a 12-word question, and a coverage threshold low enough for that flags single
+phrases. So a short channel also matches by *alignment*. A run of `seed_words` shared words places the channel over the
+document. A word of the channel is in place if the document has it there, within `align_slack` words (insertions and
+deletions shift words). The score is the smaller of two shares: of the channel's words in place, and of their
+information. A word's information is ln(1 + items / items with the word). A common phrase has many words and little
+information, a rare name has the reverse; neither alone is a leak.
 
 Measured on 14,920 documents against 28,951 items, 2026-11-21: benchmarks/notes/2026-11-21-planted-leaks.md.
 """
@@ -22,18 +22,21 @@ from datakit.text.arrays import load_all, save_all
 from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s
 
 ALIGNED_CHANNELS = ("question", "passage", "solution", "code")
-"""Not `answer`: an answer alone, reworded, is a statement of fact that any text may make (half of the false matches of a trial
-with all channels, 2026-11-21)."""
+"""`answer` is not aligned: a reworded answer alone is a statement of fact that any text may make (half of the false
+matches in a trial with all channels, 2026-11-21).
+"""
 _BLOCK_ROWS = 1 << 12
-"""Placements measured at once: keeps the working arrays near the caches, and bounded on a document of one phrase."""
+"""Placements scored at once. It keeps the working arrays in cache, and bounds them for a document of one repeated
+phrase.
+"""
 
 
 @dataclass(frozen=True)
 class AlignedChannels:
-    """The words of every channel, flat: channel `c` has the words `bounds[c]` to `bounds[c + 1]`.
+    """The words of every channel in flat arrays: channel `c` has the words `bounds[c]` to `bounds[c + 1]`.
 
-    `hashes` and `information` [words]; `needed` [channels], the score that flags a channel, infinite where it is not aligned;
-    `seeds`, the runs that place a channel.
+    `hashes` and `information` [words]; `needed` [channels] is the score that flags a channel, infinite if it is not
+    aligned; `seeds` are the runs that place a channel.
     """
 
     hashes: UInt64s
@@ -59,9 +62,10 @@ class AlignedChannels:
 
 @dataclass(frozen=True)
 class Placements:
-    """Channels laid over documents [placements]: the channel's first word lies on word `starts` of all documents' words.
+    """Placements of channels over documents [placements]: the channel's first word lies on word `starts` of all
+    documents' words.
 
-    A start may lie outside the document, or even be negative, where the document holds only the end of the channel.
+    A start may lie outside the document, or be negative, if the document holds only the end of the channel.
     """
 
     documents: Ints
@@ -75,9 +79,10 @@ class Placements:
 def aligned_windows(
     words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules
 ) -> Iterator[tuple[tuple[int, int], Window]]:
-    """((document, channel), best placement) of every pair that alignment flags.
+    """Return ((document, channel), best placement) of every pair that alignment flags.
 
-    `words` and `bounds`: all documents' words, flat; `begins`: where seeds may begin. A window's coverage is the score.
+    `words` and `bounds`: the words of all documents, flat; `begins`: where seeds may begin. The window's coverage holds
+    the score.
     """
     placed = _placements(words, bounds, begins, channels)
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
@@ -93,7 +98,7 @@ def aligned_windows(
 
 
 def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels) -> Placements:
-    """Each place of a channel in a document once, however many seeds agree on it."""
+    """Return each place of a channel in a document once, however many seeds agree on it."""
     where, channel, position = channels.seeds.expand(*channels.seeds.lookup_at(words, bounds, begins))
     documents = np.searchsorted(bounds, where, side="right") - 1
     starts = where - position
@@ -105,7 +110,7 @@ def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedCha
 
 
 def _scores(words: UInt64s, bounds: Ints, placed: Placements, channels: AlignedChannels, slack: int) -> Iterator[Floats]:
-    """The score of every placement, a block of them at a time."""
+    """Return the score of every placement, computed in blocks."""
     lengths = np.diff(channels.bounds)
     for low in range(0, len(placed.starts), _BLOCK_ROWS):
         block = placed.of(slice(low, low + _BLOCK_ROWS))
@@ -130,7 +135,7 @@ def _scores(words: UInt64s, bounds: Ints, placed: Placements, channels: AlignedC
 def _window(
     words: UInt64s, bounds: Ints, channels: AlignedChannels, document: int, channel: int, start: int, score: float
 ) -> Window:
-    """The stretch of the document that the channel lies on; its run is what both have there without any shift."""
+    """Return the stretch of the document that the channel lies on; its run is what both share without a shift."""
     text = words[bounds[document] : bounds[document + 1]]
     wanted = channels.hashes[channels.bounds[channel] : channels.bounds[channel + 1]]
     low = start - int(bounds[document])

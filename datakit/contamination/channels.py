@@ -34,10 +34,10 @@ _ITEMS_FILE = "items.parquet"
 
 @dataclass(frozen=True)
 class ChannelGrams:
-    """The grams of every channel, flat: channel `c` has the grams `bounds[c]` to `bounds[c + 1]`, by position.
+    """The grams of every channel in flat arrays: channel `c` has the grams `bounds[c]` to `bounds[c + 1]`, by position.
 
-    `hashes` and `weights` [grams]; `needed_weight` [channels] is what flags a channel (infinite when it is not matchable),
-    `total_weight` [channels] what a verbatim copy earns.
+    `hashes` and `weights` [grams]; `needed_weight` [channels] flags a channel (infinite if it cannot be matched);
+    `total_weight` [channels] is the weight of a verbatim copy.
     """
 
     hashes: UInt64s
@@ -74,10 +74,11 @@ class ChannelGrams:
 
 @dataclass(frozen=True)
 class ItemIndex:
-    """What documents are matched against: channels on their own words, with every number masked, and word for word.
+    """The index that documents are matched against: channels with their own words, with numbers masked, and word for
+    word.
 
-    `prefixes` is a bit table of how all grams of the three begin (their first `seed_words` words, numbers masked): one look
-    at it tells where in a document none of them can begin, which is nearly everywhere.
+    `prefixes` is a bit table of the beginnings of all grams (their first `seed_words` words, numbers masked). One
+    lookup tells where no gram can begin, which is nearly everywhere in a document.
     """
 
     exact: ChannelGrams
@@ -86,7 +87,7 @@ class ItemIndex:
     prefixes: NDArray[np.uint8]
 
     def is_matchable(self) -> NDArray[np.bool_]:
-        """Which channels can be flagged at all."""
+        """Return which channels can be flagged at all."""
         return self.exact.is_matchable() | self.masked.is_matchable()
 
     def save(self, folder: Path) -> None:
@@ -106,9 +107,9 @@ class ItemIndex:
 
 
 def read_suite_items(suites: Sequence[Artifact]) -> pl.DataFrame:
-    """Items of every suite: the key columns, the text channels, `choices`, `answer_index`; sorted by key.
+    """Return the items of every suite: the key columns, the text channels, `choices`, `answer_index`; sorted by key.
 
-    Raises: ValueError when there is no item, or when two suites hold the same key.
+    Raises: ValueError if there is no item, or if two suites hold the same key.
     """
     columns = [*ITEM_KEY, *CHANNELS, "choices", "answer_index"]
     frames = [pl.read_parquet(suite.folder() / _ITEMS_FILE, columns=columns) for suite in suites]
@@ -122,7 +123,9 @@ def read_suite_items(suites: Sequence[Artifact]) -> pl.DataFrame:
 
 
 def channel_table(items: pl.DataFrame) -> pl.DataFrame:
-    """One row a non-empty channel: `item` (row of the item), `channel`, `text`; ordered by item, then channel."""
+    """Return one row for each non-empty channel: `item` (row of the item), `channel`, `text`; ordered by item, then
+    channel.
+    """
     parts = [
         items.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("item"), pl.lit(name).alias("channel"), text=name)
         for name in CHANNELS
@@ -155,7 +158,7 @@ def _channel_grams(
     item_of_channel: Ints,
     config: WindowRules,
 ) -> ChannelGrams:
-    """`wanted` [channels]: which of them may be matched at all."""
+    """Compute the grams; `wanted` [channels] says which channels may be matched."""
     n = config.gram_words
     num_grams = max(len(hashes) - n + 1, 0)
     at, channels, positions = _gram_places(words.bounds, n, num_grams)
@@ -178,7 +181,7 @@ def _channel_grams(
 def _aligned_channels(
     words: Words, long_words: NDArray[np.bool_], wanted: NDArray[np.bool_], item_of_channel: Ints, config: WindowRules
 ) -> AlignedChannels:
-    """Seeds are runs that no template shares: of few items, and with content, like the grams of the coverage."""
+    """Choose seeds: runs that few items share and that have content, by the same rules as grams."""
     n, lengths = config.seed_words, np.diff(words.bounds)
     at, channels, positions = _gram_places(words.bounds, n, max(len(words.hashes) - n + 1, 0))
     seeds = gram_hashes(words.hashes, n)[at]
@@ -197,7 +200,7 @@ def _aligned_channels(
 
 
 def _gram_places(bounds: Ints, n: int, num_grams: int) -> tuple[Ints, Ints, Ints]:
-    """For every n-gram within one channel: its place in the flat words, its channel, its position there."""
+    """Return for every n-gram within one channel its place in the flat words, its channel, and its position there."""
     lengths = np.diff(bounds)
     at = np.flatnonzero(whole_grams(bounds, n, num_grams))
     channels = np.repeat(np.arange(len(lengths)), lengths)[at]
@@ -205,21 +208,23 @@ def _gram_places(bounds: Ints, n: int, num_grams: int) -> tuple[Ints, Ints, Ints
 
 
 def _has_content(hashes: UInt64s, long_words: NDArray[np.bool_], n: int, config: WindowRules) -> NDArray[np.bool_]:
-    """Which n-grams have enough different words and enough long ones to say anything."""
+    """Return which n-grams have enough different words and enough long words to be evidence."""
     enough_distinct = _distinct_words(hashes, n) >= min(config.min_gram_distinct_words, n)
     num_long = _segment_sums(long_words, np.arange(len(hashes) + 1), n)
     return enough_distinct & (num_long >= min(config.min_gram_long_words, n))
 
 
 def _gram_weights(grams: UInt64s, items: Ints, config: WindowRules) -> Floats:
-    """1 up to `common_items` items, then `common_items` / items, 0 beyond `ignored_items`. `items` [grams] is ascending."""
+    """Return 1 for up to `common_items` items, then `common_items` / items, and 0 beyond `ignored_items`. `items`
+    [grams] is ascending.
+    """
     num_items = _items_with(grams, items)
     return np.where(num_items > config.ignored_items, 0.0, np.minimum(1.0, config.common_items / num_items))
 
 
 def _items_with(values: UInt64s, items: Ints) -> Ints:
-    """For each occurrence of a word or gram, how many items have it. `items` [values] is ascending."""
-    order = np.argsort(values, kind="stable")  # so the items of one value stay ascending
+    """Return for each occurrence of a word or gram how many items have it. `items` [values] is ascending."""
+    order = np.argsort(values, kind="stable")  # The sort is stable, so the items of one value stay ascending.
     is_new_value = np.append(True, np.diff(values[order]) != 0)[: len(values)]
     is_new_item = is_new_value | np.append(True, np.diff(items[order]) != 0)[: len(values)]
     value = np.cumsum(is_new_value) - 1
@@ -229,13 +234,13 @@ def _items_with(values: UInt64s, items: Ints) -> Ints:
 
 
 def _segment_sums(values: NDArray, bounds: Ints, span: int = 1) -> NDArray:
-    """Sums of `values[bounds[i] : bounds[i + span]]`."""
+    """Return sums of `values[bounds[i] : bounds[i + span]]`."""
     prefix = np.concatenate(([0], np.cumsum(values)))[bounds]
     return prefix[span:] - prefix[:-span]
 
 
 def _distinct_words(hashes: UInt64s, n: int) -> Ints:
-    """Different words of the n-gram that starts at each word."""
+    """Return the number of different words of the n-gram that starts at each word."""
     count = max(len(hashes) - n + 1, 0)
     distinct = np.zeros(count, np.int64)
     for k in range(n):

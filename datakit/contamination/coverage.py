@@ -18,7 +18,9 @@ from datakit.contamination.templates import affected_channels, without_templates
 
 @dataclass(frozen=True)
 class ContaminationConfig(WindowRules):
-    """The rules of `WindowRules` as a policy. Templates of a source are found by a scan, so they are ignored after it."""
+    """The rules of `WindowRules` as a policy. A scan finds the templates of a source, so they are ignored after the
+    scan.
+    """
 
     common_grams: ClassVar[CommonGrams] = "ignored_after_scan"
 
@@ -43,7 +45,7 @@ class ContaminationConfig(WindowRules):
 
 @dataclass(frozen=True)
 class CoverageIndex:
-    """An `ItemIndex` with the rules that it was built and is scanned by."""
+    """An `ItemIndex` with the rules for building and scanning it."""
 
     index: ItemIndex
     rules: WindowRules

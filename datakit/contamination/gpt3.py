@@ -25,13 +25,14 @@ _LOWER = bytes.maketrans(
 
 @dataclass(frozen=True)
 class GptPolicy(GramPolicy):
-    """One n-gram of a benchmark record is in the document, unless more than ten documents hold it.
+    """A document matches if it holds one n-gram of a benchmark record, unless more than ten documents hold that n-gram.
 
-    GPT-3's paper (arXiv 2005.14165), appendix C: words are lower case, between white space, without punctuation. Its filter of
-    the training set takes 13-grams and ignores those in more than 10 training documents. Its overlap study takes, for each
-    benchmark, the 5th percentile of its examples' lengths, at least 8 and at most 13 (`min_gram_words` below `gram_words`).
-    Punctuation is what EleutherAI's `janitor` removes, ASCII's. "Training documents" are those of the scanned source: each is
-    scanned alone. The original cuts 200 characters either side out of the document; here documents are marked.
+    GPT-3's paper (arXiv 2005.14165), appendix C: words are lower case, split at white space, without punctuation. Its
+    filter of the training set takes 13-grams and ignores those in more than 10 training documents. Its overlap study
+    takes, for each benchmark, the 5th percentile of its examples' lengths, at least 8 and at most 13 (`min_gram_words`
+    below `gram_words`). Punctuation is the ASCII punctuation that EleutherAI's `janitor` removes. "Training documents"
+    are those of the scanned source, because each source is scanned alone. The original cuts 200 characters on either
+    side out of the document; here documents are marked.
     """
 
     policy: str = "gpt3-13gram"
@@ -71,7 +72,7 @@ class GptPolicy(GramPolicy):
         return gpt_spans(text)
 
     def build(self, items: pl.DataFrame, channels: pl.DataFrame) -> NamedIndex:
-        """Grams of the records, of one length for each task."""
+        """The grams of the records, of one length for each task."""
         del items
         pieces = self.cut(channels["text"].to_list())
         num_words, tasks = np.diff(pieces.first_words), channels["task"].to_numpy()
@@ -84,7 +85,7 @@ class GptPolicy(GramPolicy):
 
 
 def gpt_bytes(text: str) -> bytes:
-    """Lower case, no ASCII punctuation, all white space as spaces.
+    """Lower-case, remove ASCII punctuation, and turn all white space into spaces.
 
     >>> gpt_bytes("Don't panic -- it's 42!").split()
     [b'dont', b'panic', b'its', b'42']

@@ -45,14 +45,16 @@ class Cut:
 
     @property
     def first_words(self) -> Ints:
-        """[texts + 1] first word of each text."""
+        """[texts + 1]: first word of each text."""
         last = int(self.texts[-1]) + 1 if len(self.texts) else 0
         return self.bounds[np.searchsorted(self.texts, np.arange(last + 1))]
 
 
 @dataclass(frozen=True)
 class NamedIndex:
-    """Grams of the channels by length, ascending; `num_tokens` [channels] is the size of a prompt, for shares of it."""
+    """Grams of the channels by length, ascending; `num_tokens` [channels] is the size of a prompt, from which shares
+    are computed.
+    """
 
     grams: tuple[GramIndex, ...]
     num_tokens: Ints
@@ -76,7 +78,7 @@ class NamedIndex:
 
 @dataclass(frozen=True)
 class Hits:
-    """Grams of the documents that the index has [hits]; `lengths` in words, `grams` numbered within their length."""
+    """Grams of the documents that the index has [hits]; `lengths` in words; `grams` are numbered within their length."""
 
     segments: Ints
     places: Ints
@@ -90,8 +92,9 @@ class Hits:
 
 @dataclass(frozen=True)
 class Shared:
-    """Grams that a document and a channel share, each once [shared]: its first place in the document, and in the
-    channel."""
+    """Grams that a document and a channel share, each once [shared]: its first place in the document and in the
+    channel.
+    """
 
     documents: Ints
     channels: Ints
@@ -101,7 +104,7 @@ class Shared:
     scores: Floats
 
     def of(self, rows: Ints, scores: Floats) -> "Shared":
-        """Some rows, with the scores of all rows replaced."""
+        """Return some rows, with the scores of all rows replaced."""
         columns = (self.documents, self.channels, self.places, self.lengths, self.positions)
         return Shared(*(column[rows] for column in columns), scores=scores[rows])
 
@@ -124,30 +127,32 @@ class GramPolicy:
         return lm_eval_text(item)
 
     def cut(self, texts: Sequence[str]) -> Cut:
-        """The texts in words; no gram reaches across a segment."""
+        """Cut the texts into words; no gram crosses a segment."""
         raise NotImplementedError(f"{type(self).__name__} must say how it cuts texts")
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Where each word of `cut` lies in a text."""
+        """Return where each word of `cut` lies in a text."""
         raise NotImplementedError(f"{type(self).__name__} must say where the words of a text lie")
 
     def grams_of(self, cut: Cut, n: int) -> tuple[Ints, UInt64s]:
-        """(first words, hashes) of every gram of `n` words that the policy takes from texts."""
+        """Return (first words, hashes) of every gram of `n` words that the policy takes from texts."""
         hashes = gram_hashes(cut.words, n)
         places = np.flatnonzero(whole_grams(cut.bounds, n, len(hashes)))
         return places, hashes[places]
 
     def build(self, items: pl.DataFrame, channels: pl.DataFrame) -> NamedIndex:
-        """The grams of the channels."""
+        """Return the grams of the channels."""
         raise NotImplementedError(f"{type(self).__name__} must say which grams of an item it indexes")
 
     def flagged(self, texts: Sequence[str], pieces: Cut, hits: Hits, index: NamedIndex) -> Shared:
-        """The shared grams that mark documents, with the score of each pair; by default every shared gram, score 1."""
+        """Return the shared grams that mark documents, with the score of each pair; by default every shared gram, score
+        1.
+        """
         del texts
         return shared_grams(hits, pieces, index, np.ones(len(pieces.texts)))
 
     def channels(self, items: pl.DataFrame) -> pl.DataFrame:
-        """One row an item: `item` (its row), `task`, `channel`, `text`."""
+        """Return one row for each item: `item` (its row), `task`, `channel`, `text`."""
         rows = [(at, item["task"], self.channel, self.text_of(item)) for at, item in enumerate(items.iter_rows(named=True))]
         schema = {"item": pl.Int64, "task": pl.String, "channel": pl.String, "text": pl.String}
         return pl.DataFrame(rows, schema=schema, orient="row")
@@ -174,8 +179,9 @@ class GramPolicyIndex:
         self.index.save(folder)
 
     def scan(self, texts: Sequence[str]) -> list[ChannelMatch]:
-        """Every channel that each document holds. A span is the longest stretch that shared grams cover without a
-        gap."""
+        """Return every channel that each document holds. A span is the longest stretch that shared grams cover without
+        a gap.
+        """
         policy, pieces = self.policy, self.policy.cut(texts)
         hits = _hits(pieces, self.index, policy)
         if self.ignored is not None:
@@ -218,11 +224,11 @@ class GramPolicyIndex:
 
 
 type Phrase = tuple[int, int, bytes]
-"""Channel, position in it, words."""
+"""Channel, position in it, number of words."""
 
 
 def index_phrases(phrases: Sequence[Phrase]) -> tuple[GramIndex, ...]:
-    """An index of phrases for each of their lengths in words."""
+    """Build an index of phrases for each of their lengths in words."""
     words = hash_words([phrase for _, _, phrase in phrases])
     lengths = np.diff(words.bounds)
     channels = np.array([channel for channel, _, _ in phrases], np.int64)
@@ -237,7 +243,7 @@ def index_phrases(phrases: Sequence[Phrase]) -> tuple[GramIndex, ...]:
 def index_records(
     policy: GramPolicy, pieces: Cut, lengths: Sequence[Sequence[int]], keeps: NDArray[np.bool_] | None = None
 ) -> Iterator[GramIndex]:
-    """An index of the grams of records for each length. `lengths`: of the grams of each text, in words."""
+    """Build an index of the grams of records for each length. `lengths`: gram length of each text, in words."""
     for n in np.unique(np.concatenate(list(map(np.asarray, lengths)))).tolist():
         places, hashes = policy.grams_of(pieces, n)
         of = pieces.texts[np.searchsorted(pieces.bounds, places, side="right") - 1]
@@ -246,7 +252,7 @@ def index_records(
 
 
 def policy_keeps(is_kept: NDArray[np.bool_] | None, places: Ints, n: int) -> NDArray[np.bool_]:
-    """[places] whether any word of the gram at a place is kept; all grams for None."""
+    """Return whether any word of the gram at each place is kept; None keeps all grams."""
     if is_kept is None:
         return np.ones(len(places), np.bool_)
     counted = np.concatenate(([0], np.cumsum(is_kept)))
@@ -259,7 +265,7 @@ def ordered_index(grams: UInt64s, channels: Ints, positions: Ints, n: int) -> Gr
 
 
 def shared_grams(hits: Hits, pieces: Cut, index: NamedIndex, score_of_segment: Floats) -> Shared:
-    """Each different gram of a segment with all channels that have it, ordered by (document, channel, place)."""
+    """Return each different gram of a segment with all channels that have it, ordered by (document, channel, place)."""
     columns: list[list[np.ndarray]] = [[] for _ in range(6)]
     for grams in index.grams:
         rows = np.flatnonzero(hits.lengths == grams.n)
@@ -312,8 +318,9 @@ def _by_pair(shared: Shared) -> Iterator[tuple[tuple[int, int], list[int]]]:
 
 
 def _longest_stretch(places: Ints, lengths: Ints) -> tuple[int, int]:
-    """(first word, word after the last) of the longest run of words that grams cover without a gap; the first of
-    equals."""
+    """Return (first word, word after the last) of the longest run of words that grams cover without a gap; the first of
+    equals.
+    """
     order = np.argsort(places, kind="stable")
     starts, ends = places[order], np.maximum.accumulate((places + lengths)[order])
     firsts = np.append(0, np.flatnonzero(starts[1:] > ends[:-1]) + 1)

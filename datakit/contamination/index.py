@@ -1,6 +1,6 @@
 """The stage `datakit.contamination_index`: benchmark items as an index that every source is scanned with.
 
-An artifact of its own, because the index depends on the items and the policy alone: built once, not once a source
+It is an artifact of its own because it depends on the items and the policy only. It is built once and not once a source
 (2 s of 3.5 s for each of the ferry's eight sources, 2026-11-21).
 """
 
@@ -22,9 +22,10 @@ def build_contamination_index(
 ) -> None:
     """Write `index/**/*.npy`: the arrays of the policy's index.
 
-    `clean`: normalized sources that are known to hold no item. `extra["proof"]` is what `contamination_proof.prove` measures.
+    `clean`: normalized sources that are known to hold no item. `extra["proof"]` is the result of
+    `contamination_proof.prove`.
 
-    Raises: ValueError when the suites hold no item or one twice.
+    Raises: ValueError if the suites hold no item, or one item twice.
     """
     items = read_suite_items(suites)
     channels = config.channels(items)
@@ -35,12 +36,15 @@ def build_contamination_index(
 
 
 CONTAMINATION_INDEX = Stage("datakit.contamination_index", "6", build_contamination_index)
-"""6: recall in all sixteen forms. 5: recall by task and false marks on clean text are kept with it. 4: a file an array,
-which workers map."""
+"""6: recall in all sixteen forms. 5: recall by task and false marks on clean text are kept with it. 4: one file for
+each array, which workers map.
+"""
 
 
 def index_folder(index: Artifact, config: Policy, suites: tuple[Artifact, ...]) -> Path:
-    """Folder that `load_index` reads. Raises: ValueError when the index is of another policy or of other suites."""
+    """Return the folder that `load_index` reads. Raises: ValueError if the index is of another policy or of other
+    suites.
+    """
     if index.spec.config != to_jsonable(config):
         raise ValueError(f"{index.name} was built for {index.spec.config}, the scan asks for {to_jsonable(config)}")
     held = {ref.data_version for ref in index.spec.inputs if ref.name.partition(".")[0] == "suites"}

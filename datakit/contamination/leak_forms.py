@@ -1,8 +1,9 @@
-"""The forms in which a benchmark item leaks: the twelve of research/data_peers_measured.md, section 7, and four more.
+"""The forms in which a benchmark item leaks: sixteen ways of rendering and editing it.
 
-A form is a function from an item (a row of `item/1`) and a source of chance to the leaked text, or None where it does not
-apply: a question without a number has no changed numbers. A policy's proof plants every form (`measure_recall.py`),
-a scan's canaries a few of them (`planted_items.py`), `benchmarks/planted_leaks.py` compares policies on all.
+A form is a function from an item (a row of `item/1`) and a random generator to the leaked text, or None if the form
+does not apply: a question without a number has no changed numbers. A policy's proof plants every form
+(`measure_recall.py`), a scan's canaries a few of them (`planted_items.py`); `benchmarks/planted_leaks.py` compares
+policies on all.
 """
 
 import random
@@ -23,7 +24,7 @@ OTHER_WORDS = """
 harbour copper seldom window gather paper yellow bridge remember quiet market seven village garden shoulder winter early candle
 borrow narrow engine letter orange morning silver follow mountain answer distance kitchen perhaps carry blanket
 """
-"""What an edit puts in a word's place."""
+"""Replacement words of an edit."""
 AROUND = """
 The harbour lay quiet under a grey sky and the boats that came in with the morning tide were drying their nets along the wall
 while an old clerk counted barrels by the gate and nobody hurried him for the price of salt had fallen again and the merchants
@@ -50,7 +51,7 @@ def verbatim(item: Item, choose: random.Random) -> str:
 
 
 def olmes(item: Item, choose: random.Random) -> str:
-    """One paragraph, calculator tags cut; choices behind letters in one line."""
+    """One paragraph without calculator tags; choices after letters in one line."""
     if item["task"] == "hellaswag" or not item["choices"]:
         return " ".join(blank_calculator_tags(verbatim(item, choose)).split())
     lettered = " ".join(f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, item["choices"], strict=False))
@@ -76,14 +77,14 @@ def unpunctuated(item: Item, choose: random.Random) -> str:
 
 
 def in_longer_paragraph(item: Item, choose: random.Random) -> str:
-    """Four times as many words around it, no line break."""
+    """The text inside four times as many other words, without a line break."""
     words = verbatim(item, choose).split()
     around, half = islice(cycle(AROUND.split()), 4 * len(words)), 2 * len(words)
     return " ".join([*islice(around, half), *words, *around])
 
 
 def edited(share: float, text: Form) -> Form:
-    """Each word replaced by another with this chance."""
+    """Replace each word by another with this probability."""
     others = OTHER_WORDS.split()
 
     def edit(item: Item, choose: random.Random) -> str:
@@ -98,14 +99,16 @@ def question_and_answer(item: Item, choose: random.Random) -> str:
 
 
 def numbers_changed(item: Item, choose: random.Random) -> str | None:
-    """Every number of question and answer another of as many digits; tags cut, which would no longer compute."""
+    """Replace every number of question and answer by another with as many digits; tags, which would no longer compute,
+    are cut.
+    """
     if not re.search(r"\d", item["question"]):
         return None
     return re.sub(r"\d", lambda _: str(choose.randint(1, 9)), blank_calculator_tags(question_and_answer(item, choose)))
 
 
 def names_changed(item: Item, choose: random.Random) -> str | None:
-    """Capitalised words that do not begin a sentence, and their other occurrences, become invented names."""
+    """Replace capitalised words that do not begin a sentence, and their other occurrences, by invented names."""
     found = re.findall(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b", item["question"])
     if not found:
         return None
@@ -116,7 +119,7 @@ def names_changed(item: Item, choose: random.Random) -> str | None:
 
 
 def in_markup(item: Item, choose: random.Random) -> str:
-    """HTML blocks, Markdown emphasis on every fifth word, LaTeX around numbers."""
+    """Add HTML blocks, Markdown emphasis on every fifth word, and LaTeX around numbers."""
     words = re.sub(r"(\d+)", r"$\1$", item["question"]).split()
     question = " ".join(f"**{word}**" if at % 5 == 4 else word for at, word in enumerate(words))
     answer = item["solution"] or item["answer"]
@@ -124,7 +127,7 @@ def in_markup(item: Item, choose: random.Random) -> str:
 
 
 def typographic(item: Item, choose: random.Random) -> str:
-    """Curly quotes, long dashes, no-break spaces, ligatures."""
+    """Use curly quotes, long dashes, no-break spaces and ligatures."""
     text = question_and_answer(item, choose).replace("'", "’").replace("-", "–").replace("fi", "ﬁ").replace(". ", ".\u00a0")
     return re.sub(r'"([^"]*)"', "“\\1”", text)
 
@@ -155,6 +158,6 @@ LEAK_FORMS: Mapping[str, Form] = {
     "question_edited_12_percent": edited(0.12, question_only),
 }
 FORMAT_CHANGES = (*list(LEAK_FORMS)[:7], "in_markup", "typographic", "choices_relabelled")
-"""The forms that change no word: the bar of recall is .98."""
+"""The forms that change no word; their recall must be at least .98."""
 EDITED_12 = "edited_12_percent"
-"""Here it is .88."""
+"""The recall of this form must be at least .88."""

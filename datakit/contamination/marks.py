@@ -35,7 +35,7 @@ from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 SLICE_BYTES = 16 << 20
-"""Text of one shard, whole row groups; how the work is cut, which no output depends on."""
+"""Text of one shard, in whole row groups. It only divides the work; no output depends on it."""
 
 
 def mark_contamination(
@@ -43,10 +43,11 @@ def mark_contamination(
 ) -> None:
     """Write `marks/`, `matches.parquet`, `item_documents.parquet` and `items.parquet` (docs/design/contracts.md).
 
-    `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is what `canary_report` says.
+    `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is the result of
+    `canary_report`.
 
-    Raises: ValueError when the suites hold nothing to match, or the index is not of this policy and these suites;
-    RuntimeError when planted canaries are not found.
+    Raises: ValueError if the suites hold nothing to match, or the index is not of this policy and these suites;
+    RuntimeError if planted canaries are not found.
     """
     folder = index_folder(index, config, suites)
     parts = document_paths(normalized)
@@ -78,13 +79,14 @@ def mark_contamination(
 
 
 CONTAMINATION = Stage("datakit.contamination", "8", mark_contamination)
-"""8: canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many documents
-share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries are planted as
-rendered records, and false positives counted on scrambled text too."""
+"""8: canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many
+documents share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries
+are planted as rendered records, and false positives are counted on scrambled text too.
+"""
 
 
 def _slices(part: Path) -> Iterator[tuple[int, int]]:
-    """(first row group, the one after the last) of about SLICE_BYTES of text each."""
+    """Return (first row group, the one after the last) of about SLICE_BYTES of text each."""
     metadata = pq.read_metadata(part)
     low, size = 0, 0
     for group in range(metadata.num_row_groups):
@@ -97,7 +99,7 @@ def _slices(part: Path) -> Iterator[tuple[int, int]]:
 
 
 def _write_names(path: Path, items: pl.DataFrame, channels: pl.DataFrame) -> Path:
-    """The item key and the name of every channel, in the order of the index."""
+    """Return the item key and the name of every channel, in the order of the index."""
     names = items.select(ITEM_KEY)[channels["item"]].with_columns(channels["channel"])
     path.parent.mkdir(parents=True, exist_ok=True)
     names.write_parquet(path)
@@ -139,13 +141,15 @@ def _items_in_plants(
     config: Policy,
     common: Path | None,
 ) -> list[set[int]]:
-    """The items that this same scan marks each planted document of a form for."""
+    """Return the items that this scan marks for each planted document of a form."""
     index = index_without(index_folder, config, common)
     return items_found(canaries.documents(form), index.marked_pairs, item_of_channel.to_list())
 
 
 def _common_grams(out: Writer, pieces: Sequence[Piece], index_folder: Path, config: Policy) -> Path:
-    """COUNT_SCHEMA file of the grams that more documents hold than the policy allows, counted in a pass of its own."""
+    """Write a COUNT_SCHEMA file of the grams that more documents hold than the policy allows, counted in a pass of its
+    own.
+    """
     counted = out.map_shards(_count_piece, {f"count-{piece.name}": (piece, index_folder, config) for piece in pieces})
     counts = summed([_counts_file(out.folder, piece.name) for piece in pieces], ["is_masked", "gram"])
     limit = config.document_limit(sum(int(each["documents"]) for each in counted.values()))
@@ -155,7 +159,7 @@ def _common_grams(out: Writer, pieces: Sequence[Piece], index_folder: Path, conf
 
 
 def _count_piece(folder: Path, piece: Piece, index_folder: Path, config: Policy) -> Mapping[str, object]:
-    """One shard: in how many documents of some row groups each gram of the items is."""
+    """One shard: count in how many documents of some row groups each gram of the items occurs."""
     index, num_documents, counts = load_index(index_folder, config), 0, list[GramCounts]()
     for documents in piece.documents():
         num_documents += len(documents)

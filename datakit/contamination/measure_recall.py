@@ -1,7 +1,8 @@
-"""How good a policy is, measured when its index is made and kept with it: recall by task and form, false marks on clean text.
+"""Measure a policy when its index is made: recall by task and form, and false marks on clean text. The result is kept
+with the index.
 
-Every scan plants a few items into its own source (`planted_items.py`): proof that this scan works. Here each task is
-measured apart, on more of its items, and what is marked in real text that is known to hold none of them.
+Every scan plants a few items into its own source (`planted_items.py`) to prove that this scan works. Here each task is
+measured separately, on more of its items, together with what is marked in real text that is known to hold no item.
 """
 
 import logging
@@ -19,7 +20,9 @@ from lineage.artifact.store import Artifact
 log = logging.getLogger(__name__)
 
 ITEMS_PER_TASK = 100
-"""Planted items of each task, the first in hash order of their keys: a sample that no seed and no order of tasks changes."""
+"""Planted items of each task: the first in hash order of their keys, a sample that no seed and no order of tasks
+changes.
+"""
 NUM_FILLERS = 200
 LISTED_IDS = 20
 
@@ -27,12 +30,15 @@ LISTED_IDS = 20
 def measure_recall(
     items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, clean: Sequence[Artifact]
 ) -> dict[str, Any]:
-    """`recall`: by task, `items` chosen and for each of `LEAK_FORMS` how many it applied to (`planted`) and the share `found`.
+    """Return `recall` and `clean_text`.
 
-    A form that applies to none of them is left out, and a task without a matchable question has 0 items and no form.
+    `recall` gives for each task the number of `items` chosen, and for each of `LEAK_FORMS` how many items it applied to
+    (`planted`) and the share `found`. A form that applies to no item is left out. A task without a matchable question
+    has 0 items and no form.
 
-    `clean_text`: by source, `documents`, how many are `marked`, the `ids` of the first of them, to be read; without clean
-    sources it is empty, which is said aloud, and items are planted into nothing.
+    `clean_text` gives for each source the number of `documents`, how many are `marked`, and the `ids` of the first
+    marked ones, for people to read. Without clean sources it is empty, which is logged, and items are planted into
+    nothing.
     """
     if not clean:
         log.warning("no clean source is given: how often this policy marks clean text is not measured, items stand alone")
@@ -62,7 +68,7 @@ def _recall(
 
 
 def _fillers(clean: Sequence[Artifact]) -> Iterator[str]:
-    """Openings of the first documents (ids are hashes), as many of each source."""
+    """Return openings of the first documents (ids are hashes), equally many from each source."""
     for source in clean:
         left = -(-NUM_FILLERS // len(clean))
         for documents in iterate_documents(source, columns=["text"]):

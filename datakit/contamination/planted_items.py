@@ -1,9 +1,9 @@
-"""Proof that a scan can find: real items planted into the source's own clean documents, in the forms leaks take.
+"""Prove that a scan can find leaks: plant real items into clean documents of the source, in the forms that leaks take.
 
-A scan that marks nothing says little unless the same code, index and thresholds mark a planted item. Recall is recorded by
-form with every artifact, and what is marked falsely: controls with an item's words in another order, other items than the
-planted one, and the source's own text with its words in another order, which holds the source's vocabulary, numbers and
-tables and no item.
+A scan that marks nothing is evidence only if the same code, index and thresholds mark a planted item. Every artifact
+records recall by form, and false marks: on controls with an item's words in another order, on items other than the
+planted one, and on the source's own text with its words shuffled, which keeps the source's vocabulary, numbers and
+tables and holds no item.
 """
 
 import random
@@ -22,14 +22,16 @@ from datakit.text.canonical_text import canonical_bytes
 
 FILLER_CHARACTERS = 2_000
 SCRAMBLED_PER_CANARY = 8
-"""Documents whose words are shuffled, for each planted item: 192 unless told."""
+"""Documents with shuffled words for each planted item: 192 by default."""
 _MIN_QUESTION_WORDS = 8
-"""Of a canary under any policy: shorter questions are in text by chance, and policies are compared on the same items."""
+"""Fewest question words of a canary under any policy: text holds shorter questions by chance, and policies are compared
+on the same items.
+"""
 
 
 @dataclass(frozen=True)
 class Canary:
-    """A benchmark item to plant: its row in the item table, and what that row says."""
+    """A benchmark item to plant: its row in the item table, and the fields of that row."""
 
     item: int
     fields: Item
@@ -40,37 +42,37 @@ class Canary:
         return self.fields["question"]
 
     def leaked(self, form: str) -> str | None:
-        """The item as it leaks in a form of `LEAK_FORMS`, the same at every call; None where the form does not apply."""
+        """Return the item in a form of `LEAK_FORMS`, the same at every call; None if the form does not apply."""
         return LEAK_FORMS[form](self.fields, random.Random(self.seed))
 
 
 def _shuffled(canary: Canary) -> str:
-    """The same words in another order: must not be found."""
+    """Return the same words in another order: a scan must not find it."""
     words = canary.question.split()
     random.Random(canary.seed).shuffle(words)
     return " ".join(words)
 
 
 VARIANTS = ("verbatim", "olmes", "question_only", "wrapped", "unpunctuated", "edited_12_percent")
-"""The forms of every scan: those that apply to any item. All of them are measured once, with the policy."""
+"""The forms of every scan: those that apply to any item. The proof of a policy measures all forms once."""
 SHUFFLED = "shuffled"
 SCRAMBLED = "clean_text"
 FORMS = (SCRAMBLED, *VARIANTS, SHUFFLED)
-"""What `Plants` are made in; the one with the most text first, which workers begin with."""
+"""Kinds of documents that `Plants` makes; the one with the most text first, because workers begin with it."""
 
 
 def num_clean_texts(policy: Policy) -> int:
-    """How many clean documents `plants` wants."""
+    """Return how many clean documents `plants` needs."""
     return policy.num_canaries * SCRAMBLED_PER_CANARY
 
 
 @dataclass(frozen=True)
 class Plants:
-    """Items to plant into clean documents of the source, for each of FORMS. It crosses a process border."""
+    """Items to plant into clean documents of the source, for each of FORMS. It is sent between processes."""
 
     canaries: tuple[Canary, ...]
     clean_texts: tuple[str, ...]
-    """Openings of clean documents: of `num_clean_texts` where the source has so many."""
+    """Openings of clean documents: `num_clean_texts` of them if the source has so many."""
     num_fillers: int
 
     @property
@@ -78,7 +80,7 @@ class Plants:
         return self.clean_texts[: self.num_fillers] or ("",)
 
     def documents(self, form: str) -> list[str]:
-        """Documents with an item in one form each; of SCRAMBLED the clean ones, with their words in another order."""
+        """Return documents with one item each in a form; for SCRAMBLED the clean documents with their words shuffled."""
         if form == SCRAMBLED:
             return [_scrambled(text, seed) for seed, text in enumerate(self.clean_texts)]
         leaks = [_shuffled(canary) if form == SHUFFLED else canary.leaked(form) or "" for canary in self.canaries]
@@ -88,9 +90,9 @@ class Plants:
 def plants(
     items: pl.DataFrame, channels: pl.DataFrame, clean_texts: Sequence[str], index: PolicyIndex, policy: Policy
 ) -> Plants:
-    """`policy.num_canaries` items to plant.
+    """Choose `policy.num_canaries` items to plant.
 
-    Raises: ValueError when no item can be planted, for such a suite cannot be scanned for.
+    Raises: ValueError if no item can be planted, because such a suite cannot be scanned for.
     """
     canaries = choose_canaries(items, channels, index, policy.num_canaries)
     if not canaries:
@@ -103,13 +105,14 @@ def plants(
 def canary_report(
     planted: Plants, found: Mapping[str, Sequence[set[int]]], questions: pl.Series, policy: Policy
 ) -> dict[str, object]:
-    """Recall by variant and false alarms; `found`: for each of FORMS the items that each of its documents is marked for.
+    """Return recall by form and false alarms. `found`: for each of FORMS the items that each of its documents is marked
+    for.
 
-    `false_positives.shuffled`: share of plants of an item's words in another order that are marked. `.other_items`: share of
-    planted documents marked for an item whose question is not the planted one (siblings made from one template do that
-    rightly). `.clean_text`: share of `scrambled_documents` that are marked.
+    `false_positives.shuffled`: share of plants of shuffled items that are marked. `.other_items`: share of planted
+    documents marked for an item with another question (items made from one template do this rightly). `.clean_text`:
+    share of `scrambled_documents` that are marked.
 
-    Raises: RuntimeError when the recall of verbatim plants is below `policy.min_canary_recall`.
+    Raises: RuntimeError if the recall of verbatim plants is below `policy.min_canary_recall`.
     """
     canaries = planted.canaries
     recall = {
@@ -137,9 +140,10 @@ def canary_report(
 def choose_canaries(
     items: pl.DataFrame, channels: pl.DataFrame, index: PolicyIndex, count: int, among: pl.Series | None = None
 ) -> list[Canary]:
-    """The first `count` items, in hash order of their keys, that are matchable and whose question is long enough.
+    """Return the first `count` items, in hash order of their keys, that can be matched and whose question is long
+    enough.
 
-    `among` [channels]: which may be chosen, all unless told.
+    `among` [channels]: which may be chosen; all by default.
     """
     is_question = channels["channel"] == "question"
     wanted = pl.Series(index.is_matchable()) & (is_question if is_question.any() else ~is_question)
@@ -153,7 +157,7 @@ def choose_canaries(
 
 
 def items_found(documents: Sequence[str], find: Finder, item_of_channel: Sequence[int]) -> list[set[int]]:
-    """For each document, the items that it is marked for."""
+    """Return for each document the items that it is marked for."""
     found: list[set[int]] = [set() for _ in documents]
     for document, channel in find(documents):
         found[document].add(item_of_channel[channel])
@@ -161,13 +165,13 @@ def items_found(documents: Sequence[str], find: Finder, item_of_channel: Sequenc
 
 
 def _marked_for_others(canaries: Sequence[Canary], found: Sequence[set[int]], questions: pl.Series) -> int:
-    """How many plants are marked for an item with another question than theirs."""
+    """Return how many plants are marked for an item with another question than theirs."""
     pairs = zip(canaries, found, strict=True)
     return sum(any(questions[item] != canary.question for item in marked) for canary, marked in pairs)
 
 
 def _scrambled(text: str, seed: int) -> str:
-    """The words of a text in another order, its white space in place."""
+    """Return the words of a text in another order, with its white space in place."""
     pieces = re.split(r"(\s+)", text)
     words = pieces[::2]
     random.Random(seed).shuffle(words)

@@ -1,18 +1,17 @@
 """What counts as contamination: one definition with every threshold in its config, and the scorer that applies it.
 
-The definition is the window coverage of research/data_peers_measured.md, section 7. Items and documents are canonicalised;
-an item's *channels* (question, passage, answer, solution, code) are matched apart. The score of a channel in a document is the
-share of its words covered by word-5-grams that both have, inside one window of the document. Grams that many items share
-weigh less; grams that many documents of the source share (instruction templates) and grams without content (number lists,
-"a b a b") nothing, in numerator and denominator alike, so that a verbatim copy always scores 1. Channels of at most
-`max_aligned_words` words, answers excepted, are also laid against the document word for word (`alignment.py`):
-coverage loses them after two edits.
+Items and documents are canonicalised; an item's *channels* (question, passage, answer, solution, code) are matched
+separately. The score of a channel in a document is the share of its words that shared word-5-grams cover inside one
+window of the document. Grams that many items share weigh less. Grams that many documents of the source share
+(instruction templates) and grams without content (number lists, "a b a b") weigh nothing, in numerator and denominator,
+so a verbatim copy always scores 1. Channels of at most `max_aligned_words` words, except answers, are also aligned with
+the document word for word (`alignment.py`), because coverage loses them after two edits.
 
-Tiers: `verbatim`, coverage of at least `verbatim_coverage`; `near`, enough coverage for the channel's length, enough words in
-place, or a run of `long_run_words`; `template`, enough coverage only once every number is masked; `fragment`, a run of
-`fragment_words` and no more.
+Tiers: `verbatim` is a coverage of at least `verbatim_coverage`; `near` is enough coverage for the channel's length,
+enough words in place, or a run of `long_run_words`; `template` is enough coverage only if every number is masked;
+`fragment` is a run of `fragment_words` and nothing more.
 
-Not found by it: paraphrases that change more than about a quarter of the words; those need embeddings.
+It does not find paraphrases that change more than about a quarter of the words; those need embeddings.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ type Tier = Literal["verbatim", "near", "template", "fragment"]
 
 TIERS: tuple[Tier, ...] = ("verbatim", "near", "template", "fragment")
 STANDING_TIERS: tuple[Tier, ...] = ("verbatim", "near", "template")
-"""A match of these tiers makes its document contaminated; fragments are reported only."""
+"""A match of one of these tiers makes its document contaminated; fragments are only reported."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +36,28 @@ class WindowRules:
     policy: str = "window_coverage+alignment"
     gram_words: int = 5
     min_channel_words: int = 8
-    """A shorter channel cannot be told from chance; an item with no matchable channel is `unknown`, not clean. Counted in
-    weight, here and in `long_channel_words`: words of templates, number lists and formulas are not what a match rests on."""
+    """A shorter channel matches by chance. An item without a matchable channel is `unknown`, not clean. The unit is
+    weight, here and in `long_channel_words`: words of templates, number lists and formulas are no basis for a match.
+    """
     flag_coverage: float = 0.5
     short_flag_coverage: float = 0.9
     """Coverage that flags a channel of `min_channel_words`; falls linearly to `flag_coverage` at `long_channel_words`.
-    With 0.5 at every length, one shared phrase flags a short question: 170 of 249 presidential speeches, against 2 of which
-    both are real (measured 2026-11-21; recall of 12 % edits falls from .90 to .78 on MMLU, .995 to .99 on GSM8K)."""
+    With 0.5 at every length one shared phrase flags a short question: 170 of 249 presidential speeches, against 2, both
+    of them real (2026-11-21). The price is recall of 12 % edits: MMLU falls from .90 to .78, GSM8K from .995 to .99.
+    """
     long_channel_words: int = 24
     seed_words: int = 4
-    """A run of this many words lays a short channel on a document. 5 finds 94 % of short questions with 12 % of their words
-    edited, 4 finds 98 %, 3 finds 99 % at five times the placements (2026-11-21)."""
+    """A run of this many words places a short channel on a document. 5 finds 94 % of short questions with 12 % of their
+    words edited, 4 finds 98 %, 3 finds 99 % with five times the placements (2026-11-21).
+    """
     max_aligned_words: int = 32
     """Longer channels keep enough 5-grams through edits."""
     align_slack: int = 2
     short_aligned_share: float = 0.75
-    """Words in place, and their information, that flag a channel of `min_channel_words`; falls linearly to `aligned_share` at
-    `long_channel_words`. All of 0.7 to 0.6: 8 more of 14,920 documents, all false, for 0.02 of recall (2026-11-21)."""
+    """Share of words in place, and of their information, that flags a channel of `min_channel_words`; falls linearly to
+    `aligned_share` at `long_channel_words`. Falling from 0.7 to 0.6 instead adds 8 of 14,920 documents, all false, for
+    0.02 of recall (2026-11-21).
+    """
     aligned_share: float = 0.6
     verbatim_coverage: float = 0.9
     gap_words: int = 12
@@ -61,21 +65,23 @@ class WindowRules:
     """Unmatched words inside a window: at most `gap_words` + `gap_share` x the channel's length in a row."""
     fragment_words: int = 13
     long_run_words: int = 40
-    """A run this long is a match whatever its coverage: a speech shares 104 words with an MMLU passage that quotes it in
-    pieces, and no window of it covers half of the passage (measured 2026-11-21)."""
+    """A run this long is a match at any coverage: a speech shares 104 words with an MMLU passage that quotes it in
+    pieces, and no window of it covers half of the passage (2026-11-21).
+    """
     min_template_words: int = 12
-    """Words beside the numbers that a channel needs to be matched with its numbers masked."""
+    """Words besides numbers that a channel needs to be matched with its numbers masked."""
     common_items: int = 10
     """A gram in more items than this weighs `common_items` / items."""
     ignored_items: int = 100
     """A gram in more items than this weighs nothing."""
     common_documents: int = field(default=100, metadata={"added_later": True})
     common_document_share: float = field(default=1e-3, metadata={"added_later": True})
-    """A gram in more documents of a source than both say is a template's and weighs nothing there
-    (`templates.py`)."""
+    """A gram in more documents of a source than both limits belongs to a template and weighs nothing there
+    (`templates.py`).
+    """
     min_gram_long_words: int = 2
     min_gram_distinct_words: int = 3
-    """A gram needs this many words of 3+ bytes that are no numbers, and this many different words, to weigh anything."""
+    """To weigh anything, a gram needs this many words of 3+ bytes that are not numbers, and this many different words."""
     num_canaries: int = 24
     min_canary_recall: float = 0.95
 
@@ -130,7 +136,7 @@ class WindowRules:
             raise ValueError(f"num_canaries is {self.num_canaries}; a scan that proves nothing is not run, give 1 or more")
 
     def needed_coverage(self, total_weight: NDArray) -> Floats:
-        """Coverage that flags channels whose words have these total weights.
+        """Return the coverage that flags channels whose words have these total weights.
 
         >>> WindowRules().needed_coverage(np.array([8, 16, 24, 200])).round(3).tolist()
         [0.9, 0.7, 0.5, 0.5]
@@ -139,7 +145,7 @@ class WindowRules:
         return np.interp(total_weight, ends, [self.short_flag_coverage, self.flag_coverage])
 
     def needed_alignment(self, num_words: NDArray) -> Floats:
-        """Score of an alignment that flags channels of so many words.
+        """Return the alignment score that flags channels of so many words.
 
         >>> WindowRules().needed_alignment(np.array([8, 16, 32])).round(3).tolist()
         [0.75, 0.675, 0.6]
@@ -148,7 +154,7 @@ class WindowRules:
         return np.interp(num_words, ends, [self.short_aligned_share, self.aligned_share])
 
     def tier(self, window: "Window", needed: float) -> Tier | None:
-        """The tier of a channel's best window on its own words, where `needed` is the coverage that flags the channel."""
+        """Return the tier of a channel's best window on its own words; `needed` is the coverage that flags the channel."""
         if window.coverage >= needed:
             return "verbatim" if window.coverage >= self.verbatim_coverage else "near"
         if window.longest_run >= self.long_run_words:
@@ -160,7 +166,7 @@ class WindowRules:
 class Window:
     """The best place of a channel in a document; `start` and `end` count words of the document.
 
-    `longest_run`: words of the longest stretch shared word for word, in grams that no template shares.
+    `longest_run`: words of the longest stretch shared word for word, in grams that are in no template.
     """
 
     coverage: float
@@ -170,7 +176,7 @@ class Window:
 
 
 def word_weights(gram_weights: Floats, n: int) -> Floats:
-    """Weight of each word of a channel: that of the heaviest gram over it."""
+    """Return the weight of each word of a channel: that of the heaviest gram over it."""
     weights = np.zeros(len(gram_weights) + n - 1)
     for k in range(n):
         covered = weights[k : k + len(gram_weights)]
@@ -179,11 +185,11 @@ def word_weights(gram_weights: Floats, n: int) -> Floats:
 
 
 def best_window(places: Ints, positions: Ints, gram_weights: Floats, needed: float, config: WindowRules) -> Window | None:
-    """The window of a document that covers most of a channel, or None when no window can matter.
+    """Return the window of a document that covers most of a channel, or None if no window can matter.
 
     `places` [hits], ascending: words of the document where a gram starts that the channel has at `positions` [hits].
-    `gram_weights` [grams of the channel]. When no window reaches `needed`, the one with the longest run is returned if that
-    run is a fragment.
+    `gram_weights` [grams of the channel]. If no window reaches `needed`, the one with the longest run is returned if
+    that run is a fragment.
     """
     n, total = config.gram_words, float(word_weights(gram_weights, config.gram_words).sum())
     gap = config.gap_words + config.gap_share * (len(gram_weights) + n - 1)
@@ -203,7 +209,7 @@ def best_window(places: Ints, positions: Ints, gram_weights: Floats, needed: flo
 
 
 def _measure(places: Ints, positions: Ints, gram_weights: Floats, total: float, n: int) -> Window:
-    """A shared common gram earns its own weight, not that of the rarer grams over the same words."""
+    """A shared common gram adds its own weight, not that of rarer grams over the same words."""
     shared = np.zeros_like(gram_weights)
     shared[positions] = gram_weights[positions]
     coverage = float(word_weights(shared, n).sum()) / total
@@ -212,7 +218,7 @@ def _measure(places: Ints, positions: Ints, gram_weights: Floats, total: float, 
 
 
 def longest_run(places: Ints, positions: Ints, n: int) -> int:
-    """Words of the longest stretch of consecutive hits; 0 without any."""
+    """Return the words of the longest stretch of consecutive hits; 0 without any."""
     if not len(places):
         return 0
     diagonals = places - positions

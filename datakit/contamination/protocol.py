@@ -19,7 +19,7 @@ from datakit.contamination.policy import Tier
 from datakit.text.ngram_index import Ints, UInt64s
 
 BATCH_CHARACTERS = 1 << 18
-"""Text scanned at once: working arrays near the size of a second-level cache."""
+"""Text scanned at once; the working arrays fit into about a second-level cache."""
 COUNT_SCHEMA = {"is_masked": pl.Boolean, "gram": pl.UInt64, "documents": pl.Int64}
 """Grams of the items, with numbers masked or not, and how many documents hold each."""
 _NONE = (np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -28,8 +28,8 @@ type Finder = Callable[[Sequence[str]], list[tuple[int, int]]]
 """From documents to (document, channel) of every match that marks its document."""
 type CommonGrams = Literal["kept", "ignored_before_scan", "ignored_after_scan"]
 """What a policy does with grams that more documents of the source hold than `document_limit`. `ignored_after_scan`
-counts them during the scan and scans again what matched them; `ignored_before_scan` counts them in a pass of its
-own."""
+counts them during the scan and scans matching documents again; `ignored_before_scan` counts them in a pass of its own.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ChannelMatch:
 
 @dataclass(frozen=True)
 class GramCounts:
-    """(grams of the items, number of texts that hold each), with numbers as they are and with numbers masked."""
+    """(grams of the items, number of texts that hold each), with the original numbers and with masked numbers."""
 
     exact: tuple[UInt64s, Ints] = _NONE
     masked: tuple[UInt64s, Ints] = _NONE
@@ -65,28 +65,29 @@ class PolicyIndex(Protocol):
         ...
 
     def scan(self, texts: Sequence[str]) -> list[ChannelMatch]:
-        """What each document holds, ordered by (document, channel)."""
+        """Return what each document holds, ordered by (document, channel)."""
         ...
 
     def scan_counting(self, texts: Sequence[str]) -> tuple[list[ChannelMatch], GramCounts]:
-        """`scan`, and in how many of the texts each gram of the items is; no counts if the policy counts none in a
-        scan."""
+        """Return `scan`, and in how many of the texts each gram of the items occurs; no counts if the policy counts
+        none in a scan.
+        """
         ...
 
     def marked_pairs(self, texts: Sequence[str]) -> list[tuple[int, int]]:
-        """(document, channel) of every match that marks its document."""
+        """Return (document, channel) of every match that marks its document."""
         ...
 
     def count_grams(self, texts: Sequence[str]) -> GramCounts:
-        """In how many of the texts each gram of the items is, without a scan."""
+        """Return in how many of the texts each gram of the items occurs, without a scan."""
         ...
 
     def without(self, common: pl.DataFrame) -> "PolicyIndex":
-        """The index that ignores the grams of a COUNT_SCHEMA table."""
+        """Return the index that ignores the grams of a COUNT_SCHEMA table."""
         ...
 
     def affected_channels(self, common: pl.DataFrame) -> NDArray[np.int64]:
-        """Channels with a gram of a COUNT_SCHEMA table."""
+        """Return the channels with a gram of a COUNT_SCHEMA table."""
         ...
 
 
@@ -105,40 +106,41 @@ class Policy(Protocol):
 
     @property
     def min_canary_recall(self) -> float:
-        """The share of items planted verbatim that a scan must find."""
+        """The share of verbatim plants that a scan must find."""
         ...
 
     @property
     def common_grams(self) -> CommonGrams: ...
 
     def document_limit(self, num_documents: int) -> int:
-        """The largest number of documents that may hold a gram that counts, in a source of `num_documents`."""
+        """Return the largest number of documents that may hold a gram that counts, in a source of `num_documents`."""
         ...
 
     def channels(self, items: pl.DataFrame) -> pl.DataFrame:
-        """What the policy matches of every item: `item` (row of the item), `channel`, `text`, one row a channel."""
+        """Return what the policy matches of every item, one row a channel: `item` (row of the item), `channel`, `text`."""
         ...
 
     def index(self, items: pl.DataFrame, channels: pl.DataFrame) -> PolicyIndex:
-        """The index of the channels of `channels`."""
+        """Build the index of the channels of `channels`."""
         ...
 
     def load_index(self, folder: Path) -> PolicyIndex:
-        """An index that was saved to a folder."""
+        """Load an index that was saved to a folder."""
         ...
 
 
 @lru_cache(maxsize=2)
 def load_index(folder: Path, policy: Policy) -> PolicyIndex:
-    """A saved index, cached in the process: its shards share it and do not change it."""
+    """Return a saved index, cached in the process. Shards share it and do not change it."""
     return policy.load_index(folder)
 
 
 @lru_cache(maxsize=1)
 def index_without(folder: Path, policy: Policy, common: Path | None) -> PolicyIndex:
-    """A saved index that ignores the grams of a COUNT_SCHEMA file; the index itself for None. Cached in the process.
+    """Return a saved index that ignores the grams of a COUNT_SCHEMA file, or the index itself for None. Cached in the
+    process.
 
-    The path of the file holds the identity of the artifact that it belongs to, so one path has one content.
+    The path of the file holds the identity of its artifact, so one path has one content.
     """
     index = load_index(folder, policy)
     return index if common is None else index.without(pl.read_parquet(common))
@@ -155,7 +157,7 @@ def count_table(counts: Sequence[GramCounts]) -> pl.DataFrame:
 
 
 def text_batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """(number of the first, texts) of about BATCH_CHARACTERS each; a longer text is a batch of its own."""
+    """Yield (number of the first, texts) of about BATCH_CHARACTERS each; a longer text is a batch of its own."""
     low, size = 0, 0
     for number, text in enumerate(texts):
         size += len(text)

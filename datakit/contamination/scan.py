@@ -1,4 +1,6 @@
-"""Matching documents against an item index: a vectorised pass over all words, then the scorer on what is left of it."""
+"""Match documents against an item index: one vectorised pass over all words, then the scorer on the few places that
+remain.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +18,12 @@ from datakit.text.ngram_index import Ints, UInt64s, Words, grams_in_table, hash_
 
 
 def scan(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[ChannelMatch]:
-    """Every channel that each document holds, its best window each, ordered by (document, channel)."""
+    """Return every channel that each document holds, with its best window, ordered by (document, channel)."""
     return scan_counting(texts, index, config)[0]
 
 
 def scan_counting(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> tuple[list[ChannelMatch], GramCounts]:
-    """`scan`, and in how many of the texts each gram of the items is."""
+    """Return `scan`, and in how many of the texts each gram of the items occurs."""
     hits, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
     found: list[ChannelMatch] = []
     for document, group in groupby(_verdicts(windows, index, config), key=lambda verdict: verdict[0][0]):
@@ -35,7 +37,9 @@ def scan_counting(texts: Sequence[str], index: ItemIndex, config: WindowRules) -
 
 
 def standing_pairs(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[tuple[int, int]]:
-    """(document, channel) of every match of `scan` that stands. Where it lies is not looked for: half of a match's time."""
+    """Return (document, channel) of every match of `scan` that stands. Its place is not computed, which saves half of
+    the time.
+    """
     _, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
     return [pair for pair, tier, _ in _verdicts(windows, index, config) if tier in STANDING_TIERS]
 
@@ -47,7 +51,7 @@ def _document_counts(hits: "_Hits", channels: ChannelGrams) -> tuple[UInt64s, In
 
 
 def _spans(text: str, windows: Sequence[Window]) -> list[Span]:
-    """Bytes from the first to the last word of each window."""
+    """Return the bytes from the first to the last word of each window."""
     if not windows:
         return []
     places = WordPlaces(text)
@@ -59,7 +63,7 @@ type _Windows = dict[tuple[int, int], Window]
 
 @dataclass(frozen=True)
 class _Hits:
-    """Words of the documents where a gram of the channels begins, of which document, and which gram [hits]."""
+    """Return words of the documents where a gram of the channels begins, the document, and the gram [hits]."""
 
     places: Ints
     documents: Ints
@@ -68,7 +72,7 @@ class _Hits:
 
 @dataclass(frozen=True)
 class _AllWindows:
-    """The best window of every pair (document, channel), by each way of matching."""
+    """Return the best window of every pair (document, channel), by each way of matching."""
 
     exact: _Windows
     masked: _Windows
@@ -76,7 +80,7 @@ class _AllWindows:
 
 
 def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[tuple[_Hits, _Hits], _AllWindows]:
-    """(hits with numbers as they are, hits with numbers masked), and the windows that they make."""
+    """Return (hits with the original numbers, hits with masked numbers), and their windows."""
     masked = words.masked()
     places = grams_in_table(index.prefixes, masked, config.seed_words)
     exact_hits = _hits(words.hashes, words.bounds, places, index.exact)
@@ -89,7 +93,7 @@ def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[t
 
 
 def _verdicts(windows: _AllWindows, index: ItemIndex, config: WindowRules) -> Iterator[tuple[tuple[int, int], Tier, Window]]:
-    """Pairs that match, in their order, with the tier and the window of each."""
+    """Return the pairs that match, in their order, with the tier and the window of each."""
     for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
         if (verdict := _verdict(pair, windows, index, config)) is not None:
             yield pair, *verdict
@@ -109,7 +113,7 @@ def _verdict(pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, conf
 
 
 def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) -> _Hits:
-    """`begins`: where grams may begin."""
+    """Find hits; `begins` says where grams may begin."""
     places, found = channels.index.lookup_at(words, bounds, begins)
     return _Hits(places, np.searchsorted(bounds, places, side="right") - 1, found)
 
@@ -117,7 +121,7 @@ def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) ->
 def _windows(
     hits: _Hits, bounds: Ints, channels: ChannelGrams, config: WindowRules
 ) -> Iterator[tuple[tuple[int, int], Window]]:
-    """((document, channel), best window) of every pair that is flagged or holds a fragment."""
+    """Return ((document, channel), best window) of every pair that is flagged or holds a fragment."""
     grams = channels.index.grams[hits.found]
     hit_bounds = np.searchsorted(hits.documents, np.arange(len(bounds)))
     for document, channel in _candidates(hits.documents, hits.found, channels, config):
@@ -128,9 +132,9 @@ def _windows(
 
 
 def _candidates(documents: Ints, found: Ints, channels: ChannelGrams, config: WindowRules) -> list[tuple[int, int]]:
-    """Pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
+    """Return pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
 
-    Counting different grams, not hits, bounds the work on a document that repeats one phrase a million times.
+    It counts different grams, not hits. This bounds the work on a document that repeats one phrase a million times.
     """
     index = channels.index
     num_grams, num_channels = max(len(index.grams), 1), max(len(channels.total_weight), 1)
@@ -143,7 +147,7 @@ def _candidates(documents: Ints, found: Ints, channels: ChannelGrams, config: Wi
 
 
 def _score(places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, config: WindowRules) -> Window | None:
-    """Join a document's hits with the grams of one channel and take the best window."""
+    """Join a document's hits with the grams of one channel and return the best window."""
     of_channel = channels.of(channel)
     weights, hashes = channels.weights[of_channel], channels.hashes[of_channel]
     kept = np.flatnonzero(weights > 0)

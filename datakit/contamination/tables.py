@@ -1,7 +1,7 @@
-"""What a scan for benchmark items leaves on storage: marks, matches by document, documents by item, statuses of items.
+"""Tables that a scan for benchmark items writes: marks, matches by document, documents by item, statuses of items.
 
-Shards leave tables of their row groups and say how many documents these name. They are put together a row group at a time, or
-merged (`sorted_tables.py`), so what is in memory depends on the number of items and not on the size of the source.
+Shards write tables of their row groups and report how many documents these name. The tables are joined one row group at
+a time, or merged (`sorted_tables.py`), so memory depends on the number of items and not on the size of the source.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ _FOUND_FIELDS = (
     ("longest_run", pa.int64()),
 )
 MATCH_SCHEMA = pa.schema([("id", pa.string()), *_KEY_FIELDS, ("channel", pa.string()), *_FOUND_FIELDS])
-"""A row a document, item and channel, sorted by document."""
+"""One row for each document, item and channel, sorted by document."""
 HOLDER_SCHEMA = pa.schema(
     [
         *_KEY_FIELDS,
@@ -53,13 +53,13 @@ HOLDER_SCHEMA = pa.schema(
 )
 """The same rows sorted by item, with the source and the part that hold the document."""
 HELD_SCHEMA = pa.schema([*_KEY_FIELDS, ("num_documents", pa.int64())])
-"""Items that documents of a shard hold, and how many do."""
+"""Items that documents of a shard hold, and how many documents hold each."""
 ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), ("num_documents", pa.int64())])
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups `low` to `high` of a part of a source: what one shard scans, and what one judges again."""
+    """Row groups `low` to `high` of a part of a source: the work of one shard."""
 
     source: str
     part: Path
@@ -72,11 +72,11 @@ class Piece:
         return f"{self.part.stem}-{self.low:05d}"
 
     def table(self, scratch: Path, kind: str) -> Path:
-        """Where the piece's tables lie until they are joined with those of the others."""
+        """Folder of the piece's tables until they are joined with those of the others."""
         return scratch / ("judged" if self.judged else "scanned") / kind / f"{self.name}.parquet"
 
     def documents(self) -> Iterator[pl.DataFrame]:
-        """Ids and texts, one row group in memory at a time."""
+        """Yield ids and texts, one row group in memory at a time."""
         with pq.ParquetFile(self.part) as file:
             for group in range(self.low, self.high):
                 yield as_frame(file.read_row_group(group, columns=["id", "text"], use_threads=False))
@@ -87,7 +87,7 @@ type Found = tuple[str, ChannelMatch]
 
 
 def named(found: Sequence[Found], names: pl.DataFrame) -> pl.DataFrame:
-    """MATCH_SCHEMA of what was found. `names` [channels]: the item key and the name of every channel."""
+    """Return MATCH_SCHEMA rows. `names` [channels]: the item key and the name of every channel."""
     channels = names[[match.channel for _, match in found]]
     values = [(m.tier, m.score, m.start_byte, m.end_byte, m.longest_run) for _, m in found]
     rows = pl.DataFrame(values, schema=[name for name, _ in _FOUND_FIELDS], orient="row") if found else _nothing()
@@ -96,7 +96,7 @@ def named(found: Sequence[Found], names: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_piece(scratch: Path, piece: Piece, ids: pl.Series, matches: pl.DataFrame) -> dict[str, int]:
-    """The tables of one shard, of the matches of all its documents `ids`; how many they are, in all and by tier."""
+    """Write the tables of one shard from the matches of all its documents `ids`; return counts in all and by tier."""
     held = matches.with_columns(source=pl.lit(piece.source), part=pl.lit(piece.part.name))
     _write(piece.table(scratch, MATCHES), matches.sort("id", *ITEM_KEY, "channel"), MATCH_SCHEMA)
     _write(piece.table(scratch, HOLDERS), held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA)
@@ -125,7 +125,9 @@ def _marks(ids: pl.Series, matches: pl.DataFrame) -> pl.DataFrame:
 
 
 def join_pieces(target: Path, scratch: Path, pieces: Sequence[Piece]) -> None:
-    """Marks beside the documents' parts (same names, rows and order), `matches.parquet`, `item_documents.parquet`."""
+    """Write marks beside the documents' parts (same names, rows and order), `matches.parquet`,
+    `item_documents.parquet`.
+    """
     for part in dict.fromkeys(piece.part for piece in pieces):
         of_part = [piece for piece in pieces if piece.part == part]
         _copy(_paths(scratch, MARKS, of_part), target / MARKS / part.name, MARK_SCHEMA)
@@ -138,7 +140,7 @@ def _paths(scratch: Path, kind: str, pieces: Sequence[Piece]) -> list[Path]:
 
 
 def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
-    """Rows of tables one after the other: pieces stand in id order. One table is the same file as its rows written again."""
+    """Yield rows of tables one after the other: pieces are in id order. One table keeps its bytes."""
     if len(paths) == 1:
         target.parent.mkdir(parents=True, exist_ok=True)
         copyfile(paths[0], target)
@@ -160,7 +162,7 @@ class Counts:
 
 
 def count(scratch: Path, tallies: Mapping[Piece, Mapping[str, Any]]) -> Counts:
-    """Add up what `write_piece` said of the shards: a document lies in one of them."""
+    """Add up what `write_piece` reported for the shards: a document lies in one of them."""
     items = summed(_paths(scratch, HELD, list(tallies)), ITEM_KEY)
     total = Counter[str]()
     for tally in tallies.values():
@@ -169,7 +171,9 @@ def count(scratch: Path, tallies: Mapping[Piece, Mapping[str, Any]]) -> Counts:
 
 
 def summed(paths: Sequence[Path], key: Sequence[str]) -> pl.DataFrame:
-    """Counts of several shards, one row a key; a few tables at a time, so that what is held are keys and not shards of them."""
+    """Sum counts of several shards, one row a key. It reads a few tables at a time, so memory holds keys and not all
+    shards.
+    """
     total: list[pl.DataFrame] = []
     for some in batched(paths, SUMMED_AT_ONCE):
         total = [pl.concat([*total, pl.read_parquet(list(some))]).group_by(key).sum()]
@@ -177,7 +181,9 @@ def summed(paths: Sequence[Path], key: Sequence[str]) -> pl.DataFrame:
 
 
 def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) -> list[Piece]:
-    """Pieces that have matches of some channels (the item key and the name of each); a few tables at a time, as `summed`."""
+    """Return pieces that match some channels (the item key and the name of each); it reads a few tables at a time, as
+    `summed`.
+    """
     of_path, found = {str(piece.table(scratch, MATCHES)): piece for piece in pieces}, []
     for some in batched(of_path, SUMMED_AT_ONCE):
         matches = pl.scan_parquet(list(some), include_file_paths="path").select("path", *channels.columns).collect()
@@ -187,7 +193,7 @@ def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) 
 
 
 def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts: Counts) -> pl.DataFrame:
-    """ITEM_STATUS_SCHEMA of every item; `matchable`: rows of the items that have a channel which can be matched."""
+    """Return ITEM_STATUS_SCHEMA of every item; `matchable`: rows of the items with a channel that can be matched."""
     status = (
         pl.when(pl.col("num_documents") > 0)
         .then(pl.lit("matched"))
@@ -202,7 +208,7 @@ def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts
 
 
 def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int) -> list[str]:
-    """Texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
+    """Return texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
     found: list[str] = []
     for part, of_part in groupby(pieces, key=lambda piece: piece.part):
         tiers = (tier for piece in of_part for tier in pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"])

@@ -1,4 +1,4 @@
-"""Matches judged again without the templates of the source (`templates.py`), where there are any."""
+"""Judge matches again without the source's templates (`templates.py`), if it has any."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
 
 
 def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched: pl.DataFrame) -> None:
-    """Leave what a scan knows for `rescan`: in how many documents of the piece the items' grams are (`count_table`), and
-    the documents with a match (MATCHED_SCHEMA), which are few, so that nobody has to read all of them to look at these again.
+    """Write what `rescan` needs: in how many documents of the piece the items' grams occur (`count_table`), and the few
+    documents with a match (MATCHED_SCHEMA), so that nobody has to read all documents again.
     """
     for kind, table in (("counts", counts), ("matched", matched)):
         path = piece.table(scratch, kind)
@@ -35,9 +35,10 @@ def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched
 def rescan(
     out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: Policy, names: Path
 ) -> tuple[Mapping[Piece, Tally], Path | None]:
-    """The pieces, those judged again that matched a channel with a template of this source, and the file of these templates.
+    """Return the pieces, with those judged again that matched a channel with a template of this source, and the file of
+    these templates.
 
-    With each piece what `write_piece` said of it.
+    Each piece comes with what `write_piece` reported.
     """
     scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
     num_documents = sum(int(tally["documents"]) for tally in tallies.values())
@@ -61,8 +62,9 @@ def rescan(
 
 
 def _cleared(scratch: Path, judged: Sequence[Piece], what: str) -> dict[str, Any]:
-    """`items` that documents no longer count for because the words they share are a template's, in how many pairs of item and
-    `documents`, and the `most` frequent of them: a leak that is repeated so often looks the same, so people should read them.
+    """Return `items` that documents no longer count for because the shared words belong to a template, the number of
+    (item, document) pairs in `documents`, and the `most` frequent of them. A leak that is repeated often looks the
+    same, so people should read them.
     """
     pair = ["id", *ITEM_KEY]
     counts = [pl.DataFrame(schema={**dict.fromkeys(ITEM_KEY, pl.String), "documents": pl.UInt32})]
@@ -88,7 +90,7 @@ def _standing(matches: Path) -> pl.DataFrame:
 def _judge_piece(
     folder: Path, piece: Piece, index_folder: Path, config: Policy, names: Path, templates: Path
 ) -> Mapping[str, object]:
-    """One shard: matches of channels with templates stand if they do without the templates; the others stand."""
+    """One shard: matches of channels with templates stand if they match without the templates; the others stand."""
     scratch, on = names.parent, [*ITEM_KEY, "channel"]
     index, of_channel = load_index(index_folder, config), pl.read_parquet(names)
     affected = of_channel[index.affected_channels(pl.read_parquet(templates))]

@@ -1,11 +1,12 @@
-"""Templates of a corpus: phrases of items that so many documents of a source hold that they say nothing about a leak.
+"""Templates of a corpus: phrases of items that so many documents of a source hold that they are no evidence of a leak.
 
-How many items share a gram is known when the index is made (`common_items`). How many documents do is known when all have been
-read: every shard counts its own, the counts are added, and channels with grams in more than `document_limit` documents are
-judged once more, without these grams, in the documents that matched them. Sums have no order, so neither has the verdict.
+How many items share a gram is known when the index is made (`common_items`). How many documents share it is known when
+all have been read: every shard counts its own documents, the counts are added, and channels with grams in more than
+`document_limit` documents are judged again, without these grams, in the documents that matched them. Sums do not depend
+on order, so neither does the verdict.
 
-A channel that is nearly nothing but such grams cannot be matched in this source (its item is `unknown`), unless it is of
-`long_run_words` or more: so many words in a row are an item that leaked many times, not a template.
+A channel that consists almost only of such grams cannot be matched in this source (its item is `unknown`), unless it
+has `long_run_words` or more: so many words in a row are an item that leaked many times, not a template.
 """
 
 from dataclasses import replace
@@ -20,7 +21,7 @@ from datakit.text.ngram_index import GramIndex, UInt64s, build_index
 
 
 def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRules) -> ItemIndex:
-    """The index in which the grams of `common` (COUNT_SCHEMA) weigh nothing, and words under them say nothing."""
+    """Return the index in which the grams of `common` (COUNT_SCHEMA) and the words under them weigh nothing."""
     exact, masked = (common.filter(is_masked=kind)["gram"].to_numpy() for kind in (False, True))
     aligned = index.aligned
     is_template = _words_under(index.exact, np.isin(index.exact.hashes, exact), aligned.bounds, config.gram_words)
@@ -42,7 +43,7 @@ def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRule
 
 
 def affected_channels(index: ItemIndex, common: pl.DataFrame) -> NDArray[np.int64]:
-    """Channels with a gram that is a template's."""
+    """Return the channels with a gram that belongs to a template."""
     found = []
     for grams, is_masked in ((index.exact, False), (index.masked, True)):
         common_grams = common.filter(is_masked=is_masked)["gram"].to_numpy()
@@ -73,7 +74,7 @@ def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> Ch
 
 
 def _postings_of(seeds: GramIndex, wanted: NDArray[np.bool_]) -> GramIndex:
-    """The index without the postings of other channels."""
+    """Return the index without the postings of other channels."""
     grams = np.repeat(seeds.grams, np.diff(seeds.offsets))
     return build_index(grams, wanted[seeds.channels].astype(np.float64), seeds.channels, seeds.positions, seeds.n)
 
@@ -85,7 +86,7 @@ def _channel_of_gram(channels: ChannelGrams) -> NDArray[np.int64]:
 def _words_under(
     channels: ChannelGrams, is_common: NDArray[np.bool_], word_bounds: NDArray[np.int64], n: int
 ) -> NDArray[np.bool_]:
-    """Which words of the channels, flat, lie under one of the grams."""
+    """Return which words of the channels, flat, lie under one of the grams."""
     channel = _channel_of_gram(channels)[is_common]
     first = word_bounds[channel] + np.flatnonzero(is_common) - channels.bounds[channel]
     under = np.zeros(int(word_bounds[-1]), np.bool_)

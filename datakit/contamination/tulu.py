@@ -41,15 +41,15 @@ _INFIX = re.compile(
 
 @dataclass(frozen=True)
 class TuluPolicy(GramPolicy):
-    """More than half of a prompt's tokens lie in 8-grams that the document holds as phrases.
+    """A document matches if it holds more than half of a prompt's tokens in 8-grams, compared as phrases.
 
     `allenai/open-instruct`, `decontamination/search.py`: 8-grams of spaCy tokens of the question, `match_phrase` in
-    Elasticsearch, share of the question's tokens found in a document, with the 0.5 of the Tulu 3 paper. Our own cut of English
-    stands for spaCy's tokenizer (the same spans for 96 % of 9,651 questions). Phrases are compared as `tulu_analyzer` of
-    `index.py` cuts them, lower case and few separators; that file defines it without giving it to the field, and the standard
-    analyzer, which drops all punctuation, marks ten times as many documents of our corpus (610 of 14,922, most of them
-    formulas). No limit of hits a phrase (the original sees the ten best documents). It marks documents, where the original
-    drops a training set once 2 % of an eval are in it.
+    Elasticsearch, share of the question's tokens found in a document, with the threshold 0.5 of the Tulu 3 paper. Our
+    own English tokenizer replaces spaCy's (equal spans for 96 % of 9,651 questions). Phrases are compared as
+    `tulu_analyzer` of `index.py` cuts them: lower case, few separators. That file defines the analyzer without
+    assigning it to the field; the standard analyzer, which drops all punctuation, marks ten times as many documents of
+    our corpus (610 of 14,922, most of them formulas). There is no limit of hits for a phrase (the original sees the ten
+    best documents). It marks documents, where the original drops a training set once it holds 2 % of an eval.
     """
 
     channel: ClassVar[str] = "question"
@@ -83,7 +83,7 @@ class TuluPolicy(GramPolicy):
         return NamedIndex(index_phrases(phrases), np.array([len(found) for found in tokens], np.int64))
 
     def flagged(self, texts: Sequence[str], pieces: Cut, hits: Hits, index: NamedIndex) -> Shared:
-        """Phrases of the questions that a document holds enough of."""
+        """Return the phrases of questions that a document holds enough of."""
         del texts
         shared = shared_grams(hits, pieces, index, np.zeros(len(pieces.texts)))
         scores = self._token_shares(shared, index)
@@ -95,7 +95,7 @@ class TuluPolicy(GramPolicy):
             yield channel, at, tulu_bytes(text[tokens[at][0] : tokens[at + n - 1][1]])
 
     def _token_shares(self, shared: Shared, index: NamedIndex) -> Floats:
-        """[shared] the share of the channel's tokens that the grams shared with the document cover."""
+        """Return [shared] the share of the channel's tokens that the grams shared with the document cover."""
         pairs = np.stack([shared.documents, shared.channels])
         unique, pair = np.unique(pairs, axis=1, return_inverse=True)
         width = int(index.num_tokens.max(initial=0)) + 1
@@ -106,7 +106,9 @@ class TuluPolicy(GramPolicy):
 
 
 def english_tokens(text: str) -> list[Span]:
-    """Spans of tokens much as spaCy's English tokenizer makes them: punctuation off the ends of words, few cuts inside."""
+    """Return spans of tokens close to those of spaCy's English tokenizer: punctuation cut off the ends of words, few
+    cuts inside.
+    """
     spans: list[Span] = []
     for chunk in _TOKEN.finditer(text):
         low, high = chunk.span()

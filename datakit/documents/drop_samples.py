@@ -19,19 +19,21 @@ _SCHEMA = pa.schema([*DROPPED_SCHEMA, pa.field("order", pa.int64())])
 
 @dataclass
 class DropSamples:
-    """What one shard dropped: how many for which reason, and the first of them."""
+    """What one shard dropped: the count for each reason, and the first drops."""
 
     counts: Counter[str] = field(default_factory=Counter)
     rows: list[tuple[str, str, str, int]] = field(default_factory=list)
 
     def add(self, source_id: str, reason: str, sample: str, order: int) -> None:
-        """Count a record that is dropped; records come in their order."""
+        """Count a dropped record; records arrive in order."""
         self.counts[reason] += 1
         if self.counts[reason] <= SAMPLES_PER_REASON:
             self.rows.append((source_id, reason, sample, order))
 
     def add_repeated(self, documents: pl.DataFrame) -> None:
-        """Count documents that repeat the id of another; they come in the order of ids, so the first are chosen again."""
+        """Count documents that repeat the id of another. They arrive in the order of ids, so the first ones are chosen
+        again.
+        """
         if not documents.height:
             return
         self.counts[EXACT_DUPLICATE] += documents.height
@@ -44,12 +46,12 @@ class DropSamples:
         self.rows = first_of_each([*self.rows, *first.iter_rows()])
 
     def write(self, path: Path) -> None:
-        """Leave the samples for `joined`."""
+        """Save the samples for `joined`."""
         write_parquet(path, _table(self.rows, _SCHEMA))
 
 
 def joined(paths: Iterable[Path]) -> pa.Table:
-    """The first drops of every reason over all shards, in the order of the source."""
+    """Return the first drops of every reason over all shards, in the order of the source."""
     rows: list[tuple[str, str, str, int]] = []
     for path in paths:
         rows = first_of_each([*rows, *pl.read_parquet(path).iter_rows()])
@@ -57,7 +59,7 @@ def joined(paths: Iterable[Path]) -> pa.Table:
 
 
 def first_of_each(rows: Sequence[tuple[str, str, str, int]]) -> list[tuple[str, str, str, int]]:
-    """The first `SAMPLES_PER_REASON` rows of every reason, by their order."""
+    """Return the first `SAMPLES_PER_REASON` rows of every reason, by their order."""
     kept, seen = [], Counter[str]()
     for row in sorted(rows, key=lambda row: row[-1]):
         seen[row[1]] += 1

@@ -1,9 +1,10 @@
-"""The stage `datakit.normalize`: any record becomes a document with a content id, or a counted drop with its reason.
+"""The stage `datakit.normalize`: every record becomes a document with a content id, or a counted drop with its reason.
 
-Runs of whitespace longer than 128 characters are capped (128 is the longest run that one Llama token absorbs; multi-megabyte
-runs made Marin's tokenizers run out of memory, marin#4588). Three kinds of shards, each of which survives a kill: raw files are
-parsed into sorted runs, too many runs are merged into fewer, and every part of the output is merged from all runs. The first
-record of every id is kept, so the result depends on neither workers nor shards, and memory does not grow with the source.
+Runs of whitespace longer than 128 characters are capped (128 is the longest run that one Llama token absorbs;
+multi-megabyte runs made Marin's tokenizers run out of memory, marin#4588). There are three kinds of shards, and each
+survives a kill: raw files are parsed into sorted runs; too many runs are merged into fewer; every part of the output is
+merged from all runs. The first record of every id is kept, so the result depends on neither workers nor shards, and
+memory does not grow with the source.
 """
 
 import json
@@ -32,7 +33,7 @@ from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 type Piece = tuple[str, Path, Span | None]
-"""Name and path of a raw file, and which piece of it where it is cut."""
+"""Name and path of a raw file, and which piece of it if it is cut."""
 
 CUT = Cut()
 RUNS = f"{SCRATCH_FOLDER}/runs"
@@ -48,10 +49,10 @@ class NormalizeConfig:
     domain: Domain
     max_whitespace_run_chars: int = 128
     target_part_bytes: int = TARGET_PART_BYTES
-    """Text of one part before repeated documents go."""
+    """Text of one part before repeated documents are removed."""
 
     steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
-    """What filters and changes records between their reader and their ids, in this order."""
+    """Steps that filter and change records between their reader and their ids, in this order."""
 
     def __post_init__(self) -> None:
         if self.format == "none":
@@ -65,7 +66,7 @@ class NormalizeConfig:
 def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CUT) -> None:
     """Write `documents/part-*.parquet` and `dropped.parquet`.
 
-    Raises: ValueError when no document survives; before any file is read, what `datakit.readers.datatrove_steps.prepared`
+    Raises: ValueError if no document survives; before any file is read, what `datakit.readers.datatrove_steps.prepared`
     raises.
     """
     prepared(config.steps)
@@ -100,8 +101,10 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
 
 
 NORMALIZE = Stage("datakit.normalize", "7", normalize)
-"""7: texts in what a conversation calls or thinks have their line feeds; what nobody sees is dropped. 5: marks (BOM) are no
-text, pages are read as browsers read them, conversations say what they call and think. 4: every record of a WARC is counted."""
+"""7: texts in what a conversation calls or thinks keep their line feeds; invisible texts are dropped. 5: byte order
+marks are not text, pages are read as browsers read them, conversations hold what they call and think. 4: every record
+of a WARC is counted.
+"""
 
 
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
@@ -117,7 +120,7 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
         if cleaned is None:
             dropped.add(source_id, reason, _encodable((record.text or "")[:SAMPLE_CHARS]), order)
         else:
-            assert isinstance(record, Record)  # `clean` gives no text of what is Unreadable
+            assert isinstance(record, Record)  # `clean` returns no text for Unreadable.
             metadata = json.dumps({"source_id": source_id, **_kept_fields(record, whitespace)}, ensure_ascii=False)
             text, encoded = cleaned
             runs.add((utf8_digest(encoded), text, config.source, metadata, order), len(encoded))
@@ -134,7 +137,7 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
 
 
 def _collapse(out: Writer, runs: list[Path], cut: Cut) -> tuple[list[Path], list[Mapping[str, Any]]]:
-    """At most `fan_in` runs, merged from more where there are more, and the statistics of the shards that did it."""
+    """Return at most `fan_in` runs, merged if there are more, and the statistics of the shards that merged them."""
     statistics: list[Mapping[str, Any]] = []
     level = 0
     while len(runs) > cut.fan_in:
@@ -169,9 +172,9 @@ def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut:
 
 
 def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[tuple[str, bytes] | None, int, str]:
-    """(text and its UTF-8, capped runs, "") of a record worth keeping, or (None, 0, reason).
+    """Return (text and its UTF-8, capped runs, "") of a record worth keeping, or (None, 0, reason).
 
-    A text is encoded once: what is not ASCII takes three times as long to encode as to hash.
+    A text is encoded once, because encoding text beyond ASCII takes three times as long as hashing it.
     """
     if isinstance(record, Unreadable):
         return None, 0, record.reason
@@ -184,7 +187,9 @@ def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[tuple
 
 
 def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:
-    """What a document keeps beside its text. Messages of a conversation are capped like its text: tokens are made of them."""
+    """Return what a document keeps besides its text. Messages of a conversation are capped like its text, because
+    tokens are made of them.
+    """
     kept = {name: _encodable(value) for name, value in record.fields.items()}
     if CONVERSATION_FIELD in kept:
         kept[CONVERSATION_FIELD] = with_strings(kept[CONVERSATION_FIELD], lambda string: whitespace.apply(string)[0])
@@ -192,12 +197,14 @@ def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:
 
 
 def _encodable(name: str) -> str:
-    """A name or sample with lone surrogates written as `\\udc80`: a bad file name or title must not stop its source."""
+    """Write lone surrogates of a name or sample as `\udc80`: a bad file name or title must not stop its source."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_bytes: int) -> Iterator[tuple[int, list[Piece]]]:
-    """Bytes and pieces of shards of about `shard_bytes` in name order: several files, one, or a piece of a large one."""
+    """Yield bytes and pieces of shards of about `shard_bytes` in name order: several files, one, or a piece of a large
+    one.
+    """
     group: list[Piece] = []
     size = 0
     for name, path in files:
@@ -217,6 +224,6 @@ def _total(shards: Mapping[str, Mapping[str, Any]], name: str) -> int:
 
 
 def _drops(shards: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Dropped rows by reason over all shards."""
+    """Return dropped rows by reason over all shards."""
     totals = sum((Counter(shard["drops"]) for shard in shards), Counter[str]())
     return dict(sorted(totals.items()))

@@ -1,8 +1,8 @@
 """Documents on storage: Parquet parts that are sorted by id, written once, read in bounded batches.
 
-zstd level 3 without a dictionary on text: 0.98 of the speed of raw zstd and a third smaller than snappy (research/
-data_peers_measured.md, section 5). A row group holds at most 2,048 documents and ends at 16 MiB of text, so whoever goes
-through a part a row group at a time needs a small multiple of that, whatever the size of the part and of its documents.
+Files use zstd level 3 without a dictionary on text: 0.98 of the speed of raw zstd and a third smaller than snappy
+(docs/references.md). A row group holds at most 2,048 documents and ends at 16 MiB of text. So reading a part one row
+group at a time needs a small multiple of that, for any size of part and documents.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc  # a table's first cast would import it: .03 s in which all workers wait for the parent
+import pyarrow.compute as pc  # A table's first cast would import it: 0.03 s in which all workers wait for the parent.
 import pyarrow.parquet as pq
 
 from datakit.documents.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema
@@ -37,7 +37,7 @@ def part_name(index: int, count: int) -> str:
 
 @dataclass
 class PartWriter:
-    """Rows of one part as they come; row groups end where rows and text say, not where the batches did."""
+    """Write rows of one part as they arrive. Row groups end by rows and text, not where the batches end."""
 
     file: pq.ParquetWriter
     schema: pa.Schema
@@ -65,7 +65,9 @@ class PartWriter:
     def flush(self) -> None:
         """Write what is pending as one row group."""
         if self._pending:
-            group = pa.concat_tables(self._pending).combine_chunks()  # pages follow chunks, and bytes must not
+            group = pa.concat_tables(
+                self._pending
+            ).combine_chunks()  # Page bounds follow chunks, and the bytes must not depend on batches.
             self.file.write_table(group, row_group_size=group.num_rows)
             self.rows += group.num_rows
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
@@ -73,7 +75,7 @@ class PartWriter:
 
 @contextmanager
 def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> Iterator[PartWriter]:
-    """Write one Parquet file the way every artifact's file is written, a batch at a time. A part may stay empty."""
+    """Write one Parquet file as every artifact file is written, one batch at a time. A part may stay empty."""
     path.parent.mkdir(parents=True, exist_ok=True)
     dictionary = [name for name in schema.names if name in DICTIONARY_COLUMNS]
     with pq.ParquetWriter(
@@ -85,7 +87,7 @@ def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> Iterator[Pa
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table that is at hand as one file."""
+    """Write a table in memory as one file."""
     with writing_part(path, table.schema) as part:
         part.write(table)
 
@@ -97,9 +99,10 @@ def write_sorted_parts(
     target_bytes: int = TARGET_PART_BYTES,
     schema: pa.Schema = DOCUMENT_SCHEMA,
 ) -> int:
-    """Write documents that are at hand below `folder/split/`, sorted by id, in parts as `part_bounds` cuts them; how many.
+    """Write documents in memory below `folder/split/`, sorted by id, in parts as `part_bounds` cuts them; return how
+    many.
 
-    Raises: ValueError when an id stands twice.
+    Raises: ValueError if an id occurs twice.
     """
     ordered = documents.sort(ID)
     if ordered[ID].n_unique() != ordered.height:
@@ -113,16 +116,18 @@ def write_sorted_parts(
 
 
 def part_bounds(rows: int, num_bytes: int, target_bytes: int = TARGET_PART_BYTES) -> list[tuple[int, int]]:
-    """(first row, end row) of every part: equal numbers of rows, as many as give `target_bytes` of text each.
+    """Return (first row, end row) of every part: equal numbers of rows, as many as give `target_bytes` of text each.
 
-    Rows in id order are in random order, so equal numbers of them are equal sizes.
+    Rows in id order are in random order, so equal numbers of rows have equal sizes.
     """
     count = max(1, -(-num_bytes // target_bytes))
     return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
 def text_size(path: Path) -> tuple[int, int]:
-    """(rows, bytes of text) of a part, from its footer: text is stored plainly, so its size is the text's and 4 bytes a row."""
+    """Return (rows, bytes of text) of a part from its footer: text is stored plainly, so its size is the text's plus 4
+    bytes a row.
+    """
     with pq.ParquetFile(path) as file:
         column = file.schema_arrow.get_field_index(TEXT)
         groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
@@ -130,7 +135,7 @@ def text_size(path: Path) -> tuple[int, int]:
 
 
 def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
-    """The parts of a split, in id order. Raises ValueError when the artifact has none."""
+    """Return the parts of a split in id order. Raises: ValueError if the artifact has none."""
     paths = artifact.files(".parquet", under=f"{split}/")
     if not paths:
         raise ValueError(f"{artifact.name} has no documents under {split}/")
@@ -138,17 +143,17 @@ def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
 
 
 def read_documents(artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Every document of a split, in id order, in memory: for tests and for what is known to be small."""
+    """Return every document of a split, in id order, in memory: for tests and for small artifacts."""
     return pl.concat([pl.read_parquet(p, columns=list(columns) if columns else None) for p in document_paths(artifact, split)])
 
 
 def iterate_part(
     path: Path, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
 ) -> Iterator[pa.Table]:
-    """Rows `[start, stop)` of a part, a row group at a time; row groups outside are not read.
+    """Yield rows `[start, stop)` of a part, one row group at a time; row groups outside are not read.
 
-    By this thread alone, here and wherever a shard reads: the text is nearly all of a row group, so columns gain nothing from
-    threads of their own, and two workers on two cores lost 8 % of a corpus's time to handing them over (2026-11-23).
+    The calling thread decodes alone, here and wherever a shard reads. The text is nearly all of a row group, so columns
+    gain nothing from threads; with two workers on two cores, thread switches took 8 % of a corpus's time (2026-11-23).
     """
     with pq.ParquetFile(path) as file:
         for group, low, high in row_ranges(file, start, stop):
@@ -157,14 +162,16 @@ def iterate_part(
 
 
 def iterate_texts(path: Path) -> Iterator[list[str]]:
-    """Texts of a part in small batches, for who looks at the first few: no whole row group is decoded for them."""
+    """Yield texts of a part in small batches, for readers of the first few: they need no whole row group."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(LOOKED_AT_ROWS, columns=[TEXT], use_threads=False):
             yield batch[TEXT].to_pylist()
 
 
 def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
-    """Texts of some documents of parts that are sorted by id; row groups that cannot hold one of them are not read."""
+    """Return texts of some documents of parts that are sorted by id; row groups that cannot hold one of them are not
+    read.
+    """
     wanted, found = sorted(set(ids)), dict[str, str]()
     for path in paths:
         with pq.ParquetFile(path) as file:
@@ -181,7 +188,9 @@ def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
 
 
 def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """(row group, first row in it, end row in it) of every row group that holds some of the rows `[start, stop)` of a part."""
+    """Yield (row group, first row in it, end row in it) of every row group that holds some of the rows `[start, stop)`
+    of a part.
+    """
     first = 0
     for group in range(file.num_row_groups):
         end = first + file.metadata.row_group(group).num_rows
@@ -192,7 +201,9 @@ def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) ->
 
 
 def count_values(paths: Sequence[Path], column: str) -> dict[str, int]:
-    """How often each value stands in a column of parts, in the order of values; a row group of it in memory at a time."""
+    """Return how often each value occurs in a column of parts, in the order of values; one row group is in memory at a
+    time.
+    """
     counts: Counter[str] = Counter()
     for path in paths:
         for table in iterate_part(path, [column]):
@@ -203,31 +214,31 @@ def count_values(paths: Sequence[Path], column: str) -> dict[str, int]:
 def iterate_documents(
     artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Documents of a split in id order, a row group at a time: memory stays bounded whatever the size."""
+    """Yield documents of a split in id order, one row group at a time: memory stays bounded at any size."""
     for path in document_paths(artifact, split):
         for table in iterate_part(path, columns):
             yield as_frame(table)
 
 
 def as_frame(table: pa.Table) -> pl.DataFrame:
-    """An Arrow table as a polars frame."""
+    """Return an Arrow table as a polars frame."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def slices(documents: pl.DataFrame, chars: int) -> Iterator[pl.DataFrame]:
-    """Runs of documents of about so many characters of `text`; a longer document stands alone or ends its run."""
+    """Yield runs of documents of about so many characters of `text`; a longer document is alone or ends its run."""
     number = documents["text"].str.len_chars().cast(pl.Int64).cum_sum().shift(1, fill_value=0) // chars
     bounds = [0, *((number.diff().fill_null(0) != 0).arg_true()), documents.height]
     yield from (documents[start:end] for start, end in pairwise(bounds))
 
 
 def text_bytes(table: pa.Table) -> np.ndarray:
-    """int64 [rows]: bytes of every text."""
+    """Return int64 [rows]: bytes of every text."""
     return pc.call_function("binary_length", [table[TEXT]]).to_numpy().astype(np.int64)
 
 
 def text_chars(table: pa.Table) -> np.ndarray:
-    """int64 [rows]: characters of every text."""
+    """Return int64 [rows]: characters of every text."""
     return pc.call_function("utf8_length", [table[TEXT]]).to_numpy().astype(np.int64)

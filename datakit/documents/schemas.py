@@ -1,7 +1,7 @@
-"""Column names and schemas of documents and attributes, and names of files that another stage reads: the one place for them.
+"""Column names and schemas of documents and attributes, and names of files that another stage reads.
 
-Readers and writers take them from here, so a column can have one name only (DESIGN, section 4), and who reads a table does not
-import what made it: every worker of a corpus would load scipy for the name of a file.
+Readers and writers import them from here. So a column has one name, and a reader does not import the writer: otherwise
+every worker of a corpus would load scipy for the name of a file.
 """
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ METADATA = "metadata"
 
 DUPLICATES_FILE = "duplicates.parquet"
 SPANS_FOLDER = "spans"
-"""Of `datakit.paragraphs`: what is to be cut out of each document."""
+"""File of `datakit.paragraphs`: what to cut out of each document."""
 
 DOCUMENT_SCHEMA = pa.schema([(ID, pa.string()), (TEXT, pa.large_string()), (SOURCE, pa.string()), (METADATA, pa.string())])
 """`id` = xxh3_128 of the UTF-8 text in hex; `metadata` is a JSON object that holds at least `source_id`."""
@@ -22,11 +22,11 @@ DROPPED_SCHEMA = pa.schema([("source_id", pa.string()), ("reason", pa.string()),
 """A small sample of the records that normalization dropped."""
 
 CORPUS_DROPPED_SCHEMA = pa.schema([(ID, pa.string()), ("reason", pa.string())])
-"""Every document that a corpus left out, and the first reason that applied."""
+"""Every document that a corpus left out, with the first reason that applied."""
 
 
 def check_schema(table: pa.Table, frozen: pa.Schema, where: str) -> None:
-    """Refuse rows of another schema. A column more or of another type is a change to declare, not to let through.
+    """Refuse rows of another schema. An added column or another type must be declared.
 
     Raises: ValueError that prints both schemas.
     """

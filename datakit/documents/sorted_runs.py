@@ -1,13 +1,14 @@
-"""An external sort of documents by id that keeps the first of equal ids: sorted runs on disk, then a merge of an id range.
+"""An external sort of documents by id that keeps the first of equal ids: sorted runs on disk, then a merge by range of
+ids.
 
-Runs are Arrow files of small blocks, compressed with lz4 (twice as fast to write as zstd-1; they live for minutes). A merge
-goes through all runs at once, a round at a time: it holds a stretch of blocks of each, `fan_in` of them over all runs, and a
-round takes the rows up to the smallest id with which some run's stretch ends. Ids are hashes, so stretches of all runs cover
-about the same span of ids and a round uses up most of what is in memory; were they not, rounds would be smaller and nothing
-else would change.
+Runs are Arrow files of small blocks, compressed with lz4 (twice as fast to write as zstd-1; they exist for minutes). A
+merge reads all runs together, in rounds. It holds a stretch of blocks of each run, `fan_in` blocks over all runs, and a
+round takes the rows up to the smallest id with which some run's stretch ends. Ids are hashes, so the stretches of all
+runs cover about the same range and a round uses most of what is in memory. If they did not, rounds would be smaller and
+the result the same.
 
-Memory: `run_bytes` of text while runs are made, `fan_in * block_bytes` while they are merged, and the longest documents on top.
-More than `fan_in` runs are merged in groups first: a pass more from about 2 GB on, a second one from 250 GB.
+Memory: `run_bytes` of text while runs are made, `fan_in * block_bytes` while they are merged, plus the longest
+documents. More than `fan_in` runs are merged in groups first: one more pass from about 2 GB, a second from 250 GB.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,11 +29,11 @@ RUN_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
 """`order` numbers records over the whole source: of equal ids the lowest stays."""
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-"""Workers are the parallelism: blocks are small, and handing them to threads takes a fifth of the writing."""
+"""No threads: workers are the parallelism, and handing small blocks to threads takes a fifth of the writing."""
 
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _READ_ONLY_IDS = pa.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
-"""To find a place, texts are not unpacked."""
+"""Without texts: they are not decompressed to find a place."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class IdRange:
-    """Ids `low <= id < high`; equal shares of the space of ids hold about equally many documents."""
+    """Ids `low <= id < high`; equal shares of the id space hold about equally many documents."""
 
     low: str = ""
     high: str = "g"
@@ -73,13 +74,15 @@ type Row = tuple[str, str, str, str, int]
 
 @dataclass
 class RunWriter:
-    """Documents of one shard, written as sorted runs `<stem>-00000.arrow`, ... whenever `run_bytes` of text have come."""
+    """Documents of one shard, written as sorted runs `<stem>-00000.arrow`, ... whenever `run_bytes` of text have
+    arrived.
+    """
 
     folder: Path
     stem: str
     cut: Cut
     on_repeated: Callable[[pl.DataFrame], None]
-    """Is given the rows that repeat an id of their run, which the run leaves out."""
+    """Receives the rows that repeat an id of their run; the run leaves them out."""
 
     runs: list[str] = field(default_factory=list)
     documents: int = 0
@@ -88,7 +91,7 @@ class RunWriter:
     _held_bytes: int = 0
 
     def add(self, row: Row, size: int) -> None:
-        """Take a document, of so many bytes of text; write a run when there are enough."""
+        """Add a document of so many bytes of text; write a run if there are enough."""
         self._rows.append(row)
         self._held_bytes += size
         self.documents += 1
@@ -97,7 +100,7 @@ class RunWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held as one run."""
+        """Write the held documents as one run."""
         if not self._rows:
             return
         columns = [pa.array(column, f.type) for column, f in zip(zip(*self._rows, strict=True), RUN_SCHEMA, strict=True)]
@@ -110,7 +113,7 @@ class RunWriter:
 
 
 def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pl.DataFrame]:
-    """Write several runs as one; yields the rows that repeat an id, a round at a time."""
+    """Write several runs as one; yield the rows that repeat an id, one round at a time."""
     with _writing(path) as file:
         for kept, repeated in merged(runs, IdRange(), cut.fan_in):
             _write_blocks(file, kept, cut.block_bytes)
@@ -118,7 +121,8 @@ def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pl.Da
 
 
 def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """(documents, rows that repeat an id) of all runs in a range, a round at a time; documents in id order, each id once.
+    """Yield (documents, rows that repeat an id) of all runs in a range, one round at a time; documents in id order,
+    each id once.
 
     `held_blocks`: of all runs together, at least one of each.
     """
@@ -131,7 +135,7 @@ def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tup
 
 
 def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows sorted by id, the one of the lowest `order` of every id, and the others."""
+    """Return rows sorted by id, the row of the lowest `order` for each id, and the other rows."""
     ordered = rows.sort("id", "order")
     is_first = ordered["id"].ne_missing(ordered["id"].shift(1))
     return ordered.filter(is_first), ordered.filter(~is_first)
@@ -139,7 +143,7 @@ def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 @dataclass
 class _Cursor:
-    """Where a merge stands in one run: the rows of its stretch of blocks that are still to be taken, and the next block."""
+    """The position of a merge in one run: rows of its stretch of blocks that are still to be taken, and the next block."""
 
     reader: pa.RecordBatchFileReader
     ids: IdRange
@@ -147,11 +151,11 @@ class _Cursor:
     next: int
     rows: pl.DataFrame = field(default_factory=pl.DataFrame)
     row_ids: list[str] = field(default_factory=list)
-    """Those of the rows: a search in a list takes microseconds, one in a column a tenth of a millisecond."""
+    """Ids of the rows as a list: a search in a list takes microseconds, in a column a tenth of a millisecond."""
 
     @staticmethod
     def open(file: pa.NativeFile, ids: IdRange, stretch: int) -> "_Cursor":
-        """At the last block that begins at or below the range."""
+        """Return the position at the last block that begins at or below the range."""
         reader, only_ids = (pa.ipc.open_file(file, options=options) for options in (_READ_OPTIONS, _READ_ONLY_IDS))
         after = bisect_right(range(reader.num_record_batches), ids.low, key=lambda i: _first_id(only_ids, i))
         return _Cursor(reader, ids, stretch, max(0, after - 1))
@@ -166,7 +170,7 @@ class _Cursor:
         return self.next < self.reader.num_record_batches
 
     def fill(self) -> bool:
-        """Read on when all rows were taken; False at the end of the range."""
+        """Read on when all rows were taken; return False at the end of the range."""
         while not self.rows.height and self.has_more:
             end = min(self.next + self.stretch, self.reader.num_record_batches)
             blocks = as_frame(pa.Table.from_batches([self.reader.get_batch(i) for i in range(self.next, end)]))
@@ -177,7 +181,7 @@ class _Cursor:
         return self.rows.height > 0
 
     def take(self, bound: str | None) -> pl.DataFrame:
-        """The rows up to and with an id; all of them without one."""
+        """Return the rows up to and including an id; all of them if there is none."""
         count = self.rows.height if bound is None else bisect_right(self.row_ids, bound)
         taken, self.rows, self.row_ids = self.rows[:count], self.rows[count:], self.row_ids[count:]
         return taken

@@ -1,7 +1,7 @@
-"""Sorted tables merged into one on disk: a few rows of each are in memory, however long the tables and however many.
+"""Merge sorted tables into one on disk with a few rows of each in memory, however long and however many the tables are.
 
-Rows are compared as tuples of all their columns, in the schema's order: no tie is left to chance, so the result is the same for
-any cut of the rows into tables.
+Rows are compared as tuples of all their columns, in the schema's order. There are no ties, so the result is the same
+for any cut of the rows into tables.
 """
 
 import heapq
@@ -18,13 +18,13 @@ from datakit.documents.parts import ROW_GROUP_ROWS, writing_part
 FAN_IN = 32
 """Tables merged at once. More are merged in groups first."""
 BATCH_ROWS = 256
-"""Rows of each of them that are in memory."""
+"""Rows of each table that are in memory."""
 
 
 def merge_tables(paths: Sequence[Path], target: Path, schema: pa.Schema, scratch: Path) -> int:
-    """Write the rows of tables, each sorted by all columns, as one such table; how many. Columns hold no nulls.
+    """Write the rows of tables, each sorted by all columns, as one such table; return how many. Columns hold no nulls.
 
-    `scratch`: a folder for merged groups, which are removed as they are used up.
+    `scratch`: a folder for merged groups, which are removed once they are used.
     """
     level, number = list(paths), 0
     while len(level) > FAN_IN:

@@ -1,11 +1,10 @@
 """Conversations as documents: a text that people and filters can read, and the messages themselves beside it.
 
-The text (`role: content`, a paragraph a message, and what the message calls or thinks under it) is what is hashed,
-deduplicated, decontaminated and judged, as in any document. Texts in it have the line feeds that they have: as JSON a line feed
-is two characters, the second of which becomes a letter of the next word, and 73 of 100 leaked questions of five words a line
-were not found. The messages stay in the document's metadata as canonical JSON,
-from which a cache of format `chat` is made. Two conversations with equal text are one document; the first one's messages are
-kept.
+The text has one paragraph for each message (`role: content`), and below it what the message calls or thinks. As in any
+document, this text is hashed, deduplicated, decontaminated and judged. Line feeds in it stay line feeds: in JSON a line
+feed is two characters, the second becomes a letter of the next word, and 73 of 100 leaked questions with five words a
+line were not found. The document's metadata keeps the messages as canonical JSON, from which a cache of format `chat`
+is made. Two conversations with equal text are one document; the messages of the first are kept.
 """
 
 import json
@@ -16,20 +15,21 @@ from datakit.sources.record import Record, Unreadable, text_fault, utf8
 
 CONVERSATION_FIELD = "conversation"
 SAID = ("reasoning_content", "reasoning", "thinking", "tool_calls", "function_call")
-"""Fields beside the content that templates make tokens of: conversations that differ in them are not the same."""
+"""Fields besides the content that templates turn into tokens: conversations that differ in them are different."""
 MAX_DEPTH = 32
-"""Of what a message calls; what lies deeper is written as JSON."""
+"""Depth to which a call is written as text; deeper values are written as JSON."""
 
 
 def conversation_record(
     source_id: str, messages: object, fields: Mapping[str, str] | None = None, tools: object = None
 ) -> Record | Unreadable:
-    """The document of a list of messages `{"role": ..., "content": ...}`; other fields of a message are kept for the template.
+    """Return the document of a list of messages `{"role": ..., "content": ...}`; other fields of a message are kept for
+    the template.
 
-    A message without content needs another field that says something (a tool call). Content in parts is taken where all
-    parts are text; fields that are null, as columns are where other rows have something, are none. Anything else is
-    `not_messages`; tools that are no list, as JSON or as they are, are `not_tools`; characters that UTF-8 cannot hold are
-    `lone_surrogate`, wherever they stand.
+    A message without content needs another field that says something (a tool call). Content in parts is accepted if all
+    parts are text. Null fields count as absent, because columns are null where other rows have a value. Anything else
+    is dropped as `not_messages`; tools that are no list (as JSON or directly) are `not_tools`; characters that UTF-8
+    cannot encode are `lone_surrogate`.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         return Unreadable(source_id, "not_messages")
@@ -50,12 +50,12 @@ def conversation_record(
 
 
 def _canonical(value: object) -> str:
-    """JSON with its keys sorted; what it has no form for (a time, in a column of Parquet) as text."""
+    """Return JSON with sorted keys; values without a JSON form (a time, in a column of Parquet) become text."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def with_strings(canonical: str, change: Callable[[str], str]) -> str:
-    """A conversation of `conversation_record` with every string in its messages and tools changed."""
+    """Change every string in a conversation's messages and tools."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, str):
@@ -73,7 +73,7 @@ def _readable(message: Mapping[str, Any]) -> str:
 
 
 def _lines(place: str, value: Any, depth: int = 0) -> Iterator[str]:
-    """`tool_calls.0.function.name: look` for every value in a value; texts as they are, those that are JSON taken apart too."""
+    """Yield `tool_calls.0.function.name: look` for every value in a value. Texts that are JSON are taken apart too."""
     value = _taken_apart(value) if isinstance(value, str) else value
     if value and isinstance(value, Mapping | list) and depth < MAX_DEPTH:
         named = sorted(value.items()) if isinstance(value, Mapping) else enumerate(value)
@@ -84,7 +84,7 @@ def _lines(place: str, value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _taken_apart(text: str) -> Any:
-    """What a text says as a JSON object or list (a tool's arguments); else itself, as where UTF-8 cannot hold what it says."""
+    """Return what a text says as a JSON object or list (a tool's arguments), else the text itself."""
     if not text.startswith(("{", "[")):
         return text
     try:
@@ -95,7 +95,7 @@ def _taken_apart(text: str) -> Any:
 
 
 def _tools(tools: object) -> list[Any] | None:
-    """A list of tools, given as one or as JSON; None for anything else."""
+    """Return a list of tools, given as a list or as JSON; None for anything else."""
     try:
         listed = json.loads(tools) if isinstance(tools, str) else tools
     except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ def _tools(tools: object) -> list[Any] | None:
 
 
 def _message(message: object) -> dict[str, Any] | None:
-    """A message with a role and a text, or None."""
+    """Return a message with a role and a text, or None."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message["role"]:
         return None
     there = {name: value for name, value in message.items() if value is not None}

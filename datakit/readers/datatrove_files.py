@@ -1,6 +1,7 @@
-"""datatrove's filters that download what they judge by (models, word lists), with declared and hashed files in its place.
+"""datatrove's filters that download models or word lists, given declared and hashed files instead.
 
-Left alone they keep what they fetched once in a cache by its address, whatever it is by now. Here nothing is asked of the web.
+By themselves they keep what they once fetched in a cache by address, whatever it is by now. Here nothing is requested
+from the web.
 """
 
 import csv
@@ -22,10 +23,10 @@ type Files = Mapping[str, Path]
 
 
 def with_files(step: DatatroveStep, block_class: type[Any]) -> Any:
-    """The block of a step, its files read.
+    """Return the block of a step, with its files read.
 
-    Raises: FileNotFoundError or ModuleNotFoundError for a file or package that is absent, ValueError for other bytes than
-    declared, and for a file that is none of what the block reads.
+    Raises: FileNotFoundError or ModuleNotFoundError for an absent file or package; ValueError for bytes other than
+    declared, and for a file that the block does not read.
     """
     files = {file.name: _checked(step, file) for file in step.files}
     return _MAKERS[step.class_name](block_class, dict(step.arguments), files)
@@ -64,7 +65,7 @@ def _fasttext(path: Path) -> Any:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        # the binding raises what comes: MemoryError of a file that is no model, RuntimeError, ValueError
+        # The binding raises MemoryError for a file that is no model, RuntimeError, or ValueError.
         raise ValueError(f"{path} is no model that fastText reads ({type(error).__name__}: {error})") from error
 
 
@@ -99,7 +100,7 @@ def _unigram(block_class: type[Any], arguments: dict[str, Any], files: Files) ->
 
 
 def _bad_words(block_class: type[Any], arguments: dict[str, Any], files: Files) -> Any:
-    """The patterns are made as datatrove makes them, of other files."""
+    """Make the patterns as datatrove makes them, from the declared files."""
     allowed = set().union(*importlib.import_module("datatrove.pipeline.filters.c4_filters")._BADWORDS_ALLOWLIST.values())
 
     def pattern(language: str) -> re.Pattern[str]:

@@ -1,8 +1,9 @@
-"""Blocks of Hugging Face's datatrove as steps of a source's recipe: between its reader and its content ids.
+"""Blocks of Hugging Face's datatrove as steps of a source, between its reader and its content ids.
 
-A step judges or changes one document at a time, in this process. What a filter drops is counted with datatrove's own reason,
-as `gopher_quality:gopher_short_doc`. datatrove's executor, writers and statistics take no part: the lab cuts the shards,
-resumes them and counts. datatrove is an optional package (docs/dependencies.md), imported only where a source has steps.
+A step judges or changes one document at a time, in this process. What a filter drops is counted with datatrove's own
+reason, as `gopher_quality:gopher_short_doc`. datatrove's executor, writers and statistics are not used: the lab cuts,
+resumes and counts the shards. datatrove is an optional package (docs/dependencies.md), imported only if a source has
+steps.
 """
 
 import importlib
@@ -22,20 +23,22 @@ type Step = Callable[[Record], Record | Unreadable]
 
 _KINDS = MappingProxyType({"filters": "BaseFilter", "formatters": "BaseFormatter", "extractors": "BaseExtractor"})
 _ENVIRONMENT_FAULTS = (ImportError, MemoryError, OSError)
-"""What says nothing about the document that a block was reading."""
+"""Errors that are not about the document that a block was reading."""
 
 
 def prepared(steps: Sequence[DatatroveStep]) -> list[Step]:
-    """The steps, ready to be called on a record with a text.
+    """Return the steps, ready to be called on a record with a text.
 
-    Raises: ModuleNotFoundError, with the command that installs it, for a package that is absent; ValueError for another
-    version than the step declares, for a block that datatrove does not have, and for arguments that the block refuses.
+    Raises: ModuleNotFoundError, with the install command, for an absent package; ValueError for another version than
+    the step declares, for a block that datatrove does not have, and for arguments that the block refuses.
     """
     return [_prepared(step) for step in steps]
 
 
 def after(steps: Sequence[Step], records: Iterable[Record | Unreadable]) -> Iterator[Record | Unreadable]:
-    """Records as the steps leave them, one for each that came. What has no usable text goes by, to its own drop."""
+    """Yield records as the steps leave them, one for each input. A record without usable text passes through to its own
+    drop.
+    """
     for record in records:
         for step in steps:
             if isinstance(record, Unreadable) or text_fault(record.text):
@@ -45,7 +48,7 @@ def after(steps: Sequence[Step], records: Iterable[Record | Unreadable]) -> Iter
 
 
 def reason_prefix(step: DatatroveStep) -> str:
-    """`gopher_quality` of `GopherQualityFilter`: the first part of a drop's reason."""
+    """Return the first part of a drop's reason: `gopher_quality` of `GopherQualityFilter`."""
     stem = re.sub(r"(Filter|Formatter|Extractor)$", "", step.class_name)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", stem).lower()
 
@@ -54,7 +57,7 @@ def _prepared(step: DatatroveStep) -> Step:
     for package, version in {"datatrove": step.version, **step.beside}.items():
         _check_installed(step, package, version)
     block_class = _block_class(step)
-    _construct(step, block_class)  # now, so that a bad argument stops before the first record
+    _construct(step, block_class)  # Checked now, so that a bad argument stops before the first record.
     return _MAKERS[step.kind](step, block_class)
 
 
@@ -87,17 +90,17 @@ def _block_class(step: DatatroveStep) -> type[Any]:
 def _construct(step: DatatroveStep, block_class: type[Any]) -> Any:
     try:
         block = with_files(step, block_class) if step.files else block_class(**step.arguments)
-        if step.class_name == "URLFilter":  # by itself it asks the web for the public suffixes of the day
+        if step.class_name == "URLFilter":  # By itself it requests today's list of public suffixes from the web.
             block.tldextractor = importlib.import_module("tldextract").TLDExtract(suffix_list_urls=(), cache_dir=None)
         return block
-    except ImportError as error:  # datatrove's own message names the packages of this block
+    except ImportError as error:  # datatrove's own message names the packages of this block.
         raise ModuleNotFoundError(f"step {step.block}: {error}") from error
     except (TypeError, ValueError) as error:
         raise ValueError(f"step {step.block} refuses its arguments {dict(step.arguments)}: {error}") from error
 
 
 def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
-    """One block for all records: filters hold tokenizers and lists, and nothing of the documents they have seen."""
+    """One block for all records: filters hold tokenizers and lists, and no state about documents."""
     block, document_class, prefix = _construct(step, block_class), _document_class(), reason_prefix(step)
 
     def judge(record: Record) -> Record | Unreadable:
@@ -110,14 +113,14 @@ def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
                 "messages and would hold it still; leave the step out"
             )
         if kept:
-            return replace(record, text=document.text)  # C4's filters take lines out of what they keep
+            return replace(record, text=document.text)  # C4's filters remove lines from texts that they keep.
         return Unreadable(record.source_id, f"{prefix}:{reason}" if reason else prefix, record.text)
 
     return judge
 
 
 def _formatter(step: DatatroveStep, block_class: type[Any]) -> Step:
-    """A new block for every record: PIIFormatter goes round its replacements, and must not depend on the documents before."""
+    """A new block for every record: PIIFormatter rotates its replacements, and must not depend on earlier documents."""
 
     def reformat(record: Record) -> Record:
         block = _construct(step, block_class)
@@ -127,7 +130,9 @@ def _formatter(step: DatatroveStep, block_class: type[Any]) -> Step:
 
 
 def _extractor(step: DatatroveStep, block_class: type[Any]) -> Step:
-    """In this process, without datatrove's timeout of a second in a child: a clock would decide which documents there are."""
+    """Run in this process, without datatrove's one-second timeout in a child: a clock would decide which documents
+    exist.
+    """
     block, prefix = _construct(step, block_class), reason_prefix(step)
 
     def extract(record: Record) -> Record | Unreadable:
@@ -135,7 +140,7 @@ def _extractor(step: DatatroveStep, block_class: type[Any]) -> Step:
             return replace(record, text=block.extract(record.text))
         except _ENVIRONMENT_FAULTS:
             raise
-        except Exception:  # any parser's own error: datatrove drops such a document as `clean_error` too
+        except Exception:  # Any error of a parser: datatrove also drops such a document as `clean_error`.
             return Unreadable(record.source_id, f"{prefix}:clean_error", record.text)
 
     return extract
@@ -149,13 +154,13 @@ def _document_class() -> type[Any]:
 
 
 def naming_faults[T](step: DatatroveStep, record: Record, call: Callable[[], T]) -> T:
-    """What a block says of a record; its errors with the names of both. Raises ValueError, or a machine's fault as it is."""
+    """Return what a block says of a record; errors name both. Raises: ValueError, or a machine's error unchanged."""
     try:
         return call()
-    except ImportError as error:  # some blocks ask for a package only when the first document comes
+    except ImportError as error:  # Some blocks need a package only when the first document arrives.
         raise ModuleNotFoundError(f"step {step.block}: {error}") from error
-    except _ENVIRONMENT_FAULTS as error:  # a list or a model that did not come: it may when the shard is tried again
+    except _ENVIRONMENT_FAULTS as error:  # A list or model that did not arrive may arrive when the shard is tried again.
         error.add_note(f"in step {step.block}, on record {record.source_id}")
         raise
-    except Exception as error:  # a block may raise anything; whose it was and on which record is what helps
+    except Exception as error:  # A block may raise anything; the block's name and the record help to find the cause.
         raise ValueError(f"step {step.block} failed on record {record.source_id}: {type(error).__name__}: {error}") from error

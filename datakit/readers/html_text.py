@@ -1,6 +1,6 @@
 """HTML to plain text: blocks on their own lines, preformatted text kept, scripts and navigation dropped.
 
-Enough for documentation pages, which is what the default corpus has; web crawls want a boilerplate remover in its place.
+This suffices for documentation pages, which the default corpus has. Web crawls need a boilerplate remover instead.
 """
 
 import re
@@ -30,7 +30,7 @@ class _TextBuilder:
     pre_depth: int = 0
 
     def start(self, tag: str) -> None:
-        if tag == "body":  # `</head>` may be left out
+        if tag == "body":  # HTML allows leaving `</head>` out.
             self.dropped.clear()
             self.open.clear()
         if tag in DROPPED:
@@ -43,7 +43,7 @@ class _TextBuilder:
 
     def end(self, tag: str) -> None:
         if self.open[tag]:
-            while True:  # what stands inside it was never closed
+            while True:  # Elements inside it were never closed.
                 self.open[last := self.dropped.pop()] -= 1
                 if last == tag:
                     break
@@ -58,9 +58,9 @@ class _TextBuilder:
         if not self.pre_depth:
             data = SPACES.sub(" ", data)
             if not self.pieces or self.pieces[-1].endswith("\n"):
-                data = data.removeprefix(" ")  # a line break in the source begins no line of text
+                data = data.removeprefix(" ")  # A line break in the source begins no line of text.
         if data:
-            self.pieces.append(data.replace("\xa0", " "))  # not collapsed: pages indent code with it
+            self.pieces.append(data.replace("\xa0", " "))  # Not collapsed: pages indent code with it.
 
 
 def html_to_text(page: str) -> str:

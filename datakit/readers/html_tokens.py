@@ -1,8 +1,8 @@
-"""The tags and texts of a page of HTML, in one pass: whatever the page, its cost is linear in its length.
+"""The tags and texts of an HTML page in one pass. The cost is linear in the page's length for every page.
 
-Python's `html.parser` is no base for documents. Where a tag or comment does not end it reads to the end of the page from every
-`<` again (45 s for 180 KB of open quotes), `<![<` ends it with an AssertionError, and what it takes for a comment or a script
-differs between patch versions of Python, so would the ids of documents.
+Python's `html.parser` is unsuitable for documents. If a tag or comment does not end, it reads to the end of the page
+again from every `<` (45 s for 180 KB of open quotes). `<![<` ends it with an AssertionError. What it takes for a
+comment or a script differs between patch versions of Python, so document ids would differ too.
 """
 
 import re
@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 _NAME = r"[a-zA-Z][^\t\n\r\f />]*+"
 _VALUE = r"""(?:'[^']*+'|"[^"]*+"|(?!['"])[^\s>]*+)"""
 TAG = re.compile(rf"<(/?)({_NAME})(?:[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+|\s++|(/)(?=>)|/)*+>")
-"""A tag and its attributes (HTML standard, 13.2.5.6 to 13.2.5.40); a quote that never ends begins no value. All of it is
-possessive, so nothing is read in two ways."""
+"""A tag and its attributes (HTML standard, 13.2.5.6 to 13.2.5.40); a quote that never ends begins no value. All
+quantifiers are possessive, so there is no backtracking.
+"""
 
 TAG_WITHOUT_QUOTES = re.compile(rf"<(/?)({_NAME})[^>]*?(/?)>")
 TAG_BEGINS = re.compile("</?[a-zA-Z]")
@@ -23,27 +24,27 @@ DECLARATION_BEGINS = re.compile("<[!?/]")
 EMPTY_COMMENT = re.compile("<!---?>")
 COMMENT_END = re.compile("--!?>")
 RAW_END = MappingProxyType({name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")})
-"""Elements in which nothing but their own end tag is markup, and nothing is text."""
+"""Elements in which only their own end tag is markup, and nothing is text."""
 
 ENDLESS_NUMBER = re.compile(r"&#[0-9]{20,}+;?")
-"""No character, or zeros in front of one: Python refuses to read 4,301 digits."""
+"""A character reference that is no character, or has leading zeros: Python refuses to read 4,301 digits."""
 
 
 class Token(NamedTuple):
-    """A tag by its name in small letters, or a piece of text with characters in the place of `&amp;` and the like."""
+    """A tag by its lower-case name, or a piece of text with `&amp;` and the like replaced by characters."""
 
     kind: Literal["start", "end", "empty", "text"]
-    """`empty` is a start and its end: `<br/>`."""
+    """`empty` means a start and its end: `<br/>`."""
 
     value: str
 
 
 def tokens(page: str) -> Iterator[Token]:
-    """Tags and texts in their order, without comments, declarations and what scripts and styles hold.
+    """Yield tags and texts in order, without comments, declarations and the content of scripts and styles.
 
-    What is never closed loses no text, where browsers drop the rest of the page: a `<` behind the last `>` is text, a comment
-    without its end is none, and a tag that runs to the end of the page because its quotes do not fit ends at the next `>`.
-    From such a tag on quotes mean nothing: each further one could cost the rest of the page again.
+    Unclosed markup loses no text, where browsers drop the rest of the page: a `<` after the last `>` is text, a comment
+    without an end is no comment, and a tag whose quotes do not match ends at the next `>`. After such a tag quotes are
+    ignored, because each further one could cost a pass over the rest of the page.
     """
     pattern, last_mark = TAG, page.rfind(">")
     last_comment_end = max(page.rfind("-->"), page.rfind("--!>"))
@@ -59,7 +60,7 @@ def tokens(page: str) -> Iterator[Token]:
         elif DECLARATION_BEGINS.match(page, at):
             end = _declaration_end(page, at, last_comment_end)
         else:
-            at += 1  # a character of the text
+            at += 1  # It is a character of the text.
             continue
         if text < at:
             yield Token("text", _characters(page[text:at]))
@@ -79,7 +80,7 @@ def _tag(found: re.Match[str]) -> Token:
 
 
 def _declaration_end(page: str, at: int, last_comment_end: int) -> int:
-    """Where a comment, a declaration or an instruction ends. There is a `>` behind `at`."""
+    """Return where a comment, a declaration or an instruction ends. There is a `>` after `at`."""
     if page.startswith("<!--", at):
         if empty := EMPTY_COMMENT.match(page, at):
             return empty.end()

@@ -1,6 +1,6 @@
-"""The body of a response as the page that it carries: the codings of its headers taken off, and told from one that is cut.
+"""The body of an HTTP response as the page that it carries: decoded by its headers, and refused if it was cut.
 
-FastWARC's own decoder gives what a cut gzip or chunked body begins with as if it were all of it.
+FastWARC's own decoder returns the beginning of a cut gzip or chunked body as if it were whole.
 """
 
 import gzip
@@ -13,21 +13,21 @@ from types import MappingProxyType
 import pyarrow as pa
 
 MAX_BYTES = 64 << 20
-"""Of a decoded body. Common Crawl keeps 5 MiB of a page; a gzip of 64 KiB may hold as much as this."""
+"""Largest decoded body. Common Crawl keeps 5 MiB of a page; a gzip of 64 KiB may decode to as much as this."""
 
 MARKS = b"\xef\xbb\xbf \t\r\n"
 CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\n]*)?(?:\r?\n|$)")
 
 
 class BodyError(ValueError):
-    """Why a body is no whole page, as a reason of a drop."""
+    """Why a body is not a whole page, as a drop reason."""
 
 
 def page_of(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes:
-    """A body without its codings, or as it is where they are off it already: crawlers decode and keep the header.
+    """Return a body without its codings, or unchanged if they are already removed: crawlers decode and keep the header.
 
-    Raises: BodyError("truncated_body") where the coding or the length of its headers says that something is missing,
-    "undecodable_body" where it is not coded as they say, "body_too_large" where it grows over `MAX_BYTES`.
+    Raises: BodyError("truncated_body") if the coding or the length in its headers shows that something is missing,
+    "undecodable_body" if it is not coded as they say, "body_too_large" if it grows beyond `MAX_BYTES`.
     """
     named: dict[str, list[str]] = {}
     for name, value in headers:
@@ -45,37 +45,37 @@ def page_of(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _listed(values: Iterable[str]) -> list[str]:
-    """Codings in the order in which they were applied (RFC 9110, 8.4)."""
+    """Return codings in the order in which they were applied (RFC 9110, 8.4)."""
     return [name for value in values for each in value.split(",") if (name := each.strip().lower()) not in ("", "identity")]
 
 
 def _check_length(body: bytes, lengths: Iterable[str]) -> None:
-    """A server that stops early (RFC 9112, 8). A longer body is one that the crawler has decoded."""
+    """Refuse a body that is shorter than announced (RFC 9112, 8). A longer body is one that the crawler has decoded."""
     told = [int(length) for length in lengths if re.fullmatch("[0-9]{1,15}", length)]
     if told and len(body) < min(told):
         raise BodyError("truncated_body")
 
 
 def _unzipped(body: bytes) -> bytes:
-    """By Python's reader: every member, zeros behind them (gzip(1)), each byte once however small the members."""
+    """Decode with Python's reader: every member, zeros after them (gzip(1)), each byte once however small the members."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as stream:
             found = stream.read(MAX_BYTES + 1)
     except EOFError as error:
         raise BodyError("truncated_body") from error
-    except (OSError, zlib.error) as error:  # of bytes in memory, so of what they are
+    except (OSError, zlib.error) as error:  # It reads bytes in memory, so an error is about the bytes.
         raise BodyError("undecodable_body") from error
     return _bounded(found)
 
 
 def _inflated(body: bytes) -> bytes:
-    """`deflate` is a zlib stream, and a bare one of servers that took the name by its word; browsers read both."""
+    """Decode `deflate`: a zlib stream, or a raw stream from servers that took the name literally; browsers read both."""
     for kind in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         decoder = zlib.decompressobj(kind)
         try:
             found = _bounded(decoder.decompress(body, MAX_BYTES + 1))
         except zlib.error:
-            continue  # the other kind, or a drop
+            continue  # Try the other kind; else it is a drop.
         if not decoder.eof:
             raise BodyError("truncated_body")
         if not decoder.unused_data.strip(b"\0"):
@@ -93,13 +93,13 @@ def _by_arrow(body: bytes, codec: str) -> bytes:
     try:
         with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
             found = stream.read(MAX_BYTES + 1)
-    except OSError as error:  # a cut one too: Arrow does not tell it from others
+    except OSError as error:  # Also a cut one: Arrow does not distinguish it.
         raise BodyError("undecodable_body") from error
     return _bounded(found)
 
 
 def _joined(body: bytes) -> bytes:
-    """A body in chunks (RFC 9112, 7.1), or as it is where none begins: the crawler has put them together."""
+    """Join a chunked body (RFC 9112, 7.1), or return it unchanged if it has no chunks because the crawler joined them."""
     pieces, at = list[bytes](), 0
     while size := CHUNK_SIZE.match(body, at):
         if not (length := int(size[1], 16)):

@@ -1,7 +1,7 @@
-"""The text of a page of the web by the encoding that it declares, as browsers read it (WHATWG, encoding.spec.whatwg.org).
+"""The text of a web page by its declared encoding, as browsers read it (WHATWG, encoding.spec.whatwg.org).
 
-A mark at the beginning (BOM) comes first, then what the server says, then the page itself. Labels are those
-of the standard: "iso-8859-1" and "ascii" mean Windows-1252; what it does not know ("undefined", which scripts send) is none.
+A byte order mark comes first, then the server's declaration, then the page's own. Labels are those of the standard:
+"iso-8859-1" and "ascii" mean Windows-1252. An unknown label ("undefined", which scripts send) counts as none.
 """
 
 import codecs
@@ -13,25 +13,30 @@ from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 META_BYTES = 4096
-"""The standard looks at 1,024; pages put comments first."""
+"""Bytes that are searched for a declaration. The standard reads 1,024, but some pages put comments first."""
 META = re.compile(rb"""<meta[^>]{0,1000}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 WINDOWS = "cp1252"
 WIDER = MappingProxyType({"shift_jis": "cp932", "euc_kr": "cp949", "gbk": "gb18030"})
-"""Python's names of what the standard means: its own codecs of these names lack characters that pages have."""
+"""Python codecs for the standard's names: Python's codecs of these names lack characters that pages have."""
 WINDOWS_1252 = MappingProxyType({byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0xA0)})
-"""Characters where it differs from ISO 8859-1; the five that Python leaves out are control characters, as there."""
+"""Characters where Windows-1252 differs from ISO 8859-1; the five that Python leaves out are control characters, as in
+the standard.
+"""
 
 
 def page_text(content: bytes, declared: str | None) -> str | None:
-    """The page by its declared encoding, else by its own word, else as UTF-8 where it is that (bytes that are so by chance are
-    few), else by the letters that its bytes would be; None when none of them reads it."""
+    """Return the page by its declared encoding, else by its own declaration, else as UTF-8 if it is valid (few pages
+    are by chance), else by the encoding that its letters suggest; None if none of them reads it.
+    """
     labels = (declared, _meta(content), "utf-8")
     read = _first_that_reads(content, [label for label in labels if label])
     return read if read is not None else _first_that_reads(content, [detect_encoding(content) or ""])
 
 
 def marked_text(content: bytes) -> str | None:
-    """A page in a file, of which no server has said anything: UTF-8, or the encoding of its own mark or `<meta>`; else None."""
+    """Return a page in a file, without a server's declaration: UTF-8, or the encoding of its byte order mark or
+    `<meta>`; else None.
+    """
     return _first_that_reads(content, ["utf-8", _meta(content)])
 
 
@@ -47,12 +52,12 @@ def _first_that_reads(content: bytes, labels: Iterable[str]) -> str | None:
     for label in labels:
         encoding = map_encoding_to_html5(label, fallback_utf8=False)
         if encoding is not None and encoding.startswith("utf-16") and marked is None and b"\0" not in content:
-            continue  # said of pages that are no such thing, and nearly any bytes would pass
+            continue  # Pages carry this label wrongly, and nearly any bytes would pass.
         try:
             if encoding == WINDOWS:
                 return content.decode("latin-1").translate(WINDOWS_1252)
             if encoding is not None:
                 return content.decode(WIDER.get(encoding, encoding))
-        except UnicodeDecodeError:  # the page is not what this label says; the next may know, else it is a counted drop
+        except UnicodeDecodeError:  # The page does not match this label; try the next, else it is a counted drop.
             continue
     return None

@@ -1,7 +1,7 @@
-"""Readers: one a format, from a raw file to records. A record is text and where in the source it came from.
+"""Readers, one for each format: from a raw file to records. A record is a text and where in the source it came from.
 
-A reader yields what the file holds and judges nothing but its own format; empty or broken texts are dropped, counted and
-named by `datakit.normalize`.
+A reader yields what the file holds and checks nothing but its own format. `datakit.documents.normalize` drops empty and
+broken texts, and counts and names them.
 """
 
 import ast
@@ -27,9 +27,9 @@ from datakit.sources.source import Format, Records
 PARAGRAPHS_PER_DOCUMENT = 20
 MIN_DOCSTRING_CHARS = 400
 XZ_BYTES = 1 << 16
-"""Read at once: what a stream leaves of it is read again."""
+"""Bytes read at once."""
 MAX_YAML_DEPTH = 100
-"""A corpus has 4. Ten thousand end the process with a segmentation fault."""
+"""Deepest nesting that is read. A corpus has 4. Ten thousand levels end the process with a segmentation fault."""
 NO_ZERO = re.compile(rb"[^\0]")
 CHATTERBOT_ROLES = ("user", "assistant")
 
@@ -38,7 +38,7 @@ type Reader = Callable[[str, bytes], Iterator[Record | Unreadable]]
 
 
 def read_file(format: Format | Records, name: str, path: Path, span: Span | None = None) -> Iterator[Record | Unreadable]:
-    """Records of one raw file, or of a span of a record file; `name` is its path below the artifact's `files/`."""
+    """Yield records of one raw file, or of a span of a record file; `name` is its path below the artifact's `files/`."""
     if isinstance(format, Records):
         yield from read_records(format, name, path, span)
     elif format == "warc":
@@ -48,7 +48,9 @@ def read_file(format: Format | Records, name: str, path: Path, span: Span | None
 
 
 def _decoding(read: Callable[[str, str], Iterator[Record | Unreadable]]) -> Reader:
-    """A reader of bytes from a reader of text: a file that is not UTF-8 is one drop. A mark in front (BOM) is no text."""
+    """Make a reader of bytes from a reader of text: a file that is not UTF-8 is one drop. A byte order mark is not
+    text.
+    """
 
     def reader(name: str, content: bytes) -> Iterator[Record | Unreadable]:
         try:
@@ -62,14 +64,14 @@ def _decoding(read: Callable[[str, str], Iterator[Record | Unreadable]]) -> Read
 
 
 def _parsing(read: Callable[[str, ast.Module], Iterator[Record | Unreadable]]) -> Reader:
-    """A reader of bytes from a reader of Python syntax: a file that this Python cannot parse is one drop."""
+    """Make a reader of bytes from a reader of Python syntax: a file that this Python cannot parse is one drop."""
 
     def parsed(name: str, code: str) -> Iterator[Record | Unreadable]:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # "invalid escape sequence" is the author's business
+                warnings.simplefilter("ignore")  # "invalid escape sequence" warnings concern the author of the file.
                 tree = ast.parse(code)
-        except (SyntaxError, ValueError, RecursionError):  # ValueError: null bytes
+        except (SyntaxError, ValueError, RecursionError):  # ValueError: null bytes.
             yield Unreadable(name, "unparsable")
             return
         yield from read(name, tree)
@@ -88,15 +90,15 @@ def _whole_file(name: str, text: str) -> Iterator[Record]:
 
 
 def _html(name: str, content: bytes) -> Iterator[Record | Unreadable]:
-    """A page, by the encoding that it names itself where it is not UTF-8."""
+    """Read a page; if it is not UTF-8, by the encoding that it declares."""
     page = marked_text(content)
     yield Unreadable(name, "invalid_utf8") if page is None else Record(name, html_to_text(page))
 
 
 def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
-    """An xz file of documents, one JSON object `{"id", "text"}` a line.
+    """Read an xz file of documents, one JSON object `{"id", "text"}` a line.
 
-    Raises: ValueError when the file is no xz file, or when no line has the field `text`, naming the fields there are.
+    Raises: ValueError if the file is not xz, or if no line has the field `text`, naming the fields there are.
     """
     try:
         lines = _unpacked(content).splitlines()
@@ -110,7 +112,7 @@ def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
         except UnicodeDecodeError:
             yield Unreadable(place, "invalid_utf8")
             continue
-        except (ValueError, RecursionError):  # no JSON, or a number of more digits than Python reads
+        except (ValueError, RecursionError):  # Not JSON, or a number with more digits than Python reads.
             yield Unreadable(place, "unparsable")
             continue
         if not isinstance(record, dict):
@@ -122,7 +124,9 @@ def _xz_text(name: str, content: bytes) -> Iterator[Record | Unreadable]:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Every stream of an xz file, without the zeros behind them. Python's own function ends quietly at what is no stream."""
+    """Decompress every stream of an xz file, without the zeros after them. Python's own function stops silently at
+    invalid data.
+    """
     if not content:
         raise EOFError("it is empty")
     pieces, at = list[bytes](), 0
@@ -140,7 +144,7 @@ def _unpacked(content: bytes) -> bytes:
 
 
 class _Object(dict[str, object]):
-    """A JSON object that still has the values of names that stand twice, of which a dict holds the last."""
+    """A JSON object that keeps all values of repeated names; a dict keeps the last."""
 
     def __init__(self, pairs: list[tuple[str, object]]) -> None:
         super().__init__(pairs)
@@ -148,9 +152,10 @@ class _Object(dict[str, object]):
 
 
 def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
-    """A JSON object from title to `{title, extract, ...}`: the title, a blank line, the lead.
+    """Read a JSON object from title to `{title, extract, ...}`: the title, a blank line, the lead.
 
-    Raises: ValueError when the file is no JSON object, or when no article has the field `extract`, naming the fields there are.
+    Raises: ValueError if the file is no JSON object, or if no article has the field `extract`, naming the fields there
+    are.
     """
     try:
         articles = json.loads(text, object_pairs_hook=_Object)
@@ -171,13 +176,13 @@ def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
 
 
 def _check_field(name: str, wanted: str, found: set[str]) -> None:
-    """One record without the field is a drop; a file where none has it is another format, or a misspelt field."""
+    """One record without the field is a drop; a file where none has it is another format, or the field is misspelt."""
     if found and wanted not in found:
         raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
 
 
 def _bible_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
-    """The text is the second argument of `Bible(...)`; it is cut into documents of 20 paragraphs. Nothing is executed."""
+    """Read the second argument of `Bible(...)`, cut into documents of 20 paragraphs. Nothing is executed."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Bible" and len(node.args) > 1:
             text = _literal(node.args[1])
@@ -190,7 +195,7 @@ def _bible_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
 
 
 def _docstrings(name: str, tree: ast.Module) -> Iterator[Record]:
-    """Docstrings of more than 400 characters, of a module and everything in it."""
+    """Read docstrings of more than 400 characters, of a module and everything in it."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in _statements(tree):
         if isinstance(node, documented):
@@ -200,7 +205,9 @@ def _docstrings(name: str, tree: ast.Module) -> Iterator[Record]:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """`ast.walk`, in its order, without the expressions: no definition stands below one, and they are most of the nodes."""
+    """Walk as `ast.walk`, in its order, without expressions: no definition is below one, and they are most of the
+    nodes.
+    """
     pending: deque[ast.AST] = deque([tree])
     while pending:
         node = pending.popleft()
@@ -209,15 +216,15 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _literal(node: ast.expr) -> object:
-    """The value of an expression that is a literal, None of any other."""
+    """Return the value of a literal expression, else None."""
     try:
         return ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError):  # TypeError: a key that cannot be one
+    except (ValueError, TypeError, RecursionError):  # TypeError: a key that is not hashable.
         return None
 
 
 def _topics_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
-    """`pydoc_data/topics.py` is one dict from topic to text; read as a literal, not imported."""
+    """Read `pydoc_data/topics.py`, one dict from topic to text; it is parsed as a literal, not imported."""
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
             topics = _literal(node.value)
@@ -229,18 +236,19 @@ def _topics_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]
 
 
 def _metadata(name: str, text: str) -> Iterator[Record | Unreadable]:
-    """The body of a distribution's METADATA: its long description."""
+    """Read the body of a distribution's METADATA: its long description."""
     yield _record(name, email.message_from_string(text).get_payload())
 
 
 def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
-    """A corpus of the ChatterBot project: `conversations`, lists of utterances that user and assistant take turns in.
+    """Read a corpus of the ChatterBot project: `conversations`, lists of utterances in which user and assistant take
+    turns.
 
-    Raises: ValueError when the file is no YAML, or has no list `conversations`.
+    Raises: ValueError if the file is no YAML, or has no list `conversations`.
     """
     try:
         _check_depth(name, text)
-        whole = yaml.load(text, Loader=yaml.CBaseLoader)  # every scalar a string: "Yes" is an answer and no boolean
+        whole = yaml.load(text, Loader=yaml.CBaseLoader)  # Every scalar is a string: "Yes" is an answer and not a boolean.
     except yaml.YAMLError as error:
         raise ValueError(f"{name}: not YAML ({error}); is it the file that the source means?") from error
     conversations = whole.get("conversations") if isinstance(whole, dict) else None
@@ -253,7 +261,7 @@ def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
 
 
 def _check_depth(name: str, text: str) -> None:
-    """Raises ValueError for lists in lists by the thousand: the loader calls itself for each, and overruns the stack."""
+    """Refuse lists nested thousands deep: the loader is recursive and would overrun the stack. Raises: ValueError."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CBaseLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

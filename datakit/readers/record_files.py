@@ -1,7 +1,7 @@
 """Readers of record files: JSONL (plain, gzip, zstd), Parquet and Arrow, streamed.
 
-They read from the path, not from bytes in memory: a shard of a web corpus is a gigabyte. A bad record is one named drop; a
-file that is damaged as a whole stops with its name.
+They read from the path, not from bytes in memory, because a shard of a web corpus is a gigabyte. A bad record is one
+named drop; a file that is damaged as a whole stops the source with its name.
 """
 
 import gzip
@@ -24,7 +24,7 @@ ROWS_PER_BATCH = 1024
 BATCH_BYTES = 8 << 20
 READ_BYTES = 1 << 20
 COMPRESSIONS = MappingProxyType({b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"})
-"""By the first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
+"""Formats by their first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
 
 SKIPPABLE = b"\x2a\x4d\x18"
 """The last bytes of the magic number of a skippable frame of zstd (RFC 8878, section 3.1.2); the first is 0x50 to 0x5f."""
@@ -35,17 +35,18 @@ ARROW_FILE = b"ARROW1"
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a large file that is read alone: row groups `[start, stop)` of Parquet, or the lines of plain JSONL that begin
-    in the bytes `[start, stop)`."""
+    """A piece of a large file that is read alone: row groups `[start, stop)` of Parquet, or the lines of plain JSONL
+    that begin in the bytes `[start, stop)`.
+    """
 
     start: int
     stop: int
     before: int
-    """Records (of JSONL: line ends up to the byte before `start`) in front of it, so that places keep their numbers."""
+    """Records before it (in JSONL: line ends up to the byte before `start`), so that places keep their numbers."""
 
 
 def spans(format: Records, path: Path, target_bytes: int) -> list[Span | None]:
-    """A file in pieces of about `target_bytes`; [None], the whole file, where it is small or compressed."""
+    """Cut a file into pieces of about `target_bytes`; [None], the whole file, if it is small or compressed."""
     if path.stat().st_size <= target_bytes:
         return [None]
     if format.container == "parquet":
@@ -71,15 +72,15 @@ def _line_spans(path: Path, target_bytes: int) -> Iterator[Span]:
     with path.open("rb") as stream:
         for start in range(0, size, target_bytes):
             yield Span(start, min(start + target_bytes, size), ends)
-            left = target_bytes - (1 if start == 0 else 0)  # up to the byte before the next piece
+            left = target_bytes - (1 if start == 0 else 0)  # Up to the byte before the next piece.
             while left and (piece := stream.read(min(left, READ_BYTES))):
                 ends, left = ends + piece.count(b"\n"), left - len(piece)
 
 
 def read_records(format: Records, name: str, path: Path, span: Span | None = None) -> Iterator[Record | Unreadable]:
-    """Records of one file or of a piece of it.
+    """Yield records of one file or of a piece of it.
 
-    Raises: ValueError for a damaged file, or one where no record (of its first piece) has the text field.
+    Raises: ValueError for a damaged file, or if no record (of its first piece) has the text field.
     """
     fields: set[str] = set()
     for place, row in _rows(format, name, path, span):
@@ -97,7 +98,7 @@ def read_records(format: Records, name: str, path: Path, span: Span | None = Non
 
 
 def value(row: Mapping[str, Any], field: str) -> Any:
-    """A field of a record, by its dotted path; None where it is not. `metadata` may itself be a JSON string."""
+    """Return a field of a record by its dotted path; None if absent. `metadata` may itself be a JSON string."""
     found: Any = row
     for part in field.split("."):
         if isinstance(found, str):
@@ -114,7 +115,7 @@ def value(row: Mapping[str, Any], field: str) -> Any:
 def _passes(rule: OneOf | EndsWith, row: Mapping[str, Any]) -> bool:
     found = value(row, rule.field)
     if isinstance(found, list) and len(found) == 1:
-        found = found[0]  # Common Pile keeps a file's one extension in a list
+        found = found[0]  # Common Pile keeps a file's single extension in a list.
     if isinstance(rule, OneOf):
         return found in rule.values
     return isinstance(found, str) and found.endswith(rule.suffixes)
@@ -126,7 +127,7 @@ def _source_id(format: Records, row: Mapping[str, Any], place: str) -> str:
 
 
 def kept_fields(format: Records, row: Mapping[str, Any]) -> dict[str, str]:
-    """The fields to keep that a record has, as text (JSON where they are no strings)."""
+    """Return the fields to keep that a record has, as text (JSON if they are no strings)."""
     found = {name: value(row, name) for name in format.keep}
     return {
         name: kept if isinstance(kept, str) else json.dumps(kept, ensure_ascii=False, default=str)
@@ -143,7 +144,7 @@ def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record
 
 
 def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
-    if isinstance(text, bytes):  # a column of bytes: writers older than Parquet's type for text
+    if isinstance(text, bytes):  # A column of bytes, from writers older than Parquet's string type.
         try:
             text = text.decode("utf-8")
         except UnicodeDecodeError:
@@ -160,7 +161,7 @@ def _check_field(format: Records, name: str, found: Iterable[str]) -> None:
 
 
 def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
-    """(place, record) of a file; places count from 1, as editors count lines."""
+    """Yield (place, record) of a file; places count from 1, as editors count lines."""
     try:
         if format.container == "jsonl":
             yield from _json_lines(name, path, span)
@@ -177,7 +178,7 @@ def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator
 
 
 def _batch_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
-    """Rows of a batch; None for one that is not UTF-8, which neither Parquet nor Arrow makes sure of."""
+    """Return rows of a batch; None for one that is not UTF-8, which neither Parquet nor Arrow guarantees."""
     try:
         yield from batch.to_pylist()
     except UnicodeDecodeError:
@@ -189,9 +190,12 @@ def _batch_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
 
 
 def _parquet(format: Records, name: str, path: Path, span: Span | None) -> Iterator[pa.RecordBatch]:
-    """Only the columns that the format names: a web corpus has twenty more. Others' row groups may be gigabytes, so a column is
-    read through a buffer, and a batch holds fewer rows where rows are long."""
-    with pq.ParquetFile(path, buffer_size=READ_BYTES, page_checksum_verification=True) as file:  # of pages that have checksums
+    """Read only the columns that the format names: a web corpus has twenty more. Row groups may be gigabytes, so a
+    column is read through a buffer, and a batch holds fewer rows if rows are long.
+    """
+    with pq.ParquetFile(
+        path, buffer_size=READ_BYTES, page_checksum_verification=True
+    ) as file:  # For pages that have checksums.
         there = file.schema_arrow.names
         _check_field(format, name, there)
         named = (
@@ -220,27 +224,27 @@ def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             batches = pa.ipc.open_stream(stream, options=options)
         for batch in batches:
-            batch.validate(full=True)  # offsets of a damaged file lead anywhere: Arrow would read there
+            batch.validate(full=True)  # Offsets of a damaged file may point anywhere, and Arrow would read there.
             yield batch
 
 
 def _json_lines(name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
     if name.endswith(COMPRESSED_SUFFIXES) and not path.stat().st_size:
-        raise EOFError("it is empty")  # plain text under such a name may be: servers unpack what they send
+        raise EOFError("it is empty")  # Plain text under such a name is possible: servers decompress what they send.
     for number, line in _numbered_lines(path, span):
         if line.strip():
             yield (place := f"{name}:{number}"), _parse(place, line)
 
 
 def _numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes]]:
-    """Lines of a file, or those that begin in a span of it, with their numbers in the file."""
+    """Yield lines of a file, or those that begin in a span of it, with their numbers in the file."""
     if span is None:
         with decompressed(path) as stream:
             yield from enumerate(_lines(stream), start=1)
         return
     with path.open("rb") as stream:
         number, position = 1, 0
-        if span.start:  # from the byte before on: what stands up to the first line end belongs to a line that began earlier
+        if span.start:  # From the byte before: what precedes the first line end belongs to an earlier line.
             stream.seek(span.start - 1)
             number, position = span.before + 2, span.start - 1 + len(stream.readline())
         while position < span.stop and (line := stream.readline()):
@@ -249,17 +253,18 @@ def _numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes]
 
 
 def compression_of(path: Path) -> str | None:
-    """gzip, zstd or None, by the first bytes."""
+    """Return gzip, zstd or None, by the first bytes."""
     with path.open("rb") as raw:
         head = raw.read(4)
     if head[1:] == SKIPPABLE and head[0] >> 4 == 5:
-        return "zstd"  # pzstd and seekable writers put a frame of their own, to be skipped, before the first of data
+        return "zstd"  # pzstd and seekable writers put a skippable frame of their own before the data.
     return next((kind for magic, kind in COMPRESSIONS.items() if head.startswith(magic)), None)
 
 
 class _GzipFile(gzip.GzipFile):
-    """Python's reader, as fast as Arrow's, which takes zeros behind the last member for damage: tapes and disks pad files with
-    them, and gzip(1) allows it. Whatever else stands there is damage."""
+    """Decompress with Python's reader, which is as fast as Arrow's. Arrow takes zeros after the last member for damage,
+    but tapes and disks pad files with them, and gzip(1) allows it. Anything else there is damage.
+    """
 
     def read(self, size: int | None = -1) -> bytes:
         try:
@@ -269,14 +274,14 @@ class _GzipFile(gzip.GzipFile):
 
 
 def decompressed(path: Path) -> pa.NativeFile | gzip.GzipFile:
-    """The bytes of a plain, gzip or zstd file. Reading raises OSError where a compressed file is cut or damaged."""
+    """Open the bytes of a plain, gzip or zstd file. Reading raises OSError if a compressed file is cut or damaged."""
     compression = compression_of(path)
     return _GzipFile(path) if compression == "gzip" else pa.input_stream(str(path), compression=compression)
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
-    """Lines at b"\\n" alone: text holds the other line ends that `splitlines` would cut at."""
-    held: list[bytes] = []  # of a line that is longer than a piece
+    """Split lines at b"\n" only: text holds the other line ends that `splitlines` would cut at."""
+    held: list[bytes] = []  # The beginning of a line that is longer than a piece.
     while piece := stream.read(READ_BYTES):
         first, *others = piece.split(b"\n")
         held.append(first)
@@ -294,6 +299,6 @@ def _parse(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:
         row = json.loads(line)
     except UnicodeDecodeError:
         return Unreadable(place, "invalid_utf8")
-    except (ValueError, RecursionError):  # no JSON, or a number of more digits than Python reads
+    except (ValueError, RecursionError):  # Not JSON, or a number with more digits than Python reads.
         return Unreadable(place, "unparsable")
     return row if isinstance(row, dict) else Unreadable(place, "not_text")

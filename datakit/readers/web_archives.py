@@ -1,8 +1,8 @@
-"""WARC and WET archives, as crawls publish them: pages become their main text.
+"""WARC and WET archives of crawls: pages become their main text.
 
-FastWARC reads the records (gzip, zstd or plain) and Resiliparse takes the main content, as DCLM did (arXiv:2406.11794). Every
-record that is no page is counted with its reason (`warc_request`, `not_html`); datatrove's reader, which does the same job,
-passes over them in silence.
+FastWARC reads the records (gzip, zstd or plain) and Resiliparse extracts the main content, as DCLM did
+(arXiv:2406.11794). Every record that is not a page is counted with its reason (`warc_request`, `not_html`); datatrove's
+reader, which does the same job, skips them silently.
 """
 
 import gzip
@@ -25,17 +25,19 @@ from datakit.sources.record import Record, Unreadable, is_damage
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 PAGES = (WarcRecordType.response, WarcRecordType.conversion)
 OTHERS = frozenset({"warcinfo", "request", "metadata", "revisit", "resource", "continuation"})
-"""The other types that the standard has (ISO 28500): each is a reason of its own, what is none of them is `warc_unknown`."""
+"""The other record types of the standard (ISO 28500): each is its own drop reason; any further type is `warc_unknown`."""
 
 MAX_DEPTH = 4_000
-"""Browsers stop at 512. Ten thousand boxes in each other take resiliparse 4 s, a hundred thousand 400 (2026-11-22)."""
+"""Deepest nesting of elements. Browsers stop at 512. Ten thousand levels take resiliparse 4 s, a hundred thousand 400 s
+(2026-11-22).
+"""
 BOX = re.compile(r"<(/?)(?:article|blockquote|center|dl|div|fieldset|form|main|ol|section|span|table|ul)\b", re.IGNORECASE)
-"""Elements whose end is never left out."""
+"""Elements whose end tag is never left out."""
 ENVELOPE = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n"
 
 
 class _Counted:
-    """A stream that knows where it is: FastWARC 2.0 asks, and a decompressing Arrow stream cannot say."""
+    """A stream that knows its position: FastWARC 2.0 asks for it, and a decompressing Arrow stream cannot tell."""
 
     def __init__(self, stream: pa.NativeFile | gzip.GzipFile) -> None:
         self.stream, self.at = stream, 0
@@ -56,9 +58,10 @@ class _Counted:
 
 
 def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
-    """Main text of every page; every other record by its type. Raises ValueError for an archive that is cut or damaged.
+    """Yield the main text of every page, and every other record by its type. Raises: ValueError for a cut or damaged
+    archive.
 
-    FastWARC 2.0 ends quietly where an archive is cut, so lengths are checked here, and `decompressed` reads for it.
+    FastWARC 2.0 stops silently where an archive is cut, so lengths are checked here, and `decompressed` reads for it.
     """
     number = 0
     try:
@@ -84,7 +87,7 @@ def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
 
 
 def _page(place: str, record: WarcRecord, block: bytes) -> Record | Unreadable:
-    if record.record_type == WarcRecordType.conversion:  # WET: text already, by the crawl's own extractor
+    if record.record_type == WarcRecordType.conversion:  # WET is text already, by the crawl's own extractor.
         try:
             return Record(place, block.decode("utf-8-sig"))
         except UnicodeDecodeError:
@@ -110,7 +113,9 @@ def _page(place: str, record: WarcRecord, block: bytes) -> Record | Unreadable:
 
 
 def _is_too_deep(page: str) -> bool:
-    """Whether boxes stand in boxes so often that the extractor, whose time is their square, would hold up the whole archive."""
+    """Whether elements are nested so deep that the extractor, which takes quadratic time, would hold up the whole
+    archive.
+    """
     if page.count("<") <= MAX_DEPTH:
         return False
     steps = (-1 if end else 1 for end in BOX.findall(page))
@@ -119,7 +124,7 @@ def _is_too_deep(page: str) -> bool:
 
 @dataclass(frozen=True)
 class _Head:
-    """What a server said: status, media type and character set where it said them, its headers, and what it sent."""
+    """What a server said: status, media type and character set if given, its headers, and the body."""
 
     status: int | None
     kind: str | None
@@ -129,7 +134,9 @@ class _Head:
 
 
 def _head(block: bytes) -> _Head:
-    """By an archive of its own, which holds the block alone: an odd response cannot disturb the one that is being read."""
+    """Parse one response as an archive of its own, so that an odd response cannot disturb the archive that is being
+    read.
+    """
     record = next(ArchiveIterator(io.BytesIO(ENVELOPE % len(block) + block), parse_http=False))
     record.parse_http(auto_decode="none")
     told = record.http_headers
