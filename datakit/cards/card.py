@@ -1,6 +1,7 @@
-"""The stage `datakit.card`: one page a source, from its files to what is left of it for training, with samples of every drop.
+"""The stage `datakit.card`: one page for each source, from its files to what is left of it for training, with samples
+of every drop.
 
-Everything is read from the source's own artifacts; nothing is computed that a stage did not record, so the card cannot
+Everything is read from the source's own artifacts. The card computes nothing that a stage did not record, so it cannot
 disagree with them. Samples are the first documents by id, which are hashes.
 """
 
@@ -26,11 +27,11 @@ CLUSTER_SHOWN = 3
 
 @dataclass(frozen=True)
 class CardConfig:
-    """What the catalogue says beside a source's identity, and how much is shown."""
+    """What the catalogue says besides a source's identity, and how much is shown."""
 
     rough_tokens_billion: float | None
     origin: str
-    """Where the origin describes the dataset; "" where nobody has said."""
+    """Where the origin describes the dataset; "" if unknown."""
 
     samples: int = 2
 

@@ -1,4 +1,4 @@
-"""A page made of blocks, as Markdown beside its pictures and as one HTML file with them inside."""
+"""A page made of blocks, as Markdown beside its pictures and as one HTML file that contains them."""
 
 import base64
 import html
@@ -38,7 +38,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text as people read it; columns named in `texts` hold documents' words."""
+    """Cells are text as people read it; columns named in `texts` hold text of documents."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -76,7 +76,7 @@ def _cell(text: str, is_text: bool) -> str:
 
 
 def page(title: str, blocks: Sequence[Block], folder: Path) -> str:
-    """The page as one HTML file; pictures are read from `folder`."""
+    """Return the page as one HTML file; pictures are read from `folder`."""
     body = "\n".join(_html(block, folder) for block in blocks)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title>'
     return f"<!doctype html><html lang=en><head>{head}<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n"

@@ -14,7 +14,7 @@ DPI = 80
 
 
 def lengths_png(lengths: Lengths, path: Path, title: str = "") -> None:
-    """Histogram of document lengths, with the median; the axis is logarithmic where it has two powers of ten to show."""
+    """Histogram of document lengths, with the median; the axis is logarithmic if the lengths span two powers of ten."""
     figure = new_figure(7, 2.5)
     axes = figure.add_subplot()
     low, high = max(1, int(lengths.characters[0])), int(lengths.characters[-1]) + 1

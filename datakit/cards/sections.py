@@ -37,7 +37,7 @@ def _verified(licence: Any) -> str:
 
 
 def _pin(loader: Mapping[str, Any]) -> str:
-    """What pins the files, in words."""
+    """Describe what pins the files."""
     pin = loader.get("pin")
     if pin:
         return f"{pin['package']} {pin['version']}, sha256 {pin['sha256'][:16]}"
@@ -68,7 +68,7 @@ def what_became(stages: Stages, samples: int) -> Iterator[Block]:
 
 
 def _cuts(stages: Stages, samples: int) -> Iterator[tuple[str, str]]:
-    """(document, opening of the first paragraph cut out of it) of the first documents by id."""
+    """Return (document, opening of the first paragraph cut out of it) of the first documents by id."""
     parts = [path for split in SPLITS for path in stages.corpus.files(".parquet", under=f"{split}/")]
     found = first_cuts(parts, samples)
     texts = texts_of(document_paths(stages.normalized), (identity for identity, _ in found))

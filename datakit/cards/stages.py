@@ -1,4 +1,4 @@
-"""The artifacts that a card is about, and what they say became of every record."""
+"""The artifacts that a card describes, and what became of every record according to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Stages:
     duplicates: Artifact
     corpus: Artifact
     scores: Artifact | None = None
-    """Where its line has a scorer."""
+    """Present if the corpus has a scorer."""
 
     tokens: Artifact | None = None
-    """The token cache of what is trained on, whose format may drop documents too; where its line has one."""
+    """The training token cache, whose format may also drop documents; present if there is one."""
 
     @property
     def source(self) -> Mapping[str, Any]:
@@ -30,14 +30,14 @@ class Stages:
 
 
 def all_drops(stages: Stages) -> dict[str, int]:
-    """`stage: reason` -> how many, of every stage that drops records."""
+    """Return `stage: reason` -> count, of every stage that drops records."""
     counted = [("normalize", stages.normalized), ("corpus", stages.corpus), ("tokens", stages.tokens)]
     drops = {name: made.manifest.statistics.get("drops", {}) for name, made in counted if made is not None}
     return {f"{name}: {reason}": n for name, found in drops.items() for reason, n in found.items()}
 
 
 def fates(stages: Stages) -> dict[str, int]:
-    """What became of every record."""
+    """Return what became of every record."""
     kept, drops = stages.corpus.manifest.statistics, all_drops(stages)
     without_tokens = sum(n for name, n in drops.items() if name.startswith("tokens: "))
     return {"train": kept["rows_train"] - without_tokens, "held out": kept["rows_heldout"], **drops}

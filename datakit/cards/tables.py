@@ -1,4 +1,6 @@
-"""What a card shows of tables that grow with the source: they are read a row group at a time, and what is shown is kept."""
+"""What a card shows of tables that grow with the source. They are read one row group at a time, and only what is shown
+is kept.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +23,7 @@ class Lengths:
 
     @staticmethod
     def of(parts: Iterable[Path]) -> "Lengths":
-        """Of documents on storage."""
+        """Count lengths of documents on storage."""
         counts = Counter[int]()
         for part in parts:
             for table in iterate_part(part, ["text"]):
@@ -31,7 +33,7 @@ class Lengths:
         return Lengths(ordered[:, 0], ordered[:, 1])
 
     def quantile(self, share: float) -> float:
-        """As `np.quantile` of all lengths: between the two nearest, where none is at the place."""
+        """Interpolate as `np.quantile` of all lengths does."""
         place = (int(self.documents.sum()) - 1) * share
         low, high = self.characters[np.searchsorted(np.cumsum(self.documents), [int(place), int(np.ceil(place))], side="right")]
         return float(low + (high - low) * (place - int(place)))
@@ -43,7 +45,7 @@ class Lengths:
 
 
 def first_by_reason(tables: Iterable[tuple[str, Path]], samples: int) -> pl.DataFrame:
-    """stage, id, reason: the first documents by id that each (stage, table) names for each reason."""
+    """Return stage, id, reason: the first documents by id that each (stage, table) names for each reason."""
     kept = pl.DataFrame(schema={"stage": pl.String, "id": pl.String, "reason": pl.String})
     for stage, path in tables:
         for table in iterate_part(path, ["id", "reason"]):
@@ -54,7 +56,7 @@ def first_by_reason(tables: Iterable[tuple[str, Path]], samples: int) -> pl.Data
 
 
 def first_cuts(parts: Iterable[Path], samples: int) -> list[tuple[str, Span]]:
-    """(id, the first of its spans) of the first documents by id that a corpus has cut; `parts` of any of its splits."""
+    """Return (id, its first span) of the first documents by id that a corpus has cut; `parts` of any of its splits."""
     kept = list[tuple[str, Span]]()
     for part in parts:
         for table in iterate_part(part, ["id", "metadata"]):
@@ -65,8 +67,9 @@ def first_cuts(parts: Iterable[Path], samples: int) -> list[tuple[str, Span]]:
 
 @dataclass(frozen=True)
 class Clusters:
-    """Documents of a source that are in clusters, how many of them leave, and the largest cluster by its documents of the
-    source: how many these are, and `first` (id, is_kept) of them by id."""
+    """Documents of a source that are in clusters, how many of them are removed, and the largest cluster by its
+    documents of the source: their number, and `first` (id, is_kept) of them by id.
+    """
 
     documents: int
     gone: int
@@ -75,7 +78,7 @@ class Clusters:
 
     @staticmethod
     def of(table: Path, source: str, shown: int) -> "Clusters":
-        """From `duplicates.parquet`, in which a cluster's rows stand together, by id."""
+        """Read `duplicates.parquet`, in which a cluster's rows are consecutive, by id."""
         documents = gone = 0
         kept: list[pl.DataFrame] = []
         members = pl.struct("id", "is_kept")
@@ -87,7 +90,7 @@ class Clusters:
             first = pl.col("first").list.explode(keep_nulls=False, empty_as_null=False)
             sizes = both.agg(pl.col("size").sum(), first.head(shown))
             largest = sizes["size"].arg_max() or 0
-            kept = [sizes[sorted({largest, sizes.height - 1})]] if sizes.height else kept  # the last may go on
+            kept = [sizes[sorted({largest, sizes.height - 1})]] if sizes.height else kept  # The last cluster may continue.
         if not kept:
             return Clusters(0, 0, 0, ())
         size, first = kept[0].sort("size", descending=True, maintain_order=True).select("size", "first").row(0)
@@ -104,7 +107,7 @@ class Matches:
 
     @staticmethod
     def of(table: Path, shown: int) -> "Matches":
-        """From `matches.parquet`, which is sorted by document; of equal scores the first documents."""
+        """Read `matches.parquet`, which is sorted by document; of equal scores the first documents."""
         documents, last, by_tier, parts = 0, None, Counter[str](), list[pl.DataFrame]()
         for rows in map(as_frame, iterate_part(table)):
             documents += rows["id"].n_unique() - (rows["id"].first() == last)

@@ -1,14 +1,15 @@
-"""The stage `datakit.corpus`: documents that survive the declared filters, split into train and held-out.
+"""The stage `datakit.corpus`: documents that pass the declared filters, split into train and held-out.
 
 This join is the only full rewrite of text. Each filter is an attribute table keyed by id (`filters.py`), so a threshold
-or a policy may change without recomputing what it reads. Held-out documents are chosen by a hash of their duplicate cluster,
-so copies never stand on both sides; who moves when documents are added, and what leaves with a kept copy that a filter drops:
-docs/design/splits.md.
+or a policy may change without recomputing its input. A hash of the duplicate cluster chooses held-out documents, so
+copies are never on both sides. docs/design/splits.md says which documents move when others are added, and what is
+dropped together with a kept copy.
 
-Two passes, each a shard a part and a row group at a time: the first decides on every document of a part of the input, the
-second writes a part of the output. Between them stand the counts, so that output parts have their target size; no output
-depends on how many workers there were, and memory does not grow with the source. Documents that are held out are few, from
-every part of the input: the first pass, which has read them, copies them, or the second would read all texts again for them.
+There are two passes, each with one shard a part and one row group at a time. The first decides on every document of an
+input part; the second writes an output part. Between them the counts are added, so that output parts have their target
+size. No output depends on the number of workers, and memory does not grow with the source. Held-out documents are few
+and come from every input part, so the first pass, which has read them, copies them; otherwise the second would read all
+texts again for them.
 """
 
 from collections import Counter
@@ -43,7 +44,7 @@ HASH_RANGE = 1 << 64
 SMALL_BYTES = 32 << 20
 """Text below which both splits are written in this process: a worker's start takes seconds, the writing a tenth of one."""
 FATES_SCHEMA = pa.schema([("id", pa.string()), ("reason", pa.string()), ("split", pa.string())])
-"""What the first pass says of every document: the reason why it goes, or the split it stays in."""
+"""Result of the first pass for every document: the drop reason, or the split."""
 
 
 def build_corpus(
@@ -56,11 +57,11 @@ def build_corpus(
 ) -> None:
     """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
 
-    `optional` are what the config's filters read: `quality`, `rules`, `scores`, `cutoff`, `paragraphs` (cut out of the texts
-    that stay).
+    `optional` holds what the config's filters read: `quality`, `rules`, `scores`, `cutoff`, `paragraphs` (cut out of
+    the texts that stay).
 
-    Raises: ValueError when nothing is left, an attribute table was made from other documents, or an input that a filter reads
-    is not given, or one is given that no filter reads.
+    Raises: ValueError if nothing is left, if an attribute table was made from other documents, if an input that a
+    filter reads is missing, or if an input that no filter reads is given.
     """
     if optional.keys() != config.reads:
         raise ValueError(
@@ -120,7 +121,7 @@ CORPUS = Stage("datakit.corpus", "2", build_corpus)
 def decide_part(
     folder: Path, part: Path, config: CorpusConfig, attributes: Attributes, cutoff: Cutoff | None, spans: Path | None
 ) -> Mapping[str, int]:
-    """Say of every document of a part why it goes or where it stays; counts of rows, bytes and drops."""
+    """Decide for every document of a part the drop reason or the split; return counts of rows, bytes and drops."""
     ids = pl.concat([pl.Series("id", [], pl.String), *(as_frame(table)["id"] for table in iterate_part(part, ["id"]))])
     joined = attributes.of_part(part.name, ids)
     counts, first = Counter({"rows": ids.len(), "clustered": joined["cluster_id"].count()}), 0
@@ -143,12 +144,12 @@ def decide_part(
 
 
 def _heldout_file(folder: Path, part: str) -> Path:
-    """Where the first pass copies a part's held-out documents to."""
+    """Return where the first pass copies a part's held-out documents to."""
     return folder / SCRATCH_FOLDER / HELDOUT / part
 
 
 def _with_fates(frame: pl.DataFrame, config: CorpusConfig, cutoff: Cutoff | None) -> pl.DataFrame:
-    """Documents with their attributes, and `reason` why each goes (empty where it stays) or the `split` that it stays in."""
+    """Return documents with their attributes, and either `reason`, why each is dropped, or its `split`."""
     key = pl.coalesce("cluster_id", "id")
     frame = frame.with_columns(reason=pl.coalesce(*reasons(config, cutoff), pl.lit("")), key=key)
     split = ["" if reason else split_of(key, config) for reason, key in frame.select("reason", "key").iter_rows()]
@@ -156,7 +157,7 @@ def _with_fates(frame: pl.DataFrame, config: CorpusConfig, cutoff: Cutoff | None
 
 
 def _tallied(decided: pl.DataFrame) -> Counter[str]:
-    """Rows and bytes by split, drops by reason."""
+    """Count rows and bytes by split, and drops by reason."""
     counts = Counter[str]()
     for split, rows, size in decided.filter(pl.col("split") != "").group_by("split").agg(pl.len(), pl.sum("bytes")).iter_rows():
         counts[f"rows:{split}"], counts[f"bytes:{split}"] = rows, size
@@ -165,7 +166,7 @@ def _tallied(decided: pl.DataFrame) -> Counter[str]:
 
 
 def split_of(split_key: str, config: CorpusConfig) -> str:
-    """The split of a cluster (or of a document without one)."""
+    """Return the split of a cluster (or of a document without one)."""
     return HELDOUT if is_heldout(split_key, config) else TRAIN
 
 
@@ -182,7 +183,7 @@ def _write_dropped(path: Path, fates: list[Path]) -> None:
 
 
 def _source(parts: list[Path]) -> str:
-    """The source's name, from the first document that there is."""
+    """Return the source's name, from the first document."""
     for part in parts:
         for table in iterate_part(part, ["source"], 0, 1):
             return str(table["source"][0].as_py())

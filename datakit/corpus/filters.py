@@ -1,7 +1,7 @@
-"""What makes a document leave a corpus: attribute tables joined a part at a time, and one small declared thing a filter.
+"""Filters of a corpus: attribute tables joined one part at a time, and one small declaration for each filter.
 
-An attribute table lies beside the documents: parts of the same names, rows of the same ids in the same order. A filter is a
-line of `reasons` below: an expression over the joined columns that gives a reason, or null where the document may stay.
+An attribute table is beside the documents: parts of the same names, rows of the same ids in the same order. A filter is
+a line of `reasons` below: an expression over the joined columns that gives a reason, or null if the document may stay.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,16 +26,16 @@ class CorpusConfig:
     heldout_frac: float = 0.02
     split_salt: str = "heldout-1"
     rule_sets: tuple[str, ...] = field(default=(), metadata={"added_later": True})
-    """Published rule sets (`datakit.quality_rules`) that a document must pass, where they judge its domain."""
+    """Published rule sets (`datakit.quality_rules`) that a document must pass, if they judge its domain."""
 
     min_score: float | None = field(default=None, metadata={"added_later": True})
     """Lowest score (`datakit.scores`, 0 to 1) that stays."""
 
     best_scores: bool = field(default=False, metadata={"added_later": True})
-    """Whether only what the input `cutoff` keeps stays (`datakit.score_cutoff`: a fraction of the documents)."""
+    """Whether only documents within the input `cutoff` stay (`datakit.score_cutoff`: a fraction of the documents)."""
 
     cut_paragraphs: bool = field(default=False, metadata={"added_later": True})
-    """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document that has nothing left is dropped."""
+    """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document with nothing left is dropped."""
 
     target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
     """Text of one file."""
@@ -62,7 +62,7 @@ class CorpusConfig:
 
 
 def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
-    """The declared filters in their order; of several that apply to a document the first names the drop."""
+    """The declared filters in order; the first that applies to a document names the drop."""
     if config.drop_duplicates:
         yield pl.when(~pl.col("is_kept")).then(pl.lit("duplicate"))
     if config.drop_contaminated:
@@ -81,7 +81,9 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
 
 @dataclass(frozen=True)
 class Table:
-    """An attribute table of an artifact: the folder of its parts and the columns that filters read, by their new names."""
+    """An attribute table of an artifact: the folder of its parts, and the columns that filters read, by their new
+    names.
+    """
 
     folder: str
     columns: Mapping[str, str]
@@ -99,7 +101,7 @@ def tables(config: CorpusConfig) -> Mapping[str, Table]:
 
 @dataclass(frozen=True)
 class Attributes:
-    """Where the attributes of one source's documents are. Paths only: it crosses a process border."""
+    """Where the attributes of one source's documents are. Paths only, because it is sent between processes."""
 
     source: str
     clusters: ClustersById
@@ -108,7 +110,7 @@ class Attributes:
 
     @staticmethod
     def of(source: str, clusters: ClustersById, config: CorpusConfig, **given: Artifact) -> "Attributes":
-        """Raises ValueError for an input that `tables` does not know."""
+        """Locate the tables. Raises: ValueError for an input that `tables` does not know."""
         declared = tables(config)
         if unknown := given.keys() - declared.keys():
             raise ValueError(
@@ -118,9 +120,10 @@ class Attributes:
         return Attributes(source, clusters, folders)
 
     def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:
-        """Attributes of the documents of one part, in their order; duplicates' are null where a document has no cluster.
+        """Return attributes of the documents of one part, in order; those of duplicates are null if a document has no
+        cluster.
 
-        Raises: ValueError when a table's ids are not the documents'.
+        Raises: ValueError if a table's ids are not the documents'.
         """
         joined = ids.to_frame("id")
         for _, (artifact, folder, table) in sorted(self.tables.items()):
@@ -131,7 +134,7 @@ class Attributes:
 
 
 def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:
-    """The columns that filters read. A table of ids alone says nothing of its source (rules of prose, over code)."""
+    """Return the columns that filters read. A table with ids only does not judge its source (prose rules and code)."""
     found = pl.read_parquet(path) if path.exists() else None
     if found is None or not found["id"].equals(ids):
         rows = "no such part" if found is None else f"{found.height} rows for {ids.len()} documents, or other ids"

@@ -1,4 +1,4 @@
-"""The second pass of a corpus: a part of the output from documents that the first pass (`corpus.py`) lets stay."""
+"""The second pass of a corpus: write output parts from documents that the first pass (`build.py`) keeps."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,8 @@ CUT_COUNTS = ("cut_bytes", "cut_paragraphs")
 class Slice:
     """Survivors `[start, stop)` of one split in one part of the input, counted from the part's first survivor.
 
-    `fates` is what the first pass says of the part's documents; None where `part` holds survivors of the split alone, cut.
+    `fates` is what the first pass decided about the part's documents; None if `part` holds survivors of the split only,
+    already cut.
     """
 
     part: Path
@@ -34,9 +35,10 @@ class Slice:
 def layout(
     split: str, parts: Sequence[tuple[Path, Path | None]], counts: list[int], num_bytes: int, target_bytes: int
 ) -> Iterator[tuple[str, tuple[Slice, ...]]]:
-    """(name of an output part, where its documents come from) for every part of a split.
+    """Return (name of an output part, where its documents come from) for every part of a split.
 
-    `parts` of the input: the documents, and what the first pass says of them (`Slice`); `counts` are survivors by part.
+    `parts` of the input: the documents, and what the first pass decided about them (`Slice`); `counts` are survivors by
+    part.
     """
     bounds = part_bounds(sum(counts), num_bytes, target_bytes)
     for index, (start, stop) in enumerate(bounds):
@@ -50,7 +52,9 @@ def layout(
 
 
 def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: Path | None = None) -> Mapping[str, int]:
-    """Copy a split's documents into one output part, a row group of the input at a time; counts of what was cut."""
+    """Copy a split's documents into one output part, one row group of the input at a time; return counts of what was
+    cut.
+    """
     counts = Counter[str]()
     with writing_part(folder / name, DOCUMENT_SCHEMA) as out:
         for piece in slices:
@@ -62,7 +66,7 @@ def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: 
 
 
 def cut_counts(table: pa.Table, left: pa.Table, found: list[list[Span]]) -> Counter[str]:
-    """What cutting the spans `found` out of the rows of `table` took; nothing where none were looked for."""
+    """Count what cutting the spans `found` took from the rows of `table`; nothing if none were looked for."""
     if not found:
         return Counter()
     bytes_and_paragraphs = int(text_bytes(table).sum() - text_bytes(left).sum()), sum(len(some) for some in found)
@@ -72,7 +76,7 @@ def cut_counts(table: pa.Table, left: pa.Table, found: list[list[Span]]) -> Coun
 def with_spans(
     part: Path, names: list[str], spans: Path | None, first: int = 0, end: int | None = None
 ) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
-    """Rows `[first, end)` of a part, a row group at a time, and what is to be cut out of each row."""
+    """Yield rows `[first, end)` of a part, one row group at a time, with the spans to cut out of each row."""
     of_part = read_spans(spans / part.name) if spans else None
     for table in iterate_part(part, names, first, end):
         yield table, of_part[first : first + table.num_rows] if of_part is not None else []
@@ -80,7 +84,7 @@ def with_spans(
 
 
 def _survivors(piece: Slice, spans: Path | None) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
-    """Documents of a slice, and what is to be cut out of each."""
+    """Yield documents of a slice, with the spans to cut out of each."""
     if piece.fates is None:
         yield from with_spans(piece.part, DOCUMENT_SCHEMA.names, None, piece.start, piece.stop)
         return
@@ -93,5 +97,5 @@ def _survivors(piece: Slice, spans: Path | None) -> Iterator[tuple[pa.Table, lis
 
 
 def chosen(found: list[list[Span]], is_mine: pl.Series) -> list[list[Span]]:
-    """Spans of the chosen rows; none where there are none of any row."""
+    """Return spans of the chosen rows; none if no row has any."""
     return [some for some, mine in zip(found, is_mine, strict=bool(found)) if mine]

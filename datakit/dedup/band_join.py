@@ -1,11 +1,12 @@
-"""Which documents of a scope are equal, and which share a band: joins over files, so that memory does not grow with the scope.
+"""Find which documents of a scope are equal and which share a band, by joins over files. Memory hardly grows with the
+scope.
 
-Documents are numbered through, source by source, part by part, row by row. Every part leaves its ids and its bands as flat
-arrays, and its (band, number) pairs sorted by band. A join then reads one range of ids, or of bands, out of all parts at a
-time: bands and ids are hashes, so equal ranges are about equally large, and `RANGE_BYTES` fixes how many there are.
+Documents are numbered source by source, part by part, row by row. Every part writes its ids and bands as flat arrays,
+and its (band, number) pairs sorted by band. A join then reads one range of ids, or of bands, from all parts at a time.
+Bands and ids are hashes, so equal ranges have about equal size; `RANGE_BYTES` sets how many there are.
 
-What grows: 8 bytes a document in the process that joins (the roots of `components`), and on scratch 16 bytes a document for
-its id and 24 bytes for each of its bands: at 10**9 documents of 14 bands 8 GB of memory and 350 GB of scratch.
+What grows: 8 bytes a document in the process that joins (the roots of `components`), and on scratch 16 bytes for each
+document's id and 24 bytes for each band: 10**9 documents of 14 bands take 8 GB of memory and 350 GB of scratch.
 """
 
 import json
@@ -31,7 +32,7 @@ ID_BYTES, PAIR_BYTES = 24, 16
 
 @dataclass(frozen=True)
 class Part:
-    """One part of one source: `numbers first <= n < first + rows` are its documents, in the order of their ids."""
+    """One part of one source: its documents are the numbers `first <= n < first + rows`, in the order of their ids."""
 
     index: int
     source: int
@@ -43,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Spilled:
-    """The parts of a scope and the flat files that `spill_part` left of them below a folder."""
+    """The parts of a scope, and the flat files that `spill_part` wrote below a folder."""
 
     folder: Path
     parts: tuple[Part, ...]
@@ -53,19 +54,21 @@ class Spilled:
         return self.parts[-1].first + self.parts[-1].rows
 
     def load(self, name: str, part: Part) -> np.ndarray:
-        """Mapped: `ids` uint64 [rows, 2]; `bands` uint64 [rows, bands] (zeros: unsigned); `keys`, `numbers` [pairs], by key."""
+        """Map `ids` uint64 [rows, 2]; `bands` uint64 [rows, bands] (zeros: unsigned); `keys`, `numbers` [pairs], by
+        key.
+        """
         return load(self.folder / f"{name}-{part.index:06d}.npy")
 
     def ids(self, numbers: np.ndarray) -> np.ndarray:
-        """uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
+        """Return uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
         return self._gathered("ids", numbers)
 
     def bands(self, numbers: np.ndarray) -> np.ndarray:
-        """uint64 [numbers, bands]."""
+        """Return uint64 [numbers, bands]."""
         return self._gathered("bands", numbers)
 
     def part_of(self, numbers: np.ndarray) -> np.ndarray:
-        """int64 [numbers]: indices of parts."""
+        """Return int64 [numbers]: indices of parts."""
         return np.searchsorted([part.first for part in self.parts], numbers, side="right") - 1
 
     def _gathered(self, name: str, numbers: np.ndarray) -> np.ndarray:
@@ -78,9 +81,9 @@ class Spilled:
 
 
 def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> tuple[Part, ...]:
-    """The parts of every source in the declared order.
+    """Return the parts of every source in the declared order.
 
-    Raises: ValueError when signatures are of other parts than documents, or of different configs.
+    Raises: ValueError if signatures are of other parts than documents, or of different configs.
     """
     if len({json.dumps(artifact.spec.config, sort_keys=True) for artifact in minhash}) > 1:
         told = "; ".join(f"{artifact.name}: {dict(artifact.spec.config)}" for artifact in minhash)
@@ -100,7 +103,7 @@ def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> 
 
 
 def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
-    """Leave the ids, the `width` bands and the sorted (band, number) pairs of one part as flat files."""
+    """Write the ids, the `width` bands and the sorted (band, number) pairs of one part as flat files."""
     table = pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False)
     ids = np.frombuffer(bytes.fromhex("".join(table["id"].to_pylist())), ">u8").astype(np.uint64).reshape(-1, 2)
     column = table["bands"].combine_chunks()
@@ -116,7 +119,7 @@ def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
 
 
 def find_copies(folder: Path, spilled: Spilled, index: int, count: int) -> dict[str, int]:
-    """Leave int64 [copies, 2] of one range of ids: a document whose id an earlier source holds, and that one's first copy."""
+    """Write int64 [copies, 2] of one range of ids: a document whose id an earlier source holds, and its first copy."""
     found, numbers = [], []
     for part in spilled.parts:
         ids = spilled.load("ids", part)
@@ -135,9 +138,10 @@ def find_copies(folder: Path, spilled: Spilled, index: int, count: int) -> dict[
 
 
 def find_links(folder: Path, spilled: Spilled, copies: Path, index: int, count: int) -> dict[str, int]:
-    """Leave int64 [links, 2] of one range of bands: every document that shares a band with another, and the band's first.
+    """Write int64 [links, 2] of one range of bands: every document that shares a band with another, and the band's
+    first document.
 
-    Copies are left out: what is decided for the first of equal texts holds for them.
+    Copies are left out: the decision about the first of equal texts holds for all of them.
     """
     keys, numbers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for part in spilled.parts:
@@ -159,9 +163,10 @@ def find_links(folder: Path, spilled: Spilled, copies: Path, index: int, count: 
 
 
 def components(rows: int, links: Sequence[Path]) -> np.ndarray:
-    """int64 [rows]: of every document the smallest number that links lead to; -1 for a document without a link.
+    """Return int64 [rows]: for every document the smallest number that links lead to; -1 for a document without a link.
 
-    One pass over the files, however the chains run through them: after each file the roots are those of all links so far.
+    It takes one pass over the files, however the chains run through them: after each file the roots are those of all
+    links so far.
     """
     roots = np.arange(rows)
     is_linked = np.zeros(rows, dtype=bool)
@@ -184,7 +189,9 @@ def components(rows: int, links: Sequence[Path]) -> np.ndarray:
 
 
 def _followed(roots: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """The ends of the chains that start at some numbers; a root is never larger than what leads to it, so they end."""
+    """Return the ends of the chains that start at some numbers. A root is never larger than what leads to it, so chains
+    end.
+    """
     while True:
         further = roots[numbers]
         if np.array_equal(further, numbers):
@@ -193,19 +200,19 @@ def _followed(roots: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def contains(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """bool [values]: whether each is among some sorted numbers."""
+    """Return bool [values]: whether each is among some sorted numbers."""
     if not ordered.size:
         return np.zeros(values.size, dtype=bool)
     return ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
 
 
 def range_count(entries: int, entry_bytes: int) -> int:
-    """How many ranges keep one within `RANGE_BYTES`."""
+    """Return how many ranges keep each one within `RANGE_BYTES`."""
     return max(1, -(-entries * entry_bytes // RANGE_BYTES))
 
 
 def hash_range(ordered: np.ndarray, index: int, count: int) -> slice:
-    """Where the `index`-th of `count` equal ranges of 64-bit hashes lies in a sorted array."""
+    """Return the bounds, in a sorted array, of the `index`-th of `count` equal ranges of 64-bit hashes."""
     bounds = [(1 << 64) * i // count for i in (index, index + 1)]
     start, stop = (ordered.size if b >= 1 << 64 else int(np.searchsorted(ordered, np.uint64(b))) for b in bounds)
     return slice(start, stop)

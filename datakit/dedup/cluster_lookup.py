@@ -1,7 +1,8 @@
-"""Clusters by document: `duplicates.parquet` is sorted by cluster, and who goes through documents part by part looks up ids.
+"""Look up clusters by document. `duplicates.parquet` is sorted by cluster, but a corpus reads documents part by part.
 
-The table is cut into runs that are sorted by source and id, a shard each, with bounds in the footers of their row groups. So a
-part reads what may hold its ids, a row group or two of every run; without that each part would go through the whole table.
+The table is cut into runs, one shard each, that are sorted by source and id, with bounds in the footers of their row
+groups. So a part reads only row groups that may hold its ids, one or two of every run. Without this each part would
+read the whole table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,21 +18,21 @@ from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 RUN_ROW_GROUPS = 64
-"""Of the table, in one run: 131,072 documents, some 16 MB."""
+"""Rows of the table in one run: 131,072 documents, about 16 MB."""
 
 SCHEMA = pa.schema([("source", pa.string()), ("id", pa.string()), ("cluster_id", pa.string()), ("is_kept", pa.bool_())])
 
 
 @dataclass(frozen=True)
 class ClustersById:
-    """Runs of the table. Paths only: it crosses a process border."""
+    """Runs of the table. It holds paths only, because it is sent between processes."""
 
     runs: tuple[Path, ...]
     num_documents: int
-    """Documents that are in a cluster, of all sources that were asked for."""
+    """Return the documents that are in a cluster, of all sources that were asked for."""
 
     def between(self, source: str, first: str, last: str) -> pl.DataFrame:
-        """`id`, `cluster_id` and `is_kept` of a source's documents from one id to another, both included."""
+        """Return `id`, `cluster_id` and `is_kept` of a source's documents from one id to another, both included."""
         found = [pl.DataFrame(schema={"id": pl.String, "cluster_id": pl.String, "is_kept": pl.Boolean})]
         for run in self.runs:
             with pq.ParquetFile(run) as file:
@@ -43,7 +44,7 @@ class ClustersById:
 
 
 def sort_clusters(out: Writer, table: Path, sources: Sequence[str]) -> ClustersById:
-    """The clusters of these sources, sorted by shards of the artifact that is written."""
+    """Sort the clusters of these sources, in shards of the artifact that is being written."""
     groups = pq.read_metadata(table).num_row_groups
     names = {f"clusters-{low:06d}": low for low in range(0, max(groups, 1), RUN_ROW_GROUPS)}
     tasks = {name: (name, table, low, min(low + RUN_ROW_GROUPS, groups), tuple(sources)) for name, low in names.items()}
@@ -53,7 +54,7 @@ def sort_clusters(out: Writer, table: Path, sources: Sequence[str]) -> ClustersB
 
 
 def sort_run(folder: Path, name: str, table: Path, low: int, high: int, sources: tuple[str, ...]) -> Mapping[str, object]:
-    """One shard: some row groups of the table."""
+    """One shard: sort some row groups of the table."""
     rows = [pl.DataFrame(schema=dict.fromkeys(SCHEMA.names[:3], pl.String) | {"is_kept": pl.Boolean})]
     with pq.ParquetFile(table) as file:
         for group in range(low, high):
@@ -69,7 +70,7 @@ def _run_file(folder: Path, name: str) -> Path:
 
 
 def _overlapping(file: pq.ParquetFile, source: str, first: str, last: str) -> Iterator[int]:
-    """Row groups that may hold one of the ids: rows are sorted by source and id."""
+    """Return row groups that may hold one of the ids: rows are sorted by source and id."""
     for index in range(file.num_row_groups):
         of_source, of_id = (file.metadata.row_group(index).column(column).statistics for column in (0, 1))
         within = of_source.min != of_source.max or (of_id.min <= last and first <= of_id.max)

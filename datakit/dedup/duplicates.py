@@ -1,13 +1,14 @@
 """The stage `datakit.duplicates`: verified duplicate clusters across the sources of a scope.
 
-A document leaves only for a verified match with a document that stays, so nothing is removed through a chain of
-look-alikes (unverified, transitive clusters wiped whole sources out: marin#6854). Documents are walked in the order of their
-ids; each is compared with the *kept* documents that share a band with it (`datakit.dedup.near_duplicates`). The outcome depends
-on texts and on the declared order of the sources alone, and a cluster of a million copies costs a million comparisons, not
-their square.
+A document is removed only for a verified match with a document that stays, so nothing is removed through a chain of
+similar documents (unverified, transitive clusters wiped whole sources out: marin#6854). Documents are visited in the
+order of their ids. Each is compared with the *kept* documents that share a band with it
+(`datakit.dedup.near_duplicates`). The result depends only on the texts and on the declared order of the sources. A
+cluster of a million copies costs a million comparisons, not a million squared.
 
-The scope is never in memory: equal ids and shared bands are joined over files, a range at a time (`datakit.dedup.band_join`),
-and every step is made of shards that survive a kill. What grows is 8 bytes a document and 80 bytes a row of the result.
+The scope is never in memory: equal ids and shared bands are joined over files, one range at a time
+(`datakit.dedup.band_join`), and every step consists of shards that survive a kill. What grows is 8 bytes a document and
+80 bytes a row of the result.
 """
 
 import logging
@@ -45,13 +46,17 @@ SMALL_SCOPE_ROWS = 50_000
 
 @dataclass(frozen=True)
 class DuplicatesConfig:
-    """The similarity of word n-grams from which documents are duplicates; guards against giant bands and wiped sources."""
+    """The word n-gram similarity at which documents are duplicates, and limits against giant bands and wiped-out
+    sources.
+    """
 
     min_jaccard: float = 0.8
     ngram_words: int = 5
     max_band_documents: int = 256
     max_removed_share: float = field(default=0.75, metadata={"added_later": True})
-    """A source that loses more than this is wiped out: a blocking check holds back what stands on it (`removal_rates.py`)."""
+    """A source that loses more than this share is wiped out: a blocking check stops what builds on it
+    (`removal_rates.py`).
+    """
 
     def __post_init__(self) -> None:
         if not 0 < self.min_jaccard <= 1:
@@ -96,11 +101,11 @@ def find_duplicates(
 
 
 DUPLICATES = Stage("datakit.duplicates", "3", find_duplicates)
-"""3: words are those of any script (`datakit.text.word_kinds`); every byte beyond ASCII was a letter."""
+"""3: words are those of any script (`datakit.text.word_kinds`); before, every byte beyond ASCII was a letter."""
 
 
 def document_source(normalized: Artifact) -> str:
-    """The source whose documents an artifact holds."""
+    """Return the source whose documents an artifact holds."""
     for part in document_paths(normalized):
         for table in iterate_part(part, ["source"], 0, 1):
             return str(table["source"][0].as_py())
@@ -108,7 +113,7 @@ def document_source(normalized: Artifact) -> str:
 
 
 def _exact_copies(out: Writer, spilled: Spilled, workers: int | None) -> Path:
-    """The file of every (copy, first copy), sorted."""
+    """Return the file of every (copy, first copy), sorted."""
     count = range_count(spilled.rows, ID_BYTES)
     shards = {f"copies-{i:06d}": (spilled, i, count) for i in range(count)}
     out.map_shards(find_copies, shards, workers)
@@ -119,7 +124,7 @@ def _exact_copies(out: Writer, spilled: Spilled, workers: int | None) -> Path:
 def _near_matches(
     out: Writer, config: DuplicatesConfig, spilled: Spilled, copies: Path, workers: int | None, width: int
 ) -> tuple[np.ndarray, int]:
-    """Every verified match, and how many documents were candidates."""
+    """Return every verified match, and how many documents were candidates."""
     count = range_count(spilled.rows * width, PAIR_BYTES)
     shards = {f"links-{i:06d}": (spilled, copies, i, count) for i in range(count)}
     out.map_shards(find_links, shards, workers)
@@ -144,7 +149,9 @@ def _near_matches(
 def _spill_candidates(
     out: Writer, config: DuplicatesConfig, spilled: Spilled, candidates: np.ndarray, workers: int | None
 ) -> np.ndarray:
-    """int64 [candidates, 2]: where the shingles of each begin in the file of its part, and how many bytes they are."""
+    """Return int64 [candidates, 2]: where the shingles of each begin in the file of its part, and how many bytes they
+    are.
+    """
     shards = {}
     for part in spilled.parts:
         start, stop = np.searchsorted(candidates, [part.first, part.first + part.rows])
@@ -157,7 +164,9 @@ def _spill_candidates(
 
 
 def _tasks(folder: Path, candidates: np.ndarray, roots: np.ndarray, held: np.ndarray) -> list[Path]:
-    """Files of the candidates of whole components, about `TASK_BYTES` of them each; a larger component is a task alone."""
+    """Return files of the candidates of whole components, about `TASK_BYTES` of them each; a larger component is a task
+    of its own.
+    """
     order = np.argsort(roots, kind="stable")
     starts = np.flatnonzero(np.concatenate([[True], np.diff(roots[order]) > 0]))
     before = np.concatenate([[0], np.cumsum(held[order] + DOCUMENT_BYTES)])

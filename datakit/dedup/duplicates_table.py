@@ -26,11 +26,11 @@ SLICE_ROWS = 16 * ROW_GROUP_ROWS
 
 @dataclass(frozen=True)
 class ClusterRows:
-    """Columns, one row a document of a cluster, in the order of the table."""
+    """Columns of the table, one row for each document of a cluster, in the order of the table."""
 
     number: np.ndarray
     cluster: np.ndarray
-    """The number of the document that the cluster keeps: it names the cluster, and it is what the others repeat."""
+    """The number of the document that the cluster keeps: it names the cluster, and the others repeat it."""
 
     is_near: np.ndarray
     is_kept: np.ndarray
@@ -42,7 +42,8 @@ class ClusterRows:
 
 
 def cluster_rows(spilled: Spilled, names: Sequence[str], copies: np.ndarray, matches: np.ndarray) -> ClusterRows:
-    """One row a document. A copy of a document that leaves as near leaves with it, for the same kept one.
+    """Return one row for each document. A copy of a document that is removed as near is removed with it, for the same
+    kept one.
 
     `copies` int64 [copies, 2] with the first copy of every later one, sorted; `matches` as `near_duplicates.MATCHES`.
     """
@@ -64,7 +65,7 @@ def cluster_rows(spilled: Spilled, names: Sequence[str], copies: np.ndarray, mat
 
 
 def write_clusters(path: Path, rows: ClusterRows, spilled: Spilled, names: Sequence[str]) -> None:
-    """Write the table, a slice at a time."""
+    """Write the table, one slice at a time."""
     with writing_part(path, SCHEMA) as out:
         for start in range(0, rows.number.size, SLICE_ROWS):
             here = slice(start, start + SLICE_ROWS)
@@ -78,7 +79,7 @@ def write_clusters(path: Path, rows: ClusterRows, spilled: Spilled, names: Seque
 
 
 def counts_by_source(rows: ClusterRows, spilled: Spilled, names: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-    """Source -> its documents, and how many of them leave as exact and as near duplicates; in the declared order."""
+    """Return source -> its documents, and how many are removed as exact and as near duplicates; in the declared order."""
     sources = np.array([part.source for part in spilled.parts])[spilled.part_of(rows.number)]
     counts: dict[str, dict[str, int]] = {}
     for index, name in enumerate(names):

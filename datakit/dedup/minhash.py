@@ -53,7 +53,7 @@ PRESETS: Mapping[str, MinHashConfig] = MappingProxyType(
 
 
 def preset(name: str) -> MinHashConfig:
-    """Bands times rows by name. Raises ValueError listing the names there are."""
+    """Return a preset by name. Raises: ValueError listing the names."""
     if name not in PRESETS:
         raise ValueError(f"minhash preset is {name!r}; allowed: {', '.join(PRESETS)}")
     return PRESETS[name]
@@ -68,11 +68,11 @@ def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> 
 
 
 MINHASH = Stage("datakit.minhash", "3", sign_documents)
-"""3: words are those of any script (`datakit.text.word_kinds`); every byte beyond ASCII was a letter."""
+"""3: words are those of any script (`datakit.text.word_kinds`); before, every byte beyond ASCII was a letter."""
 
 
 def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]:
-    """Sign one part of the documents, a row group at a time."""
+    """Sign one part of the documents, one row group at a time."""
     unsigned = 0
     with writing_part(folder / FOLDER / part.name, SCHEMA) as out:
         for table in iterate_part(part, ["id", "text"]):
@@ -83,7 +83,7 @@ def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]
 
 
 def _signed(ids: pa.Array, bands: np.ndarray, sizes: np.ndarray) -> pa.Table:
-    """Rows of the table; a document without shingles has no bands."""
+    """Return rows of the table; a document without shingles has no bands."""
     is_signed = sizes > 0
     counts = np.where(is_signed, bands.shape[1], 0)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
@@ -92,7 +92,9 @@ def _signed(ids: pa.Array, bands: np.ndarray, sizes: np.ndarray) -> pa.Table:
 
 
 def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray, np.ndarray]:
-    """uint64 [texts, bands] and int64 [texts], the distinct shingles of each; bands of a text without any mean nothing."""
+    """Return uint64 [texts, bands] and int64 [texts], the number of distinct shingles. Bands of a text without shingles
+    are meaningless.
+    """
     parts = [distinct_in_segments(*batch_shingles(batch, config.ngram_words)) for batch in batches(texts)]
     if not parts:
         return np.zeros((0, config.bands), np.uint64), np.zeros(0, np.int64)
@@ -101,7 +103,7 @@ def sign_texts(texts: Sequence[str], config: MinHashConfig) -> tuple[np.ndarray,
 
 
 def lowest_hashes(shingles: np.ndarray, bounds: np.ndarray, config: MinHashConfig) -> np.ndarray:
-    """uint64 [texts, bands * rows]: the minima of the permuted shingles, 32 bits each."""
+    """Return uint64 [texts, bands * rows]: the minima of the permuted shingles, 32 bits each."""
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
         shingles, bounds.astype(np.uint64), config.bands * config.rows, config.seed
     )
@@ -109,7 +111,7 @@ def lowest_hashes(shingles: np.ndarray, bounds: np.ndarray, config: MinHashConfi
 
 
 def band_hashes(lowest: np.ndarray, config: MinHashConfig) -> np.ndarray:
-    """uint64 [texts, bands]: a hash of every band's rows, and of which band it is."""
+    """Return uint64 [texts, bands]: a hash of each band's rows and of the band's number."""
     rows = lowest.reshape(-1, config.bands, config.rows)
     combined = np.tile(np.arange(1, config.bands + 1, dtype=np.uint64), (rows.shape[0], 1))
     for row in range(config.rows):

@@ -1,15 +1,16 @@
-"""Verified near-duplicates: one greedy walk over documents in the order of their ids, and the shingles it compares.
+"""Verified near-duplicates: one greedy walk over documents in the order of their ids, and the shingles that it
+compares.
 
-**The walk is one pass; there is nothing to converge.** Whether a document stays depends on documents of smaller ids alone,
-which are decided when its turn comes. So the outcome is a function of the set of texts: no rounds, no order of arrival, no
-number of workers. Dropping what it drops and walking again drops nothing: what stays was compared with every smaller
-candidate that stays and matched none (tests/datakit/test_duplicates.py holds both, against all pairs).
+**The walk is one pass; it does not iterate.** Whether a document stays depends only on documents of smaller ids, which
+are decided before it. So the result is a function of the set of texts: it does not depend on rounds, order of arrival
+or number of workers. Walking again over what stays drops nothing, because each document that stays was compared with
+every smaller candidate that stays and matched none (tests/datakit/test_duplicates.py checks both against all pairs).
 
-Documents that no chain of shared bands connects cannot touch each other, so each component of candidates is walked by itself,
-and components are put together into tasks of about `TASK_BYTES` of shingles. Shingle sets of candidates lie in files (8 bytes
-a distinct shingle, about 1.0 bytes a byte of text) and are read when they are compared, not mapped: the kernel maps 64 KiB
-around every page that is touched, so that the sets of a task, a few KiB from each of many places, took six times their size.
-A task's memory is its bands and its lists. A component larger than a task is a task of its own: 300 bytes a document.
+Documents that no chain of shared bands connects cannot affect each other. So each component of candidates is walked
+separately, and components are combined into tasks of about `TASK_BYTES` of shingles. Shingle sets of candidates are in
+files (8 bytes a distinct shingle, about 1.0 bytes a byte of text). They are read, not mapped: the kernel maps 64 KiB
+around every touched page, so the sets of a task, a few KiB from each of many places, took six times their size. A
+task's memory is its bands and its lists. A component larger than a task is a task of its own: 300 bytes a document.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,19 +25,19 @@ from datakit.text.shingles import batches, jaccard, shingle_sets
 from lineage.writing.working_folder import SCRATCH_FOLDER
 
 TASK_BYTES = 48 << 20
-"""Of shingles, and of documents at `DOCUMENT_BYTES` each."""
+"""Bytes of shingles, and of documents at `DOCUMENT_BYTES` each."""
 DOCUMENT_BYTES = 300
 MATCHES = np.dtype([("number", np.int64), ("kept", np.int64), ("jaccard", np.float64)])
-"""A document that leaves, the kept one it repeats, and how similar they are."""
+"""A document that is removed, the kept one that it repeats, and their similarity."""
 
 type SetOf = Callable[[int], np.ndarray]
 """Position of a document in the walk -> its distinct shingles, sorted."""
 
 
 def spill_shingles(folder: Path, spilled: Spilled, part: Part, rows: np.ndarray, words: int) -> dict[str, int]:
-    """Leave the shingle sets of some rows of a part: `shingles-K.u64` end to end, and `bounds-K.npy` [rows + 1].
+    """Write the shingle sets of some rows of a part: `shingles-K.u64` end to end, and `bounds-K.npy` [rows + 1].
 
-    Reads the row groups that hold one of them. Raises ValueError when the documents are not those that were signed.
+    It reads the row groups that hold one of them. Raises: ValueError if the documents are not those that were signed.
     """
     scratch = folder / SCRATCH_FOLDER
     scratch.mkdir(parents=True, exist_ok=True)
@@ -71,10 +72,10 @@ def walk_task(
     min_jaccard: float,
     max_band_documents: int,
 ) -> dict[str, int]:
-    """Walk the documents of some whole components and leave `matches-T.npy`.
+    """Walk the documents of some whole components and write `matches-T.npy`.
 
-    `candidates` int64, sorted: the number of every candidate of the scope. `spans` int64 [candidates, 2]: where its shingles
-    begin in the file of its part, and how many bytes they are.
+    `candidates` int64, sorted: the number of every candidate of the scope. `spans` int64 [candidates, 2]: where its
+    shingles begin in the file of its part, and how many bytes they are.
     """
     numbers = load(members)
     ids = spilled.ids(numbers)
@@ -96,10 +97,12 @@ def walk_task(
 def near_matches(
     bands: np.ndarray, set_of: SetOf, min_jaccard: float, max_band_documents: int
 ) -> tuple[list[tuple[int, int, float]], int]:
-    """Walk documents in the order of their ids: (leaves, kept, similarity) of every one that repeats a kept one.
+    """Walk documents in the order of their ids; return (removed, kept, similarity) of every one that repeats a kept
+    one.
 
-    Also how often a band was full: it lists its first `max_band_documents` kept documents, because documents that share a
-    band and repeat nothing (a boilerplate half) would else be compared each with each.
+    It also returns how often a band was full. A band lists its first `max_band_documents` kept documents only, because
+    documents that share a band without being duplicates (a common boilerplate half) would otherwise all be compared
+    with each other.
     """
     _, group, sizes = np.unique(bands, return_inverse=True, return_counts=True)
     shared = [row[sizes[row] > 1].tolist() for row in group.reshape(bands.shape)]
@@ -121,7 +124,9 @@ def near_matches(
 
 
 def _first_match(own: np.ndarray, candidates: Sequence[int], set_of: SetOf, min_jaccard: float) -> tuple[int, float] | None:
-    """The kept candidate of the smallest id that is similar enough. Sizes that lie too far apart need no comparison."""
+    """Return the kept candidate of the smallest id that is similar enough. Sizes that differ too much need no
+    comparison.
+    """
     for candidate in candidates:
         other = set_of(candidate)
         smaller, larger = sorted((own.size, other.size))

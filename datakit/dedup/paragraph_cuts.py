@@ -1,7 +1,8 @@
-"""Spans cut out of texts: what a corpus does with the paragraphs that `datakit.paragraphs` found elsewhere.
+"""Cut spans out of texts: how a corpus removes the paragraphs that `datakit.paragraphs` found elsewhere.
 
-A document keeps its id when it is cut: lineage, marks and exposure speak of the document that was normalized. Its metadata says
-what went (`cut`: spans in characters of the normalized text), so whoever checks ids against texts knows which ones differ.
+A document keeps its id when it is cut: lineage, marks and exposure refer to the normalized document. Its metadata says
+what was cut (`cut`: spans in characters of the normalized text), so a check of ids against texts knows which ones
+differ.
 """
 
 import json
@@ -19,16 +20,16 @@ type Span = tuple[int, int]
 
 
 def read_spans(path: Path) -> list[list[Span]]:
-    """The spans of every document of a part, in order."""
+    """Yield the spans of every document of a part, in order."""
     table = pl.read_parquet(path, columns=["starts", "ends"])
     return [list(zip(starts, ends, strict=True)) for starts, ends in table.iter_rows()]
 
 
 def cut_text(text: str, spans: Sequence[Span]) -> str:
-    """The text without some disjoint, ascending spans; what is left joins at blank lines, and is empty where nothing is.
+    """Return the text without some disjoint, ascending spans. The rest joins at blank lines, and may be empty.
 
-    >>> cut_text("one\\n\\ntwo\\n\\nthree", [(5, 8)])
-    'one\\n\\nthree'
+    >>> cut_text("one\n\ntwo\n\nthree", [(5, 8)])
+    'one\n\nthree'
     """
     pieces = [text[start:end].strip("\n") for start, end in _between(spans, len(text))]
     left = "\n\n".join(piece for piece in pieces if piece.strip())
@@ -44,7 +45,7 @@ def _between(spans: Sequence[Span], size: int) -> Iterator[Span]:
 
 
 def cut_table(table: pa.Table, spans: Sequence[Sequence[Span]]) -> pa.Table:
-    """Rows with their spans cut out of `text`, and named in `metadata` where the table has it."""
+    """Return rows with their spans cut out of `text`, and named in `metadata` if the table has it."""
     rows = [i for i, found in enumerate(spans) if found]
     if not rows:
         return table
@@ -63,11 +64,11 @@ def _noted(metadata: str, spans: Sequence[Span]) -> str:
 
 
 def spans_cut(metadata: str) -> list[Span]:
-    """What was cut out of a document, in characters of the text that its id is of; nothing where its text is still that."""
+    """Return what was cut out of a document, in characters of its normalized text; nothing if its text is unchanged."""
     found = json.loads(metadata).get(CUT, []) if f'"{CUT}"' in metadata else []
     return [(start, end) for start, end in found]
 
 
 def emptied(table: pa.Table) -> np.ndarray:
-    """bool [rows]: nothing is left of the text."""
+    """Return bool [rows]: whether nothing is left of the text."""
     return np.array([not text for text in table[TEXT].to_pylist()], dtype=bool)

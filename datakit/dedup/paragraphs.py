@@ -1,15 +1,15 @@
-"""The stage `datakit.paragraphs`: paragraphs that stand in an earlier document of the scope, as spans to cut.
+"""The stage `datakit.paragraphs`: paragraphs that occur in an earlier document of the scope, as spans to cut.
 
-A paragraph is a block of text between blank lines, without the whitespace around it; two are equal when their UTF-8 bytes
-are (xxh3_128). Only those of `min_words` words and more count, so headings and brackets repeat as they like; words stand
-between white space, and of a script without spaces each character is one (`datakit.text.word_kinds`). The first
-occurrence owns a paragraph: of the first declared source, of the smallest document id, of the smallest place. Every later one
-is a span. Documents that `datakit.duplicates` removes neither own nor repeat: what stands only in a removed copy must not be
-cut elsewhere. Later filters do not count here: a paragraph whose owner leaves a corpus for its quality is lost to that corpus.
+A paragraph is a block of text between blank lines, without the whitespace around it. Two are equal if their UTF-8 bytes
+are (xxh3_128). Only paragraphs of at least `min_words` words count, so headings and brackets may repeat. Words are
+separated by white space; in a script without spaces each character is one (`datakit.text.word_kinds`). The first
+occurrence owns a paragraph: first by declared source, then by document id, then by place. Every later one is a span.
+Documents that `datakit.duplicates` removes neither own nor repeat: text that is only in a removed copy must not be cut
+elsewhere. Later filters do not count here: a paragraph whose owner is dropped for its quality is lost to that corpus.
 
-Nothing is held that grows with the scope. Every part leaves 40 bytes a paragraph on scratch, sorted by digest; a range of
-digests is joined at a time, as bands are (`datakit.dedup.band_join`), and leaves the repeats by document; every part then picks
-up its own.
+Nothing in memory grows with the scope. Every part writes 40 bytes a paragraph to scratch, sorted by digest. One range
+of digests is joined at a time, like bands (`datakit.dedup.band_join`), and writes the repeats by document; every part
+then collects its own.
 """
 
 import re
@@ -36,10 +36,10 @@ from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 SCHEMA = pa.schema([("id", pa.string()), ("starts", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])
-"""A row a document, in the documents' order: `[start, end)` in characters of the text, ascending, disjoint."""
+"""One row for each document, in the documents' order: `[start, end)` in characters of the text, ascending, disjoint."""
 
 BLOCK = re.compile(r"\S(?:.*\S)?(?:[^\S\n]*\n[^\S\n]*\S(?:.*\S)?)*")
-"""From the first to the last character that is no whitespace, of lines between blank ones."""
+"""From the first to the last character that is not whitespace, in lines between blank ones."""
 
 PARAGRAPH_BYTES = 40
 
@@ -90,7 +90,7 @@ PARAGRAPHS = Stage("datakit.paragraphs", "2", find_repeats)
 
 
 def paragraphs(text: str, min_words: int) -> Iterator[tuple[int, int]]:
-    """(start, end) in characters of every paragraph that counts."""
+    """Return (start, end) in characters of every paragraph that counts."""
     for block in BLOCK.finditer(text):
         start, end = block.span()
         if end - start >= min_words and has_words(block.group(), min_words):
@@ -108,7 +108,7 @@ def has_words(block: str, min_words: int) -> bool:
 
 
 def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
-    """Leave `digests` uint64 [paragraphs, 2] and `places` int64 [paragraphs, 3] (document, start, end), by digest."""
+    """Write `digests` uint64 [paragraphs, 2] and `places` int64 [paragraphs, 3] (document, start, end), by digest."""
     removed = _removed(clusters, part)
     digests, places = bytearray(), []
     number = part.first
@@ -127,7 +127,7 @@ def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_w
 
 
 def join_range(folder: Path, scratch: Path, parts: Sequence[DocumentPart], index: int, count: int) -> dict[str, int]:
-    """Leave the places of one range of digests that are not the first of theirs, by document."""
+    """Write the places of one range of digests that are not the first of their digest, by document."""
     digests, places = [np.zeros((0, 2), np.uint64)], [np.zeros((0, 3), np.int64)]
     for part in parts:
         keys = load(scratch / f"digests-{part.index:06d}.npy")
@@ -174,7 +174,7 @@ def _parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
 
 
 def _removed(clusters: ClustersById, part: DocumentPart) -> set[str]:
-    """Ids of the part's documents that leave as duplicates."""
+    """Return ids of the part's documents that are removed as duplicates."""
     ids = pl.scan_parquet(part.path).select(pl.col("id").min().alias("low"), pl.col("id").max().alias("high")).collect()
     low, high = ids.row(0)
     return set(clusters.between(part.source, low or "", high or "").filter(~pl.col("is_kept"))["id"])

@@ -1,8 +1,9 @@
-"""Signals of what C4's published code would keep of a text: its lines are counted, not cut out.
+"""Signals of what C4's published code would keep of a text: lines are counted, not cut out.
 
-c4_utils.clean_page, for lines without the white space around them: citations are cut off; a line stays that ends as a sentence
-does (not with an ellipsis), has three words and none of more than 1,000 characters, and holds neither "javascript" nor what
-policies of websites say. A text goes for "lorem ipsum" or a curly bracket in lines of that form.
+The rules are those of c4_utils.clean_page, for lines without the white space around them. Citations are cut off. A line
+stays if it ends like a sentence (not with an ellipsis), has at least three words and none of more than 1,000
+characters, and holds neither "javascript" nor the phrases of website policies. A text is dropped for "lorem ipsum" or a
+curly bracket in lines of that form.
 """
 
 from functools import cache
@@ -26,7 +27,7 @@ PHRASES = (
     "use of cookies",
     "use cookies",
 )
-"""In lower case; those from the third on are of policies."""
+"""In lower case; from the third on they are phrases of policies."""
 
 PREFIX_BITS = 12
 PREFIX_MULTIPLIER = np.uint64(0x9E3779B1)
@@ -34,7 +35,7 @@ OPEN, CLOSE, DOT, CURLY = (np.uint32(ord(character)) for character in "[].{")
 
 
 def c4_signals(texts: CodePoints, lines: Spans) -> dict[str, np.ndarray]:
-    """float64 [texts] by name; `lines` are `datakit.quality.line_signals.lines_of` the texts."""
+    """Return float64 [texts] by name; `lines` are `datakit.quality.line_signals.lines_of` the texts."""
     tables = having(r"\s"), having(r"\d"), having(r"""[.?!"']"""), having("[.?!]"), having(r"""["')\]]"""), lowered()
     kept, sentences, lorem_ipsum, curly_bracket = _counts(
         texts.points, lines.bounds, lines.starts, lines.ends, *tables, *_citations(), *_phrases()
@@ -56,7 +57,9 @@ def _citations() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _phrases() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """uint8 [phrases, longest], int64 [phrases] lengths, and bool [1 << PREFIX_BITS]: at the hashes of four first letters."""
+    """Return uint8 [phrases, longest], int64 [phrases] lengths, and bool [1 << PREFIX_BITS], set at the hashes of the
+    first four letters.
+    """
     phrases = np.zeros((len(PHRASES), max(map(len, PHRASES))), np.uint8)
     begins = np.zeros(1 << PREFIX_BITS, bool)
     for row, phrase in enumerate(PHRASES):
@@ -94,7 +97,7 @@ def _counts(
         for line in range(bounds[text], bounds[text + 1]):
             if not ends_line[points[ends[line] - 1]] and points[ends[line] - 1] != CLOSE:
                 continue
-            size, place = 0, starts[line]  # the line without its citations becomes chars[:size]
+            size, place = 0, starts[line]  # Without its citations the line is chars[:size].
             while place < ends[line]:
                 point = points[place]
                 if point == OPEN:
@@ -117,7 +120,7 @@ def _counts(
             if size >= 3 and chars[size - 1] == DOT and chars[size - 2] == DOT and chars[size - 3] == DOT:
                 continue
             words, word_chars, longest_word, has_curly, num_sentences, may_end = 0, 0, 0, False, 0, False
-            prefix, held = np.uint64(0), 0  # four characters, and a bit a phrase
+            prefix, held = np.uint64(0), 0  # Four characters, and one bit for each phrase.
             for at, point in enumerate(chars[:size]):
                 if is_space[point]:
                     words += word_chars > 0

@@ -24,7 +24,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def fitted_platt(logits: np.ndarray, labels: np.ndarray) -> Platt:
-    """The likeliest slope and offset, by Newton's method, with Platt's smoothed targets (no label is certain)."""
+    """Return the likeliest slope and offset, by Newton's method, with Platt's smoothed targets (no label is certain)."""
     positive, negative = float(labels.sum()), float((~labels).sum())
     targets = np.where(labels, (positive + 1) / (positive + 2), 1 / (negative + 2))
     scale = max(float(np.std(logits)), 1e-9)
@@ -43,7 +43,9 @@ def fitted_platt(logits: np.ndarray, labels: np.ndarray) -> Platt:
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Chance that a positive scores above a negative, ties counted half. Raises ValueError without both labels."""
+    """Return the chance that a positive scores above a negative, ties counted half. Raises: ValueError without both
+    labels.
+    """
     positive, negative = int(labels.sum()), int((~labels).sum())
     if not positive or not negative:
         raise ValueError(f"AUC needs both labels; there are {positive} positive and {negative} negative")
@@ -51,13 +53,17 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 on, of equal values their mean. `scipy.stats` has it and takes half a second to import, in every worker."""
+    """Return ranks from 1 on, equal values with their mean rank. `scipy.stats` has this and takes half a second to
+    import, in every worker.
+    """
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def reliability(probabilities: np.ndarray, labels: np.ndarray) -> list[dict[str, float]]:
-    """Rows of a reliability table, ten bins of equal width, empty ones left out: low, documents, predicted, positive."""
+    """Return rows of a reliability table, ten bins of equal width without empty ones: low, documents, predicted,
+    positive.
+    """
     bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     return [
         {
@@ -72,6 +78,6 @@ def reliability(probabilities: np.ndarray, labels: np.ndarray) -> list[dict[str,
 
 
 def expected_calibration_error(table: list[dict[str, float]]) -> float:
-    """Mean distance of predicted and found share over the bins, by their documents (Naeini et al. 2015)."""
+    """Return the mean distance of predicted and actual share over the bins, weighted by documents (Naeini et al. 2015)."""
     total = sum(row["documents"] for row in table)
     return sum(row["documents"] * abs(row["predicted"] - row["positive"]) for row in table) / total

@@ -1,11 +1,12 @@
-"""fastText as the back-end of a scorer: what it is trained on, its model file, and the logits that it gives.
+"""fastText as the back-end of a scorer: its training input, its model file, and its logits.
 
-An optional package (docs/dependencies.md), imported only where a scorer asks for it. It is given words and word pairs
-(`of_the`) as tokens of their own: no hashing, no subwords, so that a model's words can be read.
+It is an optional package (docs/dependencies.md), imported only if a scorer asks for it. Its tokens are words and word
+pairs (`of_the`): there is no hashing and there are no subwords, so a model's words can be read.
 
-One thread, a fixed seed, and initial vectors that we write: the same bytes for the same seeds (on one kind of machine). Left
-alone, the wheel fills a tenth of its matrix and trains on whatever memory held in the rest: three runs with one thread and one
-seed gave three models, about half of them ended in "Encountered NaN" (2026-11-23). With threads its updates race.
+It uses one thread, a fixed seed, and initial vectors that we write, so the same seeds give the same bytes (on one kind
+of machine). By itself the wheel fills a tenth of its matrix and trains on arbitrary memory in the rest: three runs with
+one thread and one seed gave three models, and about half of the runs ended in "Encountered NaN" (2026-11-23). With
+several threads its updates race.
 """
 
 import importlib
@@ -24,14 +25,16 @@ from datakit.text.text_features import PROBE, WindowLogits
 from datakit.text.word_kinds import split_words
 
 PACKAGE, VERSION = "fasttext-numpy2-wheel", "0.9.2"
-"""Another version is another training: a change here bumps the stage `datakit.scorer`."""
+"""Another version is another training: to change it, raise the version of the stage `datakit.scorer`."""
 
 MODEL_FILE = "fasttext.bin"
 DIMENSIONS = 16
-"""Of a vector. Two labels need few, and initial vectors cross to fastText as text (about 9 bytes a number)."""
+"""Size of a vector. Two labels need few dimensions, and initial vectors are passed to fastText as text (about 9 bytes a
+number).
+"""
 
 MIN_WINDOWS = 2
-"""A word or pair that stands in fewer windows is not learned."""
+"""A word or pair in fewer windows is not learned."""
 
 SEED = 1
 END_OF_LINE = "</s>"
@@ -41,7 +44,9 @@ LABEL = "__label__"
 
 
 def check_installed(scorer: str) -> None:
-    """Raises ModuleNotFoundError naming the extra to install, ValueError for another version than models are trained with."""
+    """Check the package. Raises: ModuleNotFoundError naming the extra to install; ValueError for another version than
+    models are trained with.
+    """
     install = f".venv/bin/python -m pip install {PACKAGE}=={VERSION}"
     try:
         found = importlib.metadata.version(PACKAGE)
@@ -57,7 +62,7 @@ def check_installed(scorer: str) -> None:
 
 
 def tokens(text: str) -> list[str]:
-    """Words in lower case, then pairs of neighbours.
+    """Return words in lower case, then pairs of neighbours.
 
     >>> tokens("One, two; THREE")
     ['one', 'two', 'three', 'one_two', 'two_three']
@@ -67,17 +72,17 @@ def tokens(text: str) -> list[str]:
 
 
 def probe() -> str:
-    """A digest of what becomes of one sentence: a model that learned of other tokens means nothing."""
+    """Return a digest of the tokens of one sentence: a model that learned from other tokens is invalid."""
     return xxhash.xxh3_64_hexdigest(" ".join(tokens(PROBE)))
 
 
 def train(
     pieces: Sequence[tuple[str, bool]], epochs: int, learning_rate: float, model: Path, scratch: Path
 ) -> list[tuple[str, float, int]]:
-    """Learn from windows (text, is positive) in their order and write the model file.
+    """Learn from windows (text, is positive) in order and write the model file.
 
-    Gives every token with what it adds to a window's logit (times its share of the window's tokens), and in how many windows
-    it stands. Raises RuntimeError of fastText where training diverges: lower the learning rate.
+    Return every token with what it adds to a window's logit (times its share of the window's tokens), and the number of
+    windows that hold it. Raises: RuntimeError of fastText if training diverges: lower the learning rate.
     """
     lines = [tokens(text) for text, _ in pieces]
     standing = Counter(token for line in lines for token in set(line))
@@ -112,7 +117,7 @@ def train(
 
 
 def load(model: Path) -> WindowLogits:
-    """Logits by a model file. Raises what fastText raises for a file that is none of its models."""
+    """Return logits by a model file. Raises: what fastText raises for a file that is none of its models."""
     trained = _module()._FastText(str(model))
 
     def logit(text: str) -> float:
@@ -123,7 +128,7 @@ def load(model: Path) -> WindowLogits:
 
 
 def _module() -> Any:
-    """`fasttext` itself warns on import and wraps the same names."""
+    """Import the binding; `fasttext` itself warns on import and wraps the same names."""
     return importlib.import_module("fasttext.FastText")
 
 
@@ -132,7 +137,7 @@ def _label(is_positive: bool) -> str:
 
 
 def _initial_vectors(names: Sequence[str]) -> Iterator[str]:
-    """The text format of fastText's vectors, uniform in +-1/dimensions as its own would be."""
+    """Write the text format of fastText's vectors, uniform in +-1/dimensions as its own."""
     vectors = np.random.default_rng(SEED).uniform(-1 / DIMENSIONS, 1 / DIMENSIONS, (len(names), DIMENSIONS))
     yield f"{len(names)} {DIMENSIONS}\n"
     for name, vector in zip(names, vectors.tolist(), strict=True):

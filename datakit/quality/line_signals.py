@@ -1,7 +1,7 @@
-"""Signals of lines and paragraphs that the rule sets of Gopher, C4 and FineWeb judge by.
+"""Signals of lines and paragraphs that the rule sets of Gopher, C4 and FineWeb use.
 
-A line is stripped of white space at both ends and counts when something is left. A paragraph is as many lines as stand together
-without an empty one between them, of a text stripped of white space at both ends.
+A line is stripped of white space at both ends and counts if something is left. A paragraph is a run of lines without an
+empty line between them, in a text stripped of white space at both ends.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ SHORT_LINE_CHARS = 30
 LONG_LINE_CHARS = 200
 
 TERMINAL = r"\p{STerm}"
-"""Ends of sentences in any script, Unicode's property: FineWeb counts these."""
+"""Ends of sentences in any script, by Unicode's property: FineWeb counts these."""
 
 COUNTS = ("bullet", "ellipsis", "terminal", "short", "long", "asterisk", "longest")
-"""Lines that begin with a bullet or a hyphen, end with an ellipsis, end as a sentence does, are short, are long, begin with an
-asterisk; and the characters of the longest."""
+"""Lines that begin with a bullet or a hyphen, end with an ellipsis, end like a sentence, are short, are long, begin
+with an asterisk; and the characters of the longest.
+"""
 
 ASTERISK, DOT, ELLIPSIS, HYPHEN, BULLET = ord("*"), ord("."), ord("…"), ord("-"), ord("•")
 HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -33,18 +34,18 @@ class Spans:
     bounds: np.ndarray
     """int64 [texts + 1]: text i has the spans `[bounds[i], bounds[i + 1])`."""
     starts: np.ndarray
-    """int64 [spans]: first characters, in the batch."""
+    """int64 [spans]: first characters, as positions in the batch."""
     ends: np.ndarray
     """int64 [spans]"""
 
 
 def lines_of(texts: CodePoints) -> Spans:
-    """Lines that hold something, without the white space around them."""
+    """Return the lines that are not empty, without the white space around them."""
     return Spans(*_lines(texts.points, texts.bounds, texts.line_feeds, texts.line_feed_bounds, having(r"\s")))
 
 
 def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict[str, np.ndarray]:
-    """float64 [texts] by name: shares of lines, of paragraphs, and of characters in repeated ones."""
+    """Return float64 [texts] by name: shares of lines, of paragraphs, and of characters in repeated ones."""
     arrays = texts.points, texts.bounds, texts.line_feeds, texts.line_feed_bounds
     paragraphs = Spans(*_paragraphs(*arrays, having(r"\s")))
     repeated, again = (repeats(texts, spans) for spans in (lines, paragraphs))
@@ -65,18 +66,18 @@ def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict
 
 
 def line_counts(texts: CodePoints, lines: Spans) -> dict[str, np.ndarray]:
-    """float64 [texts] by `COUNTS`."""
+    """Return float64 [texts] by `COUNTS`."""
     found = _line_counts(texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL))
     return dict(zip(COUNTS, found, strict=True))
 
 
 def repeats(texts: CodePoints, spans: Spans) -> np.ndarray:
-    """float64 [2, texts]: spans that stood before, and characters of such spans."""
+    """Return float64 [2, texts]: spans that occurred before, and characters of such spans."""
     return _repeats(texts.points, spans.bounds, spans.starts, spans.ends)
 
 
 def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """float64: 0 of nothing."""
+    """Return float64, with 0 for a share of nothing."""
     return np.where(total > 0, count / np.maximum(total, 1), 0.0)
 
 
@@ -117,7 +118,7 @@ def _paragraphs(
         feed = line_feed_bounds[text]
         while line_feeds[feed] < start:
             feed += 1
-        while line_feeds[feed] < end:  # which the one behind the text is not
+        while line_feeds[feed] < end:  # The line feed after the text does not count.
             run = feed
             while line_feeds[run + 1] == line_feeds[run] + 1:
                 run += 1
@@ -137,7 +138,7 @@ def _paragraphs(
 def _line_counts(
     points: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray, is_terminal: np.ndarray
 ) -> np.ndarray:
-    """float64 [7, texts]: `COUNTS`."""
+    """Return float64 [7, texts]: `COUNTS`."""
     counts = np.zeros((7, bounds.size - 1))
     for text in range(bounds.size - 1):
         for line in range(bounds[text], bounds[text + 1]):
@@ -157,7 +158,9 @@ def _line_counts(
 
 @compiled
 def _repeats(points: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """float64 [2, texts]: spans that stood before (by a hash of 64 bits of their characters), and characters of such spans."""
+    """Return float64 [2, texts]: spans that occurred before (by a 64-bit hash of their characters), and characters of
+    such spans.
+    """
     repeats = np.zeros((2, bounds.size - 1))
     size = 2
     for text in range(bounds.size - 1):

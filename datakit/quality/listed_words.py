@@ -1,8 +1,9 @@
-"""Signals of lists of words: Gopher's stop words, and the words that C4 drops a text for.
+r"""Signals of word lists: Gopher's stop words, and the words for which C4 drops a text.
 
-A phrase of a list is found in any case, between characters that are of no word. C4 asks its list, of a text in lower case, as
-the pattern `(?:\\W|^)(?:word|...)(?:\\W|$)` (c4_utils.get_badwords_filter_fn), after cutting its lines out; here lines are
-counted, not cut, so the whole text is looked at. data/word_lists/README.md says whose list it is and what is known against it.
+A phrase of a list is found in any case, between characters that belong to no word. C4 searches a lower-cased text with
+the pattern `(?:\W|^)(?:word|...)(?:\W|$)` (c4_utils.get_badwords_filter_fn), after cutting its lines out. Here lines
+are counted, not cut, so the whole text is searched. data/word_lists/README.md says whose list it is and what is known
+against it.
 """
 
 import hashlib
@@ -34,9 +35,11 @@ class Phrases:
     lengths: np.ndarray
     """int64 [phrases]"""
     lists: np.ndarray
-    """int64 [phrases]: of which list each is."""
+    """int64 [phrases]: the list of each."""
     first_at: np.ndarray
-    """int16 [1 << HASH_BITS], to stay near the processor: the first phrase of a hash, or -1. A sign of no word has hash 0."""
+    """int16 [1 << HASH_BITS], small enough for the processor's cache: the first phrase of a hash, or -1. A sign that
+    belongs to no word has hash 0.
+    """
     next_at: np.ndarray
     """int16 [phrases]: the next phrase of the same hash, or -1."""
 
@@ -56,13 +59,13 @@ class Phrases:
 
 
 def listed_word_signals(texts: CodePoints) -> dict[str, np.ndarray]:
-    """float64 [texts] by name: how many of the stop words a text holds, and 1 where it holds one of C4's bad words."""
+    """Return float64 [texts] by name: how many of the stop words a text holds, and 1 if it holds one of C4's bad words."""
     stop_words, found = _held_of(texts, _listed())
     return {"stop_words": stop_words, "bad_words": np.minimum(found, 1)}
 
 
 def stop_words_held(texts: CodePoints) -> np.ndarray:
-    """float64 [texts]: how many of the stop words a text holds."""
+    """Return float64 [texts]: how many of the stop words a text holds."""
     return _held_of(texts, _stop_words())[0]
 
 
@@ -77,20 +80,20 @@ def _stop_words() -> Phrases:
 
 
 def _held_of(texts: CodePoints, phrases: Phrases) -> np.ndarray:
-    """float64 [lists, texts]"""
+    """Return float64 [lists, texts]."""
     table = phrases.characters, phrases.lengths, phrases.lists, phrases.first_at, phrases.next_at
     return _held(texts.points, texts.bounds, _letters(), *table)
 
 
 @cache
 def _letters() -> np.ndarray:
-    """uint8 [TABLE_SIZE]: 0 for what is of no word, else `lowered`."""
+    """Return uint8 [TABLE_SIZE]: 0 for characters of no word, else `lowered`."""
     return np.where(having(r"\w"), lowered(), 0).astype(np.uint8)
 
 
 @cache
 def bad_words() -> tuple[str, ...]:
-    """C4's list. Raises ValueError for another list than was declared."""
+    """Return C4's list. Raises: ValueError for another list than was declared."""
     content = BAD_WORDS_FILE.read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != BAD_WORDS_SHA256:
         raise ValueError(
@@ -110,15 +113,15 @@ def _held(
     first_at: np.ndarray,
     next_at: np.ndarray,
 ) -> np.ndarray:
-    """float64 [lists, texts]: how many phrases of each list a text holds.
+    """Return float64 [lists, texts]: how many phrases of each list a text holds.
 
-    A phrase stands where its first word does as a whole (or its sign beyond ASCII), the rest of it follows, and then no further
-    character of a word.
+    A phrase occurs where its first word stands as a whole word (or its sign beyond ASCII), the rest follows, and then
+    no further character of a word.
     """
     counts = np.zeros((lists[-1] + 1, bounds.size - 1))
     last_text = np.full(lengths.size, -1)
     for text in range(bounds.size - 1):
-        chars = points[bounds[text] : bounds[text + 1]]  # and a line feed
+        chars = points[bounds[text] : bounds[text + 1]]  # Plus a line feed.
         packed, start = np.uint64(0), 0
         for place, point in enumerate(chars):
             letter = letters[point]

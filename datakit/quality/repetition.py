@@ -1,9 +1,10 @@
 """Repeated word n-grams of documents, as Gopher counts them (Rae et al. 2021, section A.1.1).
 
-Two shares of a document's characters: its most frequent n-gram's, all occurrences together, and that of the words which an
-n-gram covers that stood in the document before. The second counts a word once, however many n-grams cover it ("taking care not
-to count characters that occur in overlapping n-grams more than once"). datatrove jumps over each repeated n-gram instead and
-so leaves out the end of a longer repetition; benchmarks/quality_rules.py says how often the verdicts differ.
+There are two shares of a document's characters: that of its most frequent n-gram, all occurrences together, and that of
+words covered by an n-gram that occurred before. The second counts a word once, however many n-grams cover it ("taking
+care not to count characters that occur in overlapping n-grams more than once"). datatrove skips over each repeated
+n-gram instead and so misses the end of a longer repetition; benchmarks/quality_rules.py says how often the verdicts
+differ.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ DUPLICATE_NAMES = tuple(f"duplicate_{n}_gram_char_frac" for n in DUPLICATE_SIZES
 
 
 def repetition_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]:
-    """float64 [texts] by name; `words` are `datakit.quality.word_signals.words_of` the texts."""
+    """Return float64 [texts] by name; `words` are `datakit.quality.word_signals.words_of` the texts."""
     top, repeated = _gram_chars(words.bounds, words.chars, words.hashes)
     chars = np.maximum(texts.num_chars, 1)
     top_shares = {name: top[:, n - FIRST_SIZE] / chars for n, name in zip(TOP_SIZES, TOP_NAMES, strict=True)}
@@ -33,12 +34,12 @@ def repetition_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]
 
 @compiled
 def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float64 [texts, sizes] twice: characters of the most frequent n-gram (the first of equally frequent ones), and of words
-    in n-grams that stood before.
+    """Return float64 [texts, sizes] twice: characters of the most frequent n-gram (the first of equally frequent ones),
+    and of words in n-grams that occurred before.
 
-    An n-gram that stands twice begins with an n-1-gram that does, so each size looks only where the one before found something:
-    `places` and `grams` (hashes) [num_grams] are where. Each size counts in a table of its own: `keys`, `firsts` (places) and
-    `counts` [1 << bits], at the upper bits of a hash or behind them.
+    An n-gram that occurs twice begins with an n-1-gram that does. So each size looks only where the size before found
+    something: `places` and `grams` (hashes) [num_grams] say where. Each size counts in a hash table of its own: `keys`,
+    `firsts` (places) and `counts` [1 << bits], at the upper bits of a hash or after them.
     """
     texts, most = bounds.size - 1, 1
     for text in range(texts):
@@ -77,7 +78,7 @@ def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tup
                 counts[slot] += 1
                 if counts[slot] == 1:
                     keys[slot], firsts[slot] = key, place
-                else:  # words before `covered_to` are counted
+                else:  # Words before `covered_to` are counted already.
                     covered += ends[place + n] - ends[max(place, covered_to)]
                     covered_to = place + n
                     if counts[slot] > best or (counts[slot] == best and firsts[slot] < best_first):
@@ -87,7 +88,7 @@ def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tup
             top[text, n - FIRST_SIZE] = best * (ends[best_first + n] - ends[best_first] + n - 1)
             repeated[text, n - FIRST_SIZE] = covered
             num_grams = 0
-            for gram in range(longer):  # those that stood twice are where the next size looks
+            for gram in range(longer):  # The next size looks where a gram occurred twice.
                 if counts[slots[gram]] > 1:
                     places[num_grams], grams[num_grams] = places[gram], grams[gram]
                     num_grams += 1

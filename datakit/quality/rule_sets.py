@@ -1,7 +1,8 @@
-"""Published quality rules as named sets: what each paper drops, with its thresholds, over signals computed column-wise.
+"""Published quality rules as named sets: what each paper drops, with its thresholds, over signals computed by column.
 
-A set is data: rules are bounds on signals, so a threshold can change, or a set of one's own be declared, without touching the
-signals. Words are runs without white space; papers do not say, datatrove takes spaCy's tokens (punctuation apart).
+A set is data: rules are bounds on signals. So a threshold can change, or a new set be declared, without touching the
+signals. Words are runs without white space; the papers do not define them, and datatrove takes spaCy's tokens (with
+punctuation apart).
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from datakit.sources.source import Domain
 from datakit.text.code_points import CodePoints, runs_of
 
 PROSE_DOMAINS: frozenset[Domain] = frozenset({"prose", "encyclopedia", "web", "docs"})
-"""What prose rules may judge: they keep 3 of 220 files of code and of documentation markup (research, section 8b)."""
+"""Domains that prose rules may judge: they keep 3 of 220 files of code and of documentation markup (docs/log.md)."""
 
 SIGNALS = (
     "num_words",
@@ -49,7 +50,7 @@ SIGNALS = (
 
 @dataclass(frozen=True)
 class Rule:
-    """The document goes when the signal lies below `low` or above `high`; a bound itself is allowed."""
+    """The document is dropped if the signal is below `low` or above `high`; the bounds themselves are allowed."""
 
     signal: str
     low: float | None = None
@@ -64,7 +65,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules in the order in which the first that fails names the reason, and where they were published."""
+    """Rules in order: the first that fails names the reason. `source`: where they were published."""
 
     name: str
     published: str
@@ -142,20 +143,22 @@ PUBLISHED = (GOPHER_QUALITY, GOPHER_REPETITION, C4, C4_BAD_WORDS, MC4_PARAGRAPHS
 
 
 def measured(texts: pl.Series) -> pl.DataFrame:
-    """float64 columns `SIGNALS`, a row a text."""
+    """Return float64 columns `SIGNALS`, one row a text."""
     runs = [_run_signals(points) for points in runs_of(texts)]
     return pl.DataFrame({name: np.concatenate([signals[name] for signals in runs]) for name in SIGNALS})
 
 
 def _run_signals(texts: CodePoints) -> dict[str, np.ndarray]:
-    """Signals [texts] by name."""
+    """Return signals [texts] by name."""
     words, lines = words_of(texts), lines_of(texts)
     of_words = word_signals(texts, words) | repetition_signals(texts, words) | listed_word_signals(texts)
     return of_words | line_signals(texts, lines, of_words["num_words"]) | c4_signals(texts, lines)
 
 
 def verdict(rules: RuleSet) -> pl.Expr:
-    """A column named as the set: the first rule that fails (`short_line_frac_high`), "" for a document that stays."""
+    """Return a column named like the set: the first rule that fails (`short_line_frac_high`), "" for a document that
+    stays.
+    """
     reason = pl.lit("")
     for rule in reversed(rules.rules):
         value = pl.col(rule.signal)

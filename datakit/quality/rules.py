@@ -1,7 +1,8 @@
-"""The stage `datakit.quality_rules`: what Gopher, C4 and FineWeb would say of every document of a source.
+"""The stage `datakit.quality_rules`: the verdicts of Gopher, C4 and FineWeb on every document of a source.
 
-An attribute table beside `datakit.quality`, whose few rules a domain are what the default corpus goes by. A corpus may name
-sets of this table as filters; prose rules are not applied to code or mathematics, and a config that would is refused.
+It is an attribute table beside `datakit.quality`, whose few rules for each domain the default corpus uses. A corpus may
+name sets of this table as filters. Prose rules are not applied to code or mathematics, and a config that would do so is
+refused.
 """
 
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from lineage.writing.writer import Writer
 
 FOLDER = "rules"
 SLICE_CHARS = 1 << 22
-"""Verdicts take polars some milliseconds to plan, however few texts there are; a row group may hold four times as much."""
+"""Texts judged at once. polars takes some milliseconds to plan verdicts, however few texts there are; a row group may
+hold four times as much.
+"""
 
 
 @dataclass(frozen=True)
 class QualityRulesConfig:
-    """The rule sets that judge a source; none for what is no prose."""
+    """Return the rule sets that judge a source; none if it is not prose."""
 
     domain: Domain
     sets: tuple[RuleSet, ...]
@@ -41,12 +44,14 @@ class QualityRulesConfig:
 
 
 def quality_rules_config(domain: Domain) -> QualityRulesConfig:
-    """Every published set for prose, none for the rest."""
+    """Return every published set for prose, none for other domains."""
     return QualityRulesConfig(domain, PUBLISHED if domain in PROSE_DOMAINS else ())
 
 
 def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifact) -> None:
-    """Write `rules/part-*.parquet` beside the documents' parts: id, a column a signal, a reason a set ("" where it stays)."""
+    """Write `rules/part-*.parquet` beside the documents' parts: id, one column a signal, one reason a set ("" if it
+    stays).
+    """
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
     out.map_shards(judge_part, tasks)
     paths = sorted((out.folder / FOLDER).glob("*.parquet"))
@@ -63,7 +68,7 @@ QUALITY_RULES = Stage("datakit.quality_rules", "2", judge_documents)
 
 
 def judge_part(folder: Path, part: Path, config: QualityRulesConfig) -> dict[str, int]:
-    """Judge one part, a row group and a slice of it at a time, so that columns of words and lines stay small."""
+    """Judge one part, one row group and slice of it at a time, so that columns of words and lines stay small."""
     nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
     with writing_part(folder / FOLDER / part.name, judged(nothing, config.sets).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
@@ -73,7 +78,7 @@ def judge_part(folder: Path, part: Path, config: QualityRulesConfig) -> dict[str
 
 
 def judged(documents: pl.DataFrame, sets: tuple[RuleSet, ...]) -> pl.DataFrame:
-    """`id`, the signals and a reason a set, of documents with `id` and `text`; `id` alone where no set judges."""
+    """Return `id`, the signals and one reason a set, for documents with `id` and `text`; only `id` if no set judges."""
     if not sets:
         return documents.select("id")
     return documents.select("id").hstack(measured(documents["text"])).with_columns(verdict(rules) for rules in sets)

@@ -1,7 +1,7 @@
-"""How many documents have each score: what deciles and cutoffs go by, 16 MB whatever the number of documents.
+"""Count how many documents have each score, for deciles and cutoffs. It takes 16 MB for any number of documents.
 
-Scores are rounded to `DECIMALS`, so there are a million of them and counting is exact. Documents of one score stand in the
-order of their ids, as the parts of a table do: a rank is a score and a place among its ties.
+Scores are rounded to `DECIMALS`, so there are a million of them and counting is exact. Documents of one score keep the
+order of their ids, like the parts of a table: a rank is a score and a place among its ties.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ import numpy as np
 from datakit.documents.parts import as_frame, iterate_part
 
 DECIMALS = 6
-"""Scores are rounded so that no last bit of arithmetic decides on which side of a threshold a document lies."""
+"""Scores are rounded so that no last bit of arithmetic decides on which side of a threshold a document is."""
 
 UNITS = 10**DECIMALS
 ID_AND_SCORE = ["id", "score"]
@@ -22,7 +22,7 @@ ID_AND_SCORE = ["id", "score"]
 
 @dataclass(frozen=True)
 class ScoreCounts:
-    """`counts` int64 [UNITS + 1]: documents by score in units; `below`: those that score lower."""
+    """`counts` int64 [UNITS + 1]: documents by score in units; `below`: documents with a lower score."""
 
     counts: np.ndarray
     below: np.ndarray
@@ -41,11 +41,11 @@ class ScoreCounts:
         return int(self.counts.sum())
 
     def at(self, rank: int) -> int:
-        """The score in units of the document of a rank, 0 the lowest."""
+        """Return the score in units of the document of a rank; 0 is the lowest."""
         return int(np.searchsorted(self.below, rank, side="right")) - 1
 
     def sum_below(self, rank: int) -> int:
-        """Sum in units of the scores of lower ranks, exactly."""
+        """Return the exact sum in units of the scores of lower ranks."""
         if not rank:
             return 0
         last = self.at(rank - 1)
@@ -53,7 +53,7 @@ class ScoreCounts:
 
 
 def in_units(scores: np.ndarray, path: Path) -> np.ndarray:
-    """int64 [documents]. Raises: ValueError naming the table where one is no multiple of a unit from 0 to 1."""
+    """Return int64 [documents]. Raises: ValueError naming the table if a score is not a multiple of a unit from 0 to 1."""
     units = np.rint(scores * UNITS)
     wrong = ~((units >= 0) & (units <= UNITS) & (units / UNITS == scores))
     if wrong.any():
@@ -64,7 +64,9 @@ def in_units(scores: np.ndarray, path: Path) -> np.ndarray:
 
 
 def first_of_groups(tables: Sequence[Path], counts: ScoreCounts, bounds: Sequence[int], wanted: int) -> list[list[str]]:
-    """The first ids of every group of ranks `[bounds[i], bounds[i + 1])`. Tables are in id order, and read as far as needed."""
+    """Return the first ids of every group of ranks `[bounds[i], bounds[i + 1])`. Tables are in id order, and read as
+    far as needed.
+    """
     found: list[list[str]] = [[] for _ in bounds[1:]]
     sizes = np.diff(bounds)
     for ids, groups in _grouped(tables, counts, np.array(bounds[1:])):
@@ -77,7 +79,7 @@ def first_of_groups(tables: Sequence[Path], counts: ScoreCounts, bounds: Sequenc
 
 
 def _grouped(tables: Sequence[Path], counts: ScoreCounts, ends: np.ndarray) -> Iterator[tuple[list[str], np.ndarray]]:
-    """(ids, the group of each) by row groups. Ties of a score that lies in several groups are counted as they come."""
+    """Yield (ids, the group of each) by row groups. Ties of a score that is in several groups are counted as they come."""
     there = np.flatnonzero(counts.counts)
     first, last = (np.searchsorted(ends, counts.below[there] + more, side="right") for more in (0, counts.counts[there] - 1))
     parted, ties_seen = there[first != last], Counter[int]()
@@ -93,7 +95,7 @@ def _grouped(tables: Sequence[Path], counts: ScoreCounts, ends: np.ndarray) -> I
 
 
 def ids_of(tables: Sequence[Path], score: float) -> Iterator[str]:
-    """Ids of the documents of a score, in the order of the tables."""
+    """Yield ids of the documents of a score, in the order of the tables."""
     for path in tables:
         for table in iterate_part(path, ID_AND_SCORE):
             yield from as_frame(table).filter(score=score)["id"]

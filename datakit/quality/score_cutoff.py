@@ -1,4 +1,6 @@
-"""The stage `datakit.score_cutoff`: which scores a corpus keeps when it keeps a fraction, of each source or of all together."""
+"""The stage `datakit.score_cutoff`: which scores a corpus keeps if it keeps a fraction, of each source or of all
+together.
+"""
 
 import heapq
 import json
@@ -46,7 +48,9 @@ SCORE_CUTOFF = Stage("datakit.score_cutoff", "1", find_cutoffs)
 
 
 def _cutoff(group: list[Artifact], keep_frac: float) -> tuple[dict[str, Any], int, int]:
-    """The last document that stays, how many there are, and how many stay. Scores are counted, and no ids are held."""
+    """Return the last document that stays, how many there are, and how many stay. Scores are counted, and no ids are
+    held.
+    """
     tables = [artifact.files(".parquet", under=f"{FOLDER}/") for artifact in group]
     counts = ScoreCounts.of(path for of_source in tables for path in of_source)
     keep = max(1, round(keep_frac * counts.total))

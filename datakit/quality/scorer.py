@@ -1,16 +1,17 @@
-"""The stage `datakit.scorer`: a quality score learned from labelled seeds: hashed words and word pairs, logistic.
+"""The stage `datakit.scorer`: a quality score learned from labelled seeds by logistic regression on hashed words and
+word pairs.
 
-Linear, in numpy, trained in seconds: no compiled dependency, weights that can be read, the same bytes for the same seeds.
-Against fastText on the same seeds it ranked better (AUC .997 to .988) and did not abort on short texts (research/
-data_peers_measured.md, section 8b; why fastText did: `datakit/quality/fasttext_scorer.py`). What it learns is what tells the
-seeds apart, topic included: read its top weights.
+It is linear, in numpy, and trains in seconds, with weights that can be read and the same bytes for the same seeds. On
+the same seeds it ranked better than fastText (AUC .997 to .988), which also aborted on short texts (why:
+`datakit/quality/fasttext_scorer.py`). It learns whatever separates the seeds, topic included: read its top weights.
 
-`backend="fasttext"` trains fastText instead (`datakit/quality/fasttext_scorer.py`, an optional package) on the same windows of
-the same split; ranking and calibration are measured alike, so the two manifests compare.
+`backend="fasttext"` trains fastText instead (`datakit/quality/fasttext_scorer.py`, an optional package) on the same
+windows of the same split. Ranking and calibration are measured in the same way, so the two manifests can be compared.
 
-The model is JSON (`datakit/quality/scorer_model.py`): of `reference_prose` 164,077 of 262,144 weights are not zero, 3.5 MB,
-read in .07 s once a process (1.0 MB and about a millisecond as an array; 2026-11-23). fastText on the same 1,090 seeds: AUC
-.986 to our .998 on 109 held-out ones, accuracy .991 to .982, calibration error .046 to .036, 5.9 MB, trained in 2.8 s to 1.6.
+The model is JSON (`datakit/quality/scorer_model.py`): for `reference_prose` 164,077 of 262,144 weights are not zero,
+3.5 MB, read in .07 s once a process (1.0 MB and about a millisecond as an array; 2026-11-23). fastText on the same
+1,090 seeds: AUC .986 to our .998 on 109 held-out ones, accuracy .991 to .982, calibration error .046 to .036, 5.9 MB,
+trained in 2.8 s to 1.6.
 """
 
 import logging
@@ -58,10 +59,10 @@ class ScorerConfig:
     epochs: int = 5
     learning_rate: float = 0.5
     batch_windows: int = 128
-    """Of `hashed`; fastText takes a step a window."""
+    """Learning rate of `hashed`; fastText takes a step for each window."""
 
     train_windows: int = 4
-    """Windows of one document that are learned from, so that long documents do not outweigh short ones."""
+    """Windows of one document used in training, so that long documents do not outweigh short ones."""
 
     calibration_frac: float = 0.1
     test_frac: float = 0.1
@@ -81,15 +82,15 @@ class ScorerConfig:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Sources of the seeds, each once, in their order: the order of the stage's inputs."""
+        """Return sources of the seeds, each once, in their order: the order of the stage's inputs."""
         return tuple(dict.fromkeys(seed.source for seed in self.seeds))
 
 
 def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, ...], quality: tuple[Artifact, ...]) -> None:
-    """Write `scorer.json`, and `fasttext.bin` where that is the back-end.
+    """Write `scorer.json`, and `fasttext.bin` if that is the back-end.
 
-    Raises: ValueError when a seed or a split is empty; ModuleNotFoundError, before seeds are read, for a back-end that is not
-    installed.
+    Raises: ValueError if a seed or a split is empty; ModuleNotFoundError, before seeds are read, for a back-end that is
+    not installed.
     """
     if config.backend == "fasttext":
         fasttext_scorer.check_installed(config.name)
@@ -131,14 +132,14 @@ SCORER = Stage("datakit.scorer", "3", train_scorer)
 
 @dataclass(frozen=True)
 class Trained:
-    """What a back-end made of the seeds it learned from."""
+    """What a back-end learned from the seeds."""
 
     logits: WindowLogits
     learned: dict[str, Any]
     """Its part of `scorer.json`."""
 
     top: dict[str, list[dict[str, Any]]]
-    """The words and pairs that move scores most, by side."""
+    """The words and pairs that change scores most, by side."""
 
 
 def _hashed(out: Writer, examples: Sequence[Example], config: ScorerConfig) -> Trained:
@@ -181,10 +182,10 @@ def training_windows(examples: Sequence[Example], config: ScorerConfig) -> list[
 
 
 def fit(examples: Sequence[Example], config: ScorerConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Weights, float32 [2**bits], and in how many windows each bucket stands.
+    """Return weights, float32 [2**bits], and in how many windows each bucket occurs.
 
-    AdaGrad over batches of windows in a hashed order; both labels weigh the same. No step depends on threads: sparse products
-    and element-wise arithmetic alone.
+    It runs AdaGrad over batches of windows in a hashed order; both labels have equal weight. No step depends on
+    threads: only sparse products and element-wise arithmetic.
     """
     pieces = training_windows(examples, config)
     labels = np.array([label for _, label in pieces])
@@ -209,7 +210,9 @@ def _spread(items: list[str], count: int) -> list[str]:
 def top_features(
     weights: np.ndarray, frequency: np.ndarray, examples: Sequence[Example], config: ScorerConfig
 ) -> dict[str, list[dict[str, Any]]]:
-    """The words and pairs that move scores most, by weight times windows; of those that share a bucket the most frequent."""
+    """Return the words and pairs that change scores most, by weight times windows; the most frequent of those that
+    share a bucket.
+    """
     order = np.argsort(weights * frequency, kind="stable")
     shown = {"negative": order[:TOP_FEATURES], "positive": order[::-1][:TOP_FEATURES]}
     wanted = np.concatenate(list(shown.values()))

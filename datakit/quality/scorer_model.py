@@ -1,8 +1,8 @@
-"""A trained scorer on storage: `scorer.json`, one schema for both back-ends, and what scores texts by it.
+"""A trained scorer on storage: `scorer.json`, one schema for both back-ends, and functions that score texts with it.
 
-`format`, `backend`, `name`, `features` (bits, window_chars, max_windows, probe), `platt` (slope, offset), and what the back-end
-learned: of `hashed` the `weights` (bucket -> weight, ascending, those that are not zero), of `fasttext` the `model` (file,
-package, version), which fastText alone can write and read.
+`format`, `backend`, `name`, `features` (bits, window_chars, max_windows, probe), `platt` (slope, offset), and what the
+back-end learned: for `hashed` the `weights` (bucket -> weight, ascending, without zeros), for `fasttext` the `model`
+(file, package, version), which only fastText can write and read.
 """
 
 import json
@@ -36,13 +36,13 @@ def write_scorer(
 
 
 def hashed_part(weights: np.ndarray) -> dict[str, Any]:
-    """Weights, float32, as decimals that read back to the same bits: the shortest that do. Raises ValueError for a NaN."""
+    """Return float32 weights as the shortest decimals that read back to the same bits. Raises: ValueError for a NaN."""
     if not np.isfinite(weights).all():
         raise ValueError(f"{int((~np.isfinite(weights)).sum())} weights are not finite: training diverged, lower learning_rate")
-    buckets = np.flatnonzero(weights.view(np.uint32))  # by bits: -0.0 stays
+    buckets = np.flatnonzero(weights.view(np.uint32))  # Compared by bits, so -0.0 stays.
     exact = weights[buckets]
     short = exact.astype(str).astype(np.float64)
-    # The shortest decimal of a float32 passes a float64 on its way back; should that round it elsewhere, all digits stand.
+    # The shortest decimal of a float32 is read back through float64; if that rounds it differently, write all digits.
     values = np.where(short.astype(np.float32).view(np.uint32) == exact.view(np.uint32), short, exact.astype(np.float64))
     return {"weights": dict(zip(map(str, buckets.tolist()), values.tolist(), strict=True))}
 
@@ -54,7 +54,7 @@ def fasttext_part() -> dict[str, Any]:
 
 
 def read_scorer(path: Path) -> dict[str, Any]:
-    """`scorer.json` as it is. Raises ValueError for a file of another format."""
+    """Read `scorer.json`. Raises: ValueError for a file of another format."""
     found = json.loads(path.read_text())
     if found.get("format") != FORMAT:
         raise ValueError(f"{path} has the format {found.get('format')!r}, {FORMAT!r} is read; train the scorer anew")
@@ -62,7 +62,7 @@ def read_scorer(path: Path) -> dict[str, Any]:
 
 
 def weights_of(found: Mapping[str, Any], bits: int) -> np.ndarray:
-    """float32 [2**bits]. Raises ValueError for a bucket that is none."""
+    """Return float32 [2**bits]. Raises: ValueError for an invalid bucket."""
     buckets = np.array([int(bucket) for bucket in found["weights"]], np.int64)
     if buckets.size and not 0 <= buckets.min() <= buckets.max() < 1 << bits:
         raise ValueError(
@@ -74,13 +74,13 @@ def weights_of(found: Mapping[str, Any], bits: int) -> np.ndarray:
 
 
 def hashed_logits(weights: np.ndarray, bits: int) -> WindowLogits:
-    """Logits by a weight of every bucket."""
+    """Return a function that computes logits from one weight for each bucket."""
     wide = weights.astype(np.float64)
     return lambda texts: hashed(texts, bits) @ wide
 
 
 def document_logits(texts: Sequence[str], window_logits: WindowLogits, config: FeatureConfig) -> np.ndarray:
-    """float64 [texts]: the mean logit of a text's windows. Of hashed words, a text without any has logit 0."""
+    """Return float64 [texts]: the mean logit of a text's windows. With hashed words, a text without any has logit 0."""
     cut = [windows(text, config) for text in texts]
     logits = window_logits([piece for pieces in cut for piece in pieces])
     counts = np.array([len(pieces) for pieces in cut])
@@ -89,13 +89,15 @@ def document_logits(texts: Sequence[str], window_logits: WindowLogits, config: F
 
 @dataclass(frozen=True)
 class Model:
-    """A trained scorer. A path and numbers only: it crosses a process border, and a process loads it once."""
+    """A trained scorer. It holds a path and numbers only, because it is sent between processes; a process loads it
+    once.
+    """
 
     file: Path
     """`scorer.json`, or the file that fastText reads."""
 
     digest: str
-    """Of that file's bytes."""
+    """Digest of that file's bytes."""
 
     backend: Backend
     features: FeatureConfig
@@ -103,9 +105,10 @@ class Model:
 
     @staticmethod
     def of(scorer: Artifact) -> "Model":
-        """Raises ValueError when it was trained on other words, or another hashing of them, than this code's.
+        """Open a scorer. Raises: ValueError if it was trained on other words, or another hashing of them, than this
+        code's.
 
-        Of fastText also what `fasttext_scorer.check_installed` raises.
+        For fastText it also raises what `fasttext_scorer.check_installed` raises.
         """
         found = read_scorer(scorer.files(SCORER_FILE)[0])
         backend: Backend = found["backend"]
@@ -122,7 +125,7 @@ class Model:
         return Model(scorer.folder() / name, digest, backend, features, Platt(**found["platt"]))
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """float64 [texts], 0 to 1."""
+        """Return float64 [texts], 0 to 1."""
         return self.platt.probability(document_logits(texts, _loaded(self), self.features))
 
 
@@ -132,7 +135,7 @@ def _probe(backend: Backend, features: FeatureConfig) -> str:
 
 @lru_cache(maxsize=1)
 def _loaded(model: Model) -> WindowLogits:
-    """One model a process: a stage's shards score by the same one."""
+    """Return one model for each process: all shards of a stage use the same."""
     if model.backend == "fasttext":
         return fasttext_scorer.load(model.file)
     return hashed_logits(weights_of(read_scorer(model.file), model.features.bits), model.features.bits)

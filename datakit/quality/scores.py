@@ -60,7 +60,8 @@ def _frame(ids: Any, scores: Any) -> pl.DataFrame:
 
 
 def deciles(tables: Sequence[Path], counts: ScoreCounts, parts: Sequence[Path], samples: int) -> list[dict[str, Any]]:
-    """Ten groups of equal size, the lowest scores first: bounds, mean, and the openings of the first few documents by id.
+    """Return ten groups of equal size, the lowest scores first: bounds, mean, and the openings of the first few
+    documents by id.
 
     `tables` of scores and `parts` of documents are in id order.
     """

@@ -19,7 +19,7 @@ class Seed:
     source: str
     label: Label
     verdict: Literal["any", "kept", "dropped"] = "any"
-    """Which side of the source's quality rules they are from."""
+    """Which side of the source's quality rules they are on."""
 
     max_documents: int = 2_000
 
@@ -45,7 +45,9 @@ def seed_examples(
     quality: tuple[Artifact, ...],
     quality_folder: str,
 ) -> list[Example]:
-    """Every seed's documents, the first by id. Raises ValueError for a seed without any, or a document under both labels."""
+    """Return every seed's documents, the first by id. Raises: ValueError for a seed without any, or a document under
+    both labels.
+    """
     found: dict[str, Example] = {}
     for seed in seeds:
         place = sources.index(seed.source)
@@ -60,7 +62,9 @@ def seed_examples(
 
 
 def _of_seed(seed: Seed, normalized: Artifact, quality: Artifact, quality_folder: str) -> Iterator[Example]:
-    """Parts are in id order, ids are hashes: the first documents are a random sample that stays when the source grows."""
+    """Yield documents in id order. Ids are hashes, so the first documents are a random sample that stays when the
+    source grows.
+    """
     left = seed.max_documents
     for part in document_paths(normalized):
         kept = pl.read_parquet(quality.folder() / quality_folder / part.name, columns=["id", "keep"])

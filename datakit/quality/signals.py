@@ -1,4 +1,6 @@
-"""Signals by which our own few rules judge every document (`datakit.quality`): counters of Gopher, C4 and FineWeb, and ours."""
+"""Signals that our own few rules use for every document (`datakit.quality`): counters of Gopher, C4 and FineWeb, and
+ours.
+"""
 
 import numpy as np
 import polars as pl
@@ -34,7 +36,7 @@ SIGNALS = (
 
 
 def quality_signals(texts: pl.Series) -> pl.DataFrame:
-    """float64 columns `SIGNALS`, a row a text."""
+    """Return float64 columns `SIGNALS`, one row a text."""
     runs = [_run_signals(points) for points in runs_of(texts)]
     columns = pl.DataFrame({name: np.concatenate([signals[name] for signals in runs]) for name in runs[0]})
     generated = texts.str.slice(0, HEAD_CHARS).str.contains(GENERATED).cast(pl.Float64)
@@ -42,7 +44,7 @@ def quality_signals(texts: pl.Series) -> pl.DataFrame:
 
 
 def _run_signals(texts: CodePoints) -> dict[str, np.ndarray]:
-    """float64 [texts] by name: all but what the head of a text says. Letters and digits are ASCII's."""
+    """Return float64 [texts] by name: all but what the head of a text says. Letters and digits are those of ASCII."""
     words, lines = words_of(texts, letter="[A-Za-z]"), lines_of(texts)
     num_words, num_lines = np.diff(words.bounds), np.diff(lines.bounds)
     alphanumeric, digits = _char_counts(texts.points, texts.bounds)
@@ -66,7 +68,7 @@ def _run_signals(texts: CodePoints) -> dict[str, np.ndarray]:
 
 @compiled
 def _char_counts(points: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """float64 [2, texts]: letters and digits of ASCII, and digits."""
+    """Return float64 [2, texts]: letters and digits of ASCII, and digits."""
     counts = np.zeros((2, bounds.size - 1))
     for text in range(bounds.size - 1):
         letters, digits = 0, 0

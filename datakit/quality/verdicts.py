@@ -1,7 +1,7 @@
 """The stage `datakit.quality`: signals of every document as columns, and a verdict by the rules of its domain.
 
-Rules are data: bounds on signals, one set a domain, because prose rules keep 3 of 220 code and documentation files
-(research/data_peers_measured.md, section 8b). A threshold may change without reading a text again.
+Rules are data: bounds on signals, one set for each domain, because prose rules keep 3 of 220 code and documentation
+files (docs/log.md). A threshold may change without reading a text again.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ FOLDER = "quality"
 
 @dataclass(frozen=True)
 class Bound:
-    """A rule: the document goes when a signal lies below `low` or above `high`."""
+    """A rule: the document is dropped if a signal is below `low` or above `high`."""
 
     signal: str
     low: float | None = None
@@ -37,14 +37,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class QualityConfig:
-    """The rules of a domain, in the order in which the first that fails names the reason."""
+    """The rules of a domain, in order: the first that fails names the reason."""
 
     domain: Domain
     rules: tuple[Bound, ...]
 
 
 def quality_config(domain: Domain) -> QualityConfig:
-    """The declared rules of a domain. Minima are low where documents are short by nature (encyclopedia leads)."""
+    """Return the declared rules of a domain. Minima are low where documents are short by nature (encyclopedia leads)."""
     prose = (
         Bound("num_words", low=50, high=1_000_000),
         Bound("mean_word_chars", low=3, high=10),
@@ -70,7 +70,10 @@ def quality_config(domain: Domain) -> QualityConfig:
         Bound("duplicate_line_frac", high=0.8),
         Bound("generated_marker", high=0),
     )
-    chat = (Bound("num_words", low=4), Bound("alnum_char_frac", low=0.25))  # roles count as words; turns are short by nature
+    chat = (
+        Bound("num_words", low=4),
+        Bound("alnum_char_frac", low=0.25),
+    )  # Roles count as words, and turns are short by nature.
     rules: Mapping[Domain, tuple[Bound, ...]] = {
         "prose": prose,
         "encyclopedia": lead,
@@ -86,7 +89,7 @@ def quality_config(domain: Domain) -> QualityConfig:
 
 
 def score_documents(out: Writer, config: QualityConfig, normalized: Artifact) -> None:
-    """Write `quality/part-*.parquet` beside the documents' parts: id, a column a signal, `keep`, `reason`."""
+    """Write `quality/part-*.parquet` beside the documents' parts: id, one column a signal, `keep`, `reason`."""
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
     out.map_shards(score_part, tasks)
     reasons = count_values(sorted((out.folder / FOLDER).glob("*.parquet")), "reason")
@@ -98,7 +101,7 @@ QUALITY = Stage("datakit.quality", "2", score_documents)
 
 
 def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, int]:
-    """Score one part, a row group at a time."""
+    """Score one part, one row group at a time."""
     nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
     with writing_part(folder / FOLDER / part.name, verdicts(nothing, config).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
@@ -107,7 +110,9 @@ def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, int
 
 
 def verdicts(documents: pl.DataFrame, config: QualityConfig) -> pl.DataFrame:
-    """Signals, `keep` and `reason` of documents with `id` and `text`; the reason names the first rule that fails."""
+    """Return signals, `keep` and `reason` of documents with `id` and `text`; the reason names the first rule that
+    fails.
+    """
     signals = documents.select("id").hstack(quality_signals(documents["text"]))
     reason = pl.lit("")
     for rule in reversed(config.rules):

@@ -1,4 +1,4 @@
-"""Signals of words that Gopher's quality rules judge by. Words are runs without white space; papers do not say."""
+"""Signals of words that Gopher's quality rules use. Words are runs without white space; the paper does not define them."""
 
 from dataclasses import dataclass
 
@@ -20,18 +20,18 @@ class Words:
     chars: np.ndarray
     """int64"""
     hashes: np.ndarray
-    """uint64, equal for equal words (and not else, but for collisions of 64 bits)."""
+    """uint64, equal for equal words (and for others only in a collision of 64 bits)."""
     lettered: np.ndarray
     """int64 [texts]: words with a letter."""
 
     @property
     def text_chars(self) -> np.ndarray:
-        """int64 [texts]: characters of all words of a text."""
+        """Return int64 [texts]: characters of all words of a text."""
         return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(self.chars)])[self.bounds])
 
 
 def words_of(texts: CodePoints, letter: str = r"\p{L}") -> Words:
-    """The words of each text; `letter` is a pattern of one character, any script's unless told."""
+    """Return the words of each text; `letter` is a pattern of one character, by default of any script."""
     return Words(*_words(texts.points, texts.bounds, having(r"\s"), having(letter)))
 
 
@@ -44,7 +44,7 @@ def _words(
     word_bounds, lettered = np.zeros(bounds.size, np.int64), np.zeros(bounds.size - 1, np.int64)
     word = 0
     for text in range(bounds.size - 1):
-        length, hashed, has_letter = 0, np.uint64(1), False  # 1: a NUL in front counts
+        length, hashed, has_letter = 0, np.uint64(1), False  # From 1, because a leading NUL counts.
         for point in points[bounds[text] : bounds[text + 1]]:
             if not is_space[point]:
                 hashed = hashed * HASH_BASE + np.uint64(point)
@@ -60,7 +60,7 @@ def _words(
 
 
 def word_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]:
-    """float64 [texts] by name."""
+    """Return float64 [texts] by name."""
     count = np.diff(words.bounds).astype(np.float64)
     hashes, ellipses = sign_counts(texts)
     per_word = 1.0 / np.maximum(count, 1)
@@ -74,7 +74,7 @@ def word_signals(texts: CodePoints, words: Words) -> dict[str, np.ndarray]:
 
 
 def sign_counts(texts: CodePoints) -> np.ndarray:
-    """float64 [2, texts]: hash signs, and ellipses (three dots are one)."""
+    """Return float64 [2, texts]: hash signs, and ellipses (three dots are one)."""
     return _signs(texts.points, texts.bounds)
 
 

@@ -1,7 +1,7 @@
-"""Texts on which tokenizers have been seen, or may be expected, to disagree; any engine must give the reference's ids on all.
+"""Texts on which tokenizers disagree or may disagree. Every engine must give the reference's ids on all of them.
 
-Peers fail here: tiktoken's regex overflows the stack on long runs, tokie differs in 5 % of documents, kitoken on GPT-2's split,
-and every peer by default reads a quoted special token as the real one (research/data_peers_measured.md, section 6).
+Peers fail here: tiktoken's regex overflows the stack on long runs, tokie differs in 5 % of documents, kitoken on
+GPT-2's split, and every peer by default reads a quoted special token as the real one (docs/references.md).
 """
 
 import itertools
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken
 
 LONG_RUN = 1 << 13
-"""Long enough to be many tokens and to show quadratic work, short enough for the reference: .5 s a megabyte of spaces."""
+"""Long enough for many tokens and to show quadratic work, short enough for the reference: .5 s a megabyte of spaces."""
 
 EDGES = (
     "",
@@ -83,7 +83,9 @@ NEWER = tuple(
         "\U000323b0",
     )
 )
-"""Letters, digits and marks of Unicode 15.1, 16 and 17 between characters of other kinds: libraries know them or do not."""
+"""Letters, digits and marks of Unicode 15.1, 16 and 17 between characters of other kinds: libraries differ in knowing
+them.
+"""
 CODE = (
     "def f(x):\n    return x  # \ttrailing\n\n\n\tif a<=b: pass\n",
     "a=b+c;//x\r\n\r\n/* */{}[]()<>!@#$%^&*~`|\\'\"",
@@ -101,13 +103,15 @@ LINES = (
     "x\r\ny\r\r\nz\n\r\nw\n \r v",
     " \n u\n \n\t\n w \n ",
 )
-"""What stands on both sides of a line feed."""
+"""Characters to put on both sides of a line feed."""
 RUNS = tuple(unit * (LONG_RUN // len(unit)) for unit in (" ", "a", "\n", "\t ", "=", "9", "é", "字", "🙂", "ab", " a", "\r\n"))
 """One character, or two in turn, in one piece of text."""
 
 
 def adversarial_texts(added: Iterable[AddedToken]) -> tuple[str, ...]:
-    """The fixed texts, and the characters of the tokenizer's own added tokens in the places where a document may quote them."""
+    """Return the fixed texts, and the characters of the tokenizer's own added tokens in places where a document may
+    quote them.
+    """
     quoted = [_quoting(token.content) for token in added]
     composed = (COMPOSED, *(unicodedata.normalize(form, COMPOSED) for form in ("NFC", "NFD", "NFKC", "NFKD")))
     fixed = (
@@ -142,6 +146,8 @@ def _quoting(literal: str) -> tuple[str, ...]:
 
 
 def _every_latin_pair() -> str:
-    """Every ordered pair of a byte's worth of characters, once: all classes of the split pattern next to each other."""
+    """Return every ordered pair of a byte's worth of characters, once: all classes of the split pattern next to each
+    other.
+    """
     characters = [chr(code) for code in range(0x20, 0x7F)] + ["\n", "\t", "\r", "\xa0", "é", "字", "٣", "\u0301"]
     return "".join(first + second for first in characters for second in characters)

@@ -1,8 +1,9 @@
-"""The stage `datakit.token_cache`: token shards of a split, framed as the config says, with a mask where one is asked.
+"""The stage `datakit.token_cache`: token shards of a split, framed as the config says, with a mask if one is declared.
 
-The policy is explicit: which token opens a document (none unless told) and which ends it. It is checked as shards are written:
-every document begins and ends so, and no special token stands inside a text. Shards are equal runs of a part's documents, of
-about 4 MiB of text and in id order, so they are the same for any number of workers and survive a kill one by one.
+The policy is explicit: which token opens a document (by default none) and which ends it. It is checked as shards are
+written: every document begins and ends so, and no special token is inside a text. Shards are equal runs of a part's
+documents, of about 4 MiB of text and in id order. So they are the same for any number of workers, and each survives a
+kill.
 """
 
 from collections import Counter
@@ -53,7 +54,7 @@ from lineage.writing.writer import Writer
 SHARD_BYTES = 4 << 20
 SAMPLED_DOCUMENTS = 64
 SAMPLE_CHARS = 8_192
-"""Of each sampled document: the reference needs .2 s for all of them."""
+"""Characters of each sampled document: the reference needs .2 s for all of them."""
 
 DROPPED = "dropped"
 
@@ -67,9 +68,9 @@ class TokenCacheConfig:
     bos: str | None = field(default=None, metadata={"added_later": True})
     """Token before every document."""
     eos: str | None = field(default=END_OF_TEXT, metadata={"added_later": True})
-    """Token behind every document; None writes none."""
+    """Token after every document; None writes none."""
     split: Literal["train", "heldout"] = field(default="train", metadata={"added_later": True})
-    """Held-out tokens are for evaluations that read the mask (`evals.tasks.trajectories`); no mixture takes them."""
+    """Held-out tokens are for evaluations that read the mask (`evals.tasks.trajectories`); no mixture uses them."""
     engine: EngineChoice = field(default="auto", metadata={"identity": False})
 
     def __post_init__(self) -> None:
@@ -83,10 +84,10 @@ class TokenCacheConfig:
 
 
 def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tokenizer: Artifact) -> None:
-    """Write `tokens/<shard>.{tokens,ends,ids}`, `.weights` where the format has a mask, and `dropped/` where it drops.
+    """Write `tokens/<shard>.{tokens,ends,ids}`, `.weights` if the format has a mask, and `dropped/` if it drops.
 
-    Raises: ValueError when the tokenizer lacks a token that the config names, or when no document is left; of a held-out split
-    that had none the cache is empty.
+    Raises: ValueError if the tokenizer lacks a token that the config names, or if no document is left. A held-out split
+    without documents gives an empty cache.
     """
     path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
@@ -94,7 +95,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
         check_chat(load_tokenizer(path), config.format, tokenizer.name)
     plan = list(shard_plan(parts))
     out.warm(len(plan), load_engines, path, config.engine)
-    workers = None if len(plan) > 1 else 1  # a start takes longer than the comparison
+    workers = None if len(plan) > 1 else 1  # A start takes longer than the comparison.
     verdict = _engine(config, path, parts, partial(out.map_calls, workers=workers))
     common = (path, policy, config.format, None if verdict is None else verdict.engine)
     tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in enumerate(plan)}
@@ -113,15 +114,16 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     )
     out.extra["engine"] = {"engine": "none"} if verdict is None else asdict(verdict)
     out.record(**_statistics(done, weights is not None))
-    nothing_held_out = config.split == HELDOUT and not out.statistics["rows_in"]  # a small source may have none
+    nothing_held_out = config.split == HELDOUT and not out.statistics["rows_in"]  # A small source may have none.
     if not out.extra["tokens"]["num_documents"] and not nothing_held_out:
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
 TOKEN_CACHE = Stage("datakit.token_cache", "4", tokenize_corpus)
-"""4: special text stays text in JSON that a template writes, in names of arguments, and of one character; DNA has an alphabet;
-texts of more than 1 Mi characters are cut where no token goes across.
-3: chat templates may say how JSON is written and get messages as a list; 2 refused what they rendered so."""
+"""4: special text stays text in JSON that a template writes, in names of arguments, and if it is one character; DNA has
+an alphabet; texts of more than 1 Mi characters are cut where no token crosses. 3: chat templates may say how JSON is
+written and get messages as a list; 2 refused what they rendered so.
+"""
 
 
 def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dict[str, Any]:
@@ -144,19 +146,19 @@ def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dic
 
 
 def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path], map_calls: MapCalls) -> EngineVerdict | None:
-    """The verdict for this corpus; None where the format encodes nothing."""
+    """Choose the engine for this corpus; None if the format encodes nothing."""
     if isinstance(config.format, Prebuilt):
         return None
     return choose_engine(tokenizer, config.engine, [text[:SAMPLE_CHARS] for text in sampled_texts(parts)], map_calls)
 
 
 def sampled_texts(parts: list[Path]) -> list[str]:
-    """The first documents of the first part: ids are hashes of contents, so any run of them is a random sample."""
+    """Return the first documents of the first part. Ids are hashes of contents, so any run of them is a random sample."""
     return list(islice(chain.from_iterable(iterate_texts(parts[0])), SAMPLED_DOCUMENTS))
 
 
 def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
-    """(part, first row, end row) of every shard, a function of the parts alone: from their footers, no text is read."""
+    """Return (part, first row, end row) of every shard: a function of the parts' footers; no text is read."""
     for part in parts:
         for start, stop in part_bounds(*text_size(part), SHARD_BYTES):
             if start < stop:
@@ -201,8 +203,9 @@ def tokenize_shard(
 
 
 def _rows(part: Path, names: tuple[str, ...], start: int, stop: int) -> pl.DataFrame:
-    """Rows `[start, stop)` of a part. Shards are smaller than row groups, so the last group is kept for the next shard,
-    which the same worker gets."""
+    """Return rows `[start, stop)` of a part. Shards are smaller than row groups, so the last group is kept for the next
+    shard, which goes to the same worker.
+    """
     with pq.ParquetFile(part) as file:
         ranges = list(row_ranges(file, start, stop))
     modified_ns = part.stat().st_mtime_ns
@@ -211,13 +214,15 @@ def _rows(part: Path, names: tuple[str, ...], start: int, stop: int) -> pl.DataF
 
 @lru_cache(maxsize=1)
 def _row_group(part: Path, modified_ns: int, group: int, names: tuple[str, ...]) -> pl.DataFrame:
-    """One group of a part as it was modified then: a file of the same name later is another."""
+    """Read one row group of a part. The modification time is in the cache key: a later file of the same name is
+    another.
+    """
     with pq.ParquetFile(part) as file:
         return as_frame(file.read_row_group(group, columns=list(names), use_threads=False))
 
 
 def _flat(arrays: list[np.ndarray], dtype: np.dtype | type) -> tuple[np.ndarray, np.ndarray]:
-    """All arrays as one, and where each ends."""
+    """Return all arrays as one, and where each ends."""
     ends = np.cumsum([array.size for array in arrays], dtype=np.int64)
     return np.concatenate([np.zeros(0, dtype), *arrays]), ends
 
@@ -225,9 +230,11 @@ def _flat(arrays: list[np.ndarray], dtype: np.dtype | type) -> tuple[np.ndarray,
 def check_policy(
     name: str, ids: list[str], tokens: np.ndarray, ends: np.ndarray, policy: TokenPolicy, *, within_text: bool
 ) -> None:
-    """Every document begins and ends as the policy says; with `within_text` no special token stands anywhere else.
+    """Check that every document begins and ends as the policy says; with `within_text` no special token is anywhere
+    else.
 
-    Raises: ValueError naming the first document that does not: an encoder that breaks the policy must not write a cache.
+    Raises: ValueError naming the first document that does not: an encoder that breaks the policy must not write a
+    cache.
     """
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: ends.size]
     framed = np.zeros(tokens.size, bool)

@@ -1,12 +1,14 @@
-"""A conversation through a chat template: text in spans that say what is a special token and what an assistant says.
+"""Render a conversation through a chat template into spans that say what is a special token and what an assistant says.
 
-Special tokens come from the template's own text alone. The characters of one inside a message stay text: before rendering, a
-mark is put into each such place, so that nothing in a message can be taken for a token of the template, and the marks go again
-afterwards. Marks are Unicode noncharacters, which no text should hold; a conversation that does is dropped.
+Special tokens come only from the template's own text. The characters of one inside a message stay text: before
+rendering, a mark is put into each such place, so that nothing in a message becomes a token of the template; afterwards
+the marks are removed. Marks are Unicode noncharacters, which no text should hold; a conversation that holds one is
+dropped.
 
-What an assistant says is known from `{% generation %}` blocks (the form of transformers) or, in a template without them, from
-rendering prefixes: what the turn adds to the conversation before it and the generation prompt. Text is cut into spans at both
-ends of a turn, so the tokens before it are those that a server sends, and no token lies on both sides.
+What an assistant says is known from `{% generation %}` blocks (as in transformers). In a template without them it is
+found by rendering prefixes: what the turn adds to the conversation before it and the generation prompt. Text is cut
+into spans at both ends of a turn, so the tokens before it are those that a server sends, and no token crosses an end of
+a turn.
 """
 
 import json
@@ -23,9 +25,9 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 OPEN, CLOSE, BREAK = "\ufdd0", "\ufdd1", "\ufdd2"
-"""Where an assistant begins and ends, and what breaks a special token's characters inside a message."""
+"""Marks for where an assistant begins and ends, and for breaking up a special token's characters inside a message."""
 HELD = 0xFDD3
-"""The first of sixteen marks, one a hexadecimal digit: they hold the place of a special token of one character."""
+"""The first of sixteen marks, one for each hexadecimal digit: they replace a special token of one character."""
 HELD_DIGITS = 6
 MARKS = re.compile(r"[\ufdd0-\ufde2]")
 HELD_PLACE = re.compile(rf"[\ufdd3-\ufde2]{{{HELD_DIGITS}}}")
@@ -45,7 +47,7 @@ class Conversation:
 
     @staticmethod
     def from_json(text: str | None) -> "Conversation | None":
-        """From what `datakit.readers.conversations` keeps of a record; None where there is nothing."""
+        """Build it from what `datakit.readers.conversations` keeps of a record; None if there is nothing."""
         if not text:
             return None
         whole = json.loads(text)
@@ -54,7 +56,9 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Span:
-    """A run of rendered text: `special` is exactly one special token's characters, `counts` is what the loss looks at."""
+    """A run of rendered text. `special`: it is exactly the characters of one special token. `counts`: the loss includes
+    it.
+    """
 
     text: str
     special: bool
@@ -84,9 +88,10 @@ class ChatTemplate:
         return _environment().from_string(self.source)
 
     def render(self, conversation: Conversation, *, generation_prompt: bool, specials: Sequence[str] = ()) -> str:
-        """The text, assistants' turns between marks where the template has blocks. Raises: jinja2.TemplateError.
+        """Render the text, with assistants' turns between marks if the template has blocks. Raises:
+        jinja2.TemplateError.
 
-        `specials` stay broken in what the template writes as JSON.
+        `specials` stay broken up in what the template writes as JSON.
         """
         return self.compiled.render(
             messages=list(conversation.messages),
@@ -102,11 +107,11 @@ class ChatTemplate:
 def conversation_spans(
     template: ChatTemplate, conversation: Conversation, specials: Sequence[str], end_of_turn: str
 ) -> list[Span] | str:
-    """The rendered conversation in spans, or why it has none.
+    """Return the rendered conversation in spans, or why it has none.
 
-    Reasons: `noncharacters`, `no_assistant`, `template_refuses` (its `raise_exception`, or a field that is not there),
-    `template_not_by_prefix` and `mask_mismatch` (not one span of text an assistant's message, its content in it, closed by
-    the end of turn).
+    Reasons: `noncharacters`, `no_assistant`, `template_refuses` (its `raise_exception`, or an absent field),
+    `template_not_by_prefix` and `mask_mismatch` (each assistant's message must be exactly one span of text with its
+    content, closed by the end of turn).
     """
     broken = _breaking(conversation, specials)
     if broken is None:
@@ -127,7 +132,9 @@ def conversation_spans(
 
 
 def _is_turn(end_of_turn: str) -> Callable[[str, Mapping[str, Any]], bool]:
-    """Whether a marked stretch is the turn of a message: ended by the one end of turn in it, and holding what was said."""
+    """Whether a marked stretch is the turn of a message: the only end of turn in it ends it, and it holds what was
+    said.
+    """
 
     def is_turn(turn: str, message: Mapping[str, Any]) -> bool:
         return turn.endswith(end_of_turn) and turn.count(end_of_turn) == 1 and message["content"].strip() in turn
@@ -153,7 +160,7 @@ class _NotByPrefixError(TemplateError):
 def _marked_by_prefixes(
     template: ChatTemplate, conversation: Conversation, text: str, specials: Sequence[str], end_of_turn: str
 ) -> str:
-    """The rendered text with marks around what each assistant's turn adds, up to its end of turn."""
+    """Return the rendered text with marks around what each assistant's turn adds, up to its end of turn."""
     pieces, done = [], 0
     for index, message in enumerate(conversation.messages):
         if message["role"] != ASSISTANT:
@@ -174,9 +181,10 @@ def _marked_by_prefixes(
 
 
 def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversation | None:
-    """The conversation with a mark inside every special token's characters; None where it holds marks itself.
+    """Return the conversation with a mark inside every special token's characters; None if it holds marks itself.
 
-    Names of a message's own fields stay, for templates ask for them; deeper ones (arguments of a call) are text like any.
+    Names of a message's own fields stay, because templates ask for them. Deeper names (arguments of a call) are text
+    like any other.
     """
     found = [False]
 
@@ -193,7 +201,7 @@ def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversati
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """A value of JSON with every text in it changed, names included."""
+    """Change every text in a JSON value, names included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -202,9 +210,9 @@ def _each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _broken(text: str, specials: Sequence[str]) -> str:
-    """The text with a mark behind the first character wherever a special token's characters begin.
+    """Put a mark after the first character of every special token's characters.
 
-    One of a single character cannot be cut in two: marks that say which it was stand in its place.
+    A special token of one character cannot be broken up: marks that encode which one it was replace it.
     """
     if not specials:
         return text
@@ -213,7 +221,7 @@ def _broken(text: str, specials: Sequence[str]) -> str:
 
 @lru_cache(maxsize=8)
 def _beginnings(specials: tuple[str, ...]) -> re.Pattern[str]:
-    """The first character of every occurrence of a special token, of those that overlap too."""
+    """Yield the first character of every occurrence of a special token, overlapping ones included."""
     return re.compile(f"(?={'|'.join(map(re.escape, specials))}).", re.DOTALL)
 
 
@@ -222,7 +230,7 @@ def _held(character: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """The text as it was before marks were put into it."""
+    """Return the text as it was before marks were put into it."""
     place = HELD_PLACE.sub(lambda found: chr(int("".join(f"{ord(mark) - HELD:x}" for mark in found[0]), 16)), text)
     return place.replace(BREAK, "")
 
@@ -242,7 +250,7 @@ class _Generation(Extension):
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """As transformers renders: blocks leave no line behind, JSON is not escaped for HTML."""
+    """Configure Jinja as transformers does: blocks leave no line behind, JSON is not escaped for HTML."""
     extensions = [_Generation, "jinja2.ext.loopcontrols"]
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _tojson
@@ -258,9 +266,10 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The filter of transformers, with what templates pass to it.
+    """The `tojson` filter of transformers, with the arguments that templates pass to it.
 
-    Marks go before and come back behind it: `ensure_ascii` would write them as text, and escapes can make a special token.
+    Marks are removed before and put back after: `ensure_ascii` would write them as text, and escapes can form a special
+    token.
     """
     plain = _each_text(value, _whole)
     written = json.dumps(plain, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,16 +1,17 @@
-"""Encoders: Hugging Face's tokenizers as the reference, gigatoken where it is shown to give the same ids.
+"""Encoders: Hugging Face's tokenizers as the reference, gigatoken if it is shown to give the same ids.
 
-gigatoken is 30 to 50 times as fast (benchmarks/tokenization.py) and refuses split patterns that it does not know, but
+gigatoken is 30 to 50 times as fast (benchmarks/tokenization.py) and refuses split patterns that it does not know. But
 exactness is a property of a tokenizer and a text, not of a release. So a cache compares the two on documents of its own
-corpus and on adversarial texts before it starts; a refusal or one differing text means the reference, with the reason on the
-log and in the manifest. A text with a character that is newer than both engines' Unicode may be goes to the reference in any
-case (`datakit.tokens.unicode_check`). The choice cannot change a byte of the output, so it is no part of an identity.
+corpus and on adversarial texts before it starts. A refusal or one differing text means the reference, with the reason
+in the log and the manifest. A text with a character that may be newer than both engines' Unicode goes to the reference
+in any case (`datakit.tokens.unicode_check`). The choice cannot change a byte of the output, so it is no part of an
+identity.
 
-The reference itself encodes a line that repeats once (`hf-lines`, `datakit.tokens.line_cache`) where comparing shows, in the
-same way, that pieces of a text have the text's ids; by asking for the reference that is what one gets.
+The reference itself encodes a repeated line once (`hf-lines`, `datakit.tokens.line_cache`) if the same comparison shows
+that pieces of a text have the text's ids. This is what a request for the reference gives.
 
-No engine reads special tokens out of text. The reference has a switch for it; gigatoken has none, so it is given the
-tokenizer without its special tokens, which leaves their characters to the ordinary merges - what the switch does.
+No engine reads special tokens out of text. The reference has a switch for this. gigatoken has none, so it gets the
+tokenizer without its special tokens, which leaves their characters to the ordinary merges, as the switch does.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 type EngineName = Literal["gigatoken", "hf-lines", "hf"]
 type EngineChoice = Literal["auto", "gigatoken", "hf"]
 ENGINE_CHOICES: tuple[EngineChoice, ...] = ("auto", "gigatoken", "hf")
-"""`auto`: gigatoken where it is exact, else the reference, loudly. `gigatoken`: an error where it is not exact."""
+"""`auto`: gigatoken if it is exact, else the reference, with a warning. `gigatoken`: an error if it is not exact."""
 
 DISTRIBUTIONS = {"gigatoken": "gigatoken", "hf-lines": "tokenizers", "hf": "tokenizers"}
 ENCODE_BATCH = 64
@@ -50,16 +51,16 @@ SHOWN_CHARS = 60
 
 
 type MapCalls = Callable[[Callable[..., object], Sequence[tuple[object, ...]]], list[Any]]
-"""`function(*call)` of each call, wherever (`Writer.map_calls`)."""
+"""Runs `function(*call)` for each call, anywhere (`Writer.map_calls`)."""
 
 
 def map_here(function: Callable[..., object], calls: Sequence[tuple[object, ...]]) -> list[Any]:
-    """In this process, one after another."""
+    """Run the calls in this process, one after another."""
     return [function(*call) for call in calls]
 
 
 class EngineError(RuntimeError):
-    """The engine that was asked for cannot be used; says why."""
+    """The requested engine cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,13 @@ class Encoder:
 
     engine: EngineName
     encode_pieces: Callable[[Sequence[str]], list[np.ndarray]]
-    """Ids [tokens] of each text, none longer than `datakit.tokenizer.MAX_PIECE_CHARS`."""
+    """Return ids [tokens] of each text, none longer than `datakit.tokenizer.MAX_PIECE_CHARS`."""
 
     spaced: bool = False
     """Whether it puts a space in front of every text (`datakit.tokenizer.begins_with_space`)."""
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """Ids of each text, whatever its length: long ones are cut, encoded piece by piece and joined."""
+        """Return ids of each text of any length: long ones are cut, encoded piece by piece and joined."""
         cut = [pieces(text, spaced=self.spaced) for text in texts]
         flat = iter(self.encode_pieces([piece for group in cut for piece in group]))
         joined = ([next(flat) for _ in group] for group in cut)
@@ -98,19 +99,21 @@ class EngineVerdict:
 
 def reference_encoder(tokenizer: Path) -> Encoder:
     """Hugging Face's tokenizers."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # processes are the parallelism here
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # Processes are the parallelism here.
     loaded = load_tokenizer(tokenizer)
 
     def encode(texts: Sequence[str]) -> list[np.ndarray]:
         batches = (texts[i : i + ENCODE_BATCH] for i in range(0, len(texts), ENCODE_BATCH))
         encoded = (one for batch in batches for one in loaded.encode_batch_fast(batch, add_special_tokens=False))
-        return [np.frombuffer(array("I", one.ids), np.uint32) for one in encoded]  # a quarter of what np.array of a list takes
+        return [
+            np.frombuffer(array("I", one.ids), np.uint32) for one in encoded
+        ]  # This takes a quarter of the time of np.array of a list.
 
     return Encoder("hf", encode, bool(begins_with_space(loaded)))
 
 
 def fast_encoder(tokenizer: Path) -> Encoder:
-    """gigatoken, and the reference for texts whose characters it may know better. Raises: EngineError where it refuses."""
+    """gigatoken, with the reference for texts whose characters it may know better. Raises: EngineError if it refuses."""
     description = json.loads(tokenizer.read_text())
     description["added_tokens"] = [added for added in description["added_tokens"] if not added["special"]]
     try:
@@ -132,7 +135,7 @@ def fast_encoder(tokenizer: Path) -> Encoder:
 
 @lru_cache(maxsize=3)
 def encoder(tokenizer: Path, engine: EngineName) -> Encoder:
-    """An encoder kept by the process: shards of one cache share what it has learnt of frequent words."""
+    """Return an encoder kept by the process: shards of one cache share its cache of frequent words."""
     match engine:
         case "gigatoken":
             return fast_encoder(tokenizer)
@@ -148,9 +151,9 @@ def encoder(tokenizer: Path, engine: EngineName) -> Encoder:
 def choose_engine(
     tokenizer: Path, choice: EngineChoice, documents: Sequence[str], map_calls: MapCalls = map_here
 ) -> EngineVerdict:
-    """Compare the engines on documents and on adversarial texts, and say which one encodes.
+    """Compare the engines on documents and on adversarial texts, and choose which one encodes.
 
-    Raises: EngineError when `choice` is `gigatoken` and it refuses the tokenizer or differs on a text.
+    Raises: EngineError if `choice` is `gigatoken` and it refuses the tokenizer or differs on a text.
     """
     verdict = _verdict(tokenizer, choice, documents, map_calls)
     if choice == "gigatoken" and verdict.engine != "gigatoken":
@@ -166,7 +169,7 @@ def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str], ma
     texts = [*documents, *adversarial]
 
     def unequal(compare: Callable[[Path, Sequence[str]], list[str] | str]) -> list[str] | str:
-        """The texts that engines encode differently, in their order, or why one refuses."""
+        """Return the texts that engines encode differently, in their order, or why one refuses."""
         found = map_calls(compare, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
         refusal = next((some for some in found if isinstance(some, str)), None)
         different = {text for some in found for text in some}
@@ -201,7 +204,7 @@ def _judged(engine: EngineName, counts: tuple[int, int], differing: int, reason:
 
 
 def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str] | str:
-    """The texts that the engines encode differently, or why the fast one refuses the tokenizer."""
+    """Return the texts that the engines encode differently, or why the fast one refuses the tokenizer."""
     try:
         candidate = encoder(tokenizer, "gigatoken")
     except EngineError as error:
@@ -210,7 +213,7 @@ def _differing_by_both(tokenizer: Path, texts: Sequence[str]) -> list[str] | str
 
 
 def _differing_by_lines(tokenizer: Path, texts: Sequence[str]) -> list[str]:
-    """The texts whose ids are not those of their lines, each encoded alone: more cuts than are ever made."""
+    """Return the texts whose ids are not those of their lines, each encoded alone: more cuts than are ever made."""
     whole = encoder(tokenizer, "hf")
 
     def by_lines(texts: Sequence[str]) -> list[np.ndarray]:
@@ -222,14 +225,14 @@ def _differing_by_lines(tokenizer: Path, texts: Sequence[str]) -> list[str]:
 
 
 def load_engines(tokenizer: Path, choice: EngineChoice) -> None:
-    """Load what comparing and encoding need, ahead of both (`Writer.warm`): the fast engine where it does not refuse."""
+    """Load what comparing and encoding need, ahead of both (`Writer.warm`): also the fast engine, unless it refuses."""
     encoder(tokenizer, "hf")
     if choice != "hf":
-        with contextlib.suppress(EngineError):  # `choose_engine` says so
+        with contextlib.suppress(EngineError):  # `choose_engine` reports it.
             encoder(tokenizer, "gigatoken")
 
 
 def differing(reference: Encoder, candidate: Encoder, texts: Sequence[str]) -> list[str]:
-    """The texts that the two encode differently."""
+    """Return the texts that the two encode differently."""
     pairs = zip(texts, reference.encode(texts), candidate.encode(texts), strict=True)
     return [text for text, wanted, found in pairs if not np.array_equal(wanted, found)]

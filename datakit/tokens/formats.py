@@ -1,8 +1,8 @@
-"""How a document becomes tokens and weights: plain text, a conversation, ids that are there already, DNA.
+"""How a document becomes tokens and weights: plain text, a conversation, given ids, DNA.
 
-A format is declared in the cache's config and is identity. Every token has a weight as what is to be predicted: one where the
-format has no mask, zero where the loss must not look. A document that a format cannot encode is a drop with its reason.
-Weights belong to the token itself; Levanter stores those of the next one (`np.roll(weights, -1)` of ours).
+A format is declared in the cache's config and is identity. Every token has a weight as a prediction target: one if the
+format has no mask, zero if the loss must ignore it. A document that a format cannot encode is a drop with its reason. A
+weight belongs to the token itself; Levanter stores the weight of the next token (`np.roll(weights, -1)` of ours).
 """
 
 import json
@@ -30,22 +30,22 @@ class PlainText:
 
 @dataclass(frozen=True)
 class Chat:
-    """A conversation through a Jinja template; what assistants say counts, the token that ends their turn included."""
+    """A conversation through a Jinja template; what assistants say counts, with the token that ends their turn."""
 
     template: str
-    """In Hugging Face's form, `{% generation %}` blocks allowed; special tokens are read from its own text alone."""
+    """In Hugging Face's form, with `{% generation %}` blocks allowed; special tokens are read only from its own text."""
     end_of_turn: str
     kind: Literal["chat"] = "chat"
 
     def __post_init__(self) -> None:
-        ChatTemplate(self.template)  # raises where the template does not parse
+        ChatTemplate(self.template)  # Raises if the template does not parse.
         if not self.end_of_turn:
             raise ValueError("token_cache.format.end_of_turn is ''; name the special token that ends a turn in the template")
 
 
 @dataclass(frozen=True)
 class Prebuilt:
-    """Token ids that the record brings in a kept field (`Records.keep`), JSON lists; weights likewise, or all one."""
+    """Token ids that the record brings in a kept field (`Records.keep`), as JSON lists; weights likewise, or all one."""
 
     ids_field: str = "input_ids"
     weights_field: str | None = None
@@ -53,20 +53,22 @@ class Prebuilt:
 
 
 NUCLEOTIDES = "ACGTURYSWKMBDHVNacgturyswkmbdhvn"
-"""The codes of IUPAC for one base or a choice of some, without its gaps."""
+"""IUPAC's codes for one base or a choice of some, without its gaps."""
 
 
 @dataclass(frozen=True)
 class Dna:
-    """One token a base, weighed by case: lower case is soft-masked, as a rule a repeat (format "dna" of Marin's Levanter)."""
+    """One token for each base, weighed by case: lower case is soft-masked, usually a repeat (format "dna" of Marin's
+    Levanter).
+    """
 
     uppercase_weight: float = 1.0
     lowercase_weight: float = 1.0
     fold_case: bool = True
-    """Encode in upper case, so that a masked base is the same token; False where the tokenizer folds, or must not."""
+    """Encode in upper case, so that a masked base is the same token; False if the tokenizer folds case, or must not."""
     kind: Literal["dna"] = "dna"
     alphabet: str = field(default=NUCLEOTIDES, metadata={"added_later": True})
-    """What a document may hold, in either case as it is written here; one with a header, a line feed or a gap is dropped."""
+    """Allowed letters, in either case as written here; a document with a header, a line feed or a gap is dropped."""
 
     def __post_init__(self) -> None:
         if not self.alphabet.isascii() or not self.alphabet.isalpha():
@@ -93,7 +95,9 @@ class TokenPolicy:
 
     @staticmethod
     def of(tokenizer: Path, name: str, bos: str | None, eos: str | None) -> "TokenPolicy":
-        """Raises: ValueError for a token that the tokenizer lacks or that text can make, and for one that cuts or pads."""
+        """Resolve a config. Raises: ValueError for a token that the tokenizer lacks or that text can make, and for one
+        that cuts or pads.
+        """
         loaded = load_tokenizer(tokenizer)
         if loaded.truncation is not None or loaded.padding is not None:
             raise ValueError(
@@ -113,7 +117,7 @@ def _frame_id(loaded: Tokenizer, token: str, name: str) -> int:
 
 
 def check_special(loaded: Tokenizer, token: str, name: str, purpose: str) -> None:
-    """Raises: ValueError for a token that a text's own characters would make: text could end a document, or a turn."""
+    """Refuse a token that a text's own characters would make: text could end a document, or a turn. Raises: ValueError."""
     special = sorted(added.content for added in loaded.get_added_tokens_decoder().values() if added.special)
     if token not in special:
         raise ValueError(
@@ -123,10 +127,11 @@ def check_special(loaded: Tokenizer, token: str, name: str, purpose: str) -> Non
 
 
 def check_chat(loaded: Tokenizer, format: Chat, name: str) -> None:
-    """Raises: ValueError for an end of turn that text can make, and for a tokenizer that begins every text with a space.
+    """Refuse an end of turn that text can make, and a tokenizer that begins every text with a space. Raises:
+    ValueError.
 
-    A conversation is encoded in spans, between special tokens and at both ends of a turn: each would begin with a space that no
-    server sends (Llama 2 and Mistral, of SentencePiece's kind).
+    A conversation is encoded in spans, between special tokens and at both ends of a turn. With such a tokenizer (Llama
+    2 and Mistral, of SentencePiece's kind) each span would begin with a space that no server sends.
     """
     check_special(loaded, format.end_of_turn, name, "end a turn with")
     if first := begins_with_space(loaded):
@@ -138,7 +143,7 @@ def check_chat(loaded: Tokenizer, format: Chat, name: str) -> None:
 
 @dataclass(frozen=True)
 class Encoded:
-    """One document: ids [tokens] and, where the format has a mask, their weights [tokens]."""
+    """One document: ids [tokens] and, if the format has a mask, their weights [tokens]."""
 
     tokens: np.ndarray
     weights: np.ndarray | None = None
@@ -152,7 +157,7 @@ class Dropped:
 
 
 def weights_dtype(format: TokenFormat) -> str | None:
-    """The type of a format's weights; None where every token counts."""
+    """Return the type of a format's weights; None if every token counts."""
     match format:
         case Chat():
             return "uint8"
@@ -165,14 +170,14 @@ def weights_dtype(format: TokenFormat) -> str | None:
 
 
 def columns(format: TokenFormat) -> tuple[str, ...]:
-    """The columns of documents that a format reads; the text in any case, whose size is recorded."""
+    """Return the columns of documents that a format reads; always the text, whose size is recorded."""
     return ("text", "metadata") if isinstance(format, Chat | Prebuilt) else ("text",)
 
 
 def encode_documents(
     format: TokenFormat, documents: pl.DataFrame, encoder: Encoder | None, policy: TokenPolicy, tokenizer: Path
 ) -> list[Encoded | Dropped]:
-    """Every document with its beginning and end, or why it has none. Only `Prebuilt` does without an encoder."""
+    """Yield every document with its beginning and end, or why it has none. Only `Prebuilt` works without an encoder."""
     if isinstance(format, Prebuilt):
         return [_prebuilt(format, json.loads(metadata), policy) for metadata in documents["metadata"]]
     assert encoder is not None
@@ -186,7 +191,7 @@ def encode_documents(
 
 
 def _framed(document: Encoded, policy: TokenPolicy, frame_weight: float = 1.0) -> Encoded:
-    """The document between its first and last token; where a template has written one of them there is no other."""
+    """Frame the document with its first and last token, unless a template has already written them."""
     begun = document.tokens.size and document.tokens[0] == policy.bos
     before = [] if policy.bos is None or begun else [policy.bos]
     ended = document.tokens.size and document.tokens[-1] == policy.eos
@@ -216,7 +221,7 @@ def _dna(format: Dna, texts: Sequence[str], encoder: Encoder, policy: TokenPolic
 
 
 def _prebuilt(format: Prebuilt, fields: dict[str, str], policy: TokenPolicy) -> Encoded | Dropped:
-    """The record's own ids as they are: a document that does not begin and end as the cache's config says is dropped."""
+    """Return the record's own ids: a document that does not begin and end as the cache's config says is dropped."""
     ids = _numbers(fields.get(format.ids_field), (int,))
     if not ids:
         return Dropped("no_token_ids")
@@ -237,19 +242,21 @@ def _prebuilt(format: Prebuilt, fields: dict[str, str], policy: TokenPolicy) -> 
 
 
 def _numbers(text: str | None, allowed: tuple[type, ...]) -> list[Any] | None:
-    """A JSON list of numbers of any size, None for anything else: true, an integer too long to read, lists too deep."""
+    """Read a JSON list of numbers of any size; None for anything else: true, an integer too long to read, lists too
+    deep.
+    """
     try:
         values = json.loads(text or "null")
-    except (ValueError, RecursionError):  # ValueError: no JSON, or an integer of more digits than Python reads
+    except (ValueError, RecursionError):  # ValueError: not JSON, or an integer with more digits than Python reads.
         return None
     return values if isinstance(values, list) and all(type(value) in allowed for value in values) else None
 
 
 def _as_weights(numbers: Sequence[float]) -> np.ndarray | None:
-    """float32, None where one is negative, or not finite as it is stored."""
+    """Return float32; None if one is negative, or not finite as it is stored."""
     try:
         wide = np.array(numbers, np.float64)
-    except OverflowError:  # an integer that float64 does not reach
+    except OverflowError:  # An integer beyond float64.
         return None
     with np.errstate(over="ignore"):
         stored = wide.astype(np.float32)

@@ -1,11 +1,11 @@
-"""Lines that stand more than once among texts are encoded once: the reference is slow, and documents repeat themselves.
+"""Encode repeated lines once: the reference engine is slow, and documents repeat themselves.
 
-A third of the characters of 160 MB of code, documentation and prose are of lines that stood before in the same 4 MB, most of
-them in the same document (2026-11-23). Texts are cut in front of lines that hold something. There most split patterns end a
-word: white space with line feeds is one up to its last line feed, and nothing else goes on behind one. Where a pattern does
-not, a cut shows only if a token lies across it. So two things are asked of a tokenizer (`choose_engine` of
-`datakit.tokens.engines`): that it has no such token (`tokens_across_lines`), and that on samples and adversarial texts its
-lines have the ids of the text.
+A third of the characters of 160 MB of code, documentation and prose are in lines that occurred before in the same 4 MB,
+most of them in the same document (2026-11-23). Texts are cut before lines that are not blank. Most split patterns end a
+word there: white space with line feeds is one word up to its last line feed, and nothing else continues after one. For
+other patterns a cut matters only if a token crosses it. So a tokenizer must pass two tests (`choose_engine` of
+`datakit.tokens.engines`): it has no such token (`tokens_across_lines`), and on samples and adversarial texts its lines
+have the ids of the text.
 """
 
 import re
@@ -21,22 +21,22 @@ ACROSS = re.compile(r"\n[^\S\r\n]*(?:\S|[^\S\r\n]\Z)")
 
 
 def lines(text: str) -> list[str]:
-    """A text as its lines, each with the lines behind it that hold white space alone.
+    """Return a text as its lines, each with the blank lines after it.
 
-    >>> lines("if x:\\n    y\\n\\n  \\nz\\n ")
-    ['if x:\\n', '    y\\n\\n  \\n', 'z\\n ']
+    >>> lines("if x:\n    y\n\n  \nz\n ")
+    ['if x:\n', '    y\n\n  \n', 'z\n ']
     """
     return LINE.findall(text)
 
 
 def tokens_across_lines(tokenizer: Tokenizer) -> list[str]:
-    """Tokens with a line feed and something of the next line, as GPT-2's line feed with blanks behind it."""
+    """Return tokens with a line feed and something of the next line, like GPT-2's line feed followed by blanks."""
     ids = [[token] for token in range(tokenizer.get_vocab_size())]
     return [text for text in tokenizer.decode_batch(ids, skip_special_tokens=False) if ACROSS.search(text)]
 
 
 def encode_repeated_once(texts: Sequence[str], encode: Callable[[Sequence[str]], Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """uint32 ids [tokens] of each text: every line that stands more than once is encoded once, and what is between as it is."""
+    """Return uint32 ids [tokens] of each text: every repeated line is encoded once, and what is between as it is."""
     cut = [lines(text) for text in texts]
     times = Counter(chain.from_iterable(cut))
     pieces = [list(_joined_unique(of_text, times)) for of_text in cut]

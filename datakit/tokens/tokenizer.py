@@ -1,7 +1,8 @@
 """The stage `datakit.tokenizer`: byte-level BPE trained on a sample of the corpus, by the reference implementation.
 
-Special tokens stand for what only we may say (the end of a document). The characters `<|endoftext|>` inside a document stay
-text, which is not the default of any peer: there, a document that quotes the token injects a document boundary.
+Special tokens are for what only the pipeline may say (the end of a document). The characters `<|endoftext|>` inside a
+document stay text, which is not the default of any peer: there, a document that quotes the token injects a document
+boundary.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ SPLIT_PATTERN = (
 SPACES = ("\u2581", "\u0120")
 """How SentencePiece and byte-level tokenizers write a space at the beginning of a token."""
 MAX_PIECE_CHARS = 1 << 20
-"""Longer texts are cut before encoding: 16 MB of one character panics the reference's regex (research, section 6)."""
+"""Longer texts are cut before encoding: 16 MB of one character make the reference's regex panic (docs/references.md)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class TokenizerConfig:
 
 
 def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifact, ...]) -> None:
-    """Write `tokenizer.json`. Every corpus gives the share of the sample that its bytes are of the whole."""
+    """Write `tokenizer.json`. Every corpus gives a share of the sample equal to its share of all bytes."""
     tokenizer = new_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size,
@@ -74,7 +75,7 @@ TOKENIZER = Stage("datakit.tokenizer", "1", train_tokenizer)
 
 
 def new_tokenizer() -> Tokenizer:
-    """An untrained byte-level BPE tokenizer."""
+    """Return an untrained byte-level BPE tokenizer."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -85,24 +86,28 @@ def new_tokenizer() -> Tokenizer:
 
 @lru_cache(maxsize=2)
 def load_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer that never reads special tokens out of text. One a process (.1 s of parsing each): nobody changes it."""
+    """Return a tokenizer that never reads special tokens out of text. It is cached in the process (parsing takes .1 s);
+    do not change it.
+    """
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def begins_with_space(tokenizer: Tokenizer) -> str:
-    """The first token of "a" where the tokenizer puts a space in front of every text (SentencePiece's kind), else ""."""
+    """Return the first token of "a" if the tokenizer puts a space in front of every text (SentencePiece's kind), else
+    "".
+    """
     first = tokenizer.encode("a", add_special_tokens=False).tokens[:1]
     return first[0] if first and first[0].startswith(SPACES) else ""
 
 
 def pieces(text: str, *, spaced: bool = False) -> list[str]:
-    """A text in pieces short enough to encode; almost always the text itself.
+    """Return a text in pieces short enough to encode; almost always the text itself.
 
-    Cuts are in front of lone spaces, else behind line feeds, where no token goes across, so that the pieces' ids are those of
-    the text; a stretch without either is cut anywhere. `spaced`: for a tokenizer that puts a space in front of each piece. A
-    lone space belongs to neither piece then, and a line feed is no better than any other place.
+    Cuts are before lone spaces, else after line feeds, where no token crosses, so that the pieces' ids are those of the
+    text; a stretch without either is cut anywhere. `spaced`: the tokenizer puts a space in front of each piece. Then a
+    lone space belongs to neither piece, and a line feed is no better than any other place.
     """
     found, start = [], 0
     while len(text) - start > MAX_PIECE_CHARS:
@@ -119,10 +124,10 @@ def pieces(text: str, *, spaced: bool = False) -> list[str]:
 
 
 def _behind_line_feed(text: str, start: int, end: int) -> int:
-    """Behind the last line feed that the next line's first word follows; `end` where there is none.
+    """Return the place after the last line feed that the next line's first word follows; `end` if there is none.
 
-    One alone is best: GPT-2's split ends a run of them before its last. A next line of other characters is no place to cut,
-    for o200k's split has a slash behind a line feed in the word before it.
+    A single line feed is best: GPT-2's split ends a run of them before its last. A next line that begins with another
+    character is no place to cut, because o200k's split puts a slash after a line feed into the word before it.
     """
     for fits in (lambda before, behind: _alone(before, behind) and behind.isalnum(), lambda _, behind: behind.isalnum()):
         place = _last_place(text, "\n", start, end - 1, fits)
@@ -136,7 +141,7 @@ def _alone(before: str, behind: str) -> bool:
 
 
 def _last_place(text: str, mark: str, start: int, end: int, fits: Callable[[str, str], bool]) -> int | None:
-    """Place of the last mark in `(start, end]` that fits between the characters before and behind it."""
+    """Return the place of the last mark in `(start, end]` that fits between the characters before and after it."""
     place = end + 1
     while (place := text.rfind(mark, start + 1, place)) >= 0:
         if fits(text[place - 1], text[place + 1 : place + 2]):
@@ -145,12 +150,15 @@ def _last_place(text: str, mark: str, start: int, end: int, fits: Callable[[str,
 
 
 def _sample(corpus: Artifact, budget: int) -> Iterator[str]:
-    """Train documents in id order, which is a random order, until the budget of bytes is spent; the last one is cut."""
+    """Yield training documents in id order, which is a random order, until the budget of bytes is spent; the last one
+    is cut.
+    """
     for batch in iterate_documents(corpus, TRAIN, columns=["text"]):
         for text in batch["text"]:
             size = len(text.encode())
             sampled = text if size <= budget else text[:budget]
-            # not `pieces`: what a tokenizer learns need not be where tokens end, and its bytes stay those of earlier releases
+            # Not `pieces`: training text need not be cut where tokens end, and its bytes must stay those of earlier
+            # releases.
             yield from (sampled[i : i + MAX_PIECE_CHARS] for i in range(0, len(sampled), MAX_PIECE_CHARS)) if sampled else [""]
             budget -= size
             if budget <= 0:

@@ -1,4 +1,4 @@
-"""The stage `datakit.tokenizer_files`: the tokenizer that a published model brings, as an artifact that token caches bind."""
+"""The stage `datakit.tokenizer_files`: the tokenizer of a published model, as an artifact that token caches bind."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,13 @@ BESIDE = ("tokenizer_config.json", "chat_template.jinja")
 
 @dataclass(frozen=True)
 class TokenizerFilesConfig:
-    """Nothing to choose: the files are the model's own."""
+    """There is nothing to choose: the files are the model's own."""
 
 
 def copy_tokenizer(out: Writer, config: TokenizerFilesConfig, model: Artifact) -> None:
-    """Copy `tokenizer.json` and what stands beside it, byte for byte.
+    """Copy `tokenizer.json` and the files beside it, byte for byte.
 
-    Raises: ValueError when the document's end, as the model's manifest names it, is no token.
+    Raises: ValueError if the document's end, as the model's manifest names it, is no token.
     """
     for name in (TOKENIZER_FILE, *BESIDE):
         for path in model.files(name):
