@@ -5,7 +5,7 @@ export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
-PACKAGES := lineage datakit trainer serving evals recipes marin_assets resources sensors jobs partitions scenarios
+PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios
 
 .PHONY: help setup extras ferry bison ui test test-long cluster-test cluster-ferry chaos image-test check check-fast format lock clean
 

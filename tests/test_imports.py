@@ -8,13 +8,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
-ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals"})
+ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science"})
 ALLOWED = {
     "lineage": frozenset(),
     "datakit": frozenset({"lineage"}),
     "trainer": frozenset({"lineage"}),
     "serving": frozenset({"lineage", "trainer"}),
     "evals": frozenset({"lineage", "trainer", "serving"}),
+    "science": frozenset({"lineage", "trainer"}),
     "recipes": ENGINES,
     **dict.fromkeys(SHELL, SHELL | ENGINES | {"recipes"}),
     "scenarios": SHELL | ENGINES | {"recipes"},

@@ -1,0 +1,124 @@
+"""Fit a sweep: refuse it by name, or give every form's fit, the minima of its budgets and the noise of its repeats."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from science.laws.calibrate import Calibration, calibrate
+from science.laws.fit import Fit, Noise, Points, fit, repeat_noise
+from science.laws.forms import CHINCHILLA, FARSEER, FORMS, Form, pinned
+from science.laws.interval import LEVELS, Prediction, centre, envelope, predict, shares
+from science.laws.parabola import Valley, valleys
+from science.laws.sizes import odd_size, shifts
+from science.trials import Fault, RefusedSweepError, Trial, points_of, table_faults
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How a sweep is fitted; part of the fit's identity, and with it of every forecast made from it."""
+
+    forms: tuple[str, ...] = tuple(form.name for form in FORMS)
+    pins: Mapping[str, float] = field(default_factory=dict)
+    """Parameters of Chinchilla's form that are held, such as `e`, the ln of the asymptote. Then it is the only form."""
+    calibration_draws: int = 200
+    seed: int = 0
+    max_ratio: float = 10.0
+    """Most times the largest fitted budget that a forecast may reach."""
+    metric: str = "held-out loss"
+    unit: str = "nats a token"
+
+    def __post_init__(self) -> None:
+        known = [form.name for form in FORMS]
+        unknown = sorted(set(self.forms) - set(known))
+        if unknown or not self.forms:
+            raise ValueError(f"forms are {self.forms}; give some of {', '.join(known)}")
+        if self.calibration_draws < 50:
+            raise ValueError(f"calibration_draws is {self.calibration_draws}; it must be at least 50")
+
+
+@dataclass(frozen=True)
+class SweepFit:
+    """Every form fitted to the trials of a sweep that passed all checks."""
+
+    config: FitConfig
+    points: Points
+    fits: tuple[Fit, ...]
+    noise: Noise
+    minima: tuple[Valley, ...]
+
+
+@dataclass(frozen=True)
+class Forecasted:
+    """What the forms say together about a run of given size and tokens."""
+
+    point: float
+    intervals: dict[float, tuple[float, float]]
+    """Level -> (low, high)."""
+    weights: dict[str, float]
+    disagreement: float
+    """Largest difference of two forms' points, each weighted above .01."""
+    coverage: dict[str, Calibration]
+    noise: float
+    """Standard deviation of one run, in the unit of the loss."""
+
+
+def fit_sweep(trials: Sequence[Trial], config: FitConfig) -> SweepFit:
+    """Fit all forms. Raises: RefusedSweepError naming every fault of the sweep."""
+    faults = table_faults(trials)
+    if faults:
+        raise RefusedSweepError(faults)
+    points = points_of(trials)
+    minima = tuple(valleys(points))
+    faults = [Fault(*valley.fault) for valley in minima if valley.fault is not None]
+    faults += _diverged_centres(trials, minima)
+    noise = repeat_noise(points)
+    if noise is None:
+        faults.append(Fault("no_repeats", "no trial has a second seed, so the noise of a run is unknown"))
+    if faults or noise is None:
+        raise RefusedSweepError(faults)
+    odd = odd_size(shifts(fit(FARSEER, points), points))
+    if odd is not None:
+        what = f"{odd.parameters:.3g} parameters lie {100 * odd.shift:+.2f} % off the law (p {odd.p:.2g}): learning rate?"
+        raise RefusedSweepError([Fault("size_off_the_law", what)])
+    return SweepFit(config, points, tuple(fit(form, points) for form in _chosen(config)), noise, minima)
+
+
+def forecast(fitted: SweepFit, parameters: float, tokens: float) -> Forecasted:
+    """The point and intervals for one run of one seed. Intervals are stretched by what simulated sweeps say they lack."""
+    points, config = fitted.points, fitted.config
+    coverage, told = {}, []
+    for number, found in enumerate(fitted.fits):
+        checked = calibrate(found, points, parameters, tokens, config.calibration_draws, config.seed + number)
+        coverage[found.form.name] = checked
+        told.append(predict(found, parameters, tokens, fitted.noise, checked.stretch))
+    weights = {said.name: float(share[0]) for said, share in zip(told, shares(told), strict=True)}
+    centres = [float(np.exp(said.centre[0])) for said in told if weights[said.name] > 0.01]
+    point = float(np.exp(centre(told)[0]))
+    return Forecasted(
+        point, {level: _interval(told, level) for level in LEVELS}, weights, max(centres) - min(centres), coverage,
+        float(fitted.noise.sigma[0]) * point,
+    )  # fmt: skip
+
+
+def _interval(told: Sequence[Prediction], level: float) -> tuple[float, float]:
+    low, high = envelope(told, level)
+    return float(np.exp(low[0])), float(np.exp(high[0]))
+
+
+def _chosen(config: FitConfig) -> list[Form]:
+    if config.pins:
+        return [pinned(CHINCHILLA, config.pins)]
+    return [form for form in FORMS if form.name in config.forms]
+
+
+def _diverged_centres(trials: Sequence[Trial], minima: Sequence[Valley]) -> list[Fault]:
+    """A diverged trial beside the minimum of its budget hides where the minimum is."""
+    faults = []
+    for valley in minima:
+        sizes = sorted({trial.parameters for trial in trials if trial.budget == valley.budget})
+        nearest = min(sizes, key=lambda size: abs(np.log(size / valley.parameters)))
+        for trial in trials:
+            if trial.budget == valley.budget and trial.parameters == nearest and trial.status == "diverged":
+                faults.append(Fault("diverged_centre", f"{trial.name}, the size nearest to the minimum, diverged"))
+    return faults
