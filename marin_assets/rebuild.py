@@ -140,7 +140,7 @@ def _events(graph: BaseAssetGraph, artifact: Artifact) -> Iterator[dg.AssetMater
     is_final = spec.stage == CHECKPOINT.name and spec.config["step"] == spec.config["run"]["num_steps"]
     if is_final and graph.has(training):
         yield _tagged(materialization(artifact, metadata, "rebuilt from the manifest", training), {REBUILT_TAG: "true"})
-    for verdict in verdicts(artifact.store, spec.address):
+    for verdict in verdicts(artifact):
         if verdict.kind == "failed":
             yield dg.AssetCheckEvaluation(
                 asset_key=dg.AssetKey(list(spec.key)),

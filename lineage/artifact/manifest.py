@@ -161,6 +161,8 @@ def from_json(text: str, where: str) -> Manifest:
     later without a seal, and for a file name, data folder or address that could lead outside the artifact's folder or the root.
     """
     record = json.loads(text)
+    if not isinstance(record, dict):
+        raise ValueError(f"{where}: a manifest is a JSON object, this is a {type(record).__name__}")
     seal = record.pop("seal", None)
     if record["schema"] > SCHEMA:
         raise ValueError(f"{where}: manifest schema {record['schema']} is newer than {SCHEMA}; update this checkout")
@@ -231,8 +233,8 @@ def sound_manifest(text: str, address: str, where: str) -> Manifest:
     """Read the manifest at an address and check that it is consistent and belongs there. Raises: UnsoundManifestError."""
     try:
         manifest = from_json(text, where)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnsoundManifestError("edited", str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnsoundManifestError("edited", str(error) if isinstance(error, ValueError) else f"{where} is no manifest: {error!r}") from error
     if manifest.spec.address != address:
         raise UnsoundManifestError("moved", f"it says that it is {manifest.spec.address}")
     wanted = content_version(manifest.files, {name: manifest.extra.get(name) for name in manifest.facts})

@@ -22,6 +22,7 @@ from lineage.shards.measure import Meter
 from lineage.shards.run import ShardLimits
 from lineage.stage import RequiredAncestors
 from lineage.trust.gate import check_launch, utc_today
+from lineage.trust.verdict_log import HEAD, read_head
 from lineage.writing.write import writing
 from lineage.writing.writer import Writer
 
@@ -145,6 +146,8 @@ class Job:
         """Write an artifact of this job (its own, or an earlier checkpoint of the same run)."""
         code = self.code_fingerprint
         with writing(self.store, spec, code, self.run_id, meter, self.waivers, self.packages, replacing, self.execution) as out:
+            if self.gate is not None:
+                out.extra[HEAD] = asdict(read_head(self.store))  # a log that is shorter later was cut
             yield out
 
 

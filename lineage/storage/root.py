@@ -43,9 +43,12 @@ class Storage:
         return f"{self.root.rstrip('/')}/{address}"
 
     def read_text(self, address: str) -> str | None:
-        """Text of a file, or None when there is none."""
+        """Text of a file, or None when there is none. Raises: ValueError naming a file that is no UTF-8."""
         data = self.files.read(address)
-        return None if data is None else data.decode()
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.uri(address)} is no UTF-8 text: {error}") from error
 
     def read_bytes(self, address: str) -> bytes | None:
         """Bytes of a file, or None when there is none."""

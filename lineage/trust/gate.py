@@ -13,14 +13,19 @@ from typing import Any, Literal
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
 from lineage.artifact.spec import InputRef
 from lineage.artifact.store import Store
+from lineage.config import from_jsonable
 from lineage.stage import RequiredAncestors
-from lineage.trust.verdicts import verdicts
+from lineage.trust.verdict_log import HEAD, Head, VerdictLog, read_log
+from lineage.trust.verdicts import subject_of_ref
 from lineage.trust.waivers import recorded_waivers
 
 log = logging.getLogger(__name__)
 
+MIRRORED = "mirrored.json"
+"""The note that `lineage.upkeep.mirror` leaves beside the manifest of a copy."""
+
 type Problem = Literal[
-    "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited"
+    "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited", "unjudged",
 ]  # fmt: skip
 
 MENDS: Mapping[Problem, str] = {
@@ -33,6 +38,7 @@ MENDS: Mapping[Problem, str] = {
     "incomplete": "mend the cause and {materialize} (only missing shards run), or record a waiver (`./marin waive --help`)",
     "failed": "mend the cause and {materialize}, or record a waiver (`./marin waive --help`)",
     "quarantined": "`./marin quarantine {address} --lift --why ...`, or record a waiver (`./marin waive --help`)",
+    "unjudged": "`./marin verdicts` shows the log of the root and says what to do",
     "unaudited": "make it with a contamination stage among its inputs, or record a waiver (`./marin waive --help`)",
 }  # fmt: skip
 
@@ -63,8 +69,8 @@ class Finding:
 class GateError(RuntimeError):
     """Work was refused; `findings` has every reason."""
 
-    def __init__(self, target: str, findings: Sequence[Finding]):
-        reasons = "\n  ".join(str(finding) for finding in findings)
+    def __init__(self, target: str, findings: Sequence[Finding], notes: Sequence[str] = ()):
+        reasons = "\n  ".join([*map(str, findings), *notes])
         super().__init__(f"{target} is refused, its ancestors are not fit to build on:\n  {reasons}")
         self.findings = tuple(findings)
 
@@ -87,11 +93,13 @@ def check_launch(
 def apply_waivers(store: Store, target: str, findings: Sequence[Finding], day: datetime.date) -> list[dict[str, Any]]:
     """Return the waivers that cover the findings, each with what it allowed. Raises: GateError naming findings that none
     covers."""
-    waivers = recorded_waivers(store) if findings else []
+    if not findings:
+        return []
+    waivers = recorded_waivers(store, read_log(store))
     taken: dict[str, dict[str, Any]] = {}
     refused = []
     for finding in findings:
-        covering = [each for each in waivers if each[1].covers(finding.problem, finding.artifact, target, day)]
+        covering = [each for each in waivers.sound if each[1].covers(finding.problem, finding.artifact, target, day)]
         if not covering:
             refused.append(finding)
             continue
@@ -101,13 +109,14 @@ def apply_waivers(store: Store, target: str, findings: Sequence[Finding], day: d
         record["let_through"].append(f"{finding.problem}: {finding.artifact}")
         log.warning("%s: waived by %s (%s): %s", target, waiver.who, waiver.why, finding)
     if refused:
-        raise GateError(target, refused)
+        raise GateError(target, refused, [f"a waiver does not count: {address}: {why}" for address, why in waivers.refused])
     return list(taken.values())
 
 
 def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) -> list[Finding]:
     """Return every problem of some artifacts and their ancestors, nearest first. Reads sizes of data files, not their
     contents."""
+    log = read_log(store)
     findings: list[Finding] = []
     manifests: dict[str, Manifest] = {}
     ref_of: dict[str, InputRef] = {}
@@ -127,7 +136,8 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) ->
             findings.append(Finding("swapped", ref, detail))
         if ref.address not in manifests:
             manifests[ref.address], ref_of[ref.address] = manifest, ref
-            findings += _absent_files(store, manifest, ref) + _standing_verdicts(store, ref)
+            there = store.storage.sizes(manifest.spec.address)
+            findings += _absent_files(manifest, ref, there) + _judged(log, ref) + _cut_log(log, manifest, ref, there)
             if manifest.omitted:
                 findings.append(Finding("incomplete", ref, describe_omitted(manifest)))
             pending += manifest.spec.inputs
@@ -146,7 +156,10 @@ def describe_omitted(manifest: Manifest) -> str:
 
 def _sound_manifest(store: Store, ref: InputRef) -> Manifest | Finding:
     where = f"{ref.address}/{MANIFEST_NAME}"
-    text = store.storage.read_text(where)
+    try:
+        text = store.storage.read_text(where)
+    except ValueError as error:
+        return Finding("edited", ref, str(error))
     if text is None:
         return Finding("missing", ref, f"there is no {where} in {store.root}")
     try:
@@ -155,21 +168,44 @@ def _sound_manifest(store: Store, ref: InputRef) -> Manifest | Finding:
         return Finding(error.kind, ref, str(error))
 
 
-def _absent_files(store: Store, manifest: Manifest, ref: InputRef) -> list[Finding]:
+def _absent_files(manifest: Manifest, ref: InputRef, there: Mapping[str, int]) -> list[Finding]:
     """Return data files that are missing or have another size: a copy that stopped half-way may have its manifest."""
-    sizes = store.storage.sizes(f"{manifest.spec.address}/{manifest.data_folder}")
-    wrong = [entry for entry in manifest.files if sizes.get(entry.path) != entry.bytes]
+    old = [name for name in there if name.startswith("verdicts/")]
+    unread = [Finding("unjudged", ref, f"{old[0]} is a verdict of before 2026-11-24: `./marin upgrade`")] if old else []
+    sizes = {entry.path: there.get(f"{manifest.data_folder}/{entry.path}") for entry in manifest.files}
+    wrong = [entry for entry in manifest.files if sizes[entry.path] != entry.bytes]
     if not wrong:
-        return []
+        return unread
     first = wrong[0]
-    found = sizes.get(first.path)
+    found = sizes[first.path]
     state = "is not there" if found is None else f"has {found} bytes, its manifest says {first.bytes}"
-    return [Finding("damaged", ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")]
+    return [*unread, Finding("damaged", ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")]
 
 
-def _standing_verdicts(store: Store, ref: InputRef) -> list[Finding]:
-    standing = [verdict for verdict in verdicts(store, ref.address) if verdict.standing]
-    return [Finding(v.kind, ref, f"{v.name}: {v.why} ({v.who}, {v.when})") for v in standing]
+def _judged(log: VerdictLog, ref: InputRef) -> list[Finding]:
+    """Return what the log holds against some bytes, and faults of the log that may be about them."""
+    subject = subject_of_ref(ref)
+    unread = [Finding("unjudged", ref, fault.detail) for fault in log.faults if fault.is_about(subject)]
+    return unread + [
+        Finding("failed" if v.kind == "failed" else "quarantined", ref, f"{v.name}: {v.why} ({v.who}, {v.when})")
+        for v in log.standing(subject)
+    ]
+
+
+def _cut_log(log: VerdictLog, manifest: Manifest, ref: InputRef, there: Mapping[str, int]) -> list[Finding]:
+    """Return a finding if the log is shorter than, or another than, when this artifact was committed.
+
+    A mirrored artifact (`lineage.upkeep.mirror` leaves a note) carries the head of the log of the root it came from.
+    """
+    told = manifest.extra.get(HEAD)
+    if told is None:
+        return []
+    try:
+        seen = from_jsonable(Head, told, HEAD)
+    except ValueError as error:
+        return [Finding("unjudged", ref, str(error))]
+    fault = None if seen.first != log.digests.get(1) and MIRRORED in there else log.fault_against(seen)
+    return [] if fault is None else [Finding("unjudged", ref, f"{fault.detail} (fault {fault.id})")]
 
 
 def _stages_above(address: str, manifests: Mapping[str, Manifest]) -> set[str]:

@@ -1,21 +1,29 @@
 """Waivers: a person's decision that the gate ignores one kind of problem until a date.
 
 A waiver is an artifact (key `waivers/<problem>-<digest>`), so it has an identity, a date and an address. Work that it allowed
-names that address in its manifest. It applies to what its patterns match until the day it expires.
+names that address in its manifest. It applies to what its patterns match until the day it expires, or until it is revoked: a
+verdict on the waiver (`lineage.trust.verdicts.revoke`).
 """
 
 import datetime
 import fnmatch
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
 from lineage.artifact.store import Artifact, Store
-from lineage.config import from_jsonable
+from lineage.config import from_jsonable, to_jsonable
+from lineage.storage.digests import identity_digest, utf8_digest
+from lineage.trust.verdict_log import Subject, VerdictLog
 
 type Waivable = Literal["failed", "quarantined", "unaudited", "incomplete"]
 """Problems that a person may overrule. Artifacts that are missing, stale, edited, swapped or damaged cannot be used at all."""
 
 WAIVERS_KEY = "waivers"
+WAIVER_STAGE = "lineage.waiver"
+WAIVER_FILE = "waiver.json"
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,63 @@ class Waiver:
         )
 
 
-def recorded_waivers(store: Store) -> list[tuple[Artifact, Waiver]]:
-    """Return every waiver of a store, including expired ones."""
-    return [(artifact, from_jsonable(Waiver, artifact.spec.config)) for artifact in store.artifacts(WAIVERS_KEY)]
+@dataclass(frozen=True)
+class Waivers:
+    """The waivers of a store: those that count (expired ones too), and why each of the others does not."""
+
+    sound: tuple[tuple[Artifact, Waiver], ...]
+    refused: tuple[tuple[str, str], ...]
+    """(address, why)."""
+
+
+def waiver_key(waiver: Waiver) -> tuple[str, ...]:
+    """Return the key of a waiver's artifact: it has a digest of what the waiver says."""
+    return WAIVERS_KEY, f"{waiver.problem}-{identity_digest(to_jsonable(waiver))[:8]}"
+
+
+def waiver_text(waiver: Waiver) -> str:
+    """Return the text of its data file, for people."""
+    return json.dumps(to_jsonable(waiver), indent=1, ensure_ascii=False)
+
+
+def recorded_waivers(store: Store, log: VerdictLog) -> Waivers:
+    """Read every waiver of a store as strictly as the gate reads manifests. A bad one is named and does not count."""
+    sound, refused = [], []
+    listed = store.storage.sizes(WAIVERS_KEY)
+    for name in sorted(path for path in listed if path.rsplit("/", 1)[-1] == MANIFEST_NAME):
+        address = f"{WAIVERS_KEY}/{name.rpartition('/')[0]}"
+        try:
+            sound.append(_read_waiver(store, address, listed, log))
+        except ValueError as error:
+            refused.append((address, str(error)))
+    return Waivers(tuple(sound), tuple(refused))
+
+
+def _read_waiver(store: Store, address: str, listed: Mapping[str, int], log: VerdictLog) -> tuple[Artifact, Waiver]:
+    """Raises: ValueError saying why the waiver at an address does not count."""
+    where = f"{address}/{MANIFEST_NAME}"
+    text = store.storage.read_text(where)
+    if text is None:
+        raise ValueError("it was deleted just now")
+    manifest = sound_manifest(text, address, where)
+    spec, waiver = manifest.spec, from_jsonable(Waiver, manifest.spec.config)
+    if spec.stage != WAIVER_STAGE or spec.inputs or spec.partition is not None or spec.key != waiver_key(waiver):
+        raise ValueError(
+            f"it is {spec.name} of stage {spec.stage}; a waiver of this content is {'/'.join(waiver_key(waiver))} of stage "
+            f"{WAIVER_STAGE}, as `./marin waive` writes it"
+        )
+    content = waiver_text(waiver).encode()
+    entries = [(entry.path, entry.bytes, entry.digest) for entry in manifest.files]
+    file = f"{address}/{manifest.data_folder}/{WAIVER_FILE}".removeprefix(f"{WAIVERS_KEY}/")
+    if entries != [(WAIVER_FILE, len(content), utf8_digest(content))] or listed.get(file) != len(content):
+        raise ValueError(f"its data file {WAIVER_FILE} is missing or does not say what the manifest says")
+    subject = Subject(spec.key, spec.partition, manifest.data_version)
+    for fault in log.faults:
+        if fault.is_about(subject):
+            raise ValueError(fault.detail)
+    for verdict in log.standing(subject):
+        raise ValueError(f"it is {verdict.kind} by {verdict.who} ({verdict.when}): {verdict.why}")
+    return Artifact(store, manifest), waiver
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -1,4 +1,4 @@
-"""The table of formats: how each older format of a manifest, or of a record beside one, becomes the next."""
+"""The table of formats: how each older format of a manifest becomes the next."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,22 +20,10 @@ class ManifestMigration:
 
 
 @dataclass(frozen=True)
-class FileMigration:
-    """One change of the format of the records `<address>/<folder>/**/<file>`, such as `verdicts/<name>/verdict.json`."""
-
-    folder: str
-    file: str
-    why: str
-    change: Callable[[Record], Record | None]
-    """The record in its new format; None if it already has it."""
-
-
-@dataclass(frozen=True)
 class Migrations:
     """Everything that an upgrade knows how to change."""
 
     manifests: tuple[ManifestMigration, ...]
-    files: tuple[FileMigration, ...] = ()
 
     def steps(self, schema: int) -> tuple[ManifestMigration, ...]:
         """The steps from a schema to the newest, in order."""

@@ -22,11 +22,11 @@ from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.storage.digests import text_digest
 from lineage.storage.leases import lease
-from lineage.trust.verdicts import VERDICT_FOLDER
+from lineage.trust.gate import MIRRORED
+from lineage.trust.verdict_log import append, read_log
+from lineage.trust.verdicts import subject_of
 
 log = logging.getLogger(__name__)
-
-MIRRORED = "mirrored.json"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,13 @@ def _private_copy(artifact: Artifact, into: Store) -> Path:
 
 
 def _copy_verdicts(artifact: Artifact, into: Store) -> None:
-    for name in artifact.store.storage.find(f"{artifact.spec.address}/{VERDICT_FOLDER}", "verdict.json"):
-        data = artifact.store.storage.read_bytes(name)
-        if data is not None:
-            into.storage.replace(name, data)
+    """Append the verdicts that the other root's log lacks. Raises: ValueError for a fault of the log about these bytes."""
+    subject = subject_of(artifact)
+    log = read_log(artifact.store)
+    theirs = [record.verdict for record in read_log(into).records if record.subject == subject]
+    for fault in log.faults:
+        if fault.is_about(subject):
+            raise ValueError(f"{artifact.name}: {fault.detail} in {artifact.store.root}: `./marin verdicts` says what to do")
+    for verdict in log.of(subject):
+        if verdict not in theirs:
+            append(into, subject, verdict)

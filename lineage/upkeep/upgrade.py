@@ -3,26 +3,25 @@
 1. Every manifest that changes is written in its new form, inputs before what was made from them. An artifact whose key or
    inputs change has a new identity, so it gets a new address: its files are copied there and the old address stays.
 2. Old addresses are removed, descendants first. Every replaced manifest is kept below `.work/upgraded/`.
-3. Records beside manifests (verdicts, for example) are rewritten by the table of `lineage.upkeep.migrations`.
+3. Verdicts beside manifests move into the verdict log (`lineage.upkeep.old_verdicts`).
 
 Data files and data versions never change. At any moment each artifact is whole under its old address, its new one, or both.
 No other process may write to the store meanwhile.
 """
 
-import json
 from collections.abc import Iterator
 
 from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
 from lineage.artifact.store import Artifact, Store
 from lineage.storage.digests import text_digest
-from lineage.upkeep.migrations import MIGRATIONS, Migrations
-from lineage.upkeep.upgrade_plan import Change, Plan, Rewrite, file_change, old_files
+from lineage.upkeep.old_verdicts import move_to_log, old_verdicts
+from lineage.upkeep.upgrade_plan import Change, Plan, Rewrite, verdict_change
 
 KEPT_FOLDER = ".work/upgraded"
 """Below the root: manifests and records as they were before an upgrade. Nothing reads them."""
 
 
-def apply_upgrade(store: Store, plan: Plan, migrations: Migrations = MIGRATIONS) -> Iterator[Change]:
+def apply_upgrade(store: Store, plan: Plan) -> Iterator[Change]:
     """Do what a plan lists, and yield each change once it is done.
 
     Raises: ValueError naming an artifact without a seal whose files are not those of its manifest.
@@ -43,12 +42,10 @@ def apply_upgrade(store: Store, plan: Plan, migrations: Migrations = MIGRATIONS)
             store.storage.delete(rewrite.source)
     for address in plan.leftovers:
         store.storage.delete(address)
-    for where, migration, record in old_files(store, migrations.files):
-        text = store.storage.read_text(where)
-        if text is not None:
-            _keep(store, where, text)
-            store.storage.replace(where, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
-            yield file_change(where, migration)
+    for old in list(old_verdicts(store)):
+        _keep(store, old.where, old.text)
+        move_to_log(old)
+        yield verdict_change(old.where)
 
 
 def _artifact(store: Store, rewrite: Rewrite) -> Artifact:

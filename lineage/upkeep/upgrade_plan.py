@@ -1,14 +1,15 @@
 """Plan the upgrade of a store: what has to change, from what, to what and why. Nothing is written."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from lineage.artifact.manifest import MANIFEST_NAME, EarlierForm, Manifest, UnsoundManifestError, sealed, sound_manifest
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Store
 from lineage.storage.digests import text_digest
-from lineage.upkeep.migrations import MIGRATIONS, FileMigration, Migrations, Record
+from lineage.upkeep.migrations import MIGRATIONS, Migrations
+from lineage.upkeep.old_verdicts import old_verdicts
 
 UNSEALED_UNTIL = "2026-11-21T17:10:23"
 """UTC time of the commit that introduced seals. A later manifest without a seal was edited."""
@@ -54,6 +55,8 @@ class Plan:
 
     rewrites: tuple[Rewrite, ...]
     files: tuple[Change, ...]
+    """Verdicts that move into the log."""
+
     problems: tuple[str, ...]
     """Artifacts that cannot be upgraded, and why. They stay as they are."""
 
@@ -93,7 +96,7 @@ def plan_upgrade(store: Store, key_of: KeyOf, migrations: Migrations = MIGRATION
         rewrites.append(rewrite)
         if rewrite.moves:
             moved[address] = _ref(_upgraded_spec(manifest.spec, key_of, moved), manifest.data_version)
-    return Plan(tuple(rewrites), tuple(_file_changes(store, migrations.files)), tuple(problems), leftovers)
+    return Plan(tuple(rewrites), tuple(verdict_change(old.where) for old in old_verdicts(store)), tuple(problems), leftovers)
 
 
 def _is_leftover(store: Store, address: str, standing: Collection[str]) -> bool:
@@ -200,25 +203,5 @@ def _rewrite(
     return Rewrite(manifest.spec.address, spec.address, text, sealed(record), is_unsealed, standing is not None, change)
 
 
-def old_files(store: Store, migrations: Collection[FileMigration]) -> Iterator[tuple[str, FileMigration, Record]]:
-    """Every record in an old format, with what it becomes. Data files of the same name are no records."""
-    if not migrations:
-        return
-    addresses = {where.rpartition("/")[0] for where in store.storage.stamps(MANIFEST_NAME)}
-    for migration in migrations:
-        for where in store.storage.find("", migration.file):
-            if where.partition(f"/{migration.folder}/")[0] not in addresses:
-                continue
-            text = store.storage.read_text(where)
-            record = None if text is None else migration.change(json.loads(text))
-            if record is not None:
-                yield where, migration, record
-
-
-def _file_changes(store: Store, migrations: Collection[FileMigration]) -> Iterator[Change]:
-    for where, migration, _ in old_files(store, migrations):
-        yield file_change(where, migration)
-
-
-def file_change(where: str, migration: FileMigration) -> Change:
-    return Change(where, "an older format", "today's format", migration.why)
+def verdict_change(where: str) -> Change:
+    return Change(where, "a file beside the manifest", "a record of the verdict log", "verdicts are records of one log")

@@ -69,6 +69,32 @@ def waive(
 
 
 @command()
+def revoke(
+    waiver: Annotated[str, typer.Argument(help="Name or address of the waiver: waivers/failed-1a2b3c4d.")],
+    why: Annotated[str, typer.Option(help="Why it must not count any more.")],
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """End a waiver before its day; what was made by it stays."""
+    from marin_assets.cli import gate as gate_cli
+
+    gate_cli.revoke_waiver(waiver, root, why, Console())
+
+
+@command()
+def verdicts(
+    accept: Annotated[str | None, typer.Option(help="Accept the faults of the log, and say why.")] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option(help="Accept a fault that the gate named, too: 5:1a2b3c4d1a2b3c4d.")
+    ] = None,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show the verdict log of a root: every verdict, and records that are missing or edited; ends with 1 if there are any."""
+    from marin_assets.cli import gate as gate_cli
+
+    exit_by(gate_cli.show_verdicts(root, accept, fault or [], Console()))
+
+
+@command()
 def quarantine(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
     why: Annotated[str, typer.Option(help="Why it must not be used, or may be used again.")],

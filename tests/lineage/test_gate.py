@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_lineage import Parents, dags, reached, write_dag
 
-from lineage.artifact.manifest import MANIFEST_NAME, UnsoundManifestError, sealed, sound_manifest
+from lineage.artifact.manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    ResourceUse,
+    UnsoundManifestError,
+    content_version,
+    sealed,
+    sound_manifest,
+    to_json,
+)
+from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build, resolve, spec_of
 from lineage.build.waiver_stage import waive
+from lineage.config import to_jsonable
 from lineage.jobs.job import Job, read_job, write_job
+from lineage.storage.digests import utf8_digest
 from lineage.trust.gate import GateError, inspect
-from lineage.trust.verdicts import quarantine, record_check, verdicts
-from lineage.trust.waivers import Waiver
+from lineage.trust.verdicts import quarantine, record_check, revoke, verdicts
+from lineage.trust.waivers import Waiver, waiver_key, waiver_text
+from lineage.upkeep.upgrade import apply_upgrade
+from lineage.upkeep.upgrade_plan import plan_upgrade
 from lineage.writing.writer import Writer
 
 NEEDS = {"tests.cache": "tests.marks"}
@@ -244,6 +259,93 @@ def test_a_waiver_lets_nothing_else_through(changes: dict[str, str], tmp_path: P
         build(store, given.run)
 
 
+def forged(store: Store, given: Waiver, **fields: object) -> Path:
+    """A waiver's manifest written by hand: sealed, at the address that it says, without a run of the stage."""
+    text = waiver_text(given).encode()
+    spec = ArtifactSpec(waiver_key(given), None, "lineage.waiver", "1", to_jsonable(given))
+    spec = replace(spec, **{name: value for name, value in fields.items() if name in ("key", "stage", "partition")})  # type: ignore[arg-type]
+    files = (FileEntry("waiver.json", len(text), None, utf8_digest(text)),)
+    files = fields.get("files", files)  # type: ignore[assignment]
+    made = Manifest(spec, content_version(files), "data-0", files, {}, {}, ResourceUse(0, 0, 0), "", FUTURE, "", {})
+    folder = Path(store.root, str(fields.get("address", spec.address)))
+    (folder / "data-0").mkdir(parents=True)
+    (folder / "data-0" / "waiver.json").write_bytes(bytes(fields.get("content", text)))  # type: ignore[arg-type]
+    (folder / MANIFEST_NAME).write_text(to_json(made))
+    return folder
+
+
+FORGED: Mapping[str, Mapping[str, object]] = {
+    "another stage": {"stage": "tests.documents"},
+    "another key": {"key": ("waivers", "failed-00000000")},
+    "a partition": {"partition": "x"},
+    "no data file in the manifest": {"files": ()},
+    "a data file of another size": {"content": b"{}"},
+    "another address": {"address": "waivers/failed-1/_/" + "0" * 32},
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_waiver_written_by_hand_does_not_count_and_is_named(how: str, tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    fail_a_check(resolve(store, given.documents))
+    folder = forged(store, waiver(artifact="*"), **FORGED[how])
+    with pytest.raises(GateError, match="a waiver does not count: waivers/") as caught:
+        build(store, given.run)
+    assert str(folder.relative_to(tmp_path)) in str(caught.value)
+    waive(store, waiver())
+    assert not build(store, given.run).reused, "a sound waiver counts beside a forged one"
+
+
+@pytest.mark.parametrize("text", ["garbage", "{}", "[]", '{"schema": 99}', "null"])
+def test_one_garbage_file_among_the_waivers_stops_no_waived_launch(text: str, tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    fail_a_check(resolve(store, given.documents))
+    waive(store, waiver())
+    (tmp_path / "waivers" / "odd").mkdir()
+    (tmp_path / "waivers" / "odd" / MANIFEST_NAME).write_text(text)
+    assert not build(store, given.run).reused
+
+
+@pytest.mark.parametrize("how", [revoke, quarantine])
+def test_a_waiver_that_is_revoked_does_not_count_until_it_is_put_back(how: Callable[..., None], tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    fail_a_check(resolve(store, given.documents))
+    made = waive(store, waiver())
+    how(made, "the rows matter", "her boss")
+    with pytest.raises(GateError, match=r"does not count: .* by her boss .*: the rows matter"):
+        build(store, given.run)
+    how(made, "they do not", "her boss", standing=False)
+    assert not build(store, given.run).reused
+
+
+def test_a_verdict_that_is_removed_at_the_end_of_the_log_is_missed(tmp_path: Path) -> None:
+    """A run records the head of the log; what is built on the run later finds that the log is shorter than it was."""
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    documents = resolve(store, given.documents)
+    distrust(documents)
+    waive(store, waiver(problem="quarantined"))
+    made = build(store, given.run, launcher=None).artifact
+    assert made.manifest.extra["verdict_log"]["count"] == 1
+    shutil.rmtree(tmp_path / ".trust")
+    (finding,) = inspect(store, [made.ref("run")], NEEDS)
+    assert finding.problem == "unjudged" and "record 1 of the verdict log is not there any more" in finding.detail
+
+
+def test_a_verdict_of_the_old_form_stops_until_it_is_upgraded(tmp_path: Path) -> None:
+    store, given = Store(str(tmp_path)), line()
+    given.build_data(store)
+    cache = resolve(store, given.cache)
+    old = {"name": "quarantine", "kind": "quarantined", "why": "w", "who": "ada", "when": "2026-11-20", "standing": True}
+    store.storage.create(f"{cache.spec.address}/verdicts/quarantine/verdict.json", json.dumps(old))
+    assert [f.problem for f in inspect(store, [cache.ref("x")], {})] == ["unjudged"]
+    list(apply_upgrade(store, plan_upgrade(store, lambda spec: spec.key)))
+    assert [f.problem for f in inspect(store, [cache.ref("x")], {})] == ["quarantined"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -278,12 +380,12 @@ def test_a_check_that_passes_leaves_no_trace_and_lifts_its_own_failure(tmp_path:
     given.build_data(store)
     documents = resolve(store, given.documents)
     record_check(documents, "rows_conserved", [], "run 1")
-    assert verdicts(store, documents.spec.address) == []
+    assert verdicts(documents) == []
     record_check(documents, "rows_conserved", ["2 rows are lost"], "run 2")
     record_check(documents, "file_set", [], "run 2")
-    assert [v.standing for v in verdicts(store, documents.spec.address)] == [True]
+    assert [v.standing for v in verdicts(documents)] == [True]
     record_check(documents, "rows_conserved", [], "run 3")
-    assert [(v.standing, v.who) for v in verdicts(store, documents.spec.address)] == [(False, "run 3")]
+    assert [(v.standing, v.who) for v in verdicts(documents)] == [(False, "run 3")]
     assert build(store, given.run).artifact.name == "run"
 
 
@@ -292,7 +394,7 @@ def test_a_quarantine_is_lifted_and_told(tmp_path: Path) -> None:
     given.build_data(store)
     distrust(resolve(store, given.cache))
     quarantine(resolve(store, given.cache), "it was the right site", "grace", standing=False)
-    (verdict,) = verdicts(store, resolve(store, given.cache).spec.address)
+    (verdict,) = verdicts(resolve(store, given.cache))
     assert (verdict.standing, verdict.who) == (False, "grace")
     assert not build(store, given.run).reused
 

@@ -77,7 +77,7 @@ def test_a_copy_of_a_quarantined_artifact_is_quarantined(local: Store, bucket: S
     list(mirror(model, bucket, "me"))
     found = inspect(bucket, [model.ref("model")], {})
     assert [(each.problem, each.ref.key) for each in found] == [("quarantined", ("raw",))]
-    assert [v.why for v in verdicts(bucket, next(bucket.artifacts("raw")).spec.address)] == ["the licence was withdrawn"]
+    assert [v.why for v in verdicts(next(bucket.artifacts("raw")))] == ["the licence was withdrawn"]
 
 
 def test_damaged_files_are_not_copied_and_a_killed_copy_is_made_again(local: Store, bucket: Store) -> None:

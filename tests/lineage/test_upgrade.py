@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from upgrade_anywhere import WITH_VERDICTS, contents, key_today
+from upgrade_anywhere import contents, key_today
 
 from lineage.artifact.made_by import MadeBy
 from lineage.artifact.manifest import MANIFEST_NAME, SCHEMA, content_version, from_json, sealed, to_json
@@ -49,7 +49,7 @@ def unsealed(store: Store, created: str = "2026-11-20T12:00:00.000+00:00") -> No
 
 def upgraded(store: Store, migrations: Migrations = MIGRATIONS) -> list[str]:
     """Upgrade a store; names of the changes."""
-    return [change.name for change in apply_upgrade(store, plan_upgrade(store, key_today, migrations), migrations)]
+    return [change.name for change in apply_upgrade(store, plan_upgrade(store, key_today, migrations))]
 
 
 def by_name(store: Store) -> dict[str, Artifact]:
@@ -68,7 +68,7 @@ def test_a_plan_says_what_changes_and_writes_nothing(store: Store) -> None:
     before = contents(Path(store.root))
     plan = plan_upgrade(store, key_today)
     assert {rewrite.change.name for rewrite in plan.rewrites if rewrite.moves} == MOVED
-    assert len(plan.changes) == 5 and not plan.problems
+    assert len(plan.changes) == 6 and len(plan.files) == 1 and not plan.problems
     signatures = next(change for change in plan.changes if change.name == "datakit/minhash[kjv]")
     assert "schema 1, sealed, datakit/minhash/kjv/" in signatures.before
     assert "schema 2, sealed, datakit/minhash-20x5/kjv/" in signatures.after and "its key has changed" in signatures.why
@@ -80,7 +80,8 @@ def test_an_upgrade_keeps_data_versions_walks_and_verdicts(store: Store, is_seal
     if not is_sealed:
         unsealed(store)
     before = by_name(store)
-    assert set(upgraded(store)) == set(before)
+    assert {name for name in upgraded(store) if not name.endswith("verdict.json")} == set(before)
+    assert not list(Path(store.root, "duplicates").rglob("verdict.json"))
     after = by_name(store)
     renamed = {"datakit/minhash[kjv]": "datakit/minhash-20x5[kjv]"}
     assert {ref.address for ref in after["corpus/small[kjv]"].spec.inputs} == {
@@ -97,17 +98,17 @@ def test_an_upgrade_keeps_data_versions_walks_and_verdicts(store: Store, is_seal
         walked = {renamed.get(ancestor.name, ancestor.name) for ancestor in Store(str(OLD_STORE)).walk_up(artifact)}
         assert {ancestor.name for ancestor in store.walk_up(made)} == walked
     assert check_lineage(store) == []
-    (verdict,) = verdicts(store, after["duplicates/small"].spec.address)
+    (verdict,) = verdicts(after["duplicates/small"])
     assert verdict.kind == "quarantined" and verdict.standing and verdict.who == "ada"
     kept = list(Path(store.root, KEPT_FOLDER).rglob("manifest.*.json"))
     assert {json.loads(path.read_text())["data_version"] for path in kept} == {a.data_version for a in before.values()}
 
 
 def test_twice_is_once(store: Store) -> None:
-    upgraded(store, WITH_VERDICTS)
+    upgraded(store)
     before = contents(Path(store.root))
-    assert plan_upgrade(store, key_today, WITH_VERDICTS).is_empty
-    assert upgraded(store, WITH_VERDICTS) == []
+    assert plan_upgrade(store, key_today).is_empty
+    assert upgraded(store) == []
     assert contents(Path(store.root)) == before
 
 
@@ -125,7 +126,11 @@ def test_a_manifest_that_lost_its_seal_is_a_problem_and_stays(store: Store) -> N
     before = contents(Path(store.root))
     plan = plan_upgrade(store, key_today)
     assert len(plan.problems) == 5 and "has no seal although it was created on 2026-11-22" in plan.problems[0]
-    assert list(apply_upgrade(store, plan)) == [] and contents(Path(store.root)) == before
+    assert [change.name for change in apply_upgrade(store, plan)] == [change.name for change in plan.files]
+    after = contents(Path(store.root))
+    assert {name: after[name] for name in before if not name.endswith("verdict.json")} == {
+        name: text for name, text in before.items() if not name.endswith("verdict.json")
+    }
 
 
 def test_a_new_manifest_without_its_seal_is_refused(store: Store) -> None:
@@ -156,10 +161,10 @@ def test_files_of_a_verdicts_name_among_the_data_are_not_records(store: Store) -
     with writing(store, ArtifactSpec(("named",), None, "tests.named", "1", {})) as out:
         (out.folder / "verdicts" / "x").mkdir(parents=True)
         (out.folder / "verdicts" / "x" / "verdict.json").write_text("{}")
-    upgraded(store, WITH_VERDICTS)
+    upgraded(store)
     out.artifact.verify()
-    verdict = json.loads(next(Path(store.root, "duplicates").rglob("verdict.json")).read_text())
-    assert verdict["format"] == "verdict/2" and verdict["who"] == "ada"
+    assert (out.folder / "verdicts/x/verdict.json").exists() or "verdicts/x/verdict.json" in out.artifact.manifest.paths
+    assert verdicts(out.artifact) == []
 
 
 @pytest.mark.parametrize("address", ["corpus", "../outside/_/" + "0" * 32, ".work/writing/" + "0" * 32, ""])

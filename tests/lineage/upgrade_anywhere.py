@@ -16,7 +16,6 @@ from pathlib import Path
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
 from lineage.graph.check_tables import every_manifest
-from lineage.upkeep.migrations import MIGRATIONS, FileMigration, Migrations, Record
 from lineage.upkeep.upgrade import apply_upgrade
 from lineage.upkeep.upgrade_plan import plan_upgrade
 
@@ -28,19 +27,10 @@ def key_today(spec: ArtifactSpec) -> tuple[str, ...]:
     return ("datakit", "minhash-20x5") if spec.key == ("datakit", "minhash") and spec.config["bands"] == 20 else spec.key
 
 
-def _numbered(record: Record) -> Record | None:
-    return None if "format" in record else {"format": "verdict/2", **record}
-
-
-WITH_VERDICTS = Migrations(
-    MIGRATIONS.manifests, (FileMigration("verdicts", "verdict.json", "verdicts have a format number", _numbered),)
-)
-
-
 def upgrade(root: Path) -> list[str]:
     """Upgrade a store; the names of what changed."""
     store = Store(str(root))
-    return [change.name for change in apply_upgrade(store, plan_upgrade(store, key_today, WITH_VERDICTS), WITH_VERDICTS)]
+    return [change.name for change in apply_upgrade(store, plan_upgrade(store, key_today))]
 
 
 def contents(root: Path) -> dict[str, str]:
