@@ -69,6 +69,7 @@ def test_a_phrase_of_few_documents_is_a_match(tmp_path):
     assert {text_digest(text) for text in texts(5)[:6]} <= found and statuses["0"] == "matched"
 
 
+@pytest.mark.slow
 def test_the_verdict_is_the_same_for_any_cut_and_any_order_of_shards(tmp_path, monkeypatch):
     one = marked(Store(str(tmp_path / "one")), texts(30), QUESTIONS, CONFIG, part_bytes=4_000)
     monkeypatch.setattr(contamination_stage, "SLICE_BYTES", 1)

@@ -35,6 +35,7 @@ def test_a_cut_connection_is_resumed_at_the_missing_byte(tmp_path: Path) -> None
     assert 1_000_000 - CHUNK_BYTES < resumed_at <= 1_000_000
 
 
+@pytest.mark.slow
 def test_a_server_that_stalls_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the connection and sends nothing; before that it does not answer at all."""
     monkeypatch.setattr(download_module, "TIMEOUT_SECONDS", 5.0)
@@ -46,6 +47,7 @@ def test_a_server_that_stalls_is_asked_for_the_rest(tmp_path: Path, monkeypatch:
     assert site.visits >= 3
 
 
+@pytest.mark.slow
 def test_a_server_that_drips_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then is no silence: at a hundredth of a second each, the file would take six hours."""
     monkeypatch.setattr(download_module, "PACE_SECONDS", 5.0)

@@ -120,6 +120,7 @@ def test_a_cut_connection_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ranges and 0 < int(ranges[-1].removeprefix("bytes=").split("-")[0]) <= 1_000_000
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_slow_and_then_stalls_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "TIMEOUT_SECONDS", 5.0)
     hub = small_hub(stall_first_at=1_000_000, chunk_seconds=0.005)

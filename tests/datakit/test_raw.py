@@ -190,6 +190,7 @@ def test_descriptions_of_installed_packages_are_copied(tmp_path: Path) -> None:
     assert any(name.startswith("files/polars-") for name in names(artifact))
 
 
+@pytest.mark.slow
 def test_pages_of_the_standard_library_are_the_same_on_every_run(tmp_path: Path) -> None:
     """Two processes have other addresses; the working folder, too, is another."""
     declared = installed("stdlib_html", "html")

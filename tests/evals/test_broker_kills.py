@@ -210,6 +210,7 @@ def test_a_worker_that_the_broker_refuses_ends_and_says_why(client: Client, tmp_
     assert f"the broker {url} refuses this worker: HTTPError 401: " in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("own_server", "tries"), [(True, 1), (False, 2)])
 def test_a_connection_that_breaks_costs_a_try_unless_the_server_is_the_workers_own(
     own_server: bool, tries: int, tmp_path: Path

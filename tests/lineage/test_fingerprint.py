@@ -227,6 +227,8 @@ def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages()
             ):
                 computed |= set() if isinstance(node.args[0], ast.Constant) else {path.name}
     assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py", "child.py"}
-    sandbox = {f"evals.sandbox.{name}" for name in ("run", "child", "calls", "walls", "syscalls", "memory", "landlock", "supervise")}
+    sandbox = {
+        f"evals.sandbox.{name}" for name in ("run", "child", "calls", "walls", "syscalls", "memory", "landlock", "supervise")
+    }
     assert sandbox <= code_closure("evals.__main__").files.keys()
     assert not [module for module in stage_modules() if "lineage.build.shard_runner" in code_closure(module).files]

@@ -36,6 +36,9 @@ from trainer.scoring import load_scorer
 from trainer.spec.stage import CHECKPOINT
 
 
+pytestmark = pytest.mark.slow
+
+
 def launch(job: LaunchRequest) -> LaunchRecord:
     """The resume that is refused is a process, as every job is outside of tests; what trains does so where JAX is loaded."""
     if job.log_path.name == RESUMED:

@@ -70,6 +70,7 @@ def test_sensors_see_a_ferry_that_the_command_line_sailed(sailed: Sailed) -> Non
     assert len(rates) == 1
 
 
+@pytest.mark.slow
 def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sailed: Sailed) -> None:
     line = small_line("tiny")
     for node in ancestors_first([checkpoint(line, line.run.num_steps)]):

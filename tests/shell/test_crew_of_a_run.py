@@ -53,6 +53,7 @@ def run(root: Path, end: str) -> dict[str, set[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "fails", "cancelled"])
 def test_stages_of_one_process_share_workers_that_end_with_the_run(
     end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -77,6 +77,7 @@ def test_flops_of_experts_are_those_that_a_token_meets() -> None:
     assert mixed - dense == SPEC.seq_len * MODEL.num_layers * (EXPERTS.per_token * one + router)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", ["none", "named", "full"])
 def test_activations_are_what_backward_keeps(remat: str) -> None:
     """Of a real backward function: its arrays that grow with the rows."""

@@ -131,6 +131,7 @@ train(read_job(Path(sys.argv[1])), Running(mesh=MeshShape.parse(sys.argv[2]), ev
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", ["data=2,tensor=2", "data=1,tensor=2"])
 def test_several_devices_tell_what_one_does(tmp_path: Path, mesh: str) -> None:
     heldout = tmp_path / "heldout.jsonl"

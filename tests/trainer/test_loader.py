@@ -150,6 +150,7 @@ def packed_run(root: Path, run: RunSpec) -> Artifact:
     return build(prepared(root, node), node).artifact
 
 
+@pytest.mark.slow
 def test_a_packed_run_trains_and_its_exposure_is_exact(tmp_path: Path) -> None:
     """Every token of every document that its steps read, against the batches themselves."""
     run = replace(WITHIN, batch_size=(BatchPhase(0, 4), BatchPhase(10, 6)), microbatch_size=2)

@@ -103,6 +103,7 @@ def write_masked(out: Writer, config: Masked) -> None:
 MASKED = Stage("tests.masked", "1", write_masked)
 
 
+@pytest.mark.slow
 def test_a_run_learns_nothing_from_masked_tokens(tmp_path: Path) -> None:
     """Two caches that differ in every masked token that is a target alone give one checkpoint, to the bit."""
     short = replace(RUN, name="masked", num_steps=6, save_every_steps=6)

@@ -195,6 +195,7 @@ RUN = replace(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig(), AdamHConfig()], ids=lambda rule: type(rule).__name__)
 def test_five_steps_and_a_resume_after_three_give_the_same_bytes(tmp_path: Path, optimizer: OptimizerConfig) -> None:
     run = replace(RUN, optimizer=optimizer, save_every_steps=3)

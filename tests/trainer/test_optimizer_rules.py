@@ -199,6 +199,7 @@ def directions_of(rule: OptimizerConfig, parameters_scale: float, gradient_scale
     return parameters, directions, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-15, 1e15, 1e17])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_gradients_of_a_finite_norm_give_finite_directions_and_states(rule: OptimizerConfig, scale: float) -> None:

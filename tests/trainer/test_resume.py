@@ -55,6 +55,7 @@ def test_kills_at_random_steps_and_inside_a_save_cost_nothing_but_time(tmp_path:
     assert rolling_steps(job) == []
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
     job = job_of(tmp_path, RUN)
     assert ended(started(tmp_path, {"MARIN_FAULTS": "term@7"})) == [LEFT]

@@ -26,6 +26,7 @@ def spec_of(root: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_trains_with_a_bar_and_draws_its_loss(tmp_path: Path) -> None:
     """A real terminal, in a process of its own; the identity is that of the job that a launcher writes for the same run."""
     launched = job_of(tmp_path, SHORT)

@@ -112,7 +112,14 @@ def test_a_bad_batch_between_good_ones_leaves_no_bit(row: float) -> None:
     assert bits(state) != before
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
+FAST_RULES = ("adamw", "muon")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [pytest.param(rule, marks=() if rule.kind in FAST_RULES else pytest.mark.slow) for rule in RULES],
+    ids=[rule.kind for rule in RULES],
+)
 def test_under_every_rule_a_bad_step_leaves_no_bit_and_only_the_guard_counts_it(rule: OptimizerConfig) -> None:
     guards = {"clip_update_norm": ClipUpdateNormConfig(4), "skip_bad_steps": SkipBadStepsConfig(4), "ema": EmaConfig(0.5)}
     spec = replace(SPEC, optimizer=rule, **guards)

@@ -134,6 +134,7 @@ def test_a_tracker_that_cannot_begin_is_named_and_left(
     trackers.finish()
 
 
+@pytest.mark.slow
 def test_a_profiler_window_past_the_end_ends_with_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And one that a resumed run has behind it is told of; the process can trace again."""
     job = job_of(tmp_path, SHORT)
@@ -158,6 +159,7 @@ def test_the_environment_says_how_a_run_runs() -> None:
     assert told.rolling_seconds == 1.5 and running_of({}) == Running()
 
 
+@pytest.mark.slow
 def test_a_job_of_a_child_process_runs_as_it_is_told(tmp_path: Path) -> None:
     job = job_of(tmp_path, SHORT)
     run_job("trainer", job, run_subprocess, JobOptions(arguments=("MARIN_WATCH_STEPS=3", "MARIN_MESH=data=1")))

@@ -71,6 +71,7 @@ def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
         scorer.token_nll([np.zeros(17, np.int32)])
 
 
+@pytest.mark.slow
 def test_a_run_with_all_that_a_spec_can_ask_for_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     rich = replace(
         RUN,
@@ -100,6 +101,7 @@ def test_a_run_with_all_that_a_spec_can_ask_for_goes_on_to_the_same_bits(tmp_pat
     np.testing.assert_allclose(raw.embedding.array, average.embedding.array, atol=0.2)
 
 
+@pytest.mark.slow
 def test_weights_that_were_not_kept_are_refused(tmp_path: Path) -> None:
     short = replace(RUN, num_steps=5, save_every_steps=5)
     artifact = build(prepared(tmp_path, checkpoint(5, short)), checkpoint(5, short)).artifact

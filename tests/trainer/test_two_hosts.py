@@ -79,6 +79,7 @@ def test_a_host_that_fails_alone_says_of_what_and_ends_at_once(tmp_path: Path) -
     assert "this process failed; it ends at once" in said and "No space left on device (injected)" in said
 
 
+@pytest.mark.slow
 def test_parts_that_a_killed_attempt_left_are_gone(two: tuple[Path, Job]) -> None:
     work = two[0] / ".work"
     assert not [path for name in ("parts", "handing_over") for path in work.rglob(f"{name}/**/*") if path.is_file()]

@@ -164,6 +164,7 @@ def mixed(run: RunSpec, step: int, start: Node | None = None) -> Node:
 CONTINUED = WarmStart("carried", guards="rebuilt", data="continued", average="carried")
 
 
+@pytest.mark.slow
 def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
     """Over phases of a mixture and of batch sizes, with guards that act: state, losses, and who is said to have read what."""
     guards = {"clip_update_norm": ClipUpdateNormConfig(8, num_std=0.25), "skip_bad_steps": SkipBadStepsConfig(8, num_std=1.0)}
@@ -212,6 +213,7 @@ def test_an_average_that_is_not_there_is_not_carried(store: Store) -> None:
         trained(store, checkpoint(second(ema=EmaConfig(0.9), start=carried), 30, Text(1), start))
 
 
+@pytest.mark.slow
 def test_a_llama_becomes_a_qwen3_in_the_middle_of_its_data(store: Store) -> None:
     """The 32B run's phase 3: moments and guards come along, norms of queries and keys are new, the clip changes."""
     before = replace(GUARDED, name="llama", save_every_steps=20)

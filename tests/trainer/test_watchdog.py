@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from tiny_run import RUN, ended, job_of, log_of, started
 
 from resources.failures import Evidence, classify_pod
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_ends_and_says_where(tmp_path: Path) -> None:
     root = tmp_path / "run"
     job_of(root, RUN)
