@@ -234,7 +234,9 @@ def sound_manifest(text: str, address: str, where: str) -> Manifest:
     try:
         manifest = from_json(text, where)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnsoundManifestError("edited", str(error) if isinstance(error, ValueError) else f"{where} is no manifest: {error!r}") from error
+        raise UnsoundManifestError(
+            "edited", str(error) if isinstance(error, ValueError) else f"{where} is no manifest: {error!r}"
+        ) from error
     if manifest.spec.address != address:
         raise UnsoundManifestError("moved", f"it says that it is {manifest.spec.address}")
     wanted = content_version(manifest.files, {name: manifest.extra.get(name) for name in manifest.facts})

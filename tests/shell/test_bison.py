@@ -35,7 +35,6 @@ from trainer.__main__ import main as trainer
 from trainer.scoring import load_scorer
 from trainer.spec.stage import CHECKPOINT
 
-
 pytestmark = pytest.mark.slow
 
 
