@@ -90,8 +90,8 @@ def latency(launcher: KubernetesLauncher, folder: Path, pairs: int) -> None:
 def bare(launcher: KubernetesLauncher, launch: LaunchRequest) -> None:
     """The same manifest with nobody but the API: created, and asked every 20 ms whether it is done."""
     cluster = launcher.cluster
-    made = cluster.create(JOBS, JOB.render(launch, hardware("cpu"), launcher.settings, 1, "[]"))
-    cluster.create("/api/v1/namespaces/{namespace}/configmaps", job_file(launch, made))
+    cluster.create(JOBS, JOB.render(launch, hardware("cpu"), launcher.settings, 1, "[]"))
+    cluster.create("/api/v1/namespaces/{namespace}/configmaps", job_file(launch, hardware("cpu"), launcher.settings, 1))
     while state_of(JOB, cluster.get(JOBS, object_name(launch)) or {}) == "active":
         time.sleep(0.02)
 

@@ -59,6 +59,9 @@ class Hardware:
     """Keys of node taints that its pods tolerate."""
 
     machine: str = ""
+    fabric: Literal["", "infiniband", "tcpxo"] = ""
+    """Network between GPU nodes (`resources/pods.py`)."""
+
     mesh: str = ""
     """Of a run's devices here, unless its line says otherwise, as `trainer.spec.mesh` reads it; empty: all along `data`."""
 
@@ -99,6 +102,21 @@ _TPUS: Mapping[str, tuple[Chip, str, str]] = {
     "v6e": (Chip("TPU v6e", 918e12, 32 * _GIB, _from_memory(2.70, _GOOGLE)), "tpu-v6e-slice", "ct6e-standard"),
 }
 _H100 = Chip("H100 SXM", 989e12, 80 * 10**9, _from_memory(6.16, "CoreWeave"))
+_H100_GOOGLE = replace(_H100, price=_from_memory(11.06, _GOOGLE))
+_TPU_HOSTS: Mapping[str, tuple[int, int]] = {
+    "ct4p-hightpu-4t": (240, 407),
+    "ct5p-hightpu-4t": (208, 448),
+    "ct5lp-hightpu-1t": (24, 48),
+    "ct5lp-hightpu-4t": (112, 192),
+    "ct5lp-hightpu-8t": (224, 384),
+    "ct6e-standard-1t": (44, 176),
+    "ct6e-standard-4t": (180, 720),
+    "ct6e-standard-8t": (180, 1440),
+}
+"""vCPU and GB of memory of a TPU host's machine, from memory of Google's page of TPU machine types, not read again."""
+_HOST_SHARE = 0.8
+"""Part of a host's processors and memory that its one pod requests. GKE keeps up to a tenth, and DaemonSets need some; without
+a request the pod is the first that a node short of memory evicts, and without a limit a leak is no OOMKilled."""
 
 
 def hardware(name: str) -> Hardware:
@@ -144,7 +162,9 @@ def base_shapes() -> Mapping[str, Hardware]:
         *(_tpu("v5p", f"v5p-{2 * prod(t)}", t) for t in _CUBES),
         *(_tpu("v5e", f"v5e-{prod(t)}", t) for t in _SQUARES),
         *(_tpu("v6e", f"v6e-{prod(t)}", t) for t in _SQUARES),
-        _h100(),
+        _h100_coreweave(),
+        replace(_h100_google("a3mega", "a3-megagpu-8g", "nvidia-h100-mega-80gb"), fabric="tcpxo"),
+        _h100_google("a3high", "a3-highgpu-8g", "nvidia-h100-80gb"),
     ]
     return {shape.name: shape for shape in shapes}
 
@@ -155,6 +175,9 @@ def _tpu(generation: str, name: str, topology: tuple[int, ...]) -> Hardware:
     chips = prod(topology)
     per_host = chips if generation in ("v5e", "v6e") and chips <= 8 else 4
     shape = "x".join(map(str, topology))
+    host = f"{machine}-{per_host}t"
+    cpus, gigabytes = (int(_HOST_SHARE * each) for each in _TPU_HOSTS[host])
+    memory = f"{gigabytes * 10**9 // 2**30}Gi"
     return Hardware(
         name=name,
         kind="tpu",
@@ -163,30 +186,39 @@ def _tpu(generation: str, name: str, topology: tuple[int, ...]) -> Hardware:
         hosts=chips // per_host,
         slices=1,
         topology=shape,
-        resources={"google.com/tpu": str(per_host), _DISK: "100Gi"},
+        resources={"google.com/tpu": str(per_host), "cpu": str(cpus), "memory": memory, _DISK: "100Gi"},
         node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": shape},
         taints=("google.com/tpu",),
-        machine=f"{machine}-{per_host}t",
+        machine=host,
     )
 
 
-def _h100() -> Hardware:
+def _h100_coreweave() -> Hardware:
     """CoreWeave's node of eight on InfiniBand; `rdma/ib` is a switch there, not a count."""
+    selector = {"node.kubernetes.io/instance-type": "gd-8xh100ib-i128", "backend.coreweave.cloud/flavor": "infiniband"}
+    shape = _h100_node("h100x8", "gd-8xh100ib-i128", selector, {"cpu": "110", "memory": "1800Gi"}, _H100)
+    return replace(shape, resources={**shape.resources, "rdma/ib": "1"}, fabric="infiniband")
+
+
+def _h100_google(name: str, machine: str, accelerator: str) -> Hardware:
+    """GKE's node of eight H100. Its 208 vCPU and 1872 GB are from memory of Google's list; the system needs some of them."""
+    selector = {"cloud.google.com/gke-accelerator": accelerator}
+    return _h100_node(name, machine, selector, {"cpu": "180", "memory": "1500Gi"}, _H100_GOOGLE)
+
+
+def _h100_node(name: str, machine: str, selector: Mapping[str, str], host: Mapping[str, str], chip: Chip) -> Hardware:
     return Hardware(
-        name="h100x8",
+        name=name,
         kind="gpu",
-        chip=_H100,
+        chip=chip,
         chips_per_host=GPUS_PER_NODE,
         hosts=1,
         slices=1,
         topology="nvlink",
-        resources={"nvidia.com/gpu": str(GPUS_PER_NODE), "rdma/ib": "1", "cpu": "110", "memory": "1800Gi", _DISK: "500Gi"},
-        node_selector={
-            "node.kubernetes.io/instance-type": "gd-8xh100ib-i128",
-            "backend.coreweave.cloud/flavor": "infiniband",
-        },
+        resources={"nvidia.com/gpu": str(GPUS_PER_NODE), **host, _DISK: "500Gi"},
+        node_selector=selector,
         taints=("nvidia.com/gpu",),
-        machine="gd-8xh100ib-i128",
+        machine=machine,
     )
 
 

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_SECONDS = 30.0
 ASK_AGAIN_SECONDS = 1.0
+MAX_RETRY_AFTER_SECONDS = 60.0
 NODE_AWAY = (500, 502, 503)
 """Statuses of a request that the API server forwards to a node."""
 THROTTLED = 429
@@ -34,16 +35,22 @@ JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
 CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
 PODS = "/api/v1/namespaces/{namespace}/pods"
+EVENTS = "/api/v1/namespaces/{namespace}/events"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
 
 type Object = dict[str, Any]
 
 
 class ApiError(RuntimeError):
-    """The server refused. `status` is the HTTP status (404 not found, 409 exists already, 422 not valid)."""
+    """The server refused. `status` is the HTTP status (404 not found, 409 exists already, 422 not valid).
 
-    def __init__(self, status: int, reason: str, what: str):
+    `retry_after` is the number of seconds that the server asks to wait, at most `MAX_RETRY_AFTER_SECONDS`.
+    """
+
+    def __init__(self, status: int, reason: str, what: str, retry_after: float = 0.0):
         super().__init__(f"{what}: {status} {reason}")
         self.status = status
+        self.retry_after = min(retry_after, MAX_RETRY_AFTER_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -82,13 +89,19 @@ class Cluster:
                 return None
             raise
 
-    def find(self, collection: str, selector: str = "") -> list[Object]:
-        """Return the objects that match a label selector."""
-        return self._json("GET", self._path(collection), params={"labelSelector": selector})["items"]
+    def find(self, collection: str, selector: str = "", fields: str = "") -> list[Object]:
+        """Return the objects that match a selector of labels and one of fields."""
+        selectors = {"labelSelector": selector, "fieldSelector": fields}
+        params = {name: value for name, value in selectors.items() if value}
+        return self._json("GET", self._path(collection), params=params)["items"]
 
     def annotate(self, collection: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
         """Annotate the object with this uid. Raises: ApiError if another object has the name now."""
         self.merge(f"{self._path(collection)}/{name}", {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+
+    def give(self, collection: str, name: str, uid: str, owner: Object) -> None:
+        """Let an object of this uid be deleted with its owner. `owner` is metadata with `ownerReferences`. Raises: ApiError."""
+        self.merge(f"{self._path(collection)}/{name}", {"metadata": {"uid": uid, **owner}})
 
     def merge(self, path: str, patch: Object) -> Object:
         """JSON merge patch of an object by its whole path."""
@@ -148,7 +161,12 @@ class Cluster:
         return collection.format(namespace=self.namespace)
 
     def _json(self, method: str, path: str, **options: Any) -> Object:
-        return self._request(method, path, **options).json()
+        answer = self._request(method, path, **options)
+        try:
+            return answer.json()
+        except requests.JSONDecodeError as error:
+            what = f"{method} {path}: {self.server} answers {answer.status_code} with no JSON, as a login page or a proxy does"
+            raise ApiError(answer.status_code, f"{answer.text[:200]!r}", what) from error
 
     def _request(self, method: str, path: str, *, final: tuple[int, ...] = (), **options: Any) -> requests.Response:
         """Send a request, and repeat it for `patience_seconds` while the server is unreachable. Both that and its end are
@@ -178,7 +196,7 @@ class Cluster:
                         log.warning(told, self.server, type(error).__name__)
                 if time.monotonic() - away_since >= self.patience_seconds:
                     raise
-                time.sleep(ASK_AGAIN_SECONDS)
+                time.sleep(max(ASK_AGAIN_SECONDS, error.retry_after) if isinstance(error, ApiError) else ASK_AGAIN_SECONDS)
                 continue
             if away_since is not None:
                 log.warning("the API server answers again, after %.0f s", time.monotonic() - away_since)
@@ -212,7 +230,8 @@ class Cluster:
             cert=self.client_cert,
         )
         if answer.status_code >= 400:
-            raise ApiError(answer.status_code, _reason(answer), f"{method} {path}")
+            asked = answer.headers.get("Retry-After", "")  # seconds; Kubernetes sends no dates
+            raise ApiError(answer.status_code, _reason(answer), f"{method} {path}", float(asked) if asked.isdigit() else 0.0)
         return answer
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import reduce
 from typing import Any, Literal
 
 from recipes.hardware import Hardware
@@ -40,6 +42,37 @@ class Mount:
 
 
 @dataclass(frozen=True)
+class PodOptions:
+    """What pods on some hardware are given beside what the table says (`recipes/hardware.py`)."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment, such as LIBTPU_INIT_ARGS or XLA_FLAGS of one generation."""
+
+    capabilities: tuple[str, ...] = ()
+    """Capabilities of the container, such as IPC_LOCK for InfiniBand. They are effective for root only: see `user`."""
+
+    user: int | None = None
+    """User id; default: the image's. 0 where device files belong to root."""
+
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    runtime_class: str = ""
+
+    def over(self, other: "PodOptions") -> "PodOptions":
+        """Return both; where both say something, this one holds. Capabilities and tolerations add up."""
+        return PodOptions(
+            env={**other.env, **self.env},
+            capabilities=tuple(dict.fromkeys((*other.capabilities, *self.capabilities))),
+            user=other.user if self.user is None else self.user,
+            tolerations=(*other.tolerations, *self.tolerations),
+            node_selector={**other.node_selector, **self.node_selector},
+            annotations={**other.annotations, **self.annotations},
+            runtime_class=self.runtime_class or other.runtime_class,
+        )
+
+
+@dataclass(frozen=True)
 class ClusterSettings:
     """What differs between clusters. Nothing here is part of an identity."""
 
@@ -56,6 +89,9 @@ class ClusterSettings:
     priorities: Mapping[str, str] = field(default_factory=dict)
     """`production`, `interactive`, `batch` -> name of the cluster's WorkloadPriorityClass."""
 
+    priority_classes: Mapping[str, str] = field(default_factory=dict)
+    """`production`, `interactive`, `batch` -> name of the cluster's PriorityClass of pods."""
+
     priority: Priority = "batch"
     spot: bool = False
     host_network: bool = False
@@ -68,16 +104,37 @@ class ClusterSettings:
     secrets: tuple[str, ...] = ()
     """Names of Secrets whose keys become environment variables."""
 
+    tracker_secrets: tuple[str, ...] = ()
+    """The same, of jobs that report to trackers only: evaluations run programs that a model wrote, and get no key."""
+
+    image_pull_secrets: tuple[str, ...] = ()
+    pods: Mapping[str, PodOptions] = field(default_factory=dict)
+    """Pattern of hardware names (`*`, `v5p-*`, `*h100x8`) -> options of their pods. Later patterns go before earlier ones."""
+
+    tcpxo_image: str = ""
+    """Image of GPUDirect-TCPXO's daemon, for several nodes of a3mega (`resources/tcpxo.py`)."""
+
     retries: RetryPolicy = field(default_factory=RetryPolicy)
+    start_seconds: float = 1800.0
+    """Seconds that a pod may hold its node before its container runs: its image is pulled and its volumes are mounted."""
+
+    machine_seconds: float = 259_200.0
+    """Seconds that a job may wait for quota or for a node; 0: without end. It holds nothing meanwhile."""
+
     patience_seconds: float = 900.0
     """Seconds that the API server may be unreachable before a step gives up; its job continues meanwhile."""
 
     def __post_init__(self) -> None:
         if not self.image:
             raise ValueError("cluster settings: image is empty; name the image of this repository's commit, by digest")
-        odd = [name for name in (*self.priorities, self.priority) if name not in PRIORITIES]
+        odd = [name for name in (*self.priorities, *self.priority_classes, self.priority) if name not in PRIORITIES]
         if odd:
             raise ValueError(f"cluster settings: priorities name {odd}; known: {', '.join(PRIORITIES)}")
+
+    def pod_options(self, hardware: str) -> PodOptions:
+        """Return the options of pods on the hardware of a name."""
+        found = [options for pattern, options in self.pods.items() if fnmatchcase(hardware, pattern)]
+        return reduce(lambda earlier, later: later.over(earlier), found, PodOptions())
 
     def choose(self, shapes: tuple[Hardware, ...]) -> Hardware:
         """Return the first alternative that this cluster has a queue for. Raises: ValueError listing the queues."""

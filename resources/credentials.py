@@ -1,5 +1,6 @@
 """Credentials of a kubeconfig's user: files that it names or holds, and credential plugins."""
 
+import atexit
 import base64
 import json
 import os
@@ -7,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -26,11 +28,12 @@ class TokenPlugin:
 
 def file_of(entry: Mapping[str, str], name: str) -> str | None:
     """Return the path of a file that a kubeconfig names or holds. Held bytes are written to a file that only this user can
-    read."""
+    read and that is deleted when this process ends."""
     if f"{name}-data" not in entry:
         return entry.get(name)
     with tempfile.NamedTemporaryFile(prefix="marin-kube-", delete=False) as out:
         out.write(base64.b64decode(entry[f"{name}-data"]))
+    atexit.register(Path(out.name).unlink, missing_ok=True)
     return out.name
 
 

@@ -16,13 +16,19 @@ from typing import Literal
 
 LOG_LINES = 400
 """Number of lines that are searched, from the end of a failed pod's log."""
-KILLED_FROM_OUTSIDE = {134: "SIGABRT", 137: "SIGKILL", 143: "SIGTERM"}
+KILLED_FROM_OUTSIDE = {134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
+"""Exit codes of signals. SIGBUS and SIGSEGV are most often bad memory, a full `/dev/shm` or a driver, not our program."""
 PREEMPTION = "preemption"
 NEVER_CAME = "peers never came"
 PEER_LOSS = "peer loss"
 CAPACITY = frozenset({PREEMPTION, NEVER_CAME})
 """Causes that spend no retries: machines were preempted or unavailable."""
 UNKNOWN = "program error"
+EVICTED = "Evicted"
+"""Reason of a pod that the kubelet ended, because its node was short of memory, disk or process ids."""
+
+MISSING_VOLUME = re.compile(r'FailedMount.*(secret|configmap|persistentvolumeclaim) ".*" not found')
+"""Event of a pod whose volume names something that is not there; the container waits as `ContainerCreating`."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +120,13 @@ def classify(evidence: Sequence[Evidence], *, gang: bool = True) -> Verdict:
 
 
 def classify_pod(pod: Evidence) -> Verdict:
-    """Judge one pod by what Kubernetes reports, else by its log, else by its exit code."""
-    if pod.disruption:
-        return Verdict("transient", PREEMPTION, f"DisruptionTarget: {pod.disruption}")
+    """Judge one pod by what Kubernetes reports, else by its log, else by its exit code.
+
+    A kubelet that evicts a pod for memory or disk sets `DisruptionTarget`, too (Kubernetes 1.26): that is no preemption.
+    """
     told = _by(_POD_FACTS, f"{pod.pod_reason} {pod.reason}: {pod.message}")
+    if pod.disruption and pod.pod_reason != EVICTED:
+        return Verdict("transient", PREEMPTION, f"DisruptionTarget: {pod.disruption}")
     if told:
         return told
     told = _by_log(pod.log.splitlines()[-LOG_LINES:])
@@ -149,8 +158,15 @@ def _by_log(lines: Sequence[str]) -> Verdict | None:
 
 
 def decide(history: Sequence[Failed], policy: RetryPolicy) -> Decision:
-    """Decide what to do after the last failure of a history (oldest first). Waiting for missing machines spends no retries."""
+    """Decide what to do after the last failure of a history (oldest first). Waiting for missing machines spends no retries.
+
+    An unknown error is permanent, but one that comes after `healthy_seconds` of work is tried again once: by then checkpoints
+    are saved, and faults of machines have more forms than we know.
+    """
     last = history[-1].verdict
+    unknown = [failed for failed in history if failed.verdict.cause == UNKNOWN]
+    if last.cause == UNKNOWN and len(unknown) == 1 and history[-1].seconds >= policy.healthy_seconds:
+        return Decision(policy.first_wait_seconds, f"{last}; it had run for {history[-1].seconds:.0f} s: tried again once")
     if last.kind == "permanent":
         return Decision(None, f"{last}; permanent: trying again would end the same way")
     if last.cause in CAPACITY:
@@ -199,12 +215,19 @@ _POD_FACTS = (
         "permanent",
         own_memory=r"\bOOMKilled\b",
         own_disk=r"^Evicted.*(exceeds the (total )?limit|exceeded its local ephemeral storage limit)",
-        bad_spec=r"\b(InvalidImageName|CreateContainerError|StartError|ContainerCannotRun|CreateContainerConfigError)\b",
+        bad_spec=(
+            r"\b(InvalidImageName|CreateContainerConfigError)\b"
+            r"|\b(CreateContainerError|StartError|ContainerCannotRun|RunContainerError)\b.*"
+            r"(not found|no such file|permission denied)"
+        ),
+        missing_volume=MISSING_VOLUME.pattern,
         missing_image=r"(ErrImagePull|ImagePullBackOff).*(manifest unknown|not found|unauthorized|denied)|ErrImageNeverPull",
     ),
     *_rules(
         "transient",
         image_pull=r"\b(ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable)\b",
+        container_start=r"\b(CreateContainerError|StartError|ContainerCannotRun|RunContainerError)\b",
+        never_started=r"\b(ContainerCreating|PodInitializing)\b",
         neighbours_memory=r"^Evicted.*memory|SystemOOM",
         disk_pressure=r"^Evicted.*(ephemeral-storage|disk|DiskPressure)",
         node_loss=r"^(NodeLost|NodeAffinity|OutOf\w+|UnexpectedAdmissionError)\b|^Evicted",
@@ -228,6 +251,12 @@ _LOG_LINES = (
             r"Retrying after preemption|asked to leave; checkpoint saved at step|asked to leave before all had come"
         ),
         peers_never_came=r"peers never came within \d+ s",
+        # Both retried like every transient failure: three that are equal end the job.
+        hardware_fault=(
+            r"CUDA_ERROR_ECC_UNCORRECTABLE|[Uu]ncorrectable ECC|NVRM: Xid|GPU is lost|fallen off the bus"
+            r"|NCCL.*unhandled (cuda|system) error"
+        ),
+        credentials_service=r"DefaultCredentialsError|google\.auth\.exceptions\.(RefreshError|TransportError)",
         worker_environment=r"numpy\.dtype size changed|runtime_env.*Run cmd failed|pip', 'install'.*non-zero exit status",
         node_loss=r"its node has died|OwnerDiedError|owner has exited|missing too many heartbeats",
         slice_health=r"scaled to 0 actors|ActorDiedError|TPU is already in use|TPU initialization failed|different launch id",

@@ -7,17 +7,16 @@ continues, with the account of failures. The result of a job is in the store and
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from lineage.jobs.job import LaunchRecord, LaunchRequest
 from recipes.hardware import Hardware, alternatives
-from resources.cluster import CONFIG_MAPS, ApiError, Cluster, Object
+from resources.cluster import ApiError, Cluster, Object
 from resources.cluster_settings import ClusterSettings
 from resources.failures import Decision, Failed, RetryPolicy, Verdict, classify, decide
 from resources.job_account import (
     KEPT_FAILURES,
-    LaunchRefusedError,
     annotations,
     attempts_before,
     differences,
@@ -25,9 +24,11 @@ from resources.job_account import (
     refuse_other,
     to_json,
 )
-from resources.job_kinds import Kind, Start, start_of, state_of
-from resources.manifests import ATTEMPT, HARDWARE, HISTORY, JUDGED, VERDICT, job_file, object_name
+from resources.job_files import JobFiles
+from resources.job_kinds import JOB, JOBSET, Kind, Start, start_of, state_of
+from resources.manifests import ATTEMPT, HARDWARE, HISTORY, JUDGED, VERDICT, object_name
 from resources.pod_watch import PodWatch
+from resources.waiting import Waiting, WaitLimits
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,10 @@ class KubernetesLauncher:
     is_cancelled: Callable[[], bool] = lambda: False
     """Called when this process is interrupted: True if a user cancelled, False if only the step ends."""
 
+    @property
+    def _files(self) -> JobFiles:
+        return JobFiles(self.cluster, self.settings, self.stuck_seconds, min(self.poll_seconds, 0.5))
+
     def __call__(self, launch: LaunchRequest) -> LaunchRecord:
         """Run a job to its end. Raises: LaunchRefusedError; JobFailedError; ApiError for a manifest that is not valid."""
         shape = self.settings.choose(alternatives(launch.hardware or ("cpu",)))
@@ -58,29 +63,38 @@ class KubernetesLauncher:
             return self._run(launch, start)
         except BaseException as error:
             if not isinstance(error, Exception):
-                self._interrupted(launch, start.kind)
+                self._interrupted(launch)
             raise
 
-    def submit(self, launch: LaunchRequest, start: Start) -> Object:
-        """Create the job or adopt the existing one, and return its object. A finished job is replaced."""
-        name, shape, kind, attempt, history = object_name(launch), start.shape, start.kind, start.attempt, start.history
+    def submit(self, launch: LaunchRequest, start: Start) -> tuple[Start, Object]:
+        """Create the job or adopt the existing one. Returns how it started, and its object. A finished job is replaced.
+
+        Its job file is there before it: a job that never gets one would hold its nodes for nothing.
+        """
+        name = object_name(launch)
         while True:
-            body = kind.render(launch, shape, self.settings, attempt, history)
-            try:
-                made = self.cluster.create(kind.collection, body)
-                log.info("%s: %s %s created on %s, attempt %d", launch.name, kind.name, name, shape.name, attempt)
-                break
-            except ApiError as error:
-                if error.status != 409:
-                    raise
+            kind = start.kind
             found = self.cluster.get(kind.collection, name)
-            if found is None or "deletionTimestamp" in found["metadata"]:
-                if found is not None:  # its watcher may have died between deletion and creation: the account continues
-                    told = annotations(found)
-                    attempt = int(told[ATTEMPT]) + 1
-                    if JUDGED in told and VERDICT not in told and not differences(launch, self.settings, found):
-                        history = told[HISTORY]
-                time.sleep(min(self.poll_seconds, 0.5))
+            if found is None:
+                start = self._files.claim(launch, start)
+                body = start.kind.render(launch, start.shape, self.settings, start.attempt, start.history)
+                try:
+                    made = self.cluster.create(start.kind.collection, body)
+                except ApiError as error:
+                    if error.status != 409:
+                        raise
+                    self._pause()
+                    continue
+                told = (launch.name, start.kind.name, name, start.shape.name, start.attempt)
+                log.info("%s: %s %s created on %s, attempt %d", *told)
+                break
+            if "deletionTimestamp" in found["metadata"]:
+                # Its watcher may have died between deletion and creation: the account continues.
+                told = annotations(found)
+                ours = JUDGED in told and VERDICT not in told and not differences(launch, self.settings, found)
+                history = told[HISTORY] if ours else start.history
+                start = replace(start, attempt=int(told[ATTEMPT]) + 1, history=history)
+                self._pause()
                 continue
             state = state_of(kind, found)
             if state == "active":
@@ -91,14 +105,15 @@ class KubernetesLauncher:
                 made = found
                 break
             log.info("%s: %s %s of an earlier launch is %s: replaced", launch.name, kind.name, name, state)
-            attempt, history = int(annotations(found)[ATTEMPT]) + 1, to_json(())  # pods of the old job may still exist
+            # Pods of the old job may still exist, and its job file has its number in the name.
+            start = replace(start, attempt=int(annotations(found)[ATTEMPT]) + 1, history=to_json(()))
             self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
-        self._give_job_file(launch, made)
-        return made
+        self._files.give(launch, start.shape, made)
+        return start, made
 
     def _run(self, launch: LaunchRequest, start: Start) -> LaunchRecord:
+        start, submitted = self.submit(launch, start)
         shape, kind = start.shape, start.kind
-        submitted = self.submit(launch, start)
         while True:
             number = int(annotations(submitted)[ATTEMPT])
             history = from_json(annotations(submitted)[HISTORY])
@@ -123,6 +138,8 @@ class KubernetesLauncher:
 
     def _follow(self, launch: LaunchRequest, kind: Kind, submitted: Object, watch: PodWatch) -> Verdict | None:
         """Watch until the job ends. Returns the failure, or None if it is done."""
+        limits = WaitLimits(self.stuck_seconds, self.settings.start_seconds, self.settings.machine_seconds)
+        waiting = Waiting(self.cluster, launch.name, limits)
         while True:
             watch.look()
             found = self.cluster.get(kind.collection, object_name(launch))
@@ -133,9 +150,15 @@ class KubernetesLauncher:
                 watch.look()  # what happened between the two looks: the last lines, the last pod's end
             if state == "done":
                 return None
-            stuck = watch.stuck_for() >= self.stuck_seconds
-            if state == "failed" or stuck:
-                return classify(watch.evidence(stuck=stuck), gang=kind.gang)
+            if state == "failed":
+                return classify(watch.evidence(stuck=False), gang=kind.gang)
+            given_up = waiting.look(found, watch.here())
+            if given_up is not None:
+                return classify(watch.evidence(stuck=True), gang=kind.gang) if given_up == "pods" else given_up
+            evicted = watch.evictions()
+            if len(evicted) >= self.policy.max_identical:
+                told = evicted[-1]["status"].get("message", "")
+                return Verdict("permanent", "evictions", f"its pods were evicted {len(evicted)} times: {told}")
             time.sleep(self.poll_seconds)
 
     def _note(self, launch: LaunchRequest, kind: Kind, submitted: Object, told: Mapping[str, str]) -> None:
@@ -153,6 +176,7 @@ class KubernetesLauncher:
     ) -> Object:
         """Replace the failed attempt's object by the next one, or return another watcher's if that was first."""
         name = object_name(launch)
+        self._files.claim(launch, Start(shape, kind, number))  # before the old object goes: it has the account
         self.cluster.delete(kind.collection, name, old["metadata"]["uid"], policy=kind.deletion)
         body = kind.render(launch, shape, self.settings, number, to_json(history))
         while True:
@@ -166,34 +190,13 @@ class KubernetesLauncher:
                 if found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]:
                     made = found
                     break
-                time.sleep(min(self.poll_seconds, 0.5))
-        self._give_job_file(launch, made)
+                self._pause()
+        self._files.give(launch, shape, made)
         log.info("%s: attempt %d", launch.name, number)
         return made
 
-    def _give_job_file(self, launch: LaunchRequest, owner: Object) -> None:
-        """Create the job file of this object after an older object's file is gone. Raises: LaunchRefusedError if it does not
-        go."""
-        body = job_file(launch, owner)
-        name = body["metadata"]["name"]
-        end = time.monotonic() + self.stuck_seconds
-        while True:
-            try:
-                self.cluster.create(CONFIG_MAPS, body)
-                return
-            except ApiError as error:
-                if error.status != 409:
-                    raise
-            found = self.cluster.get(CONFIG_MAPS, name)
-            owners = [] if found is None else [ref["uid"] for ref in found["metadata"].get("ownerReferences", [])]
-            if owner["metadata"]["uid"] in owners:
-                return
-            if time.monotonic() > end:
-                raise LaunchRefusedError(
-                    f"{launch.name}: the ConfigMap {name} is of another object ({', '.join(owners) or 'nobody'}) and was not "
-                    f"collected within {self.stuck_seconds:.0f} s; kubectl -n {self.cluster.namespace} delete configmap {name}"
-                )
-            time.sleep(min(self.poll_seconds, 0.5))
+    def _pause(self) -> None:
+        time.sleep(min(self.poll_seconds, 0.5))
 
     def _give_up(
         self, launch: LaunchRequest, kind: Kind, submitted: Object, number: int, history: Sequence[Failed], decision: Decision
@@ -208,12 +211,14 @@ class KubernetesLauncher:
         tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in attempts_before(history, number + 1))
         raise JobFailedError(f"{launch.name}: {kind.name} {name} failed: {decision.why}\n{tried}\nIts log: {launch.log_path}")
 
-    def _interrupted(self, launch: LaunchRequest, kind: Kind) -> None:
+    def _interrupted(self, launch: LaunchRequest) -> None:
+        """Leave the job, or delete it if a user cancels: whatever kind it became."""
         name = object_name(launch)
         if not self.is_cancelled():
-            log.warning("%s: this step ends, %s %s continues; the next launch adopts it", launch.name, kind.name, name)
+            log.warning("%s: this step ends, the job %s continues; the next launch adopts it", launch.name, name)
             return
-        found = self.cluster.get(kind.collection, name)
-        if found is not None and not differences(launch, self.settings, found):
-            log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, name)
-            self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
+        for kind in (JOB, JOBSET):
+            found = self.cluster.get(kind.collection, name)
+            if found is not None and not differences(launch, self.settings, found):
+                log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, name)
+                self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)

@@ -6,20 +6,14 @@ whether there is another. Facts and sources: docs/design/launchers.md.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from lineage.jobs.child_processes import HUGE_PAGES
 from lineage.jobs.job import LaunchRequest
-from lineage.messages import ASKED
 from recipes.hardware import Hardware
 from resources.cluster_settings import ClusterSettings
+from resources.pods import CONTAINER, Manifest, gang_environment, pod_annotations, pod_spec, tracks
 
-CONTAINER = "job"
-JOB_FILE = "/etc/marin/job.json"
-SCRATCH, DISK = "/scratch", "ephemeral-storage"
-"""The folder of a pod's downloads and working copies (`MARIN_SCRATCH` of the image), and its size among a shape's resources."""
-USER = 10001
-"""User of the image (deploy/Dockerfile)."""
 LABEL = "marin.community"
 DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, JUDGED, VERDICT = (
     f"{LABEL}/{word}" for word in ("digest", "artifact", "code", "image", "hardware", "attempt", "history", "judged", "verdict")
@@ -27,14 +21,13 @@ DIGEST, NAME, CODE, IMAGE, HARDWARE, ATTEMPT, HISTORY, JUDGED, VERDICT = (
 """Annotations: the purpose of an object, and its history so far."""
 SHARDS = f"{LABEL}/shards"
 """Label of pods that do shards of data stages: they may reach the internet (deploy/kubernetes/network.yaml)."""
-COORDINATOR_PORT = 8476
+TRACKERS = f"{LABEL}/trackers"
+"""Label of pods that report to trackers: they may reach the internet, too."""
 SAVED_AND_LEFT = 143
 """Exit code of a process that SIGTERM ended: peers on healthy nodes exit with it when one host is preempted."""
 NAME_LENGTH = 44
 """Longest name of a job: a pod of a JobSet adds up to 18 characters (`-host-63-511-abcde`), and its name may have 63."""
 DIGEST_LENGTH = 8
-
-type Manifest = dict[str, Any]
 
 
 def object_name(launch: LaunchRequest) -> str:
@@ -67,7 +60,7 @@ def job_manifest(launch: LaunchRequest, shape: Hardware, settings: ClusterSettin
         "kind": "Job",
         "metadata": _metadata(launch, shape, settings, attempt, history),
         "spec": {
-            **_job_spec(launch, shape, settings, attempt, hosts=1),
+            **_job_spec(launch, shape, settings, attempt, hosts=1, environment={}),
             "ttlSecondsAfterFinished": settings.keep_finished_seconds,
         },
     }
@@ -87,6 +80,8 @@ def indexed_job_manifest(
         "backoffLimitPerIndex": 0,
     }
     spec["template"]["metadata"]["labels"] |= {SHARDS: "yes"}
+    # Kueue may admit fewer pods at once than there are indices: else a queue of 4 machines would never admit 8 runners.
+    job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = "1"
     return job
 
 
@@ -97,9 +92,8 @@ def jobset_manifest(launch: LaunchRequest, shape: Hardware, settings: ClusterSet
     metadata = _metadata(launch, shape, settings, attempt, history)
     if shape.kind == "tpu":
         metadata["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"] = "cloud.google.com/gke-nodepool"
-    spec = _job_spec(launch, shape, settings, attempt, hosts)
+    spec = _job_spec(launch, shape, settings, attempt, hosts, gang_environment(name, shape))
     spec["completionMode"] = "Indexed"
-    spec["template"]["spec"]["containers"][0]["env"] += _gang_environment(name, shape)
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -122,16 +116,30 @@ def jobset_manifest(launch: LaunchRequest, shape: Hardware, settings: ClusterSet
     }
 
 
-def job_file(launch: LaunchRequest, owner: Manifest) -> Manifest:
-    """Return the job file as a ConfigMap that is deleted with its job. Raises: ValueError above Kubernetes' limit of 1 MiB."""
+def job_file(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int) -> Manifest:
+    """Return the job file of one attempt as a ConfigMap. It is created before the job, so it has no owner yet (`owned_by`).
+
+    Its annotations say what the job will be: of two launches at once, the second makes the job that the first one described.
+    Raises: ValueError above Kubernetes' limit of 1 MiB.
+    """
     text = launch.job_path.read_text()
     if len(text.encode()) > 1_000_000:
-        raise ValueError(f"{launch.name}: its job file has {len(text.encode())} bytes; a ConfigMap holds at most 1,000,000")
+        raise ValueError(
+            f"{launch.name}: its job file {launch.job_path} has {len(text.encode())} bytes; a ConfigMap holds at most "
+            "1,000,000. Give the job fewer inputs: a mixture of fewer components, for example"
+        )
+    metadata = {
+        "name": job_file_name(launch, attempt),
+        "labels": {f"{LABEL}/job": object_name(launch)},
+        "annotations": wanted(launch, settings) | {HARDWARE: shape.name},
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True, "metadata": metadata, "data": {"job.json": text}}
+
+
+def owned_by(owner: Manifest) -> Manifest:
+    """Return the metadata by which an object is deleted with its owner."""
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
-    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
-    name = job_file_name(launch, int(owner["metadata"]["annotations"][ATTEMPT]))
-    metadata = {"name": name, "labels": {f"{LABEL}/job": object_name(launch)}, "ownerReferences": [reference]}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"job.json": text}}
+    return {"ownerReferences": [reference | {key: owner["metadata"][key] for key in ("name", "uid")}]}
 
 
 def _metadata(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, history: str) -> Manifest:
@@ -149,7 +157,9 @@ def _metadata(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings,
     return {"name": object_name(launch), "namespace": settings.namespace, "labels": labels, "annotations": annotations}
 
 
-def _job_spec(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, hosts: int) -> Manifest:
+def _job_spec(
+    launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int, hosts: int, environment: Mapping[str, Any]
+) -> Manifest:
     """`hosts` pods at once, none of which may fail; a disruption is not a failure."""
     # A single preempted pod is replaced within its Job. A gang restarts as a whole, so its Job fails for that reason.
     disrupted = "Ignore" if hosts * shape.slices == 1 else "FailJob"
@@ -164,73 +174,9 @@ def _job_spec(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings,
         "podFailurePolicy": {"rules": rules},
         "template": {
             "metadata": {
-                "labels": pod_labels(launch, attempt),
-                "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+                "labels": pod_labels(launch, attempt) | ({TRACKERS: "yes"} if tracks(launch) else {}),
+                "annotations": pod_annotations(shape, settings),
             },
-            "spec": _pod_spec(launch, shape, settings, attempt),
+            "spec": pod_spec(launch, shape, settings, job_file_name(launch, attempt), environment),
         },
     }
-
-
-def _pod_spec(launch: LaunchRequest, shape: Hardware, settings: ClusterSettings, attempt: int) -> Manifest:
-    mounts = [{"name": "job", "mountPath": JOB_FILE.rpartition("/")[0], "readOnly": True}]
-    mounts += [mount.place(f"mount-{index}") for index, mount in enumerate(settings.mounts)]
-    volumes: list[Manifest] = [{"name": "job", "configMap": {"name": job_file_name(launch, attempt)}}]
-    volumes += [{"name": f"mount-{index}", **mount.source()} for index, mount in enumerate(settings.mounts)]
-    if shape.kind == "gpu":
-        mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
-        volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "100Gi"}})
-    if SCRATCH not in {mount.path for mount in settings.mounts}:  # else the container's root, which has no limit
-        mounts.append({"name": "scratch", "mountPath": SCRATCH})
-        volumes.append({"name": "scratch", "emptyDir": {"sizeLimit": shape.resources[DISK]}})
-    tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in shape.taints]
-    selector = dict(shape.node_selector)
-    if settings.spot and shape.kind == "tpu":
-        selector["cloud.google.com/gke-spot"] = "true"
-        tolerations.append({"key": "cloud.google.com/gke-spot", "operator": "Exists", "effect": "NoSchedule"})
-    # Huge pages make training on CPU faster (lineage/jobs/child_processes.py).
-    env = {**ASKED, **(HUGE_PAGES if shape.kind == "cpu" else {}), **settings.env}
-    container = {
-        "name": CONTAINER,
-        "image": settings.image,
-        "command": [settings.python, "-m", launch.module, *launch.arguments_on(shape.name), JOB_FILE],
-        "env": [{"name": name, "value": value} for name, value in sorted(env.items())],
-        "envFrom": [{"secretRef": {"name": name}} for name in settings.secrets],
-        "resources": {"requests": dict(shape.resources), "limits": dict(shape.resources)},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
-    }
-    pod = {
-        "restartPolicy": "Never",  # podFailurePolicy needs it, and a restart in place would hide an attempt
-        "serviceAccountName": settings.service_account,
-        "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationGracePeriodSeconds": settings.grace_seconds,
-        "nodeSelector": selector,
-        "tolerations": tolerations,
-        "containers": [container],
-        "volumes": volumes,
-    }
-    if settings.host_network and shape.pods > 1:
-        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    return pod
-
-
-def _gang_environment(name: str, shape: Hardware) -> list[Manifest]:
-    """What `trainer/processes.py` reads. On TPU slices the rest is GKE's to set: TPU_WORKER_*, and MEGASCALE_* of several."""
-    if shape.kind == "tpu":
-        return [{"name": "MARIN_PROCESSES", "value": "gke-tpu"}]
-    index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
-    return [
-        {"name": "MARIN_PROCESSES", "value": str(shape.pods)},
-        {"name": "MARIN_PROCESS_INDEX", "valueFrom": index},
-        {"name": "MARIN_COORDINATOR", "value": f"{name}-host-0-0.{name}:{COORDINATOR_PORT}"},
-        {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"},
-        {"name": "NCCL_IB_HCA", "value": "ibp"},
-    ]

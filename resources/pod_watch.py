@@ -3,22 +3,30 @@
 import datetime
 import logging
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from lineage.jobs.job import Attempt, LaunchRequest
-from resources.cluster import PODS, Cluster, Object
-from resources.failures import LOG_LINES, Evidence, classify_pod
-from resources.manifests import CONTAINER, pod_labels
+from resources.cluster import EVENTS, PODS, ApiError, Cluster, Object
+from resources.failures import EVICTED, LOG_LINES, Evidence, classify_pod
+from resources.manifests import pod_labels
+from resources.pods import CONTAINER
 
 log = logging.getLogger(__name__)
 
 RESTART = "jobset.sigs.k8s.io/restart-attempt"
 INDEX = "batch.kubernetes.io/job-completion-index"
 STUCK = frozenset(
-    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
 )
+"""Reasons of a waiting container that are errors."""
 
 
 @dataclass
@@ -41,7 +49,6 @@ class PodWatch:
     """Pods whose log was copied after they ended; they are not read again (most of a thousand runners)."""
 
     said: dict[str, str] = field(default_factory=dict)
-    stuck_since: float | None = None
 
     def look(self) -> None:
         """List the pods, log changes, and copy new log lines."""
@@ -52,11 +59,21 @@ class PodWatch:
             self.pods[pod["metadata"]["uid"]] = pod
             self._tell(pod)
             self._copy_log(pod, several=len(found) > 1)
-        waiting = any(_container(pod, "waiting").get("reason") in STUCK for pod in found)
-        self.stuck_since = (self.stuck_since or time.monotonic()) if waiting else None
 
-    def stuck_for(self) -> float:
-        return 0.0 if self.stuck_since is None else time.monotonic() - self.stuck_since
+    def here(self) -> list[Object]:
+        """Return the pods that the last poll returned."""
+        return [self.pods[uid] for uid in self.present]
+
+    def evictions(self) -> list[Object]:
+        """Return the pods of the group that was evicted most often, one of each round.
+
+        Kubernetes replaces an evicted pod like a preempted one, as often as it takes.
+        """
+        groups: dict[str, dict[tuple[int, str], Object]] = {}
+        for pod in self.pods.values():
+            if pod["status"].get("reason") == EVICTED:
+                groups.setdefault(_group(pod), {})[_round(pod)] = pod
+        return max((list(rounds.values()) for rounds in groups.values()), key=len, default=[])
 
     def evidence(self, *, stuck: bool) -> list[Evidence]:
         """Return the facts of every failed pod, or of pods that cannot start if that is the failure.
@@ -69,7 +86,9 @@ class PodWatch:
         failed = [pod for pod in self.pods.values() if pod["status"].get("phase") == "Failed"]
         failed = [pod for pod in failed if _round(pod) == newest[_group(pod)]] or failed
         failed = [pod for pod in failed if not _was_stopped(pod)] or failed  # peers that were terminated explain nothing
-        waiting = [pod for pod in self.pods.values() if _container(pod, "waiting").get("reason") in STUCK]
+        waiting = [
+            pod for pod in self.here() if pod["status"].get("phase", "Pending") == "Pending" and "nodeName" in pod["spec"]
+        ]
         return [self._evidence(pod) for pod in (waiting if stuck else failed)]
 
     def attempts(self) -> list[Attempt]:
@@ -90,13 +109,17 @@ class PodWatch:
         return max((_pod_seconds(pod) for pod in self.pods.values()), default=0.0)
 
     def _evidence(self, pod: Object) -> Evidence:
-        ended, waiting, status = _container(pod, "terminated"), _container(pod, "waiting"), pod["status"]
+        ended, waiting, status = container_state(pod, "terminated"), container_state(pod, "waiting"), pod["status"]
         disruption = [c.get("reason", "") for c in status.get("conditions", []) if _is_true(c, "DisruptionTarget")]
         lines = self.cluster.log(pod["metadata"]["name"], CONTAINER, tail=LOG_LINES)
+        message = status.get("message", "") or ended.get("message", "") or waiting.get("message", "")
+        pending = "" if ended or status.get("phase", "Pending") != "Pending" else "ContainerCreating"
+        if pending and not message:
+            message = last_warning(self.cluster, pod)
         return Evidence(
             exit_code=ended.get("exitCode"),
-            reason=ended.get("reason", "") or waiting.get("reason", ""),
-            message=status.get("message", "") or ended.get("message", "") or waiting.get("message", ""),
+            reason=ended.get("reason", "") or waiting.get("reason", pending),
+            message=message,
             pod_reason=status.get("reason", ""),
             disruption=disruption[0] if disruption else "",
             log="\n".join(line.partition(" ")[2] for line in lines),
@@ -109,7 +132,7 @@ class PodWatch:
         for condition in status.get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 state = f"{state}: {condition.get('message', '')}"
-        waiting = _container(pod, "waiting").get("reason")
+        waiting = container_state(pod, "waiting").get("reason")
         if waiting in STUCK:
             state = f"{state}: {waiting}"
         if self.said.get(metadata["uid"]) != state:
@@ -119,8 +142,8 @@ class PodWatch:
     def _copy_log(self, pod: Object, *, several: bool) -> None:
         """Append new lines to the launch's log and print them; with several pods, with their names."""
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        ended = bool(_container(pod, "terminated"))
-        if uid in self.drained or not (_container(pod, "running") or ended):
+        ended = bool(container_state(pod, "terminated"))
+        if uid in self.drained or not (container_state(pod, "running") or ended):
             return
         last = self.copied.get(uid, "")
         since = f"{last[:19]}Z" if last else ""  # the server filters by whole seconds; the timestamps below are exact
@@ -138,7 +161,19 @@ class PodWatch:
             self.drained.add(uid)
 
 
-def _container(pod: Object, state: str) -> dict[str, Any]:
+def last_warning(cluster: Cluster, pod: Object) -> str:
+    """Return the newest warning about a pod as `Reason: message`, or an empty string; also without the right to read events."""
+    try:
+        found = cluster.find(EVENTS, fields=f"involvedObject.uid={pod['metadata']['uid']},type=Warning")
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return "no right to read its events"
+    newest = max(found, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+    return "" if newest is None else f"{newest['reason']}: {newest.get('message', '')}"
+
+
+def container_state(pod: Object, state: str) -> dict[str, Any]:
     """Return the state of our container if it is of this kind (`waiting`, `running` or `terminated`), else nothing."""
     for status in pod["status"].get("containerStatuses", []):
         if status["name"] == CONTAINER:
@@ -172,5 +207,5 @@ def _pod_seconds(pod: Object) -> float:
     started = pod["status"].get("startTime")
     if started is None:
         return 0.0
-    ended = _container(pod, "terminated").get("finishedAt") or datetime.datetime.now(datetime.UTC).isoformat()
+    ended = container_state(pod, "terminated").get("finishedAt") or datetime.datetime.now(datetime.UTC).isoformat()
     return (datetime.datetime.fromisoformat(ended) - datetime.datetime.fromisoformat(started)).total_seconds()

@@ -13,7 +13,8 @@ from lineage.storage.ranges import BLOCK_BYTES
 from recipes.hardware import Hardware, hardware
 from recipes.planned_runs import PlannedRun
 from resources.cluster_settings import ClusterSettings
-from resources.manifests import DISK, Manifest, job_manifest, jobset_manifest
+from resources.manifests import job_manifest, jobset_manifest
+from resources.pods import DISK, Manifest
 from trainer.footprint import Footprint, footprint
 from trainer.running import Running
 from trainer.saving import KEEP_ROLLING, MOST_POLL_SECONDS

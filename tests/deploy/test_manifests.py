@@ -115,8 +115,8 @@ def test_rights_are_the_least(manifests: list[Manifest]) -> None:
     starts = {"jobs": {"create", "list", "delete"}, "jobs/status": {"get"}}
     assert starter == starts | {"pods": {"list", "delete"}, "pods/log": {"get"}, "events": {"list"}}
     job = {"create", "get", "patch", "delete"}
-    config_map, pods = {"create", "get"}, {"list"}
-    assert launcher == {"jobs": job, "jobsets": job, "configmaps": config_map, "pods": pods, "pods/log": {"get"}}
+    reads = {"pods": {"list"}, "pods/log": {"get"}, "events": {"list"}, "workloads": {"list"}}
+    assert launcher == {"jobs": job, "jobsets": job, "configmaps": {"create", "get", "patch"}} | reads
     accounts = of_kind(manifests, "ServiceAccount")
     assert {name for name, account in accounts.items() if account.get("automountServiceAccountToken", True)} == bound.keys()
 
@@ -294,7 +294,8 @@ def test_queues_are_those_of_the_hardware_table() -> None:
     assert flavors["v4-512"]["spec"]["nodeLabels"] == dict(hardware("v4-512").node_selector)
     cluster = of_kind(made, "ClusterQueue")["marin-v4-512"]["spec"]["resourceGroups"][0]
     quota = {item["name"]: item["nominalQuota"] for item in cluster["flavors"][0]["resources"]}
-    assert quota == {"google.com/tpu": "256", "ephemeral-storage": "6400Gi"}
+    hosts = {"google.com/tpu": "256", "ephemeral-storage": "6400Gi"}
+    assert quota == hosts | {"cpu": str(64 * 192), "memory": f"{64 * 302}Gi"}
     assert cluster["coveredResources"] == list(quota), "Kueue admits no workload that asks for more than is covered"
     cpu = of_kind(made, "ClusterQueue")["marin-cpu"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     assert {item["name"]: item["nominalQuota"] for item in cpu} == {

@@ -27,6 +27,8 @@ from recipes.runs import checkpoint, eval_result, eval_tasks
         ("2xv5e-256", 512, 64, 2, "16x16"),
         ("h100x8", 8, 1, 1, "nvlink"),
         ("2xh100x8", 16, 1, 2, "nvlink"),
+        ("2xa3mega", 16, 1, 2, "nvlink"),
+        ("a3high", 8, 1, 1, "nvlink"),
     ],
 )
 def test_names_of_the_reference_documents(name: str, chips: int, hosts: int, slices: int, topology: str) -> None:
@@ -40,6 +42,13 @@ def test_every_topology_is_filled_by_its_hosts() -> None:
             assert prod(map(int, shape.topology.split("x"))) == shape.hosts * shape.chips_per_host
             assert shape.resources["google.com/tpu"] == str(shape.chips_per_host)
             assert shape.node_selector["cloud.google.com/gke-tpu-topology"] == shape.topology
+
+
+def test_every_pod_requests_processors_memory_and_disk() -> None:
+    """Without them a pod is the first to be evicted, and a leak of its own is not told from a neighbour's."""
+    for shape in base_shapes().values():
+        assert {"cpu", "memory", "ephemeral-storage"} <= shape.resources.keys(), shape.name
+        assert int(shape.resources["cpu"]) >= max(2, shape.chips_per_host)
 
 
 @given(st.sampled_from(sorted(base_shapes())), st.integers(1, 50))

@@ -84,12 +84,19 @@ as `classify_pod` puts them together; what of them depends on a cluster (image a
 FROM_MEMORY = {
     "preemption": ("Terminated : Pod was terminated in response to imminent node shutdown.", "Preempting :", "NodeShutdown :"),
     "own memory": (" OOMKilled: ",),
-    "bad spec": tuple(
-        f" {reason}: "
-        for reason in (
-            "InvalidImageName", "CreateContainerError", "StartError", "ContainerCannotRun", "CreateContainerConfigError",
-        )
+    "bad spec": (
+        " InvalidImageName: ", " CreateContainerConfigError: ",
+        ' StartError: exec: "python": executable file not found in $PATH',
     ),
+    "missing volume": (
+        ' ContainerCreating: FailedMount: MountVolume.SetUp failed for volume "mount-0" : secret "gcs-credentials" not found',
+    ),
+    "container start": (
+        " CreateContainerError: context deadline exceeded", " ContainerCannotRun: ",
+        " StartError: failed to create containerd task: OCI runtime create failed: unable to start container",
+        " RunContainerError: failed to start container: OCI runtime create failed: nvidia-container-cli: device error",
+    ),
+    "never started": (" ContainerCreating: ", " PodInitializing: "),
     "missing image": (' ErrImagePull: failed to resolve reference "marin:gone": not found',),
     "image pull": (" ImagePullBackOff: Back-off pulling image", " ErrImagePull: rpc error: code = Unknown"),
     "neighbours memory": ("SystemOOM : ",),
@@ -98,6 +105,18 @@ FROM_MEMORY = {
 """Words of Kubernetes that no run of ours has printed (the lab's kubelet is our own)."""
 
 LINES_FROM_MEMORY = {
+    "hardware fault": (
+        "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "NVRM: Xid (PCI:0000:18:00): 79, pid=1234, GPU has fallen off the bus.",
+        "Unable to determine the device handle for GPU 0000:18:00.0: GPU is lost.  Reboot the system to recover this GPU",
+        "XlaRuntimeError: INTERNAL: NCCL operation ncclAllReduce(...) failed: unhandled cuda error (run with NCCL_DEBUG=INFO)",
+    ),
+    "credentials service": (
+        "google.auth.exceptions.DefaultCredentialsError: Your default credentials were not found.",
+        "google.auth.exceptions.TransportError: Failed to retrieve http://metadata.google.internal/computeMetadata/v1/instance/",
+        "google.auth.exceptions.RefreshError: ('Failed to retrieve token from the Compute Engine metadata service', 503)",
+    ),
     "device memory": (
         "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
         "space hbm. Used 19.20G of 15.48G hbm. Exceeded hbm capacity by 3.72G.",

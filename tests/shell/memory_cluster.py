@@ -4,6 +4,7 @@ Real ones are in tests/lab. Here a job ends when the test says so: after a numbe
 """
 
 import itertools
+import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -25,28 +26,46 @@ class MemoryCluster:
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     created: list[tuple[str, str]] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, ApiError] = field(default_factory=dict)
+    """Collections in which nothing can be created."""
+    lists: dict[str, list[Object]] = field(default_factory=dict)
+    """What a list of another collection than the pods' returns."""
+    pod_status: Object = field(default_factory=dict)
+    """Status of every pod, if it is not what its job's state says."""
+    suspended: bool = False
+    """Whether a queue holds every job."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
     uids: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def create(self, collection: str, body: Object) -> Object:
         key = (collection, body["metadata"]["name"])
-        if key in self.objects:
-            raise ApiError(409, "AlreadyExists", f"POST {key}")
-        made = deepcopy(body)
-        made["metadata"] |= {"uid": f"u-{next(self.uids)}", "namespace": self.namespace}
-        self.objects[key] = made
-        self.created.append(key)
-        return deepcopy(made)
+        if collection in self.refused:
+            raise self.refused[collection]
+        with self.lock:
+            if key in self.objects:
+                raise ApiError(409, "AlreadyExists", f"POST {key}")
+            made = deepcopy(body)
+            made["metadata"] |= {"uid": f"u-{next(self.uids)}", "namespace": self.namespace}
+            if self.suspended and collection in DONE:
+                made["spec"]["suspend"] = True
+            self.objects[key] = made
+            self.created.append(key)
+            return deepcopy(made)
 
     def get(self, collection: str, name: str) -> Object | None:
-        found = self.objects.get((collection, name))
-        if found is not None and collection in DONE:
-            self._go_on(collection, found)
-        return deepcopy(found)
+        with self.lock:
+            found = self.objects.get((collection, name))
+            if found is not None and collection in DONE:
+                self._go_on(collection, found)
+            return deepcopy(found)
 
-    def find(self, collection: str, selector: str = "") -> list[Object]:
-        assert collection == PODS
-        jobs = [found for (where, _), found in self.objects.items() if where in DONE]
-        return [_pod(job) for job in jobs if selector.endswith(f"={_attempt(job)}")]
+    def find(self, collection: str, selector: str = "", fields: str = "") -> list[Object]:
+        if collection != PODS:
+            return deepcopy(self.lists.get(collection, []))
+        with self.lock:
+            jobs = deepcopy([found for (where, _), found in self.objects.items() if where in DONE])
+        pods = [_pod(job) for job in jobs if selector.endswith(f"={_attempt(job)}")]
+        return [pod | ({"status": self.pod_status} if self.pod_status else {}) for pod in pods]
 
     def log(self, pod: str, container: str, *, since: str = "", tail: int = 0) -> list[str]:
         attempts = [_attempt(found) for (where, _), found in self.objects.items() if where in DONE and _pod_name(found) == pod]
@@ -57,6 +76,12 @@ class MemoryCluster:
         if found["metadata"]["uid"] != uid:
             raise ApiError(409, "Conflict", name)
         found["metadata"]["annotations"] |= annotations
+
+    def give(self, collection: str, name: str, uid: str, owner: Mapping[str, object]) -> None:
+        found = self.objects[collection, name]
+        if found["metadata"]["uid"] != uid:
+            raise ApiError(409, "Conflict", name)
+        found["metadata"] |= deepcopy(owner)
 
     def delete(self, collection: str, name: str, uid: str | None = None, *, policy: str = "Background") -> None:
         found = self.objects.get((collection, name))
@@ -91,7 +116,7 @@ def _pod(job: Object) -> Object:
     status = {"phase": "Failed" if failed else "Succeeded", "startTime": "2026-11-22T00:00:00Z"}
     told = {"name": _pod_name(job), "uid": f"pod-{job['metadata']['uid']}", "creationTimestamp": "2026-11-22T00:00:00Z"}
     containers = {"containerStatuses": [{"name": "job", "state": ended}]}
-    return {"metadata": told, "spec": {}, "status": status | containers}
+    return {"metadata": told, "spec": {"nodeName": "node-0"}, "status": status | containers}
 
 
 def _pod_name(job: Object) -> str:

@@ -135,7 +135,20 @@ def test_the_last_error_decides_not_one_that_was_overcome() -> None:
         (Evidence(reason="InvalidImageName", message="couldn't parse image"), "permanent", "bad spec"),
         (Evidence(128, reason="StartError", message="exec: python: not found"), "permanent", "bad spec"),
         (Evidence(pod_reason="NodeLost"), "transient", "node loss"),
+        (Evidence(128, reason="StartError", message="OCI runtime create failed"), "transient", "container start"),
+        (
+            Evidence(
+                137,
+                pod_reason="Evicted",
+                message="The node was low on resource: memory. ",
+                disruption="TerminationByKubelet",
+            ),
+            "transient",
+            "neighbours memory",
+        ),
         (Evidence(137, reason="Error"), "transient", "killed"),
+        (Evidence(135, reason="Error"), "transient", "killed"),
+        (Evidence(139, reason="Error", log="Fatal Python error: Segmentation fault"), "transient", "killed"),
         (Evidence(1, reason="Error"), "permanent", "program error"),
     ],
 )
@@ -169,6 +182,15 @@ def _failed(cause: str, seconds: float = 5.0, because: str = "line 1") -> Failed
 def test_permanent_failures_stop_at_once() -> None:
     decision = decide([Failed(Verdict("permanent", "diverged", "nan"), 9000.0)], POLICY)
     assert decision.wait_seconds is None and "permanent" in decision.why
+
+
+def test_an_unknown_error_after_an_hour_of_work_is_tried_again_once() -> None:
+    """The faults of a fleet have more forms than the table, and by then checkpoints are saved."""
+    unknown = Verdict("permanent", "program error", "exit code 1: words that nobody has seen")
+    assert decide([Failed(unknown, 3599.0)], POLICY).wait_seconds is None
+    assert decide([Failed(unknown, 3600.0)], POLICY).wait_seconds == POLICY.first_wait_seconds
+    assert decide([Failed(unknown, 3600.0), _failed("network"), Failed(unknown, 9000.0)], POLICY).wait_seconds is None
+    assert decide([Failed(Verdict("permanent", "diverged", "nan"), 9000.0)], POLICY).wait_seconds is None
 
 
 def test_waits_double_up_to_a_cap_and_end() -> None:

@@ -23,7 +23,7 @@ from recipes.hardware import hardware
 from recipes.lab import default_line
 from recipes.planned_runs import planned_runs
 from recipes.runs import checkpoint
-from resources.cluster_settings import ClusterSettings, Mount
+from resources.cluster_settings import ClusterSettings, Mount, PodOptions
 from resources.manifests import (
     NAME_LENGTH,
     Manifest,
@@ -32,6 +32,7 @@ from resources.manifests import (
     job_manifest,
     jobset_manifest,
     object_name,
+    owned_by,
 )
 from trainer.running import running_of
 from trainer.spec.mesh import MeshShape
@@ -175,13 +176,16 @@ def test_a_job_file_goes_with_its_job(tmp_path: Path) -> None:
     launch.job_path.write_text('{"job": 1}')
     job = job_of("cpu")
     job["metadata"]["uid"] = "u-1"
-    made = job_file(launch, job)
+    made = job_file(launch, hardware("cpu"), SETTINGS, 2)
+    made["metadata"] |= owned_by(job)
     hold(made, CONFIG_MAP)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": object_name(LAUNCH), "uid": "u-1"}
     assert (made["metadata"]["ownerReferences"], made["data"]) == ([owner], {"job.json": '{"job": 1}'})
+    assert made["immutable"], "who may give it to its job may not change it"
+    assert {"name": "job", "configMap": {"name": made["metadata"]["name"]}} in job["spec"]["template"]["spec"]["volumes"]
     launch.job_path.write_text("x" * 1_000_001)
-    with pytest.raises(ValueError, match="its job file has 1000001 bytes; a ConfigMap holds at most"):
-        job_file(launch, job)
+    with pytest.raises(ValueError, match=r"its job file .* has 1000001 bytes; a ConfigMap holds at most"):
+        job_file(launch, hardware("cpu"), SETTINGS, 2)
 
 
 @pytest.mark.parametrize("name", GANGS)
@@ -224,6 +228,96 @@ def test_processes_find_each_other() -> None:
     assert (gpu["MARIN_PROCESSES"], gpu["MARIN_PROCESS_INDEX"]) == ("2", "from the pod")
     assert gpu["MARIN_COORDINATOR"] == f"{name}-host-0-0.{name}:8476"
     assert tpu["MARIN_PROCESSES"] == "gke-tpu" and "MARIN_COORDINATOR" not in tpu
+
+
+def container_of(launch: LaunchRequest, name: str, settings: ClusterSettings) -> Manifest:
+    shape = hardware(name)
+    made = (job_manifest if shape.pods == 1 else jobset_manifest)(launch, shape, settings, 1, "[]")
+    spec = made["spec"] if shape.pods == 1 else job_spec_of(made)
+    hold(spec, JOB_SPEC)
+    return spec["template"]["spec"]["containers"][0]
+
+
+def env_of(container: Manifest) -> dict[str, str]:
+    names = [entry["name"] for entry in container["env"]]
+    assert len(set(names)) == len(names), "Kubernetes takes the last of two, silently"
+    return {entry["name"]: entry.get("value", "from the pod") for entry in container["env"]}
+
+
+@pytest.mark.parametrize("name", ["2xh100x8", "2xa3mega", "v6e-16", "cpu", "h100x8"])
+def test_the_operators_environment_wins(name: str) -> None:
+    """Over ours, and that of one hardware over that of all; in a gang, too."""
+    told = {"NCCL_SOCKET_IFNAME": "operator", "NCCL_IB_HCA": "mlx5", "MARIN_PROCESSES": "7"}
+    every = replace(SETTINGS, env=told, tcpxo_image="daemon@sha256:1")
+    assert told.items() <= env_of(container_of(LAUNCH, name, every)).items()
+    options = {"*": PodOptions(env={"NCCL_IB_HCA": "all"}), name: PodOptions(env={"NCCL_IB_HCA": "one"})}
+    assert env_of(container_of(LAUNCH, name, replace(every, pods=options)))["NCCL_IB_HCA"] == "one"
+
+
+def test_pods_of_some_hardware_are_given_more() -> None:
+    options = {
+        "*": PodOptions(tolerations=({"key": "lab", "operator": "Exists"},), capabilities=("SYS_RESOURCE",)),
+        "v5p-*": PodOptions(
+            capabilities=("IPC_LOCK",), user=0, node_selector={"pool": "a"}, annotations={"a/b": "c"}, runtime_class="gvisor"
+        ),
+    }
+    settings = replace(
+        SETTINGS, pods=options, image_pull_secrets=("registry",), priority_classes={"batch": "low"}, secrets=("bucket-key",)
+    )
+    template = job_manifest(LAUNCH, hardware("v5p-8"), settings, 1, "[]")["spec"]["template"]
+    pod, container = template["spec"], template["spec"]["containers"][0]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_RESOURCE", "IPC_LOCK"]}
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsNonRoot"]) == (0, False)
+    assert pod["tolerations"][-1] == {"key": "lab", "operator": "Exists"}
+    assert pod["nodeSelector"]["pool"] == "a" and "cloud.google.com/gke-tpu-topology" in pod["nodeSelector"]
+    assert template["metadata"]["annotations"]["a/b"] == "c"
+    assert (pod["imagePullSecrets"], pod["priorityClassName"], pod["runtimeClassName"]) == (
+        [{"name": "registry"}],
+        "low",
+        "gvisor",
+    )
+    other = job_manifest(LAUNCH, hardware("cpu"), settings, 1, "[]")["spec"]["template"]["spec"]
+    assert other["securityContext"]["runAsUser"] == 10001 and "runtimeClassName" not in other
+    assert other["containers"][0]["securityContext"]["capabilities"]["add"] == ["SYS_RESOURCE"]
+
+
+def test_only_a_job_that_tracks_gets_the_trackers_keys_and_label() -> None:
+    settings = replace(SETTINGS, tracker_secrets=("marin-trackers",))
+    key = {"secretRef": {"name": "marin-trackers", "optional": True}}
+    assert key not in container_of(LAUNCH, "v5p-8", settings)["envFrom"]
+    tracking = replace(LAUNCH, arguments=("MARIN_TRACKERS=wandb",))
+    assert key in container_of(tracking, "v5p-8", settings)["envFrom"]
+    labels = job_manifest(tracking, hardware("v5p-8"), settings, 1, "[]")["spec"]["template"]["metadata"]["labels"]
+    assert labels["marin.community/trackers"] == "yes"
+    assert "marin.community/trackers" not in job_of("v5p-8")["spec"]["template"]["metadata"]["labels"]
+
+
+def test_h100_on_gke_have_its_labels_and_its_fabric() -> None:
+    """The daemon is a sidecar: as a container beside the job it would never end, and no Job would be done."""
+    settings = replace(SETTINGS, tcpxo_image="daemon@sha256:1", spot=True)
+    spec = job_spec_of(jobset_manifest(LAUNCH, hardware("2xa3mega"), settings, 1, "[]"))
+    hold(spec, JOB_SPEC)
+    template = spec["template"]
+    pod, (daemon,) = template["spec"], template["spec"]["initContainers"]
+    assert pod["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-h100-mega-80gb"
+    assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert (daemon["image"], daemon["restartPolicy"]) == ("daemon@sha256:1", "Always")
+    networks = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
+    assert [each["interfaceName"] for each in networks] == [f"eth{i}" for i in range(9)]
+    assert {mount["name"] for mount in daemon["volumeMounts"]} <= {volume["name"] for volume in pod["volumes"]}
+    environment = env_of(pod["containers"][0])
+    assert (
+        environment["NCCL_FASTRAK_IFNAME"].split(",") == [f"eth{i}" for i in range(1, 9)] and "NCCL_IB_HCA" not in environment
+    )
+    with pytest.raises(ValueError, match="tcpxo_image is empty"):
+        jobset_manifest(LAUNCH, hardware("2xa3mega"), SETTINGS, 1, "[]")
+    lone = job_manifest(LAUNCH, hardware("a3high"), SETTINGS, 1, "[]")["spec"]["template"]["spec"]
+    assert lone["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"} and "initContainers" not in lone
+
+
+def test_a_queue_of_fewer_machines_admits_an_indexed_job() -> None:
+    job = indexed_job_manifest(replace(LAUNCH, indices=8), hardware("cpu"), SETTINGS, 1, "[]")
+    assert job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] == "1"
 
 
 def test_queues_priorities_and_spot_are_labels_and_selectors() -> None:
