@@ -1,8 +1,9 @@
-"""How many sequences of a block each component gets, so that weights hold exactly in the long run.
+"""Share out the sequences of each block among components, so that weights hold exactly in the long run.
 
-Two kinds, of which a mixture names one. `carried` is largest remainder with the error carried from block to block: within one
-sequence of its share for ever, but a late block is found by walking all before it. `split` halves the components again and
-again and shares every half's turns out by rounding, which is a closed form both ways (`Split`).
+There are two kinds, and a mixture names one. `carried` is largest remainder, with the error carried from block to
+block: a component is always within one sequence of its share, but a late block is found by walking through all earlier
+ones. `split` halves the set of components again and again and shares the turns of every half by rounding, which is a
+closed form in both directions (`Split`).
 """
 
 import typing
@@ -15,7 +16,9 @@ import numpy as np
 type Apportioning = Literal["carried", "split"]
 APPORTIONINGS: tuple[Apportioning, ...] = typing.get_args(Apportioning.__value__)
 WEIGHT_BITS = 50
-"""A weight is a whole number of 2**-50: what a float near one tells apart, and products with it can be divided exactly."""
+"""A weight is a whole number of 2**-50: floats near one differ by about as much, and products with it can be divided
+exactly.
+"""
 MAX_SEQUENCES = 1 << 50
 
 
@@ -28,32 +31,34 @@ class OrderPhase:
 
 
 class Shares(Protocol):
-    """Which of a component's turns a block holds."""
+    """Which of a component's turns are in a block."""
 
     def before(self, blocks: np.ndarray) -> np.ndarray:
-        """Sequences of every component in all blocks before each of `blocks`, int64 [blocks, components]."""
+        """Return the sequences of every component in all blocks before each of `blocks`, int64 [blocks, components]."""
         ...
 
     def blocks_of(self, component: int, turns: np.ndarray) -> np.ndarray:
-        """The blocks of a component's turns (counted from 0), which must come in blocks that `before` was asked for."""
+        """Return the blocks of a component's turns (counted from 0). They must be in blocks for which `before` was
+        called.
+        """
         ...
 
 
 def check_apportioning(kind: str, where: str) -> None:
-    """Raises: ValueError for a name that is none."""
+    """Refuse an unknown name. Raises: ValueError."""
     if kind not in APPORTIONINGS:
         raise ValueError(f"{where}apportioning is {kind!r}; allowed: {', '.join(APPORTIONINGS)}")
 
 
 def shares_of(kind: Apportioning, phases: Sequence[OrderPhase], block_size: int) -> Shares:
-    """The shares of an order by the name of their kind."""
+    """Return the shares of an order by the name of their kind."""
     if kind == "carried":
         return Carried(tuple(phases), block_size)
     return SplitPhases(tuple(phases), block_size)
 
 
 def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Counts [components] of one block, summing to `block_size`, and the error left for the next block.
+    """Return the counts [components] of one block, summing to `block_size`, and the error left for the next block.
 
     `weights` sum to 1; `debt` is what earlier blocks still owe each component, in sequences.
     """
@@ -74,7 +79,7 @@ def apportion(weights: np.ndarray, block_size: int, debt: np.ndarray) -> tuple[n
 
 @dataclass
 class Carried:
-    """`apportion` from block to block, walked once and kept: two tables that grow with the last block that was asked for."""
+    """`apportion` from block to block, computed once and kept: two tables that grow with the last block asked for."""
 
     phases: tuple[OrderPhase, ...]
     block_size: int
@@ -108,7 +113,7 @@ class Carried:
 
 @dataclass
 class SplitPhases:
-    """A `Split` a phase, each from the phase's first block on."""
+    """One `Split` for each phase, from the phase's first block on."""
 
     phases: tuple[OrderPhase, ...]
     block_size: int
@@ -120,7 +125,7 @@ class SplitPhases:
         within = [split.before(lengths[number : number + 1]) for number, split in enumerate(self._splits[:-1])]
         none = np.zeros((1, self.phases[0].weights.size), np.int64)
         self._bases = np.cumsum(np.concatenate([none, *within]), axis=0)
-        """Before each phase [phases, components]."""
+        """Sequences before each phase [phases, components]."""
 
     def before(self, blocks: np.ndarray) -> np.ndarray:
         which = np.searchsorted(self._starts, blocks, side="right") - 1
@@ -144,19 +149,20 @@ class SplitPhases:
 class Split:
     """Turns of components by halving: of a node's first n turns its left half has n times its share, rounded.
 
-    Both halves' turns grow by one or stay with every turn of the node, so all counts do, at every level, and their sum is n. A
-    component strays from its share by less than half a turn a level. Where a turn lies is the same rounding, inverted.
+    The turns of both halves grow by zero or one with every turn of the node, so all counts do at every level, and their
+    sum is n. A component differs from its share by less than half a turn for each level. The place of a turn is the
+    same rounding, inverted.
     """
 
     lefts: tuple[np.ndarray, ...]
-    """Weight of the left half of each node, a level at a time from the root [nodes of the level], in 2**-50."""
+    """Weight of the left half of each node, one level at a time from the root [nodes of the level], in 2**-50."""
     totals: tuple[np.ndarray, ...]
-    """Of the whole node; 1 where it is nought."""
+    """Weight of the whole node; 1 if it is zero."""
     size: int
 
     @staticmethod
     def of(weights: np.ndarray) -> "Split":
-        """Of normalized weights [components]; none that is not nought is lost in rounding."""
+        """Build it from normalized weights [components]; rounding loses no positive weight."""
         whole = np.where(weights > 0, np.maximum(1, np.rint(weights * 2.0**WEIGHT_BITS)), 0).astype(np.int64)
         levels = [np.pad(whole, (0, (1 << max(0, whole.size - 1).bit_length()) - whole.size))]
         while levels[0].size > 1:
@@ -165,7 +171,7 @@ class Split:
         return Split(lefts, tuple(np.maximum(level, 1) for level in levels[:-1]), whole.size)
 
     def before(self, turns: np.ndarray) -> np.ndarray:
-        """How many of the first `turns` (int64 [n]) each component has, int64 [n, components]."""
+        """Return how many of the first `turns` (int64 [n]) each component has, int64 [n, components]."""
         if int(turns.max(initial=0)) > MAX_SEQUENCES:
             raise ValueError(f"global sequence {int(turns.max())} is beyond 2**50, where shares are not exact any more")
         counts = turns[:, None]
@@ -175,8 +181,8 @@ class Split:
         return counts[:, : self.size]
 
     def places(self, component: int, turns: np.ndarray) -> np.ndarray:
-        """Which of all turns a component's turns are (both counted from 0): the inverse of `before`."""
-        if not turns.size:  # a component of weight nought has none
+        """Return which of all turns a component's turns are (both counted from 0): the inverse of `before`."""
+        if not turns.size:  # A component of weight zero has no turns.
             return turns
         found, node = turns, component
         for lefts, totals in zip(reversed(self.lefts), reversed(self.totals), strict=True):
@@ -190,9 +196,10 @@ class Split:
 
 
 def _scaled(values: np.ndarray, factor: np.ndarray, plus: np.ndarray, divisor: np.ndarray) -> np.ndarray:
-    """`(values * factor + plus) // divisor` to the bit, though the product has up to 100 bits; results up to 2**50.
+    """Return `(values * factor + plus) // divisor` exactly, although the product has up to 100 bits; results up to
+    2**50.
 
-    A float's quotient is off by one at most, and the remainder that it leaves is small: known from its low 64 bits.
+    A float's quotient is off by one at most, and its remainder is small, so the low 64 bits determine it.
     """
     near = np.rint(values * (factor / divisor) + plus / divisor).astype(np.int64)
     unsigned = [array.astype(np.uint64) for array in (values, factor, plus, near, divisor)]

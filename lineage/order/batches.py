@@ -1,8 +1,8 @@
-"""Batch sizes by step, and the sequences a step reads: one pure function and its inverse.
+"""Batch sizes by step, and the sequences that a step reads: one pure function and its inverse.
 
-Step `t` (from 0) reads the global sequences `[first(t), first(t) + size(t))` of the data order, where `first(t)` is the sum of
-the sizes before it, and of what earlier runs read where this one goes on in their order (`before`). Both ways are closed forms
-over the phases, so a resume, an audit and a loader need no state.
+Step `t` (from 0) reads the global sequences `[first(t), first(t) + size(t))` of the data order. `first(t)` is the sum
+of the sizes before it, plus what earlier runs read if this run continues their order (`before`). Both directions are
+closed forms over the phases, so a resume, an audit and a loader need no state.
 """
 
 import bisect
@@ -16,7 +16,7 @@ from lineage.config import from_jsonable, to_jsonable
 
 @dataclass(frozen=True)
 class BatchPhase:
-    """Sequences a step, from a step on."""
+    """Sequences in a step, from a step on."""
 
     start_step: int
     batch_size: int
@@ -32,7 +32,7 @@ class BatchSchedule:
 
     phases: tuple[BatchPhase, ...]
     before: int = 0
-    """Global sequences that were read before step 0, by the runs whose data order this one continues."""
+    """Global sequences read before step 0, by the runs whose data order this one continues."""
 
     def __post_init__(self) -> None:
         if not self.phases or self.phases[0].start_step != 0:
@@ -55,26 +55,26 @@ class BatchSchedule:
 
     @staticmethod
     def from_record(record: object, before: int = 0) -> "BatchSchedule":
-        """From the `batch_size` of a checkpoint's manifest: a number, or a list of phases."""
+        """Build it from the `batch_size` of a checkpoint's manifest: a number, or a list of phases."""
         if isinstance(record, int):
             return BatchSchedule((BatchPhase(0, record),), before)
         return BatchSchedule(from_jsonable(tuple[BatchPhase, ...], record, where="batch_size"), before)
 
     def to_record(self) -> object:
-        """What `from_record` reads: a number where there is one size."""
+        """Return what `from_record` reads: a number if there is one size."""
         return self.phases[0].batch_size if len(self.phases) == 1 else to_jsonable(self.phases)
 
     def followed_by(self, later: "BatchSchedule", step: int) -> "BatchSchedule":
-        """This schedule up to a step, from which on another counts its steps: two runs over one data order as one."""
+        """Return this schedule up to a step, and another from there on: two runs over one data order as one."""
         shifted = (BatchPhase(step + phase.start_step, phase.batch_size) for phase in later.phases)
         return BatchSchedule((*(phase for phase in self.phases if phase.start_step < step), *shifted), self.before)
 
     def size(self, step: int) -> int:
-        """Sequences that a step reads. Raises: ValueError for a negative step."""
+        """Return the sequences that a step reads. Raises: ValueError for a negative step."""
         return self.phases[self._phase_at(step)].batch_size
 
     def first(self, step: int) -> int:
-        """Global index of the first sequence of a step: how many sequences were read before it.
+        """Return the global index of the first sequence of a step: how many sequences were read before it.
 
         >>> BatchSchedule((BatchPhase(0, 4), BatchPhase(10, 8))).first(12)
         56
@@ -84,9 +84,10 @@ class BatchSchedule:
         return self.before + whole + (step - self.phases[which].start_step) * self.phases[which].batch_size
 
     def locate(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, rows within their batches) that read global sequences, int64 like `sequences`: the inverse of `first`.
+        """Return (steps, rows within their batches) that read global sequences, int64 like `sequences`: the inverse of
+        `first`.
 
-        Raises: ValueError for a sequence that comes before step 0.
+        Raises: ValueError for a sequence before step 0.
         """
         values = np.asarray(sequences, dtype=np.int64)
         if values.size and int(values.min()) < self.before:

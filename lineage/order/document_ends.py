@@ -1,7 +1,7 @@
-"""Where the documents of a token cache end, over the memory maps of its shards: nothing as long as the documents is made.
+"""Where the documents of a token cache end, read from the memory maps of its shards. No array of all documents is made.
 
-A shard's ends are in its own tokens; asked here they are in tokens of the whole cache. 10^8 documents are 800 MB on disk, and
-in memory what somebody reads of them.
+A shard stores its ends in its own tokens; here they are given in tokens of the whole cache. 10^8 documents take 800 MB
+on disk, and in memory only what somebody reads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class DocumentEnds:
 
     @staticmethod
     def of(shards: Sequence[np.ndarray], bases: Sequence[int]) -> "DocumentEnds":
-        """From each shard's ends and its first token (one more: the end of the last)."""
+        """Build it from each shard's ends and its first token (and one more: the end of the last)."""
         return DocumentEnds(shards, np.array(bases, np.int64), np.array([0, *accumulate(map(len, shards))], np.int64))
 
     @property
@@ -32,7 +32,7 @@ class DocumentEnds:
         return int(self.firsts[-1])
 
     def __getitem__(self, window: slice) -> np.ndarray:
-        """The ends of a window of documents, `[first:stop]`."""
+        """Return the ends of a range of documents, `[first:stop]`."""
         first, stop, step = window.indices(self.size)
         if step != 1:
             raise ValueError(f"a window of documents has step {step}; 1 is allowed, take() gives single ones")
@@ -44,14 +44,14 @@ class DocumentEnds:
         return np.concatenate(found)
 
     def take(self, documents: np.ndarray) -> np.ndarray:
-        """The end of each document."""
+        """Return the end of each document."""
         ends = np.empty(len(documents), np.int64)
         for number, here in _by_shard(documents, self.firsts):
             ends[here] = self.shards[number][documents[here] - self.firsts[number]] + self.bases[number]
         return ends
 
     def at_or_before(self, tokens: np.ndarray) -> np.ndarray:
-        """How many documents end at or before each token, which is the number of the document that holds it."""
+        """Return how many documents end at or before each token, which is the number of the document that holds it."""
         found = np.zeros(len(tokens), np.int64)
         for number, here in _by_shard(tokens, self.bases):
             within = np.searchsorted(self.shards[number], tokens[here] - self.bases[number], side="right")
@@ -60,8 +60,9 @@ class DocumentEnds:
 
 
 def _by_shard(values: np.ndarray, firsts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(shard, where in `values` it has some), ascending there: a search for rising values is quick. What lies before the first
-    shard or after the last is theirs."""
+    """Yield (shard, where in `values` it has some), ascending there, because searching for rising values is fast.
+    Values before the first shard or after the last are assigned to these.
+    """
     order = np.argsort(values)
     edges = np.searchsorted(values[order], firsts[1:-1])
     for number, (low, high) in enumerate(pairwise([0, *edges.tolist(), len(order)][: len(firsts)])):

@@ -1,7 +1,8 @@
-"""Exposure: the exact training steps that saw a document, by inverting the data order.
+"""Exposure: the exact training steps that read a document, by inverting the data order.
 
-No peer has this: with a stateful shuffle the question needs a replay of the run. Here it costs one inverse permutation an
-epoch for all the sequences that the documents touch (`benchmarks/exposure.py`: a million documents of the 32B recipe).
+No peer offers this: with a stateful shuffle the question needs a replay of the run. Here it costs one inverse
+permutation an epoch for all the sequences that hold the documents (`benchmarks/exposure.py`: a million documents of the
+32B recipe).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,12 @@ SCHEMA = {
 def exposures(
     order: DataOrder, documents: Mapping[str, Sequence[str]], *, batches: BatchSchedule, num_steps: int
 ) -> pl.DataFrame:
-    """One row for every read of a (document, sequence) in the first `num_steps` steps; `documents` maps component to ids.
+    """Return one row for every read of a (document, sequence) in the first `num_steps` steps; `documents` maps
+    component to ids.
 
-    `row` is the sequence's place in the batch of the step, `sequence` its number in the component, `tokens` how many of the
-    document's tokens lie in it. `batches` says which global sequences a step reads. A document that the cache does not hold
-    has no rows.
+    `row` is the sequence's place in the batch of the step, `sequence` its number in the component, `tokens` how many of
+    the document's tokens are in it. `batches` says which global sequences a step reads. A document that the cache does
+    not hold has no rows.
     """
     frames = [pl.DataFrame(schema=SCHEMA)]
     for component, ids in documents.items():
@@ -46,10 +48,12 @@ def exposures(
 def span_exposures(
     order: DataOrder, component: str, spans: np.ndarray, *, batches: BatchSchedule, num_steps: int
 ) -> pl.DataFrame:
-    """(document, step, row, sequence, tokens) of documents given as token spans [documents, 2] of a component's cache."""
+    """Return (document, step, row, sequence, tokens) of documents given as token spans [documents, 2] of a component's
+    cache.
+    """
     document, sequence, tokens = order.sequences[order.names.index(component)].holding(spans)
     read, indices = order.reads(component, sequence, below=batches.first(num_steps))
-    mine = indices >= batches.first(0)  # what comes earlier was read by the runs before this one
+    mine = indices >= batches.first(0)  # Earlier sequences were read by the runs before this one.
     read, indices = read[mine], indices[mine]
     steps, rows = batches.locate(indices)
     columns = {"document": document[read], "step": steps, "row": rows, "sequence": sequence[read], "tokens": tokens[read]}

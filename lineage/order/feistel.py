@@ -1,6 +1,6 @@
-"""Feistel networks that walk in `range(n)`, of many values at once, which may go through one of them or each through its own.
+"""Feistel networks that permute `range(n)`, for many values at once, through one network or each value through its own.
 
-A network permutes a power of two; a value that leaves the range is sent on until it returns (cycle walking).
+A network permutes a power of two. A value that leaves the range is sent through again until it returns (cycle walking).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ import numpy as np
 
 MULTIPLIER = np.uint64(2654435761)
 type Mix = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(half of a value, round key) -> what the other half is changed by; uint64 all."""
+"""(half of a value, round key) -> what the other half is XORed with; all uint64."""
 
 
 def half_bits(size: int) -> int:
-    """Bits of a half of the network that walks in `range(size)`."""
+    """Return the bits of one half of the network for `range(size)`."""
     bits = max(2, (size - 1).bit_length())
     return bits - bits // 2
 
 
 class Network(NamedTuple):
-    """A Feistel network that walks in `range(size)`."""
+    """A Feistel network that permutes `range(size)`."""
 
     size: int
     keys: np.ndarray
@@ -28,7 +28,7 @@ class Network(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """The networks of many values, uint64: columns [values], or [1] where all go through one."""
+    """The networks of many values, uint64: columns [values], or [1] if all go through one."""
 
     sizes: np.ndarray
     shifts: np.ndarray
@@ -50,7 +50,7 @@ class Networks(NamedTuple):
 
 
 def walk(values: np.ndarray, networks: Networks, mix: Mix, *, inverse: bool) -> np.ndarray:
-    """Where each value goes, or comes from; int64 like `values`."""
+    """Return where each value goes, or where it comes from; int64 like `values`."""
     step = _feistel_inverse if inverse else _feistel
     out = step(values.astype(np.uint64), networks, mix)
     outside = np.flatnonzero(out >= networks.sizes)
@@ -87,5 +87,5 @@ def splitmix(values: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def multiply_add(values: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """What the reference documents mix by: it carries upward alone."""
+    """The mixing step of Marin's permutation: it only carries upward."""
     return values * MULTIPLIER + key

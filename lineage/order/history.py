@@ -1,7 +1,7 @@
 """The history of a checkpoint as legs: each stretch of training on one mixture, back to fresh parameters.
 
-A run that starts warm from another run's checkpoint has read what that run had read. Whoever asks what a checkpoint has seen
-asks every leg.
+A run that starts from another run's checkpoint has read everything that run had read. So a question about what a
+checkpoint has seen must ask every leg.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MIXTURE, START = "mixture", "start"
 
 @dataclass(frozen=True)
 class TrainingSegment:
-    """Steps 0 to `num_steps` of one run: `checkpoint` ends it, here, whatever the run did afterwards."""
+    """Steps 0 to `num_steps` of one run. `checkpoint` ends the leg, whatever the run did afterwards."""
 
     checkpoint: Artifact
     mixture: Artifact
@@ -29,7 +29,7 @@ def is_imported(checkpoint: Artifact) -> bool:
 
 
 def imported_start(checkpoint: Artifact) -> Artifact | None:
-    """The published model at the beginning of a checkpoint's history, if it began with one."""
+    """Return the published model at the beginning of a checkpoint's history, if there is one."""
     current: Artifact | None = checkpoint
     while current is not None and not is_imported(current):
         current = current.input(START) if START in {ref.name for ref in current.spec.inputs} else None
@@ -37,15 +37,16 @@ def imported_start(checkpoint: Artifact) -> Artifact | None:
 
 
 def batches_read(checkpoint: Artifact) -> BatchSchedule:
-    """Which global sequences of its mixture each step of a checkpoint's run reads."""
+    """Return which global sequences of its mixture each step of a checkpoint's run reads."""
     facts = checkpoint.manifest.extra["checkpoint"]
     return BatchSchedule.from_record(facts["batch_size"], facts.get("first_sequence", 0))
 
 
 def training_legs(checkpoint: Artifact) -> list[TrainingSegment]:
-    """Every leg of training here that led to a checkpoint, the oldest first. A published model's own is unknown: it has none.
+    """Return every leg of training in this lab that led to a checkpoint, the oldest first. A published model has none.
 
-    Raises: ValueError for a checkpoint with inputs of another name, whose data nobody could follow; what `Store.parents` does.
+    Raises: ValueError for a checkpoint with inputs of another name, because their data cannot be followed; what
+    `Store.parents` raises.
     """
     legs: list[TrainingSegment] = []
     current: Artifact | None = checkpoint

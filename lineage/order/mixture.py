@@ -1,7 +1,7 @@
-"""Mixtures, format `mixture/1`: weights by phase, frozen with the exact cache digests they bind.
+"""Mixtures, format `mixture/1`: weights by phase, frozen with the exact cache digests that they bind.
 
-A mixture is the pivot between data and training: unpartitioned and content-addressed, so a run's recorded input is one plain
-digest, and a cache that it does not use may change without making the run stale (DESIGN, section 2).
+A mixture is the pivot between data and training: it is unpartitioned and content-addressed. So a run's recorded input
+is one plain digest, and a cache that it does not use may change without making the run stale.
 """
 
 import itertools
@@ -41,17 +41,18 @@ class Phase:
 
 @dataclass(frozen=True)
 class StepPhase:
-    """Weights from a training step on: what a person declares, before the run's batch sizes make sequences of it."""
+    """Weights from a training step on: what a person declares, before the run's batch sizes turn steps into sequences."""
 
     start_step: int
     weights: tuple[tuple[str, float], ...]
-    """(component, weight); pairs, because a line that declares them is hashed."""
+    """(component, weight) pairs, because the record that declares them must be hashable."""
 
 
 def phases_by_step(phases: Sequence[StepPhase], batches: BatchSchedule, block_size: int) -> tuple[Phase, ...]:
-    """Phases of a mixture that begin with given steps of a run: step `t` begins with the global sequence `batches.first(t)`.
+    """Return phases of a mixture that begin with given steps of a run: step `t` begins with the global sequence
+    `batches.first(t)`.
 
-    Raises: ValueError naming a step that no block begins with, and the largest blocks that do.
+    Raises: ValueError naming a step with which no block begins, and the largest block that would fit.
     """
     starts = [batches.first(phase.start_step) for phase in phases]
     for phase, start in zip(phases, starts, strict=True):
@@ -65,10 +66,11 @@ def phases_by_step(phases: Sequence[StepPhase], batches: BatchSchedule, block_si
 
 @dataclass(frozen=True)
 class SimulatedEpoching:
-    """Repeat data as a run of `target_tokens` would, in one of `experiment_tokens`: each component is cut to their ratio.
+    """Repeat data as a run of `target_tokens` would, in one of `experiment_tokens`: each component is cut to their
+    ratio.
 
-    Of a component's n sequences the first `n * experiment_tokens // target_tokens` of a shuffle of all are used, and
-    those alone, epoch after epoch (Levanter's simulated epoching; research/training_levanter_haliax_grug.md, section 2.5).
+    Of a component's n sequences, the first `n * experiment_tokens // target_tokens` of a shuffle of all are used, and
+    only those, in every epoch (Levanter's simulated epoching).
     """
 
     experiment_tokens: int
@@ -82,13 +84,13 @@ class SimulatedEpoching:
             )
 
     def used(self, num_sequences: int) -> int:
-        """How many of a component's sequences the experiment uses."""
+        """Return how many of a component's sequences the experiment uses."""
         return num_sequences * self.experiment_tokens // self.target_tokens
 
 
 @dataclass(frozen=True)
 class MixtureConfig:
-    """What a recipe declares: phases in order, how components are shuffled, and the block that weights hold in."""
+    """What a recipe declares: phases in order, how components are shuffled, and the block in which weights hold."""
 
     name: str
     phases: tuple[Phase, ...]
@@ -99,7 +101,7 @@ class MixtureConfig:
     packing: Packing | None = field(default=None, metadata={"added_later": True})
     """How documents become sequences; None: end to end, cut wherever a sequence is full."""
     apportioning: Apportioning = field(default="carried", metadata={"added_later": True})
-    """How a block's sequences are shared out; `split` finds a late block at once (`lineage.order.apportion`)."""
+    """How a block's sequences are shared out; `split` finds a late block directly (`lineage.order.apportion`)."""
 
     def __post_init__(self) -> None:
         check_apportioning(self.apportioning, f"mixture {self.name}: ")
@@ -114,9 +116,10 @@ class MixtureConfig:
 
 
 def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, ...]) -> None:
-    """Write `mixture.json`: the declared phases and, for every component, the cache it is bound to.
+    """Write `mixture.json`: the declared phases and, for every component, the cache that it is bound to.
 
-    Raises: ValueError naming a weight without a cache, or a cache of another tokenizer, vocabulary or type (a stale one).
+    Raises: ValueError naming a weight without a cache, or a cache of another tokenizer, vocabulary or type (a stale
+    one).
     """
     opened = [TokenCache.open(cache) for cache in caches]
     _check_components(config, opened)
@@ -150,7 +153,7 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
 
 
 def _pack(out: Writer, packing: Packing, caches: Sequence[TokenCache]) -> dict[str, PackingStatistics]:
-    """Write a plan for every component; what became of each one's documents and tokens."""
+    """Write a packing plan for every component; return what became of each one's documents and tokens."""
     statistics = {}
     for number, cache in enumerate(caches):
         try:
@@ -192,10 +195,12 @@ def _check_one_tokenizer(config: MixtureConfig, caches: list[TokenCache]) -> Non
 
 
 MIXTURE = Stage("lineage.mixture", "2", freeze_mixture)
-"""2: no addresses in the file. A cache made again with equal bytes has another address, and its mixture is the same one."""
+"""2: no addresses in the file. A cache made again with equal bytes has another address, but its mixture is the same."""
 
 
 def bound_caches(mixture: Artifact) -> dict[str, str]:
-    """Address of the cache behind each component. They are inputs of the mixture, in the components' order."""
+    """Return the address of the cache behind each component. Caches are inputs of the mixture, in the components'
+    order.
+    """
     names = [component["name"] for component in mixture.manifest.extra["mixture"]["components"]]
     return dict(zip(names, (ref.address for ref in mixture.spec.inputs), strict=True))

@@ -1,11 +1,12 @@
 """The data order: a pure function from (mixture, sequence length, global sequence index) to tokens, and its inverse.
 
-The trainer reads forward; the audit goes backward, from a document to the exact steps that saw it. Nothing is stateful, so
-resuming is slicing. Weights hold in every block of `block_size` sequences (`lineage.order.apportion`): long-run shares are
-exact and a weight far below 1/block_size is still sampled (Levanter truncates: a weight below 1/2048 is never seen;
-research/training_levanter_haliax_grug.md, section 2.3).
-Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch (under simulated epoching
-each of those that are used; which these are is one more permutation, so the inverse stays as cheap).
+The trainer reads forward. The audit goes backward, from a document to the exact steps that read it. Nothing is
+stateful, so resuming is slicing. Weights hold in every block of `block_size` sequences (`lineage.order.apportion`):
+long-run shares are exact, and a weight far below 1/block_size is still sampled (Levanter truncates: it never samples a
+weight below 1/2048; docs/references.md#levanter-permutations).
+
+Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch. Under simulated
+epoching only the used sequences come; one more permutation chooses them, so the inverse costs no more.
 """
 
 import json
@@ -26,17 +27,17 @@ from lineage.order.token_cache import TokenCache
 
 CACHED_BLOCKS = 64
 KEPT_BLOCKS = 4
-"""Whose pieces are kept: a few hundred KiB each, some MiB where packed sequences hold many documents."""
+"""Blocks whose pieces are kept: a few hundred KiB each, some MiB if packed sequences hold many documents."""
 
 
 @dataclass
 class DataOrder:
-    """Open with `DataOrder.open`."""
+    """Open it with `DataOrder.open`."""
 
     names: tuple[str, ...]
     caches: tuple[TokenCache, ...]
     sequences: tuple[Sequences, ...]
-    """What the sequences of each component are."""
+    """The sequences of each component."""
     seq_len: int
     block_size: int
     shuffle: Shuffle
@@ -53,10 +54,10 @@ class DataOrder:
 
     @staticmethod
     def open(mixture: Artifact, seq_len: int) -> "DataOrder":
-        """Open a mixture and its caches, checking that they are the bytes it was frozen with.
+        """Open a mixture and its caches; check that they are the bytes it was frozen with.
 
-        Raises: ValueError for a component with less than one sequence, or a mixture that is packed for sequences of another
-        length, and what `Store.parents` raises.
+        Raises: ValueError for a component with less than one sequence, or a mixture packed for another sequence length;
+        what `Store.parents` raises.
         """
         record = json.loads(mixture.files(MIXTURE_FILE)[0].read_text())
         if record["format"] != FORMAT:
@@ -88,39 +89,42 @@ class DataOrder:
         return self.caches[0].vocab_size
 
     def num_sequences(self, component: int) -> int:
-        """Sequences of a component."""
+        """Return the number of sequences of a component."""
         return self.sequences[component].count
 
     def num_used(self, component: int) -> int:
-        """Sequences that an epoch of a component reads: all, or the simulated share."""
+        """Return the sequences that an epoch of a component reads: all, or the simulated share."""
         length = self.num_sequences(component)
         return length if self.simulate is None else self.simulate.used(length)
 
     def sequence_at(self, index: int) -> tuple[str, int]:
-        """Component and sequence at a global index."""
+        """Return the component and sequence at a global index."""
         components, sequences = self.locate(np.array([index]))
         return self.names[int(components[0])], int(sequences[0])
 
     @property
     def has_weights(self) -> bool:
-        """Whether some component has tokens, or padding, that do not count one in the loss."""
+        """Whether some component has tokens with another weight than one in the loss, or padding."""
         return any(cache.has_weights for cache in self.caches) or any(layout.is_packed for layout in self.sequences)
 
     def batch(self, start: int, count: int) -> np.ndarray:
-        """Tokens of global sequences `[start, start + count)`, int32 [count, seq_len]; 0 where a packed one has none."""
+        """Return tokens of global sequences `[start, start + count)`, int32 [count, seq_len]; 0 in padding."""
         return self.rows(start, count).tokens
 
     def rows(self, start: int, count: int, *, within_documents: bool = False) -> Rows:
-        """Tokens of global sequences `[start, start + count)`, their loss weights where the mixture `has_weights`; where
-        attention is to stay `within_documents` segment ids, and weights in any case."""
+        """Return tokens of global sequences `[start, start + count)`, with their loss weights if the mixture
+        `has_weights`; if attention stays `within_documents` also segment ids, and weights in any case.
+        """
         documents = self.pieces(start, count, by_document=True) if within_documents else None
         found = read_rows(self.caches, self.pieces(start, count), documents, count, self.seq_len)
-        if found.weights is None and self.has_weights:  # a batch without padding is no other kind of batch
+        if found.weights is None and self.has_weights:  # A batch without padding has the same arrays as any other batch.
             return found._replace(weights=np.ones(found.tokens.shape, np.float32))
         return found
 
     def pieces(self, start: int, count: int, *, by_document: bool = False) -> Pieces:
-        """What the rows of `batch` are made of. Found for whole blocks, which are kept: a run's batches follow each other."""
+        """Return the pieces of the rows of `batch`. They are computed for whole blocks, which are kept, because a run's
+        batches are consecutive.
+        """
         if start < 0:
             raise ValueError(f"global sequence index {start} is negative")
         found = []
@@ -143,14 +147,18 @@ class DataOrder:
         return self._pieces[block, by_document]
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:
-        """Every global index under `below` at which a component's sequence is read, ascending (one an epoch at most)."""
+        """Return every global index below `below` at which a component's sequence is read, ascending (at most one an
+        epoch).
+        """
         return self.reads(component, np.array([sequence]), below)[1].tolist()
 
     def reads(self, component: str, sequences: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
-        """(which, indices), int64 [reads]: sequence `sequences[which]` is read at the global index, all those under `below`.
+        """Return (which, indices), int64 [reads]: sequence `sequences[which]` is read at the global index, for all
+        indices below `below`.
 
-        Sorted by `which`, then index. One inverse permutation an epoch for all sequences, one for each block that they lie in.
-        Raises: ValueError for a component that is not in the mixture, or a sequence that it does not have.
+        Sorted by `which`, then index. It takes one inverse permutation an epoch for all sequences, and one for each
+        block that holds some. Raises: ValueError for a component that is not in the mixture, or a sequence that it does
+        not have.
         """
         if component not in self.names:
             raise ValueError(f"component {component!r} is not in the mixture; it has: {', '.join(self.names)}")
@@ -177,7 +185,7 @@ class DataOrder:
         return which[order], indices[order]
 
     def _indices(self, number: int, ordinals: np.ndarray) -> np.ndarray:
-        """Global indices at which a component's sequences are read that come in its turns `ordinals`."""
+        """Return global indices at which sequences of a component are read, given its turns `ordinals`."""
         blocks = self._shares.blocks_of(number, ordinals)
         order = np.argsort(blocks, kind="stable")
         named, firsts, which = np.unique(blocks[order], return_index=True, return_inverse=True)
@@ -192,10 +200,10 @@ class DataOrder:
         return blocks * self.block_size + positions
 
     def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Components (by number) and sequences, int64 like `indices`, at global indices.
+        """Return components (by number) and sequences, int64 like `indices`, at global indices.
 
-        One permutation a block, and those of all (component, epoch) at once, not one an index: 2,048 sequences of 8 components
-        take 1.6 ms, 2.4 with a block shuffle (benchmarks/notes/2026-11-22-loader.md).
+        It takes one permutation a block and those of all (component, epoch) at once, not one an index: 2,048 sequences
+        of 8 components take 1.6 ms, 2.4 with a block shuffle (benchmarks/notes/2026-11-22-loader.md).
         """
         values = np.asarray(indices, dtype=np.int64)
         if values.size and int(values.min()) < 0:
@@ -214,7 +222,7 @@ class DataOrder:
         return components, self._sequences(components, ordinals)
 
     def _sequences(self, components: np.ndarray, ordinals: np.ndarray) -> np.ndarray:
-        """What components read at their turns `ordinals`."""
+        """Return the sequences that components read at their turns `ordinals`."""
         used = np.array([self.num_used(number) for number in range(len(self.names))], np.int64)
         epochs, turns = np.divmod(ordinals, used[components])
         named, which = np.unique(epochs * used.size + components, return_inverse=True)
@@ -223,7 +231,7 @@ class DataOrder:
         return forward_each([self._subset(component) for _, component in each], which, ranks)
 
     def _slots(self, block: int) -> np.ndarray:
-        """Permuted slots of a block [block_size]: which component (by edges) and which of its turns each position is."""
+        """Return the permuted slots of a block [block_size]: the component (by edges) and its turn at each position."""
         if block not in self._blocks:
             if len(self._blocks) >= CACHED_BLOCKS:
                 self._blocks.pop(next(iter(self._blocks)))
@@ -238,7 +246,9 @@ class DataOrder:
         return Permutation(self.shuffle, self.num_used(component), key)
 
     def _subset(self, component: int) -> Permutation:
-        """Puts the sequences that are used first; the identity where all are. Whole blocks where the shuffle reads blocks."""
+        """Return the permutation that puts the used sequences first; the identity if all are used. Whole blocks if the
+        shuffle reads blocks.
+        """
         kind = "none" if self.simulate is None else self.shuffle
         if isinstance(kind, BlockShuffle):
             kind = replace(kind, window_blocks=1)

@@ -1,8 +1,9 @@
-"""Whole-document packing: a document that fits a sequence lies in one, whole, and what documents leave of it is padding.
+"""Whole-document packing: a document that fits into a sequence lies whole in one, and the space that documents leave is
+padding.
 
-The plan is made once, when a mixture is frozen, a window of documents at a time: best fit decreasing, vectorized over pieces of
-equal length, so that memory does not grow with the documents. It is a file, 12 bytes a document: reading sequence `i` is two
-slices of it, and the way back, from a document to its sequences, looks at that document's window alone.
+The plan is made once, when a mixture is frozen, one window of documents at a time: best fit decreasing, vectorized over
+pieces of equal length. So memory does not grow with the documents. The plan is a file, 12 bytes a document. Reading
+sequence `i` takes two slices of it; the way back, from a document to its sequences, reads only that document's window.
 """
 
 import bisect
@@ -24,16 +25,18 @@ OVERLONG: tuple[Overlong, ...] = ("cut", "truncate", "drop", "refuse")
 
 @dataclass(frozen=True)
 class Packing:
-    """How documents are packed. What is longer than a sequence is cut into full ones and a rest, or truncated to its first
-    `seq_len` tokens, or dropped (both counted), or refused."""
+    """How documents are packed. A document longer than a sequence is cut into full sequences and a rest, truncated to
+    its first `seq_len` tokens, dropped (both are counted), or refused.
+    """
 
     seq_len: int
     overlong: Overlong = "cut"
     max_documents: int | None = None
-    """In one sequence; Levanter allows 64. None: as many as fit."""
+    """Most documents in one sequence; Levanter allows 64. None: as many as fit."""
     window: int = 1 << 16
-    """Documents that are packed among themselves, next to each other in the cache: more of them leave less padding, and lie
-    further apart."""
+    """Documents that are packed together, next to each other in the cache. A larger window leaves less padding, and the
+    documents of a sequence are further apart.
+    """
 
     def __post_init__(self) -> None:
         if self.seq_len < 2:
@@ -66,13 +69,14 @@ def plan_files(component: int) -> list[str]:
 
 
 def write_plan(folder: Path, ends: np.ndarray | DocumentEnds, packing: Packing) -> PackingStatistics:
-    """Write the plan for documents with given ends (int64 [documents], read a window at a time) and say what it holds.
+    """Write the plan for documents with given ends (int64 [documents], read one window at a time); return what it
+    holds.
 
-    Raises: ValueError for a document that is too long, where such are refused.
+    Raises: ValueError for a document that is too long, if the config refuses such.
     """
     folder.mkdir(parents=True)
     found = np.zeros(len(fields(PackingStatistics)), np.int64)
-    windows = [(0, 0, 0)]  # first token, piece and sequence
+    windows = [(0, 0, 0)]  # First token, piece and sequence.
     files = [(folder / name).open("wb") for name in FILES[:3]]
     try:
         for starts, lengths in _windows(ends, packing.window):
@@ -94,18 +98,19 @@ def write_plan(folder: Path, ends: np.ndarray | DocumentEnds, packing: Packing) 
 
 
 def best_fit(sizes: np.ndarray, capacity: int, max_pieces: int | None = None) -> np.ndarray:
-    """The bin of every piece, int64 [pieces], by best fit decreasing: the longest first (the earlier of equal ones), each into
-    the bin with the least room that it fits, the lowest number of equal ones, else into a new one.
+    """Return the bin of every piece, int64 [pieces], by best fit decreasing: the longest piece first (the earlier of
+    equal ones), each into the bin with the least sufficient room (the lowest number of equal ones), else into a new
+    bin.
 
-    Equal lengths go together, and bins that hold equal lengths are kept as one range, so the work grows with the number of
-    different lengths: 65,536 documents take some 30 ms.
+    Equal lengths are handled together, and bins with equal contents are kept as one range, so the work grows with the
+    number of different lengths: 65,536 documents take some 30 ms.
     """
     limit = capacity if max_pieces is None else max_pieces
     values, counts = np.unique(sizes, return_counts=True)
     rooms: list[int] = []
     """Rooms that some open bin has, ascending."""
     open_bins: dict[int, list[tuple[int, int, int]]] = {}
-    """By room: heap of (first bin, end, pieces in each)."""
+    """Room -> heap of (first bin, end, pieces in each)."""
     placed: list[tuple[int, int, int]] = []
     """(first bin, end, pieces of the current length in each), longest length first."""
     num_bins = 0
@@ -151,7 +156,7 @@ class Packed:
     """The sequences of a plan (`lineage.order.sequences.Sequences`)."""
 
     starts: np.ndarray
-    """int64 [pieces]: first token of each piece in the cache, sequence after sequence."""
+    """int64 [pieces]: first token of each piece in the cache, sequence by sequence."""
     lengths: np.ndarray
     """int32 [pieces]."""
     firsts: np.ndarray
@@ -208,14 +213,14 @@ class Packed:
 
 
 def _windows(ends: np.ndarray | DocumentEnds, window: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(starts, lengths) of the documents of each window."""
+    """Yield (starts, lengths) of the documents of each window."""
     for first in range(0, ends.size, window):
         edges = np.concatenate([ends[first - 1 : first] if first else np.zeros(1, np.int64), ends[first : first + window]])
         yield edges[:-1], np.diff(edges)
 
 
 def _cut(starts: np.ndarray, lengths: np.ndarray, packing: Packing) -> tuple[np.ndarray, np.ndarray, int, int, int]:
-    """(starts, lengths) of the pieces, and how many documents were cut, documents dropped, tokens dropped."""
+    """Return (starts, lengths) of the pieces, and how many documents were cut, documents dropped, tokens dropped."""
     size, long = packing.seq_len, lengths > packing.seq_len
     if packing.overlong == "refuse" and long.any():
         at = int(np.flatnonzero(long)[0])
@@ -237,8 +242,9 @@ def _cut(starts: np.ndarray, lengths: np.ndarray, packing: Packing) -> tuple[np.
 
 
 def _arranged(starts: np.ndarray, bins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(order of the pieces, first piece of each sequence): pieces of a sequence, and sequences by their first piece, as they
-    lie in the cache, so that neighbours are no more alike than documents of the source are."""
+    """Return (order of the pieces, first piece of each sequence). Pieces of a sequence, and sequences by their first
+    piece, keep the order of the cache, so that neighbours are no more alike than documents of the source are.
+    """
     by_bin = np.lexsort((starts, bins))
     edges = np.flatnonzero(np.diff(bins[by_bin], prepend=-1))
     counts = np.diff(edges, append=bins.size)

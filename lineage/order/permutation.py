@@ -1,10 +1,10 @@
-"""Keyed permutations of `range(n)` that can be inverted: random access to a shuffled order, with no buffer to save.
+"""Keyed permutations of `range(n)` with an inverse: random access to a shuffled order, with no buffer to save.
 
-`splitmix` (the default) is a four-round Feistel network whose round function mixes every bit both ways. `linear` and
-`feistel_levanter` are the two kinds of the reference documents, bit for bit, so that the 32B history can be replayed.
+`splitmix` (the default) is a four-round Feistel network whose round function mixes every bit in both directions.
+`linear` and `feistel_levanter` are the two kinds of Levanter, bit for bit, so that the 32B history can be replayed.
 `feistel_levanter` does not mix: its round function only carries upward, so low bits stay linear, and every run of 1,024
-consecutive indices at n = 2**20 maps to one parity (research/training_levanter_haliax_grug.md, section 2.4;
-`tests/lineage/test_permutation.py` shows it). `BlockShuffle` is for storage that wants long reads.
+consecutive indices at n = 2**20 maps to one parity (docs/references.md#levanter-permutations;
+`tests/lineage/test_permutation.py` shows it). `BlockShuffle` is for storage that prefers long reads.
 """
 
 import hashlib
@@ -25,18 +25,19 @@ SHUFFLES: tuple[ShuffleName, ...] = ("splitmix", "feistel_levanter", "linear", "
 SPLITMIX_ROUNDS = 4
 FEISTEL_ROUNDS = 5
 LEGACY_SEED_BITS = 30
-"""The reference draws the seed of its round keys as an integer below 2**30."""
+"""Levanter draws the seed of its round keys as an integer below 2**30."""
 NETWORKS = ("windows", "last window", "rest", "blocks")
-"""Of a block shuffle."""
+"""Domain of a block shuffle's keys."""
 
 
 @dataclass(frozen=True)
 class BlockShuffle:
-    """Blocks of `io_block` sequences come in random order, and the sequences of every `window_blocks` of them in random order.
+    """Blocks of `io_block` sequences come in random order, and the sequences of every `window_blocks` of them in random
+    order.
 
-    A stretch of `io_block * window_blocks` sequences reads whole blocks, each once: long reads where the storage wants them,
-    and as random as a full shuffle to a batch much smaller than the window (Levanter's BlockShuffle; its issue 2917 found
-    equal losses at windows of a batch, and reads from storage down by 99.5 %). What is left over after the last whole block
+    A stretch of `io_block * window_blocks` sequences reads whole blocks, each once. So reads are long, and to a batch
+    much smaller than the window the order is as random as a full shuffle (Levanter's BlockShuffle; its issue 2917 found
+    equal losses at windows of one batch, and 99.5 % fewer reads from storage). What remains after the last whole block
     comes last, shuffled by itself.
     """
 
@@ -54,20 +55,20 @@ type Shuffle = ShuffleName | BlockShuffle
 
 
 def decode_shuffle(record: object, where: str) -> Shuffle:
-    """A shuffle as a mixture's file has it: a name, or the fields of a `BlockShuffle`."""
+    """Return a shuffle as a mixture's file writes it: a name, or the fields of a `BlockShuffle`."""
     if isinstance(record, dict):
         return from_jsonable(BlockShuffle, record, where)
     return from_jsonable(typing.cast(type[ShuffleName], ShuffleName), record, where)
 
 
 def check_shuffle(shuffle: Shuffle, where: str) -> None:
-    """Raises: ValueError for a name that is none of SHUFFLES."""
+    """Read a shuffle. Raises: ValueError for a name that is not in SHUFFLES."""
     if not isinstance(shuffle, BlockShuffle) and shuffle not in SHUFFLES:
         raise ValueError(f"{where}shuffle {shuffle!r}; allowed: {', '.join(SHUFFLES)}, or a BlockShuffle")
 
 
 def derive_key(*parts: object) -> int:
-    """A 64-bit key from any mix of strings and integers, the same on every machine."""
+    """Return a 64-bit key from any mix of strings and integers, the same on every machine."""
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()[:8], "little")
 
 
@@ -85,15 +86,15 @@ class Permutation:
             raise ValueError(f"permutation of {self.size} elements; at least 1 is needed")
 
     def forward(self, indices: np.ndarray) -> np.ndarray:
-        """Where each index goes. Raises ValueError for an index outside `range(size)`."""
+        """Return where each index goes. Raises: ValueError for an index outside `range(size)`."""
         return _moved((self,), np.zeros(1, np.int64), indices, inverse=False)
 
     def inverse(self, indices: np.ndarray) -> np.ndarray:
-        """Where each index comes from: `inverse(forward(x)) == x`."""
+        """Return where each index comes from: `inverse(forward(x)) == x`."""
         return _moved((self,), np.zeros(1, np.int64), indices, inverse=True)
 
     def networks(self) -> list[Network]:
-        """What `_moved` walks through: of a block shuffle NETWORKS, by their names, else one."""
+        """The networks that `_moved` uses: for a block shuffle NETWORKS, by name, else one."""
         if not isinstance(self.kind, BlockShuffle):
             return [Network(self.size, _round_keys(self.kind, self.size, self.key))]
         blocks, rest = divmod(self.size, self.kind.io_block)
@@ -103,15 +104,17 @@ class Permutation:
 
 
 def forward_each(permutations: Sequence[Permutation], which: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """`permutations[which[i]].forward(indices[i])` for every i, at once: a few hundred indices of each of a few permutations
-    cost calls, not arithmetic. Raises: ValueError for permutations of several kinds, and as `forward` does."""
+    """Return `permutations[which[i]].forward(indices[i])` for every i at once: a few hundred indices of each of a few
+    permutations cost calls, not arithmetic. Raises: ValueError for permutations of several kinds, and as `forward`
+    does.
+    """
     if len({permutation.kind for permutation in permutations}) > 1:
         raise ValueError(f"permutations of kinds {', '.join(sorted({str(each.kind) for each in permutations}))}; one is wanted")
     return _moved(permutations, which, indices, inverse=False)
 
 
 def _moved(permutations: Sequence[Permutation], which: np.ndarray, indices: np.ndarray, *, inverse: bool) -> np.ndarray:
-    """`which` is [indices], or [1] where all go through the same."""
+    """`which` is [indices], or [1] if all go through the same permutation."""
     values = np.asarray(indices, dtype=np.int64)
     if not values.size:
         return values
@@ -150,8 +153,10 @@ def _linear(permutations: Sequence[Permutation], which: np.ndarray, values: np.n
 
 
 def _times(values: np.ndarray, factor: int, size: int) -> np.ndarray:
-    """`values * factor mod size` for values and factor below `size` < 2**62, a few bits of the factor at a time: the product
-    of two numbers of 32 bits and more does not fit 64. (Levanter wraps there, or rounds under numpy 2.)"""
+    """Return `values * factor mod size` for values and factor below `size` < 2**62, a few bits of the factor at a time,
+    because the product of two numbers of more than 32 bits does not fit into 64. (Levanter overflows there, or rounds
+    under numpy 2.)
+    """
     bits = 63 - size.bit_length()
     total = np.zeros_like(values)
     for shift in range((factor.bit_length() - 1) // bits * bits, -1, -bits):
@@ -174,8 +179,9 @@ def _block_shuffled(
 def _within_windows(
     values: np.ndarray, which: np.ndarray, shuffle: BlockShuffle, whole: np.ndarray, networks: Networks, *, inverse: bool
 ) -> np.ndarray:
-    """Every window permuted in itself; of those of full length each has keys of its own, the shorter last one and the rest
-    after `whole` have networks of their own."""
+    """Permute every window by itself. Each full window has keys of its own; the shorter last window and the rest after
+    `whole` have networks of their own.
+    """
     window = shuffle.io_block * shuffle.window_blocks
     full = whole - whole % window
     is_full, is_rest = values < full, values >= whole

@@ -1,4 +1,4 @@
-"""Rows of a batch, from the pieces of the token caches that its sequences are made of: tokens, loss weights, segment ids."""
+"""Rows of a batch, from the pieces of token caches that its sequences consist of: tokens, loss weights, segment ids."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +11,15 @@ from lineage.order.sequences import Sequences
 from lineage.order.token_cache import TokenCache
 
 PADDING = -1
-"""Segment of the positions that hold no token; the token there is 0, its weight nought."""
+"""Segment of the positions without a token; the token there is 0 and its weight zero."""
 REMOTE_READS = 16
-"""Requests at once, of caches that stay in the bucket: each takes tens of milliseconds."""
+"""Concurrent requests for caches that stay in the bucket: each takes tens of milliseconds."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """What rows are made of, int64 [pieces]: tokens `[start, start + length)` of cache `component`, in `row` from `offset` on.
+    """The pieces of rows, int64 [pieces]: tokens `[start, start + length)` of cache `component`, in `row` from `offset`
+    on.
 
     Sorted by row, then offset; the pieces of a row are of one component.
     """
@@ -30,7 +31,7 @@ class Pieces:
     offsets: np.ndarray
 
     def of_rows(self, first: int, end: int, base: int = 0) -> "Pieces":
-        """Those of rows `[first, end)`, which become rows from `base` on."""
+        """Return the pieces of rows `[first, end)`, renumbered as rows from `base` on."""
         low, high = np.searchsorted(self.rows, (first, end))
         here = slice(low, high)
         return Pieces(
@@ -38,25 +39,25 @@ class Pieces:
         )
 
     def where(self, mask: np.ndarray) -> "Pieces":
-        """Those that the mask has true."""
+        """Return the pieces for which the mask is true."""
         return Pieces(self.rows[mask], self.components[mask], self.starts[mask], self.lengths[mask], self.offsets[mask])
 
     @staticmethod
     def joined(parts: Sequence["Pieces"]) -> "Pieces":
-        """Pieces of rows that come one after the other."""
+        """Join pieces of consecutive rows."""
         if len(parts) == 1:
             return parts[0]
         columns = ("rows", "components", "starts", "lengths", "offsets")
         return Pieces(*(np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)]) for name in columns))
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """(row, component, start, length, offset) of each."""
+        """Yield (row, component, start, length, offset) of each."""
         columns = (self.rows, self.components, self.starts, self.lengths, self.offsets)
         return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def pieces_of(layouts: Sequence[Sequences], components: np.ndarray, sequences: np.ndarray) -> Pieces:
-    """Pieces of the rows that read `sequences[row]` of `components[row]`."""
+    """Return the pieces of the rows that read `sequences[row]` of `components[row]`."""
     found = [np.zeros((4, 0), np.int64)]
     for component in np.unique(components).tolist():
         rows = np.flatnonzero(components == component)
@@ -69,7 +70,7 @@ def pieces_of(layouts: Sequence[Sequences], components: np.ndarray, sequences: n
 
 
 def split_by_document(caches: Sequence[TokenCache], layouts: Sequence[Sequences], pieces: Pieces) -> Pieces:
-    """The same rows in pieces of which each is of one document (or of the part of one that a cut row holds)."""
+    """Split pieces so that each is of one document (or of the part of one that a cut row holds)."""
     found = [np.zeros((2, 0), np.int64)]
     for component in np.unique(pieces.components).tolist():
         here = np.flatnonzero(pieces.components == component)
@@ -78,7 +79,7 @@ def split_by_document(caches: Sequence[TokenCache], layouts: Sequence[Sequences]
             continue
         starts, stops, ends = pieces.starts[here], (pieces.starts + pieces.lengths)[here], caches[component].ends
         firsts, lasts = ends.at_or_before(np.concatenate([starts, stops - 1])).reshape(2, -1)
-        which, rank = _ragged(lasts - firsts + 1)  # its start too
+        which, rank = _ragged(lasts - firsts + 1)  # Its start too.
         edges = starts[which]
         edges[rank > 0] = ends.take((firsts[which] + rank - 1)[rank > 0])
         found.append(np.stack([here[which], edges]))
@@ -87,14 +88,14 @@ def split_by_document(caches: Sequence[TokenCache], layouts: Sequence[Sequences]
     stops = np.append(starts[1:], 0)
     is_last = np.diff(which, append=-1) != 0
     stops[is_last] = (pieces.starts + pieces.lengths)[which[is_last]]
-    some = stops > starts  # without documents that have no token
+    some = stops > starts  # Without documents that have no token.
     which, starts, stops = which[some], starts[some], stops[some]
     offsets = pieces.offsets[which] + starts - pieces.starts[which]
     return Pieces(pieces.rows[which], pieces.components[which], starts, stops - starts, offsets)
 
 
 def _ragged(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(which, rank), int64 [sum of counts]: `counts[which]` entries each, numbered from 0."""
+    """Return (which, rank), int64 [sum of counts]: `counts[which]` entries each, numbered from 0."""
     which = np.repeat(np.arange(counts.size), counts)
     return which, np.arange(which.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -105,14 +106,17 @@ class Rows(NamedTuple):
     tokens: np.ndarray
     """int32; 0 in padding."""
     weights: np.ndarray | None
-    """float32, of each token as what is to be predicted; None where every one counts once."""
+    """float32, the weight of each token as a prediction target; None if every token counts once."""
     segment_ids: np.ndarray | None
-    """int32: tokens of one document have one number, which rises along a row; PADDING holds no token. None if not asked for."""
+    """int32: tokens of one document have one number, which rises along a row; PADDING holds no token. None if not asked
+    for.
+    """
 
 
 def read_rows(caches: Sequence[TokenCache], pieces: Pieces, documents: Pieces | None, num_rows: int, seq_len: int) -> Rows:
-    """Read what pieces say. With `documents`, the same rows split by document, there are segment ids, and the first token of
-    each counts for nothing: what it follows is no part of its document, and attention hides it."""
+    """Read the pieces. With `documents`, the same rows split by document, there are segment ids, and the first token of
+    each document has weight zero: its predecessor belongs to another document, and attention hides it.
+    """
     filled = np.bincount(pieces.rows, pieces.lengths, num_rows).astype(np.int64)
     is_full, has_weights = bool((filled == seq_len).all()), any(cache.has_weights for cache in caches)
     tokens = (np.empty if is_full else np.zeros)((num_rows, seq_len), np.int32)
@@ -130,7 +134,7 @@ def read_rows(caches: Sequence[TokenCache], pieces: Pieces, documents: Pieces | 
 
 
 def _segment_ids(documents: Pieces, padding: np.ndarray) -> np.ndarray:
-    """Row after row, int32: its documents by number, then `padding[row]` times PADDING."""
+    """Return int32 row by row: its documents by number, then `padding[row]` times PADDING."""
     numbers = np.arange(documents.rows.size) - np.searchsorted(documents.rows, documents.rows)
     order = np.argsort(np.concatenate([documents.rows, np.arange(padding.size)]), kind="stable")
     values = np.concatenate([numbers, np.full(padding.size, PADDING)]).astype(np.int32)
@@ -138,7 +142,7 @@ def _segment_ids(documents: Pieces, padding: np.ndarray) -> np.ndarray:
 
 
 def _fill(caches: Sequence[TokenCache], pieces: Pieces, out: np.ndarray, *, weights: bool = False) -> None:
-    """Copy what pieces say, tokens or their weights, where the cache has some."""
+    """Copy the tokens of pieces, or their weights if the cache has some."""
     at = pieces.rows * out.shape[1] + pieces.offsets
     remote = []
     for component in np.unique(pieces.components).tolist():
@@ -155,7 +159,7 @@ def _fill(caches: Sequence[TokenCache], pieces: Pieces, out: np.ndarray, *, weig
 
 
 def _fill_remote(pieces: Sequence[tuple[TokenCache, int, int, int]], out: np.ndarray, *, weights: bool) -> None:
-    """(cache, start, length, where in `out`) of each."""
+    """Yield (cache, start, length, where in `out`) of each."""
 
     def fill(piece: tuple[TokenCache, int, int, int]) -> None:
         cache, start, length, to = piece

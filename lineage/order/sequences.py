@@ -1,7 +1,8 @@
 """How the documents of a token cache become sequences of one length: end to end and cut (here), or packed
 (`lineage.order.packing`).
 
-Both answer the same two questions, for many at once: which tokens a sequence is made of, and which sequences hold a document.
+Both answer the same two questions, for many at once: which tokens a sequence consists of, and which sequences hold a
+document.
 """
 
 from dataclasses import dataclass
@@ -15,28 +16,33 @@ class Sequences(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         ...
 
     @property
     def is_packed(self) -> bool:
-        """Whether a piece is (part of) one document, and what pieces leave of a sequence is padding."""
+        """Whether a piece is (part of) one document, and the rest of a sequence is padding."""
         ...
 
     def pieces(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(which, starts, lengths), int64 [pieces]: sequence `sequences[which]` is tokens `[start, start + length)` of the
-        cache, piece after piece. Sorted by `which`; pieces in the order in which they lie in the sequence."""
+        """Return (which, starts, lengths), int64 [pieces]: sequence `sequences[which]` consists of tokens `[start,
+        start + length)` of the cache, piece by piece. Sorted by `which`; pieces keep their order in the sequence.
+        """
         ...
 
     def holding(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(document, sequences, tokens), int64 [found]: how many tokens of the document with the span `spans[document]` lie
-        in a sequence. A document is in a sequence once at most; what no sequence holds has no row."""
+        """Return (document, sequences, tokens), int64 [found]: how many tokens of the document with the span
+        `spans[document]` are in a sequence. A document is in a sequence at most once; a document that no sequence holds
+        has no row.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Chunked:
-    """Concatenated and cut: sequence `i` is tokens `[i * seq_len, (i + 1) * seq_len)`; the tail that fills none is not read."""
+    """Concatenated and cut: sequence `i` is tokens `[i * seq_len, (i + 1) * seq_len)`; a last incomplete sequence is
+    not read.
+    """
 
     seq_len: int
     num_tokens: int

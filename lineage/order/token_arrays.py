@@ -8,13 +8,15 @@ import numpy as np
 from lineage.storage.ranges import RemoteArray
 
 type TokenArray = np.ndarray | RemoteArray
-"""Mapped from a local file, or read from the bucket as it is asked for."""
+"""Mapped from a local file, or read from the bucket on demand."""
 SHORT_ROW = 512
-"""Tokens: up to here whole rows of one shard are quicker together, above one by one."""
+"""Tokens in a row: up to here copying whole rows of one shard together is faster, above it one by one."""
 
 
 def copy_span(arrays: Sequence[TokenArray], bases: Sequence[int], start: int, out: np.ndarray) -> None:
-    """Fill `out` [items] with the items from `start` on. `bases`: the first item of each array, and the end of the last."""
+    """Fill `out` [items] with the items from `start` on. `bases`: the first item of each array, and the end of the
+    last.
+    """
     done, shard = 0, bisect.bisect_right(bases, start) - 1
     while done < out.size:
         piece = arrays[shard][start + done - bases[shard] : start - bases[shard] + out.size]
@@ -30,12 +32,12 @@ def copy_pieces(
     out: np.ndarray,
     at: np.ndarray,
 ) -> None:
-    """Fill `out` [rows, items] from each of its flat positions `at` on with `lengths` (at least 1) items from `starts` on.
+    """Fill `out` [rows, items]: from each of its flat positions `at` on, `lengths` (at least 1) items from `starts` on.
     A piece stays in its row.
 
-    Short whole rows of one shard are one copy out of overlapping views of its array, other pieces a slice each, with as little
-    Python as there can be: an index an item costs ten times as much (20 ns a token; benchmarks/notes/2026-11-22-loader.md).
-    Raises: ValueError for an `out` whose rows do not follow each other in memory.
+    Short whole rows of one shard are one copy out of overlapping views of its array. Other pieces are one slice each,
+    with as little Python as possible: an index for each item costs ten times as much (20 ns a token;
+    benchmarks/notes/2026-11-22-loader.md). Raises: ValueError for an `out` whose rows are not contiguous in memory.
     """
     if not out.flags.c_contiguous:
         raise ValueError(f"rows to fill, {out.shape} with strides {out.strides}, must follow each other in memory")
@@ -56,5 +58,7 @@ def copy_pieces(
 
 
 def _windows(array: np.ndarray, length: int) -> np.ndarray:
-    """Views of `length` items from every item on; numpy's `sliding_window_view` takes ten times as long to make them."""
+    """Return views of `length` items from every item on; numpy's `sliding_window_view` takes ten times as long to make
+    them.
+    """
     return np.ndarray((array.size - length + 1, length), array.dtype, array, strides=array.strides * 2)
