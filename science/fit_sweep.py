@@ -79,7 +79,7 @@ def fit_sweep(trials: Sequence[Trial], config: FitConfig) -> SweepFit:
         raise RefusedSweepError(faults)
     odd = odd_size(shifts(fit(FARSEER, points), points))
     if odd is not None:
-        what = f"{odd.parameters:.3g} parameters lie {100 * odd.shift:+.2f} % off the law (p {odd.p:.2g}): learning rate?"
+        what = f"{odd.parameters:.3g} parameters lie {odd.shift:+.3f} off the law (p {odd.p:.2g}): learning rate?"
         raise RefusedSweepError([Fault("size_off_the_law", what)])
     return SweepFit(config, points, tuple(fit(form, points) for form in _chosen(config)), noise, minima)
 
@@ -91,19 +91,19 @@ def forecast(fitted: SweepFit, parameters: float, tokens: float) -> Forecasted:
     for number, found in enumerate(fitted.fits):
         checked = calibrate(found, points, parameters, tokens, config.calibration_draws, config.seed + number)
         coverage[found.form.name] = checked
-        told.append(predict(found, parameters, tokens, fitted.noise, checked.stretch))
+        told.append(predict(found, parameters, tokens, checked.stretch))
     weights = {said.name: float(share[0]) for said, share in zip(told, shares(told), strict=True)}
-    centres = [float(np.exp(said.centre[0])) for said in told if weights[said.name] > 0.01]
-    point = float(np.exp(centre(told)[0]))
+    centres = [float(said.centre[0]) for said in told if weights[said.name] > 0.01]
+    point = float(centre(told)[0])
     return Forecasted(
         point, {level: _interval(told, level) for level in LEVELS}, weights, max(centres) - min(centres), coverage,
-        float(fitted.noise.sigma[0]) * point,
+        float(fitted.noise.sigma[0]),
     )  # fmt: skip
 
 
 def _interval(told: Sequence[Prediction], level: float) -> tuple[float, float]:
     low, high = envelope(told, level)
-    return float(np.exp(low[0])), float(np.exp(high[0]))
+    return float(low[0]), float(high[0])
 
 
 def _chosen(config: FitConfig) -> list[Form]:

@@ -37,6 +37,7 @@ from trainer.spec.config import RunSpec
 from trainer.spec.flops import Arithmetic, arithmetic
 from trainer.spec.mesh import Layout
 from trainer.spec.stage import CheckpointConfig
+from trainer.spec.target import FORECAST, check_forecast
 from trainer.step import StepState, compiled_step, resolved_compute
 from trainer.step_results import StepResults
 from trainer.tagged import Evaluation, read_evaluation
@@ -114,6 +115,10 @@ def _open_inputs(job: Job) -> _Inputs:
     start = start_input(job, spec)
     if start is not None:
         check_same_tokenizer(start, mixture, spec)
+    forecast = job.inputs.get(FORECAST)
+    if forecast is not None:
+        assert isinstance(forecast, Artifact)
+        check_forecast(forecast, spec, mixture)
     return _Inputs(config, mixture, order, start)
 
 

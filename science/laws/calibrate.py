@@ -33,12 +33,12 @@ def calibrate(fitted: Fit, points: Points, parameters: float, tokens: float, dra
         raise ValueError("no repeats: the noise of a run is unknown; train at least one trial with two more seeds")
     random = np.random.default_rng(seed)
     sigma = float(noise.sigma[0])
-    truth = fitted.log_losses(points.parameters, points.tokens)[0]
-    told = float(fitted.log_losses(parameters, tokens)[0, 0])
-    simulated = points.with_losses(np.exp(truth + two_terms(random, sigma, (draws, len(truth)))))
+    truth = fitted.losses(points.parameters, points.tokens)[0]
+    told = float(fitted.losses(parameters, tokens)[0, 0])
+    simulated = points.with_losses(truth + two_terms(random, sigma, (draws, len(truth))))
     again = fit(fitted.form, simulated, start=fitted.parameters[0])
     new = told + two_terms(random, sigma, (draws,))
-    prediction = predict(again, parameters, tokens, repeat_noise(simulated))
+    prediction = predict(again, parameters, tokens)
     size = np.abs(new - prediction.centre) / prediction.scale
     edge = special.stdtrit(prediction.freedom, 0.5 + NOMINAL / 2)
     return Calibration(draws, float((size <= edge).mean()), max(1.0, float(np.quantile(size / edge, NOMINAL))))

@@ -6,15 +6,15 @@ import numpy as np
 from scipy import special
 
 from science.laws.calibrate import two_terms
-from science.laws.fit import fit, repeat_noise
-from science.laws.forms import CHINCHILLA, FORMS, pinned
+from science.laws.fit import Points, fit
+from science.laws.forms import CHINCHILLA, FARSEER, FORMS, Form, pinned
 from science.laws.interval import Prediction, envelope, predict
 from science.laws.simulate import KnownLaw, best_size, design, known_laws, simulate
 
 RATIOS = (2.5, 5.0, 10.0)
 LEVEL = 0.9
-EXPONENTS = {"chinchilla": {"alpha": 0.3392, "beta": 0.2849}}
-REFIT = {"alpha": 0.3478, "beta": 0.3658}
+EXPONENTS = {"chinchilla": ("alpha", "beta"), "farseer": ("g3", "a2", "g2", "b1", "a1", "g1")}
+"""By form, what a fit with known exponents is told."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CoverageRow:
     envelope: float
     envelope_width: float
     known_width: float
-    """Width where the exponents are known."""
+    """Width of the right form (Chinchilla's where none is right) if its exponents are known."""
 
 
 def study(sweeps: int, sigma: float, seed: int, ratios: tuple[float, ...] = RATIOS) -> list[CoverageRow]:
@@ -45,26 +45,33 @@ def _of_law(law: KnownLaw, sweeps: int, sigma: float, seed: int, ratios: tuple[f
     random = np.random.default_rng([seed, len(law.name)])
     points = design()
     data = simulate(law.loss, points, sweeps, sigma, random)
-    noise = repeat_noise(data)
     fits = [fit(form, data) for form in FORMS]
-    known = fit(pinned(CHINCHILLA, EXPONENTS.get(law.name, REFIT)), data)
+    known = fit(_with_known_exponents(law, points), data)
     rows = []
     for ratio in ratios:
         at = best_size(law.loss, ratio * points.budgets.max())
         truth = float(law.loss(np.array([at[0]]), np.array([at[1]]))[0])
-        new = np.log(truth + two_terms(random, sigma, (sweeps,)))
-        told = {found.form.name: predict(found, *at, noise) for found in fits}
+        new = truth + two_terms(random, sigma, (sweeps,))
+        told = {found.form.name: predict(found, *at) for found in fits}
         low, high = envelope(list(told.values()), LEVEL)
         right = told.get(law.form)
         rows.append(
             CoverageRow(
                 law.name, ratio, sweeps, truth,
-                None if right is None else _covered(right, new), None if right is None else _width(right) * truth,
+                None if right is None else _covered(right, new), None if right is None else _width(right),
                 _covered(told["chinchilla"], new), float(((new >= low) & (new <= high)).mean()),
-                float(np.median(high - low)) * truth, _width(predict(known, *at, noise)) * truth,
+                float(np.median(high - low)), _width(predict(known, *at)),
             )
         )  # fmt: skip
     return rows
+
+
+def _with_known_exponents(law: KnownLaw, points: Points) -> Form:
+    """The form with the exponents that it finds where there is no noise."""
+    form = FARSEER if law.form == "farseer" else CHINCHILLA
+    exact = fit(form, points.with_losses(law.loss(points.parameters, points.tokens)), delta=1e-3)
+    values = dict(zip(form.names, exact.parameters[0].tolist(), strict=True))
+    return pinned(form, {name: values[name] for name in EXPONENTS[form.name]})
 
 
 def _half(told: Prediction) -> np.ndarray:

@@ -13,7 +13,7 @@ BEST_STARTS = 6
 HUBER_NOISES = 3.0
 """Where Huber's loss turns linear, in standard deviations of repeats."""
 LEAST_DELTA = 1e-3
-"""And never below Hoffmann's 1e-3."""
+"""And never below this share of the loss: Hoffmann's 1e-3 of ln L."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Noise:
-    """The spread of repeats in ln L, (data sets,)."""
+    """The spread of repeats in the unit of the loss, (data sets,)."""
 
     sigma: np.ndarray
     freedom: int
@@ -67,30 +67,29 @@ class Fit:
     covariance: np.ndarray
     """Of the parameters, scaled by `spread`."""
     spread: np.ndarray
-    """Robust standard deviation of the residuals of ln L, lack of fit included; (data sets,)."""
+    """Robust standard deviation of the residuals of the loss, lack of fit included; (data sets,)."""
     freedom: np.ndarray
     """Degrees of freedom of the spread: points less the parameters that the points decide; (data sets,)."""
     lack_of_fit: np.ndarray
     """P value of the F test of residuals against repeats; 1 without repeats; (data sets,)."""
     converged: np.ndarray
 
-    def log_losses(self, parameters: np.ndarray | float, tokens: np.ndarray | float) -> np.ndarray:
-        """ln L at further points, (data sets, points)."""
-        return self.form.log_loss(self.parameters, *self.reference.logs(parameters, tokens))
+    def losses(self, parameters: np.ndarray | float, tokens: np.ndarray | float) -> np.ndarray:
+        """The law at further points, (data sets, points)."""
+        return np.exp(self.form.log_loss(self.parameters, *self.reference.logs(parameters, tokens)))
 
     def standard_errors(self, parameters: float, tokens: float) -> np.ndarray:
-        """Standard error of ln L at one point by the delta method, without the noise of a new run; (data sets,)."""
+        """Standard error of the law at one point by the delta method, without the noise of a new run; (data sets,)."""
         n, d = self.reference.logs(parameters, tokens)
-        slopes = jacobian(lambda p: self.form.log_loss(p, n, d), self.parameters)[:, 0]
+        slopes = jacobian(lambda p: np.exp(self.form.log_loss(p, n, d)), self.parameters)[:, 0]
         return np.sqrt(np.maximum(np.einsum("bp,bpq,bq->b", slopes, self.covariance, slopes), 0.0))
 
 
 def repeat_noise(points: Points) -> Noise | None:
     """The pooled spread of repeats; None without any."""
-    logs = np.log(points.losses)
-    square, freedom = np.zeros(len(logs)), 0
+    square, freedom = np.zeros(len(points.losses)), 0
     for group in np.unique(points.groups):
-        members = logs[:, points.groups == group]
+        members = points.losses[:, points.groups == group]
         square += ((members - members.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
         freedom += members.shape[1] - 1
     return Noise(np.sqrt(square / freedom), freedom) if freedom else None
@@ -99,11 +98,14 @@ def repeat_noise(points: Points) -> Noise | None:
 def fit(form: Form, points: Points, start: np.ndarray | None = None, delta: float | None = None) -> Fit:
     """Fit a form to each data set. `start` (data sets or one, parameters) replaces the grid, for refits of simulated data.
 
-    `delta` is where Huber's loss turns linear, in ln L; None: three standard deviations of repeats, at least 1e-3.
+    Residuals are of the loss and not of its logarithm: noise of constant size in nats is then of one size in all points, and
+    the right form covered .89 of new runs at 10 times the budget where residuals of ln L covered .84.
+    `delta` is where Huber's loss turns linear, as a share of the mean loss; None: three deviations of repeats, at least 1e-3.
     """
     noise = repeat_noise(points)
-    scale = noise.sigma if noise is not None else np.full(len(points.losses), LEAST_DELTA)
-    edge = np.maximum(HUBER_NOISES * scale, LEAST_DELTA) if delta is None else np.full(len(scale), delta)
+    typical = points.losses.mean(axis=1)
+    scale = noise.sigma if noise is not None else LEAST_DELTA * typical
+    edge = np.maximum(HUBER_NOISES * scale, LEAST_DELTA * typical) if delta is None else delta * typical
     prior = [(form.names.index(name), *values) for name, values in form.priors.items()]
     starts = _grid(form, points, scale, edge, prior) if start is None else np.broadcast_to(
         start, (len(points.losses), len(form.names))
@@ -118,14 +120,14 @@ def _problem(
 ) -> tuple[Residuals, np.ndarray]:
     """Residuals of the data sets `rows`, the priors as further points, and where Huber's loss turns linear."""
     n, d = points.reference.logs(points.parameters, points.tokens)
-    logs = np.log(points.losses)[rows]
+    measured = points.losses[rows]
     factor = scale[rows][:, None]
 
     def residuals(p: np.ndarray) -> np.ndarray:
         told = [(p[:, [index]] - centre) / width * factor for index, centre, width in prior]
-        return np.concatenate([form.log_loss(p, n, d) - logs, *told], axis=1)
+        return np.concatenate([np.exp(form.log_loss(p, n, d)) - measured, *told], axis=1)
 
-    plain = np.repeat(edge[rows][:, None], logs.shape[1], axis=1)
+    plain = np.repeat(edge[rows][:, None], measured.shape[1], axis=1)
     return residuals, np.concatenate([plain, np.full((len(rows), len(prior)), np.inf)], axis=1)
 
 

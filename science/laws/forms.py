@@ -1,7 +1,7 @@
 """Forms of the law L(N, D): loss in nats by parameters and tokens, as logarithms around a reference point.
 
 `n` is ln(N / N0) and `d` is ln(D / D0), where N0 and D0 are the geometric means of the fitted trials (`Reference`). Every form
-gives ln L, so that a residual is a relative error of the loss.
+gives ln L, which keeps every law above 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ def _farseer_starts(n: np.ndarray, d: np.ndarray, losses: np.ndarray) -> np.ndar
     return np.stack([np.log(floor), slope, bend, b, zero, zero, np.log(beta), zero, zero], axis=1)
 
 
-FARSEER_BEND = (-0.25, 0.15)
+FARSEER_BEND = (-0.22, 0.08)
 """Prior of the bend of the size term: between a pure power law without floor (0) and a fast approach to its floor."""
 CHINCHILLA = Form(
     "chinchilla",
@@ -102,7 +102,7 @@ FARSEER = Form(
     ("b3", "a3", "g3", "b2", "a2", "g2", "b1", "a1", "g1"),
     _farseer,
     _farseer_starts,
-    {"g3": FARSEER_BEND, "a2": (0.0, 0.1), "g2": (0.0, 0.1), "a1": (0.0, 0.05), "g1": (0.0, 0.1)},
+    {"g3": FARSEER_BEND, "a2": (0.0, 0.05), "g2": (0.0, 0.05), "a1": (0.0, 0.03), "g1": (0.0, 0.05)},
     source="Li et al. 2025, arXiv 2506.10972; powers of N around N0, weak priors on what a small sweep cannot tell",
 )
 FORMS = (CHINCHILLA, KAPLAN, FARSEER)

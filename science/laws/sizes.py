@@ -14,7 +14,7 @@ LEVEL = 1e-3
 
 @dataclass(frozen=True)
 class Shift:
-    """How far one size stands off, in ln L, and how unlikely that is (corrected for the number of sizes)."""
+    """How far one size stands off, in the unit of the loss, and how unlikely that is (corrected for the number of sizes)."""
 
     parameters: float
     shift: float
@@ -22,13 +22,17 @@ class Shift:
 
 
 def shifts(fitted: Fit, points: Points) -> list[Shift]:
-    """For each size, the constant by which its ln L differs from the law, with the law's own parameters free to answer.
+    """For each size, the constant by which its loss differs from the law, with the law's own parameters free to answer.
 
     The residuals are regressed on the size's indicator after the law's slopes are projected out (a score test).
     """
     n, d = fitted.reference.logs(points.parameters, points.tokens)
-    residuals = np.log(points.losses[0]) - fitted.form.log_loss(fitted.parameters[:1], n, d)[0]
-    slopes = jacobian(lambda p: fitted.form.log_loss(p, n, d), fitted.parameters[:1])[0]
+
+    def law(p: np.ndarray) -> np.ndarray:
+        return np.exp(fitted.form.log_loss(p, n, d))
+
+    residuals = points.losses[0] - law(fitted.parameters[:1])[0]
+    slopes = jacobian(law, fitted.parameters[:1])[0]
     left, values, _ = np.linalg.svd(slopes, full_matrices=False)
     basis = left[:, values > values[0] * 1e-9]
     noise = repeat_noise(points)

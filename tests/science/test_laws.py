@@ -48,15 +48,17 @@ def test_a_descent_ends_where_scipy_ends() -> None:
     n, d = points.reference.logs(points.parameters, points.tokens)
 
     def residuals(p: np.ndarray) -> np.ndarray:
-        return CHINCHILLA.log_loss(p, n, d) - np.log(data)
+        return np.exp(CHINCHILLA.log_loss(p, n, d)) - data
 
     ours = fit(CHINCHILLA, points, delta=1e-3)
     peers = [
-        optimize.least_squares(lambda p: residuals(p[None])[0], start, loss="huber", f_scale=1e-3, xtol=1e-14, ftol=1e-14)
+        optimize.least_squares(
+            lambda p: residuals(p[None])[0], start, loss="huber", f_scale=1e-3 * data.mean(), xtol=1e-14, ftol=1e-14
+        )
         for start in CHINCHILLA.starts(n, d, data)[::5]
     ]
     best = min(peers, key=lambda found: found.cost)
-    again = descend(residuals, ours.parameters, 1e-3)
+    again = descend(residuals, ours.parameters, 1e-3 * data.mean())
     assert again.objective[0] <= best.cost * (1 + 1e-6)
     assert ours.converged.all()
 

@@ -1,0 +1,123 @@
+"""Freeze a forecast: the artifact that its target run takes as an input.
+
+It binds the target's spec and mixture, the metric with unit and policy, the point, intervals, method, fit, largest fitted
+budget and seeds. It is refused if a result of the target could have been known: in its ancestors, or anywhere in the store.
+That nobody trained the same spec elsewhere cannot be proved, and the file says so.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lineage.artifact.store import Artifact, Store
+from lineage.config import from_jsonable, to_jsonable
+from lineage.stage import Stage
+from lineage.storage.digests import identity_digest
+from lineage.writing.writer import Writer
+from science.fit_sweep import FitConfig, fit_sweep, forecast
+from science.forecasts.table import read_table
+from trainer.spec.config import RunSpec
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig
+from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
+
+FORMAT = "forecast/1"
+NOT_PROVABLE = "that nobody trained this spec on this mixture outside this store"
+
+
+@dataclass(frozen=True)
+class ForecastConfig:
+    """What is forecast, and by which method; all of it is identity."""
+
+    target: RunSpec
+    task: str
+    metric: str
+    unit: str
+    policy: str
+    """Data version of the evaluation policy of the score."""
+    siblings: tuple[str, ...] = ()
+    """Names of other forecasts of the same target, which are scored beside it."""
+    beyond: str = ""
+    """Why a target above `max_ratio` times the largest budget is forecast all the same."""
+    method: FitConfig = field(default_factory=FitConfig)
+
+
+class RefusedForecastError(ValueError):
+    """A forecast that would not be one."""
+
+
+def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, mixture: Artifact) -> None:
+    """Write `forecast.json`. Raises: RefusedForecastError, RefusedSweepError."""
+    if fit.input("table").spec.address != table.spec.address:
+        raise RefusedForecastError(f"{out.spec.name}: {fit.name} was fitted to another table than {table.name}")
+    method = from_jsonable(FitConfig, fit.spec.config)
+    if to_jsonable(method) != to_jsonable(config.method):
+        raise RefusedForecastError(f"{out.spec.name}: its method is not that of {fit.name}; give both one FitConfig")
+    known = sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, fit)})
+    if known:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
+        )
+    trials = read_table(table)
+    if trials[0].policy != config.policy:
+        raise RefusedForecastError(f"{out.spec.name}: policy is {config.policy}, the trials were scored by {trials[0].policy}")
+    fitted = fit_sweep(trials, method)
+    size, largest = size_of(config.target), float(fitted.points.budgets.max())
+    if size.flops > method.max_ratio * largest and not config.beyond:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target has {size.flops:.3g} FLOPs, {size.flops / largest:.3g} times the largest fitted "
+            f"budget; at most {method.max_ratio:g} times, or say in `beyond` why"
+        )
+    told = forecast(fitted, size.parameters, size.tokens)
+    frozen = {
+        "format": FORMAT,
+        "target": {
+            "name": config.target.name, "run": run_digest(config.target), "recipe": recipe_digest(config.target),
+            "mixture": mixture.data_version, "seed": config.target.seed, "steps": config.target.num_steps,
+            "parameters": size.parameters, "tokens": size.tokens, "flops": size.flops,
+        },
+        "metric": {"task": config.task, "name": config.metric, "unit": config.unit, "policy": config.policy},
+        "point": told.point,
+        "intervals": {f"{level:g}": list(interval) for level, interval in told.intervals.items()},
+        "noise": told.noise,
+        "method": to_jsonable(method),
+        "weights": told.weights,
+        "disagreement": told.disagreement,
+        "coverage": {name: to_jsonable(found) for name, found in told.coverage.items()},
+        "fit": fit.data_version,
+        "largest_budget": largest,
+        "ratio": size.flops / largest,
+        "beyond": config.beyond,
+        "epochs": max(trial.epochs for trial in trials),
+        "seeds": sorted({trial.seed for trial in trials}),
+        "siblings": list(config.siblings),
+        "not_provable": NOT_PROVABLE,
+    }  # fmt: skip
+    (out.folder / FORECAST_FILE).write_text(json.dumps(frozen, indent=1, sort_keys=True) + "\n")
+    out.extra["forecast"] = frozen
+    out.record(rows_in=len(trials), rows_out=1)
+
+
+def results_of(store: Store, target: RunSpec, mixture: Artifact, *roots: Artifact) -> Iterator[Artifact]:
+    """Checkpoints of the target's recipe: any ancestor of `roots` whatever its data, and any in the store on its mixture."""
+    recipe = recipe_digest(target)
+    for root in roots:
+        for ancestor in store.walk_up(root):
+            if _is_of(ancestor, recipe):
+                yield ancestor
+    for found in store.artifacts():
+        if _is_of(found, recipe) and mixture.data_version in {ref.data_version for ref in found.spec.inputs}:
+            yield found
+
+
+def _is_of(artifact: Artifact, recipe: str) -> bool:
+    if artifact.spec.stage != CHECKPOINT.name:
+        return False
+    return recipe_digest(from_jsonable(CheckpointConfig, artifact.spec.config).run) == recipe
+
+
+def registered_name(config: ForecastConfig, mixture: str) -> str:
+    """The one name of a forecast of a target, a metric and a policy: a second one has the same key and is another version."""
+    return identity_digest([run_digest(config.target), mixture, config.task, config.metric, config.policy])
+
+
+FORECAST = Stage("science.forecast", "1", make_forecast)

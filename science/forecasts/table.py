@@ -1,0 +1,132 @@
+"""The table of a sweep: one row a trial, read from results and the checkpoints that they scored."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lineage.artifact.store import Artifact
+from lineage.config import from_jsonable
+from lineage.stage import Stage
+from lineage.writing.writer import Writer
+from science.trials import Trial
+from trainer.spec.schedules import WarmupStableDecay
+from trainer.spec.stage import CheckpointConfig
+from trainer.spec.target import size_of
+
+FILE = "trials.parquet"
+DIVERGED = "diverged"
+"""Key of a result's `extra` for a trial that a guard or a loss that is not finite ended: why."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A trial that a sweep declares."""
+
+    name: str
+    budget: float
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """Which trials the table should have, and which score is the loss."""
+
+    trials: tuple[Expected, ...]
+    task: str
+    metric: str
+    max_missing: int = 0
+    """More missing trials than this are refused."""
+
+    def __post_init__(self) -> None:
+        names = [trial.name for trial in self.trials]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"table: trials are {names}; give at least one, each once")
+        if not 0 <= self.max_missing < len(names):
+            raise ValueError(f"table: max_missing is {self.max_missing}; it must be in 0..{len(names) - 1}")
+
+
+def read_trial(result: Artifact, name: str, config: TableConfig) -> Trial:
+    """One row: the spec from the checkpoint's manifest, the loss from the result's. No data file is read.
+
+    Raises: ValueError if the result lacks the score.
+    """
+    budget = next(trial.budget for trial in config.trials if trial.name == name)
+    checkpoint = result.input("checkpoint")
+    run = from_jsonable(CheckpointConfig, checkpoint.spec.config).run
+    size = size_of(run)
+    why = result.manifest.extra.get(DIVERGED)
+    schedule = run.schedule
+    batch = run.batches.phases[0].batch_size * run.seq_len
+    return Trial(
+        name=name, budget=budget, flops=size.flops, width=run.model.hidden_dim, parameters=size.parameters, tokens=size.tokens,
+        loss=None if why is not None else score_of(result, config.task, config.metric),
+        learning_rate=schedule.peak_learning_rate, batch_tokens=batch, seed=run.seed,
+        vocabulary=checkpoint.input("mixture").manifest.extra.get("tokenizer", str(run.model.vocab_size)),
+        policy=str(result.manifest.extra["policy"]["data_version"]),
+        schedule_end=schedule.min_lr_ratio if isinstance(schedule, WarmupStableDecay) else 0.0,
+        beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if why is None else "diverged",
+    )  # fmt: skip
+
+
+def score_of(result: Artifact, task: str, metric: str) -> float:
+    """A score of an evaluation result. Raises: ValueError naming what it has."""
+    scores = {(score["task"], score["metric"]): float(score["value"]) for score in result.manifest.extra["scores"]}
+    if (task, metric) not in scores:
+        known = ", ".join(f"{name} {of}" for name, of in sorted(scores))
+        raise ValueError(f"{result.name} has no score {task} {metric}; it has {known}")
+    return scores[task, metric]
+
+
+def trial_name(result: Artifact) -> str:
+    """The trial of a result: the last part of its partition, whose first is the budget."""
+    return (result.spec.partition or result.spec.key[-1]).rsplit("|", 1)[-1]
+
+
+def make_table(out: Writer, config: TableConfig, results: tuple[Artifact, ...]) -> None:
+    """Write `trials.parquet`, by name. Raises: ValueError naming the missing trials if there are more than are allowed."""
+    by_name = {trial_name(result): result for result in results}
+    declared = {trial.name for trial in config.trials}
+    if strange := sorted(by_name.keys() - declared):
+        raise ValueError(f"{out.spec.name}: {', '.join(strange)} is no trial of the sweep")
+    missing = sorted(declared - by_name.keys())
+    if len(missing) > config.max_missing:
+        raise ValueError(
+            f"{out.spec.name}: {len(missing)} of {len(declared)} trials are missing, at most {config.max_missing} may be: "
+            f"{', '.join(missing)}; run them, or raise max_missing"
+        )
+    write_table(out, [read_trial(result, name, config) for name, result in sorted(by_name.items())], missing)
+
+
+def write_table(out: Writer, trials: list[Trial], missing: list[str]) -> None:
+    """Write trials as a table that `read_table` reads."""
+    rows = [asdict(trial) for trial in sorted(trials, key=lambda trial: trial.name)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), out.folder / FILE)
+    diverged = [trial.name for trial in trials if trial.loss is None]
+    out.facts["missing"] = missing
+    out.extra["sweep"] = {"trials": len(trials), "missing": missing, "diverged": diverged}
+    out.record(rows_in=len(trials) + len(missing), rows_out=len(trials), drops={"missing": len(missing)} if missing else {})
+
+
+def _schema() -> pa.Schema:
+    kinds = {float: pa.float64(), int: pa.int64(), float | None: pa.float64()}
+    hints = get_type_hints(Trial)
+    return pa.schema([(field.name, kinds.get(hints[field.name], pa.string())) for field in fields(Trial)])
+
+
+def read_table(table: Artifact) -> list[Trial]:
+    """The trials of a table, checked. Raises: ValueError naming a trial with a bad value."""
+    return list(_rows(table))
+
+
+def _rows(table: Artifact) -> Iterator[Trial]:
+    for row in pq.read_table(table.file(FILE)).to_pylist():
+        try:
+            yield Trial(**row)
+        except TypeError as error:
+            raise ValueError(f"{table.name}: row {json.dumps(row)} is no trial: {error}") from error
+
+
+TABLE = Stage("science.table", "1", make_table)

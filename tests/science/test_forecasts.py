@@ -1,0 +1,232 @@
+"""A forecast is frozen before its run, and every way to cheat is refused or void."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.jobs.job import Job
+from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.stage import Stage
+from lineage.writing.writer import Writer
+from science.fit_sweep import FitConfig
+from science.forecasts.fit_stage import FIT
+from science.forecasts.freeze import FORECAST, ForecastConfig, RefusedForecastError
+from science.forecasts.table import write_table
+from science.forecasts.verdict import VERDICT, Judged, VerdictConfig, judge, write_page
+from tests.science.test_laws import sweep, trials
+from tests.trainer.tiny_run import COUNTING, RUN, TEXT
+from trainer.spec.config import RunSpec
+from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.train import train
+
+TARGET = replace(RUN, name="target", num_steps=4, keep_steps=(2,), schedule=replace(RUN.schedule, warmup_steps=1))
+METHOD = FitConfig(calibration_draws=50)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A table of simulated trials, of which some may rest on a run."""
+
+    seed: int = 0
+
+
+def simulated(out: Writer, config: Sweep, **leaked: Artifact) -> None:
+    write_table(out, trials(sweep(seed=config.seed)), [])
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A score of a checkpoint by a policy."""
+
+    value: float = 3.0
+    policy: str = "p"
+    waived: bool = False
+
+
+def scored(out: Writer, config: Scored, checkpoint: Artifact) -> None:
+    out.extra["scores"] = [{"task": "held-out", "metric": "loss", "value": config.value}]
+    out.extra["policy"] = {"data_version": config.policy}
+    if config.waived:
+        out.extra["waivers"] = [{"who": "somebody"}]
+    (out.folder / "scores.json").write_text(json.dumps(config.value))
+
+
+SWEEP, SCORED = Stage("tests.sweep", "1", simulated), Stage("tests.scored", "1", scored)
+CACHE = Node(("cache",), None, TEXT, COUNTING)
+
+
+def mixture(seed: int = 1) -> Node:
+    return Node(
+        ("mixture", str(seed)), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed), {"caches": (CACHE,)}
+    )
+
+
+def forecast_node(target: RunSpec = TARGET, data: Node | None = None, table: Node | None = None, **changed: str) -> Node:
+    made = table or Node(("sweeps", "s", "table"), None, SWEEP, Sweep())
+    fit = Node(("sweeps", "s", "fit"), None, FIT, METHOD, {"table": made})
+    fields = {"task": "held-out", "metric": "loss", "unit": "nats", "policy": "p", "method": METHOD} | changed
+    config = ForecastConfig(target, **fields)  # type: ignore[arg-type]
+    return Node(("forecasts", "f"), None, FORECAST, config, {"table": made, "fit": fit, "mixture": data or mixture()})
+
+
+def run_node(forecast: Node | None, run: RunSpec = TARGET, step: int = 4, data: Node | None = None) -> Node:
+    inputs = {"mixture": data or mixture()} | ({} if forecast is None else {"forecast": forecast})
+    return Node(("runs", run.name, "checkpoint"), step_partition(step), CHECKPOINT, CheckpointConfig(run, step), inputs)
+
+
+def made(store: Store, node: Node) -> Artifact:
+    for ancestor in ancestors_first([node]):
+        if ancestor.stage.job is None:
+            build(store, ancestor)
+        else:
+            trained(store, ancestor)
+    return resolve(store, node)
+
+
+def trained(store: Store, node: Node) -> Artifact:
+    for ancestor in ancestors_first([node])[:-1]:
+        build(store, ancestor)
+    inputs = {name: resolve(store, parent) for name, parent in node.inputs.items() if isinstance(parent, Node)}
+    return train(Job(store, spec_of(store, node), dict(inputs), "f", ""))
+
+
+def verdict(store: Store, run: Node, scores: Scored | None = None, config: VerdictConfig | None = None) -> Judged:
+    result = Node(("runs", "target", "result"), None, SCORED, scores or Scored(), {"checkpoint": run})
+    forecast = resolve(store, forecast_node())
+    return judge(config or VerdictConfig("held-out", "loss"), forecast, made(store, result))
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store in which a forecast was frozen and its run trained."""
+    store = Store(str(tmp_path_factory.mktemp("honest")))
+    made(store, run_node(forecast_node()))
+    return store
+
+
+@pytest.fixture
+def after(honest: Store, tmp_path: Path) -> Store:
+    """A copy of it to cheat in."""
+    shutil.copytree(honest.root, tmp_path / "root")
+    return Store(str(tmp_path / "root"))
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "empty"))
+
+
+def test_a_verdict_is_hit_low_or_high_in_three_units(after: Store) -> None:
+    told = made(after, forecast_node()).manifest.extra["forecast"]
+    low, high = told["intervals"]["0.9"]
+    found = {
+        value: verdict(after, run_node(forecast_node()), Scored(value)) for value in (low - 0.1, told["point"], high + 0.1)
+    }
+    assert [judged.outcome for judged in found.values()] == ["low", "hit", "high"]
+    worst = found[high + 0.1]
+    assert worst.error == pytest.approx(high + 0.1 - told["point"]) and worst.sigmas == pytest.approx(
+        worst.error / told["noise"]
+    )
+    assert told["not_provable"] and set(told["intervals"]) == {"0.5", "0.8", "0.9", "0.99"} and told["fit"]
+
+
+def test_the_forecast_is_part_of_the_identity_of_its_run(after: Store) -> None:
+    with_it, without = (spec_of(after, run_node(forecast)) for forecast in (forecast_node(), None))
+    assert with_it.version != without.version
+
+
+def test_an_edited_file_is_refused(before: Store) -> None:
+    forecast = made(before, forecast_node())
+    path = forecast.file("forecast.json")
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace('"point"', '"point" '))
+    with pytest.raises(ValueError, match="has digest"):
+        trained(before, run_node(forecast_node()))
+    with pytest.raises(ValueError, match="has digest"):
+        judge(VerdictConfig("held-out", "loss"), forecast, forecast)
+
+
+def test_a_forecast_that_is_made_again_after_the_run_is_refused(after: Store) -> None:
+    other = replace(forecast_node(), config=replace(forecast_node().config, siblings=("late",)))  # type: ignore[arg-type]
+    with pytest.raises(RefusedForecastError, match="trained already"):
+        made(after, other)
+
+
+def test_another_metric_is_void(after: Store) -> None:
+    assert (
+        "not held-out accuracy" in verdict(after, run_node(forecast_node()), config=VerdictConfig("held-out", "accuracy")).why
+    )
+
+
+@pytest.mark.parametrize("changed", [{"seed": 9}, {"batch_size": 8}], ids=["seed", "recipe"])
+def test_another_seed_or_recipe_is_refused(before: Store, changed: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="forecasts the run"):
+        trained(before, run_node(forecast_node(), replace(TARGET, **changed)))
+
+
+def test_another_mixture_is_refused(before: Store) -> None:
+    with pytest.raises(ValueError, match="forecasts the mixture"):
+        trained(before, run_node(forecast_node(), data=mixture(2)))
+
+
+@pytest.mark.parametrize("name", ["target", "renamed"])
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_run_that_was_launched_first_is_refused_under_any_name_and_seed(before: Store, name: str, seed: int) -> None:
+    made(before, run_node(None, replace(TARGET, name=name, seed=seed)))
+    with pytest.raises(RefusedForecastError, match="trained already"):
+        made(before, forecast_node())
+
+
+def test_a_result_of_the_target_among_the_ancestors_is_refused_whatever_its_data(before: Store) -> None:
+    run = run_node(None, data=mixture(2))
+    table = Node(("sweeps", "s", "table"), None, SWEEP, Sweep(), {"leaked": run})
+    with pytest.raises(RefusedForecastError, match="trained already"):
+        made(before, forecast_node(table=table))
+
+
+def test_a_run_without_the_forecast_is_void(before: Store) -> None:
+    made(before, forecast_node())
+    assert "no forecast" in verdict(before, run_node(None)).why
+
+
+def test_a_waived_run_is_void(after: Store) -> None:
+    assert "waivers" in verdict(after, run_node(forecast_node()), Scored(waived=True)).why
+
+
+def test_a_run_that_is_judged_early_is_void(after: Store) -> None:
+    assert "step 2 of 4" in verdict(after, run_node(forecast_node(), step=2)).why
+
+
+def test_another_evaluation_policy_is_void_and_cannot_be_forecast(after: Store) -> None:
+    assert "policy q" in verdict(after, run_node(forecast_node()), Scored(policy="q")).why
+
+
+def test_the_trials_policy_is_the_forecasts(before: Store) -> None:
+    with pytest.raises(RefusedForecastError, match="policy is q"):
+        made(before, forecast_node(policy="q"))
+
+
+def test_deleting_a_forecast_and_making_another_is_refused(after: Store) -> None:
+    after.delete(resolve(after, forecast_node()))
+    with pytest.raises(RefusedForecastError, match="trained already"):
+        made(after, forecast_node())
+
+
+def test_a_target_too_far_away_is_refused_and_a_reason_is_kept(before: Store) -> None:
+    far = replace(TARGET, model=replace(TARGET.model, hidden_dim=512, intermediate_dim=2048), num_steps=1_000_000_000)
+    with pytest.raises(RefusedForecastError, match="times the largest fitted budget"):
+        made(before, forecast_node(far))
+    assert made(before, forecast_node(far, beyond="a dare")).manifest.extra["forecast"]["beyond"] == "a dare"
+
+
+def test_all_verdicts_stand_on_one_page(after: Store, tmp_path: Path) -> None:
+    result = Node(("runs", "target", "result"), None, SCORED, Scored(99.0), {"checkpoint": run_node(forecast_node())})
+    config = VerdictConfig("held-out", "loss")
+    made(after, Node(("forecasts", "f", "verdict"), None, VERDICT, config, {"forecast": forecast_node(), "result": result}))
+    write_page(tmp_path / "page.md", [found for found in after.artifacts("forecasts") if found.spec.stage == VERDICT.name])
+    assert "| forecasts/f/verdict | high | " in (tmp_path / "page.md").read_text()
