@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from simulated import sweep, trials
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
@@ -18,7 +19,6 @@ from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST, ForecastConfig, RefusedForecastError
 from science.forecasts.table import write_table
 from science.forecasts.verdict import VERDICT, Judged, VerdictConfig, judge, write_page
-from tests.science.test_laws import sweep, trials
 from tests.trainer.tiny_run import COUNTING, RUN, TEXT
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import optimize
+from simulated import SIGMA, sweep, trials
 
 from science.fit_sweep import FitConfig, fit_sweep, forecast
 from science.laws.coverage import study
@@ -14,26 +15,6 @@ from science.laws.power import fit_free, fit_pinned, reject_pin
 from science.laws.simulate import best_size, design, known_laws, simulate
 from science.published import BETA_SWEEPS, PINNED, V16, half_life_tokens
 from science.trials import RefusedSweepError, Trial, points_of
-
-SIGMA = 0.007
-
-
-def trials(losses: np.ndarray, **changed: object) -> list[Trial]:
-    """The lab's sweep as trials with given losses."""
-    points = design()
-    found = []
-    for index, loss in enumerate(losses):
-        fields = {
-            "name": f"t{index:02}", "budget": points.budgets[index], "flops": points.budgets[index], "width": 0,
-            "parameters": int(points.parameters[index]), "tokens": points.tokens[index], "loss": float(loss),
-            "learning_rate": 0.003, "batch_tokens": 512, "seed": index, "vocabulary": "v", "policy": "p",
-        }  # fmt: skip
-        found.append(Trial(**(fields | changed)))  # type: ignore[arg-type]
-    return found
-
-
-def sweep(law: int = 1, seed: int = 0, sigma: float = SIGMA) -> np.ndarray:
-    return simulate(known_laws()[law].loss, design(), 1, sigma, np.random.default_rng(seed)).losses[0]
 
 
 def faults(given: list[Trial]) -> list[str]:
