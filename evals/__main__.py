@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
         raise SystemExit("usage: python -m evals job.json (lineage/jobs/job.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
+    logging.getLogger("jax").setLevel(logging.WARNING)  # JAX warns about every back-end that is absent.
     job = read_job(Path(arguments[0]))
     engines = {
         EVAL_RESULT.name: evaluate,

@@ -1,10 +1,11 @@
-"""The stage `evals.audit`: which benchmark items the corpus held, before and after decontamination, and which steps saw them.
+"""The stage `evals.audit`: which benchmark items the corpus held before and after decontamination, and which steps read
+them.
 
-Before: every match on the normalized documents. After: the matches whose document is in a token cache that the checkpoint's
-mixture binds (`evals.audit.evidence`). The steps come from inverting the data order (`lineage.order.exposure`), document by
-document; a step that read any token of a matching document counts, because a match is a span of text and tokens do not keep its
-borders. As a second witness a sample of the reported exposures is read forward: the batch of that step must hold the document's
-tokens.
+Before: every match on the normalized documents. After: the matches whose document is in a token cache that the
+checkpoint's mixture binds (`evals.audit.evidence`). The steps come from inverting the data order
+(`lineage.order.exposure`) for each document. A step that read any token of a matching document counts, because a match
+is a span of text and tokens do not keep its borders. As a second witness, a sample of the reported exposures is read
+forward: the batch of that step must hold the document's tokens.
 """
 
 import json
@@ -43,8 +44,10 @@ ITEMS_SCHEMA = pa.schema(
         ("num_exposures", pa.int64()),
     ]
 )
-"""`status` is that of the marks (clean, matched, unknown). `first_leg` numbers the runs that led to the checkpoint, the oldest
-is 0 (`lineage.order.history`); `first_step` is a step of that run. Both are -1 where no step saw a matching document."""
+"""`status` is that of the marks (clean, matched, unknown). `first_leg` numbers the runs that led to the checkpoint, 0
+is the oldest (`lineage.order.history`); `first_step` is a step of that run. Both are -1 if no step read a matching
+document.
+"""
 EXPOSURES_SCHEMA = pa.schema(
     [
         ("suite", pa.string()),
@@ -64,7 +67,7 @@ EXPOSURES_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """How much of the evidence the report quotes, and how many exposures the second witness re-reads."""
+    """How much of the evidence the report quotes, and how many exposures the second witness reads again."""
 
     worst_matches: int = 20
     verified_exposures: int = 50
@@ -86,12 +89,13 @@ def audit(
     corpora: tuple[Artifact, ...],
     scores: tuple[Artifact, ...] = (),
 ) -> None:
-    """Write `items.parquet` (a row an item), `exposures.parquet`, and what they say: `audit.json`, `audit.md`, `audit.html`.
+    """Write `items.parquet` (one row an item), `exposures.parquet`, and the report: `audit.json`, `audit.md`,
+    `audit.html`.
 
     `scores`: none, or the `evals.contamination_scores` of this checkpoint.
 
-    Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint whose data cannot be
-    followed (`training_legs`); RuntimeError when a reported exposure cannot be found in the batch of its step.
+    Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint whose data
+    cannot be followed (`training_legs`); RuntimeError if a reported exposure is not found in the batch of its step.
     """
     legs = training_legs(checkpoint)
     read = [_read_leg(number, leg, suites, contamination, corpora, config) for number, leg in enumerate(legs)]
@@ -129,14 +133,15 @@ def audit(
 
 
 AUDIT = Stage("evals.audit", "5", audit)
-"""2: refuses evidence with holes, joins by lineage and not by name, counts held-out, says the verdict at the step; 3: follows
-warm starts, leg by leg; 4: what it changed in the scores, sources, how good the scan is, digests, pages; 5: an item is quoted
-where it is like the document, and corpora made again with equal train documents are those of the caches."""
+"""2: refuses evidence with holes, joins by lineage and not by name, counts held-out, gives the verdict at the step. 3:
+follows warm starts, leg by leg. 4: what it changed in the scores, sources, quality of the scan, digests, pages. 5: an
+item is quoted where it is like the document, and corpora made again with equal train documents are those of the caches.
+"""
 
 
 @dataclass(frozen=True)
 class _LegRead:
-    """What one leg has to do with the items: every match on the given corpora, and which steps saw those it trained on."""
+    """Join one leg with the items: every match on the given corpora, and which steps read those it trained on."""
 
     matches: pl.DataFrame
     seen: pl.DataFrame
@@ -168,9 +173,9 @@ def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
 
 
 def verify_exposures(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count: int) -> int:
-    """Read the batches of up to `count` reported exposures forward, and say how many.
+    """Read the batches of up to `count` reported exposures forward; return how many were read.
 
-    Raises: RuntimeError when a batch does not hold the document's tokens.
+    Raises: RuntimeError if a batch does not hold the document's tokens.
     """
     chosen = seen.gather_every(max(1, -(-seen.height // count))) if seen.height else seen
     for component, document_id, step, row, tokens in chosen.select("component", "id", "step", "row", "tokens").iter_rows():
@@ -194,7 +199,9 @@ def verify_exposures(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedul
 
 
 def _item_table(statuses: pl.DataFrame, before: pl.DataFrame, after: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
-    """One row an item: its strongest tier and documents before and after, and when training first saw one of them."""
+    """Return one row for each item: its strongest tier and documents before and after, and when training first read one
+    of them.
+    """
 
     def by_item(matches: pl.DataFrame, suffix: str) -> pl.DataFrame:
         return matches.group_by(ITEM_KEY).agg(

@@ -1,8 +1,8 @@
 """The job of the stage `evals.contamination_scores`: how a checkpoint scores the items that its corpora hold.
 
-An evaluation samples its tasks, so the few items that a corpus holds are seldom among those it scores. Here every one that the
-marks list is scored, and clean controls of the same task beside them, under the checkpoint and under the one that its run
-started from where there is one. What follows from the numbers is the audit's to say (`evals/audit/scores.py`).
+An evaluation samples its tasks, so it rarely scores the few items that a corpus holds. Here every item that the marks
+list is scored, and clean controls of the same task beside them, under the checkpoint and under the checkpoint that its
+run started from, if any. The audit draws conclusions from the numbers (`evals/audit/scores.py`).
 """
 
 import logging
@@ -28,10 +28,15 @@ log = logging.getLogger("evals")
 
 
 def score_contamination(job: Job) -> Artifact:
-    """Run a job: `records.parquet` in `record/2`, a row an item and checkpoint; nothing is summed up here."""
+    """Run a job: write `records.parquet` in `record/2`, one row for each item and checkpoint; nothing is summed up
+    here.
+    """
     config = from_jsonable(ContaminationScoresConfig, job.spec.config)
     tokenizer_artifact = job.inputs["tokenizer"]
-    checkpoint, baseline = job.inputs["checkpoint"], job.inputs.get("baseline", ())  # of no run that starts from nothing
+    checkpoint, baseline = (
+        job.inputs["checkpoint"],
+        job.inputs.get("baseline", ()),
+    )  # There is no baseline for a run that starts from nothing.
     suites, contamination = job.inputs["suites"], job.inputs["contamination"]
     assert isinstance(tokenizer_artifact, Artifact) and isinstance(checkpoint, Artifact) and isinstance(baseline, tuple)
     assert isinstance(suites, tuple) and isinstance(contamination, tuple)
@@ -55,7 +60,7 @@ def score_contamination(job: Job) -> Artifact:
 def choose_items(
     items: Sequence[Item], contamination: Sequence[Artifact], config: ContaminationScoresConfig
 ) -> dict[str, list[Item]]:
-    """By task: the items that any marks list (fragments too), then clean controls, each the first in hash order.
+    """Return by task the items that any marks list (fragments too), then clean controls, each the first in hash order.
 
     Raises: ValueError naming a task that no suite has, or two have.
     """
@@ -78,7 +83,7 @@ def choose_items(
 
 
 def _unmatchable(marks: Artifact) -> list[tuple[str, ...]]:
-    """Items too short to be found anywhere: nobody knows whether they are clean, so they are no controls."""
+    """Items too short to be found anywhere: it is unknown whether they are clean, so they are no controls."""
     return pl.read_parquet(marks.files("items.parquet")[0]).filter(pl.col("status") == "unknown").select(ITEM_KEY).rows()
 
 

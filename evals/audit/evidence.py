@@ -1,8 +1,8 @@
 """Evidence of an audit: every match on a normalized document, and where that document went.
 
-An audit that misses a source says "clean" and is wrong, so nothing here is taken on trust: every corpus needs marks of its own
-documents against these very suites, every cache of the mixture needs its corpus, and every matching document must be found in
-exactly one place (train, held-out, or dropped with a reason) and in the cache if, and only if, it is in train.
+An audit that misses a source says "clean" and is wrong, so every link is checked. Every corpus needs marks of its own
+documents against these very suites, and every cache of the mixture needs its corpus. Every matching document must be in
+exactly one place (train, held-out, or dropped with a reason), and in the cache if and only if it is in train.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from lineage.order.order import DataOrder
 from lineage.storage.digests import identity_digest
 
 TIERS = ("verbatim", "near", "template", "fragment")
-"""Strongest first; a fragment alone is reported, and makes no document contaminated."""
+"""Strongest first. A fragment alone is reported, but makes no document contaminated."""
 STANDING_TIERS = TIERS[:-1]
 ITEM_KEY = ["suite", "task", "item_id"]
 TRAIN = "train"
@@ -25,7 +25,7 @@ _STATUS_RANK = {"clean": 0, "unknown": 1, "matched": 2}
 
 
 def tier_rank() -> pl.Expr:
-    """Rank of the column `tier`, 0 the strongest."""
+    """Rank of the column `tier`; 0 is the strongest."""
     return pl.col("tier").replace_strict({tier: rank for rank, tier in enumerate(TIERS)}, return_dtype=pl.Int64)
 
 
@@ -36,7 +36,8 @@ def gather_matches(
     contamination: Sequence[Artifact],
     corpora: Sequence[Artifact],
 ) -> pl.DataFrame:
-    """Every match, with `corpus`, `component` ("" outside the mixture), `fate` (train, heldout or a drop reason), `trained`.
+    """Return every match, with `corpus`, `component` ("" outside the mixture), `fate` (train, heldout or a drop
+    reason), `trained`.
 
     Raises: ValueError naming the source that has no marks, the marks or cache of other documents, or the lost document.
     """
@@ -70,10 +71,11 @@ def gather_matches(
 
 
 def _components(mixture: Artifact, order: DataOrder, corpora: Sequence[Artifact]) -> dict[str, list[str]]:
-    """Components of the mixture by the train documents of the corpus that their cache holds.
+    """Return the components of the mixture by the train documents of the corpus that their cache holds.
 
-    Not by the corpus: one that was made again (other held-out documents, another domain) gives an equal cache where its train
-    documents are the same bytes, and then the mixture rightly stays bound to the cache that there was.
+    The corpus itself is not compared. A corpus that was made again (other held-out documents, another domain) gives an
+    equal cache if its train documents have the same bytes, and then the mixture correctly stays bound to the existing
+    cache.
     """
     given = {_trained_bytes(corpus) for corpus in corpora}
     found: dict[str, list[str]] = {}
@@ -86,14 +88,15 @@ def _components(mixture: Artifact, order: DataOrder, corpora: Sequence[Artifact]
 
 
 def _trained_bytes(corpus: Artifact) -> str:
-    """Digest of a source's identity and its train documents: what a token cache is made from. Two sources may share documents,
-    and are told apart by their name in the manifest's key and partition."""
+    """Digest a source's identity and its train documents: the input of a token cache. Two sources may share documents;
+    their names in the manifest's key and partition differ.
+    """
     train = [[entry.path, entry.digest] for entry in corpus.manifest.files if entry.path.startswith(f"{TRAIN}/")]
     return identity_digest([list(corpus.spec.key), corpus.spec.partition, sorted(train)])
 
 
 def document_fates(corpus: Artifact, ids: pl.Series) -> pl.DataFrame:
-    """(id, fate) of documents of a corpus. Raises ValueError naming one that is nowhere, or in two places."""
+    """Return (id, fate) of documents of a corpus. Raises: ValueError naming one that is nowhere, or in two places."""
     frames = [pl.DataFrame(schema={"id": pl.String, "fate": pl.String})]
     for split in (TRAIN, HELDOUT):
         for path in corpus.files(".parquet", under=f"{split}/"):
@@ -125,9 +128,11 @@ def _check_cache(order: DataOrder, component: str, fates: pl.DataFrame) -> None:
 
 
 def item_statuses(suites: Sequence[Artifact], contamination: Sequence[Artifact], matches: pl.DataFrame) -> pl.DataFrame:
-    """(suite, task, item_id, status) of every item: matched somewhere, else unknown (too short to match anything), else clean.
+    """Return (suite, task, item_id, status) of every item: matched somewhere, else unknown (too short to match
+    anything), else clean.
 
-    Raises: ValueError naming an item that the marks leave out, or call other than matched although a match stands.
+    Raises: ValueError naming an item that the marks leave out, or that they do not call matched although a match
+    stands.
     """
     items = pl.concat(list(_items(suites)))
     marks = pl.concat([pl.read_parquet(m.files("items.parquet")[0]) for m in contamination])

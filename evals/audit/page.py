@@ -32,7 +32,7 @@ type Section = tuple[str, Sequence[Block]]
 
 
 def write_page(folder: Path, checkpoint: str, report: Mapping[str, Any], exposed: pl.DataFrame) -> None:
-    """Draw the pictures and write `audit.html` and `audit.md` into a folder, from what `audit.json` holds."""
+    """Draw the pictures and write `audit.html` and `audit.md` into a folder, from the content of `audit.json`."""
     if exposed.height:
         exposures_png(exposed, [leg["steps"] for leg in report["legs"]], folder / EXPOSURES_PICTURE)
     if report["scores"]["scored"]:
@@ -45,7 +45,7 @@ def write_page(folder: Path, checkpoint: str, report: Mapping[str, Any], exposed
 
 
 def audit_section(report: Mapping[str, Any]) -> str:
-    """The verdict, items by task and strongest matches as HTML, for the page of a whole ferry."""
+    """Return the verdict, items by task and strongest matches as HTML, for the page of a whole ferry."""
     return _html([*_verdict(report), *_worst(report)])
 
 
@@ -62,7 +62,7 @@ def _headlines(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def page_sections(folder: Path, report: Mapping[str, Any]) -> Iterator[Section]:
-    """(heading, blocks) of what an audit says; `folder` holds its pictures, `report` is its `audit.json`."""
+    """Return (heading, blocks) of an audit; `folder` holds its pictures, `report` is its `audit.json`."""
     yield "Verdict", _verdict(report)
     drawn = folder / EXPOSURES_PICTURE
     if drawn.exists():

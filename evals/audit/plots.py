@@ -1,4 +1,4 @@
-"""Pictures of an audit: when training read what an item is in, and how the groups of items score."""
+"""Pictures of an audit: when training read the documents that hold items, and how the groups of items score."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ BINS = 60
 
 
 def exposures_png(exposed: pl.DataFrame, steps: Sequence[int], path: Path) -> None:
-    """Reads of matching documents by step, stacked by tier; the runs that led to the checkpoint one after the other.
+    """Reads of matching documents by step, stacked by tier; the runs that led to the checkpoint follow each other.
 
-    `exposed` has `leg`, `step`, `tier`; `steps` [legs] is how many steps each run took.
+    `exposed` has `leg`, `step`, `tier`; `steps` [legs] is the number of steps of each run.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -48,7 +48,7 @@ def _steps_so_far(rows: pl.DataFrame, starts: np.ndarray) -> np.ndarray:
 
 
 def effects_png(by_task: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Mean bits per byte of gold answers by task and group, with 95 % intervals; behind each how many items."""
+    """Mean bits per byte of gold answers by task and group, with 95 % intervals and the number of items."""
     rows = [
         (task, group, found["groups"][group]) for task, found in by_task.items() for group in GROUPS if group in found["groups"]
     ]

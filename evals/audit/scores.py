@@ -1,11 +1,11 @@
-"""What contamination changed: scores of the items that training saw beside clean ones, and both beside the run's start.
+"""The effect of contamination: scores of the items that training read, compared with clean items and with the run's
+start.
 
-Groups are told apart by the audit's own table, item by item. Two comparisons, each with its 95 % interval (a bootstrap over
-items):
+The audit's own table assigns each item to a group. There are two comparisons, each with its 95 % interval (a bootstrap
+over items):
 
-- *seen less clean*: the same model on other items. Items differ in difficulty, so alone it proves little.
-- *since the start*, for a run that began with another's checkpoint: the same items under both models, so difficulty cancels;
-  and the change of the seen items less that of the clean ones, which is what the exposure did.
+- *seen minus clean*: the same model on other items. Items differ in difficulty, so alone it proves little.
+- *since the start*, for a run that began with another's checkpoint: the same items under both models, so difficulty cancels; and the change of the seen items minus that of the clean ones, which is the effect of the exposure.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,14 @@ from evals.scoring.intervals import difference_bootstrap, mean_bootstrap, wilson
 from lineage.artifact.store import Artifact
 
 GROUPS = ("clean", "removed", "unread", "fragment", "seen")
-"""`clean`: no document of any source holds it. `removed`: one did, none is in the mixture. `unread`: one is in the mixture, no
-step has read it yet. `fragment`: steps have read a few words of it. `seen`: steps have read it."""
+"""`clean`: no document of any source holds it. `removed`: one did, none is in the mixture. `unread`: one is in the
+mixture, and no step has read it yet. `fragment`: steps have read a few words of it. `seen`: steps have read it.
+"""
 SEED = 7
 
 
 def item_groups(table: pl.DataFrame) -> pl.DataFrame:
-    """(suite, task, item_id, group) of the audit's item table; items too short to be matched have none."""
+    """Return (suite, task, item_id, group) of the audit's item table; items too short to be matched have no group."""
     seen = pl.col("num_exposures") > 0
     group = (
         pl.when(seen & pl.col("tier_after").is_in(STANDING_TIERS))
@@ -42,9 +43,9 @@ def item_groups(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def score_effects(table: pl.DataFrame, scores: Sequence[Artifact]) -> dict[str, Any]:
-    """Scores by task and group, and the differences between them; `scored` is False where the audit was given no scores.
+    """Return scores by task and group, and the differences between them; `scored` is False if the audit got no scores.
 
-    `bits_per_byte` is the mean over items of the gold answer's, `accuracy` the share right (tasks with choices alone).
+    `bits_per_byte` is the mean over items of the gold answer's, `accuracy` the share right (only tasks with choices).
     `all` sums over tasks: every item counts once.
     """
     if not scores:
@@ -86,7 +87,7 @@ def _accuracy(rows: pl.DataFrame) -> dict[str, list[float]]:
 
 
 def _differences(now: pl.DataFrame, paired: pl.DataFrame) -> dict[str, list[float]]:
-    """Differences in bits per byte as [value, low, high]; each only where both of its sides have at least two items."""
+    """Return differences in bits per byte as [value, low, high]; each only if both sides have at least two items."""
 
     def of_group(rows: pl.DataFrame, group: str) -> pl.DataFrame:
         return rows.filter(pl.col("group") == group)

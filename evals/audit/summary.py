@@ -1,4 +1,4 @@
-"""What an audit says: the verdict, counts by task and source, the strongest matches, and how good the scan itself is."""
+"""The result of an audit: the verdict, counts by task and source, the strongest matches, and the quality of the scan."""
 
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
@@ -16,15 +16,17 @@ LISTED_STEPS = 10
 
 
 def verdict(tiers: pl.Series) -> str:
-    """`contaminated` when a match stronger than a fragment is there, else `fragments_only`, else `clean`."""
+    """Return `contaminated` if there is a match stronger than a fragment, else `fragments_only`, else `clean`."""
     if tiers.is_in(STANDING_TIERS).any():
         return "contaminated"
     return "fragments_only" if tiers.len() else "clean"
 
 
 def audit_summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame, num_legs: int) -> dict[str, Any]:
-    """`verdict` is on all that the mixture holds, `verdict_at_step` on what the steps up to the checkpoint's have read."""
-    of_last_leg = matches.filter(pl.col("leg") == num_legs - 1)  # every leg lists the same corpora
+    """Summarize. `verdict` covers all that the mixture holds, `verdict_at_step` what the steps up to the checkpoint's
+    have read.
+    """
+    of_last_leg = matches.filter(pl.col("leg") == num_legs - 1)  # Every leg lists the same corpora.
     documents = of_last_leg.unique(["component", "id", "fate"]).group_by("fate").len().sort("fate")
     by_task = {
         str(task): {
@@ -57,9 +59,10 @@ def _counts(table: pl.DataFrame) -> dict[str, int]:
 
 
 def by_source(matches: pl.DataFrame) -> list[dict[str, Any]]:
-    """What became of each source's matching documents: `matching`, then a count a fate (train, heldout, drop reasons).
+    """Return what became of each source's matching documents: `matching`, then a count for each fate (train, heldout,
+    drop reasons).
 
-    `items_before` and `items_after` count the benchmark items they hold, in the source and in what is trained on.
+    `items_before` and `items_after` count the benchmark items that they hold, in the source and in the training data.
     """
     found = []
     for (corpus,), rows in sorted(matches.group_by("corpus"), key=lambda pair: str(pair[0])):
@@ -77,10 +80,11 @@ def by_source(matches: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def scan_quality(contamination: Sequence[Artifact]) -> dict[str, Any]:
-    """Recall of planted items by form, and false positives, over the canaries of every scan
+    """Return recall of planted items by form, and false positives, over the canaries of every scan
     (`datakit.contamination.planted_items`).
 
-    `planted` counts items; each scan plants its own into its source's own documents, so shares are weighed by their number.
+    `planted` counts items; each scan plants its own into its source's own documents, so shares are weighted by their
+    number.
     """
     proofs = [marks.manifest.extra["canaries"] for marks in contamination]
     planted = sum(proof["items"] for proof in proofs)
@@ -102,7 +106,7 @@ def scan_quality(contamination: Sequence[Artifact]) -> dict[str, Any]:
 def worst_matches(
     after: pl.DataFrame, exposed: pl.DataFrame, corpora: Sequence[Artifact], suites: Sequence[Artifact], count: int
 ) -> list[dict[str, Any]]:
-    """The strongest, then longest matches that are left: both texts, the document, and the first steps that saw it."""
+    """Return the strongest, then longest remaining matches: both texts, the document, and the first steps that read it."""
     chosen = after.head(count)
     texts = _texts(corpora, chosen["id"].unique())
     items = _item_texts(suites, chosen)
@@ -136,7 +140,7 @@ def matched_text(text: str, match: Mapping[str, Any], item: str) -> str:
 
 
 def excerpt_near(text: str, piece: str) -> str:
-    """The part of a text where it is most like a piece of another, about EXCERPT_CHARS long."""
+    """Return the part of a text that is most like a piece of another, about EXCERPT_CHARS long."""
     same = SequenceMatcher(None, text.casefold(), piece.casefold(), autojunk=False)
     found = same.find_longest_match(0, len(text), 0, min(len(piece), EXCERPT_CHARS))
     start = max(0, min(found.a - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
@@ -151,7 +155,7 @@ def _texts(corpora: Sequence[Artifact], ids: pl.Series) -> dict[str, str]:
 
 
 def _item_texts(suites: Sequence[Artifact], chosen: pl.DataFrame) -> dict[tuple[str, ...], str]:
-    """Passage, question and answer of each chosen item, as the suite has them."""
+    """Return passage, question and answer of each chosen item, as the suite has them."""
     wanted = chosen.select(ITEM_KEY).unique()
     items = pl.concat(
         [pl.read_parquet(s.files(ITEMS_FILE)[0], columns=[*ITEM_KEY, "passage", "question", "answer"]) for s in suites]

@@ -42,15 +42,15 @@ LINKS: tuple[tuple[Role, str, Role], ...] = (
     ("corpus", "normalized", "normalized"),
     ("cache", "corpus", "corpus"),
 )
-"""Who holds the text of whom, under which input's name."""
+"""Which artifact's text another holds, and under which input's name."""
 FOLDERS: dict[Role, tuple[str, ...]] = {
     "normalized": ("documents/",),
     "corpus": ("train/", "heldout/"),
     "suite": ("items.parquet",),
 }
-"""Where the documents (items) of an artifact lie."""
+"""Where the documents (items) of an artifact are."""
 BY_ID: tuple[Role, ...] = ("normalized", "corpus", "cache")
-"""Where a document's id is looked for."""
+"""Where a document's id is searched."""
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -61,7 +61,7 @@ class Selection:
     documents: tuple[str, ...] = ()
     source: str | None = None
     licence: str | None = None
-    """Text within the licence, upper and lower case alike."""
+    """Text within the licence, ignoring case."""
 
     def __post_init__(self) -> None:
         given = [bool(self.documents), self.source is not None, self.licence is not None]
@@ -76,33 +76,33 @@ class Selection:
 
 @dataclass(frozen=True)
 class Copy:
-    """An artifact that holds what was selected, or read it. `num_selected` of its `num_documents`, where it has documents."""
+    """An artifact that holds what was selected, or read it. `num_selected` of its `num_documents`, if it has documents."""
 
     artifact: Artifact
     role: Role
     num_selected: int
     num_documents: int
     components: tuple[str, ...] = ()
-    """Of a mixture or checkpoint: the components that hold it."""
+    """For a mixture or checkpoint: the components that hold it."""
     steps: tuple[int, ...] = ()
-    """Of a checkpoint, and of an export of it: every step of its run, from 0, whose batch held a token of it."""
+    """For a checkpoint or its export: every step of its run, from 0, whose batch held a token of it."""
     inherited: str | None = None
-    """Of a checkpoint: the address of the one it started from, where that one, or one before it, had read it."""
+    """For a checkpoint: the address of the one it started from, if that one or an earlier one had read it."""
 
     @property
     def is_whole(self) -> bool:
-        """Nothing else is in it."""
+        """Whether it holds nothing else."""
         return self.num_selected == self.num_documents
 
     @property
     def is_clean(self) -> bool:
-        """A checkpoint whose mixture holds it but which has not read it yet."""
+        """Whether it is a checkpoint whose mixture holds it, but which has not read it yet."""
         return self.role == "checkpoint" and not self.steps and self.inherited is None
 
 
 @dataclass(frozen=True)
 class TakedownScope:
-    """`find_item` inputs first; `unknown` says of whom nothing can be told, and why."""
+    """Holders with inputs first; `unknown` names artifacts about which nothing can be told, and why."""
 
     selection: Selection
     holders: tuple[Copy, ...]
@@ -110,7 +110,7 @@ class TakedownScope:
 
 
 def find_holders(store: Store, tables: LineageTables, selection: Selection) -> TakedownScope:
-    """Everything in the store that holds or read the selection."""
+    """Find everything in the store that holds or read the selection."""
     artifacts = {role: open_all(store, of_role(tables, role)) for role in ROLES.values()}
     artifacts["checkpoint"] = starts_first(artifacts["checkpoint"])
     unknown: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ def _by_id(artifacts: Sequence[Artifact], role: Role, documents: tuple[str, ...]
 
 
 def _raw_of(data: Sequence[Copy], raw: Sequence[Artifact]) -> list[Copy]:
-    """The raw artifacts behind normalized sets: some file of theirs has the text; which one, the id does not say."""
+    """Return the raw artifacts behind normalized sets. One of their files has the text; the id does not say which."""
     behind = {ref.address for h in data if h.role == "normalized" for ref in h.artifact.spec.inputs if ref.name == "raw"}
     return [Copy(a, "raw", 0, _num_documents(a, "raw")) for a in raw if a.spec.address in behind]
 
@@ -173,7 +173,7 @@ def _rows_with(artifact: Artifact, role: Role, documents: tuple[str, ...]) -> tu
 
 
 def _by_source(artifacts: dict[Role, list[Artifact]], selection: Selection, unknown: list[tuple[str, str]]) -> list[Copy]:
-    """Raw artifacts that match and what was made of their files, link by link."""
+    """Return raw artifacts that match and what was made of their files, link by link."""
     held: dict[Role, list[Artifact]] = {"raw": [raw for raw in artifacts["raw"] if _matches(raw, selection)]}
     for role, name, parent_role in LINKS:
         here = {artifact.spec.address for artifact in artifacts[parent_role]}
@@ -196,7 +196,7 @@ def _matches(raw: Artifact, selection: Selection) -> bool:
 
 
 def _num_documents(artifact: Artifact, role: Role) -> int:
-    """Documents (items of a suite, files of a raw artifact) that a manifest says are there."""
+    """Return the number of documents (items of a suite, files of a raw artifact) that a manifest states."""
     if role == "cache":
         return int(artifact.manifest.extra["tokens"]["num_documents"])
     if role == "raw":
@@ -207,7 +207,9 @@ def _num_documents(artifact: Artifact, role: Role) -> int:
 def _mixtures(
     artifacts: dict[Role, list[Artifact]], caches: dict[str, Copy], unknown: list[tuple[str, str]]
 ) -> dict[str, Copy]:
-    """Mixtures that bind a cache which holds it, by address; a component that no phase weighs is bound all the same."""
+    """Return mixtures that bind a cache which holds it, by address; a component without weight in any phase is bound
+    too.
+    """
     every = {cache.spec.address: _num_documents(cache, "cache") for cache in artifacts["cache"]}
     holders = {}
     for mixture in artifacts["mixture"]:
@@ -229,7 +231,9 @@ def _checkpoints(
     selection: Selection,
     unknown: list[tuple[str, str]],
 ) -> list[Copy]:
-    """Checkpoints that hold or read the selection; `artifacts` has the one that another started from before it."""
+    """Return checkpoints that hold or read the selection; `artifacts` lists a checkpoint before those that started from
+    it.
+    """
     holders: dict[str, Copy] = {}
     read: dict[tuple[str, int, BatchSchedule], _Reads] = {}
     for artifact in artifacts:
@@ -258,7 +262,7 @@ def _checkpoints(
 
 
 def _exports(artifacts: Sequence[Artifact], checkpoints: Sequence[Copy]) -> list[Copy]:
-    """Published forms of checkpoints that have read it; that of one which has not is clean too."""
+    """Return exports of checkpoints that have read it; the export of one that has not is clean too."""
     read = {holder.artifact.spec.address: holder for holder in checkpoints if not holder.is_clean}
     pairs = [
         (artifact, read.get(next(ref.address for ref in artifact.spec.inputs if ref.name == "checkpoint")))
@@ -268,14 +272,16 @@ def _exports(artifacts: Sequence[Artifact], checkpoints: Sequence[Copy]) -> list
 
 
 class _Reads:
-    """The data order of a mixture at one geometry, opened once for all checkpoints of it."""
+    """Return the data order of a mixture at one geometry, opened once for all its checkpoints."""
 
     def __init__(self, mixture: Copy, seq_len: int, batches: BatchSchedule, selection: Selection):
         self.order = DataOrder.open(mixture.artifact, seq_len)
         self.components, self.batches, self.documents = mixture.components, batches, selection.documents
 
     def steps(self, num_steps: int) -> tuple[int, ...]:
-        """Steps under `num_steps` that read a selected document; without documents, any sequence of the components."""
+        """Return steps below `num_steps` that read a selected document; without documents, any sequence of the
+        components.
+        """
         if self.documents:
             chosen = {component: sorted(set(self.documents)) for component in self.components}
             seen = exposures(self.order, chosen, batches=self.batches, num_steps=num_steps)

@@ -1,4 +1,6 @@
-"""Takedown by a field of documents' metadata: an author, a licence of a document's own, whatever its source keeps."""
+"""Takedown by a field of documents' metadata: an author, a document's own licence, or any other field that its source
+keeps.
+"""
 
 import json
 
@@ -10,9 +12,10 @@ from lineage.graph.edges import LineageTables, open_all
 
 
 def documents_with(store: Store, tables: LineageTables, name: str, value: str) -> tuple[str, ...]:
-    """Ids of the documents whose metadata has a field (`datakit.sources.source.Records.keep`) with this very value.
+    """Return ids of the documents whose metadata has a field (`datakit.sources.source.Records.keep`) with exactly this
+    value.
 
-    Raises: ValueError when no document of any normalized set has it, with the fields that there are.
+    Raises: ValueError listing the existing fields, if no document of any normalized set has it.
     """
     found: set[str] = set()
     fields: set[str] = set()

@@ -1,10 +1,11 @@
 """The cheapest plan that makes each holder of a takedown clean, and the whole takedown, with bytes, seconds and FLOPs.
 
-Rules, cheapest first. An artifact that holds nothing else is deleted. A normalized set, corpus or cache is made again from the
-inputs it had, leaving the documents out. A mixture is frozen again over its clean caches. A checkpoint that has not read any of
-it stays; one that has is trained again from the latest saved step of its run that had not, on the clean mixture, or from step 0
-where none is. One that started warm from such a checkpoint is trained again from that one made clean, and what was exported of
-either is exported again. Seconds and bytes are what the manifests recorded; FLOPs are `trainer.api.training_flops_per_token`.
+Rules, cheapest first. An artifact that holds nothing else is deleted. A normalized set, corpus or cache is made again
+from its inputs without the documents. A mixture is frozen again over its clean caches. A checkpoint that has read none
+of it stays. A checkpoint that has is trained again on the clean mixture, from the latest saved step of its run that had
+not, or from step 0. A checkpoint that started from such a checkpoint is trained again from the clean one, and exports
+of either are exported again. Seconds and bytes are those that the manifests recorded; FLOPs are
+`trainer.api.training_flops_per_token`.
 """
 
 from collections.abc import Sequence
@@ -27,24 +28,26 @@ RAW_KEPT = "files as fetched: what is made of it leaves the documents out; drop 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One artifact and what happens to it. `wall_seconds` and `flops` are of the work, `num_bytes` of what it writes."""
+    """One artifact and what happens to it. `wall_seconds` and `flops` are those of the work, `num_bytes` is what it
+    writes.
+    """
 
     address: str
     name: str
     stage: str
     action: Action
     start: str
-    """From where: which inputs, or which checkpoint."""
+    """From which inputs, or from which checkpoint."""
     num_bytes: int = 0
     wall_seconds: float = 0.0
     flops: float = 0.0
     first_step: int = 0
-    """Of training: the step from which it goes on."""
+    """For training: the step from which it continues."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in the order in which they can be done, inputs first."""
+    """Steps in an order in which they can be done, inputs first."""
 
     steps: tuple[PlanStep, ...]
 
@@ -63,14 +66,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class TakedownPlan:
-    """`each`: by address of a holder, what makes that one clean. `whole`: what makes all of them clean, shared work once."""
+    """`each`: by address of a holder, what makes that one clean. `whole`: what makes all of them clean, with shared
+    work once.
+    """
 
     each: dict[str, Plan]
     whole: Plan
 
 
 def plan_takedown(found: TakedownScope) -> TakedownPlan:
-    """The plans for everything that holds or read what is to be taken down."""
+    """Return the plans for everything that holds or read what is to be taken down."""
     by_address = {holder.artifact.spec.address: holder for holder in found.holders}
     each = {address: Plan(_steps(holder, found.holders)) for address, holder in by_address.items()}
     wanted: dict[str, PlanStep] = {}
@@ -81,7 +86,7 @@ def plan_takedown(found: TakedownScope) -> TakedownPlan:
 
 
 def missing_features(plan: Plan) -> list[str]:
-    """What a plan needs that this checkout cannot do yet, in words."""
+    """Describe what a plan needs that this checkout cannot do yet."""
     told = []
     if any(step.action == "rebuild" and step.stage not in (MIXTURE_STAGE, EXPORT_STAGE) for step in plan.steps):
         told.append(
@@ -96,7 +101,9 @@ def missing_features(plan: Plan) -> list[str]:
 
 
 def training_flops(manifest: Manifest, from_step: int = 0) -> float:
-    """FLOPs of training a checkpoint's run from a step to its own. Raises ValueError for another kind of artifact."""
+    """Return FLOPs of training a checkpoint's run from a step to its own. Raises: ValueError for another kind of
+    artifact.
+    """
     if manifest.spec.stage != "trainer.checkpoint":
         raise ValueError(f"{manifest.spec.name} was made by {manifest.spec.stage}; only trainer.checkpoint has training FLOPs")
     run = manifest.spec.config["run"]
@@ -120,7 +127,7 @@ def _steps(holder: Copy, holders: Sequence[Copy]) -> tuple[PlanStep, ...]:
         return (*steps, _training(holder, None if holder.inherited else _clean_start(holder, holders)))
     if holder.role == "export" and not holder.is_whole:
         checkpoint = _input(holder, holders, "checkpoint")
-        assert checkpoint is not None  # an export holds it because its checkpoint does
+        assert checkpoint is not None  # An export holds it because its checkpoint does.
         return (
             *_steps(checkpoint, holders),
             _step(holder, "rebuild", "its checkpoint made clean; withdraw what was published"),
@@ -141,13 +148,13 @@ def _steps(holder: Copy, holders: Sequence[Copy]) -> tuple[PlanStep, ...]:
 
 
 def _input(holder: Copy, holders: Sequence[Copy], name: str) -> Copy | None:
-    """The holder that was given as an input, where there was one of that name and it holds or read the selection."""
+    """Return the holder that was an input under this name, if there was one and it holds or read the selection."""
     addresses = {ref.address for ref in holder.artifact.spec.inputs if ref.name == name}
     return next((h for h in holders if h.artifact.spec.address in addresses), None)
 
 
 def _clean_start(holder: Copy, holders: Sequence[Copy]) -> Copy | None:
-    """The latest checkpoint of the same run that had read none of it: saved after at most `steps[0]` steps."""
+    """Return the latest checkpoint of the same run that had read none of it: saved after at most `steps[0]` steps."""
     process = process_of(holder.artifact.manifest)
     same_run = [h for h in holders if h.role == "checkpoint" and process_of(h.artifact.manifest) == process]
     clean = [h for h in same_run if _step_of(h) <= holder.steps[0]]
@@ -159,7 +166,7 @@ def _step_of(holder: Copy) -> int:
 
 
 def _training(holder: Copy, start: Copy | None) -> PlanStep:
-    """Seconds in proportion to the tokens that are trained on again."""
+    """Return seconds in proportion to the tokens that are trained on again."""
     manifest = holder.artifact.manifest
     first = 0 if start is None else _step_of(start)
     where = "step 0" if start is None else f"step {first} ({start.artifact.spec.address})"

@@ -1,4 +1,6 @@
-"""When a checkpoint saw a document, or the documents that hold a benchmark item: every read, in every run that led to it."""
+"""When a checkpoint read a document, or the documents that hold a benchmark item: every read, in every run that led to
+it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +19,11 @@ READS_SCHEMA = {"leg": pl.Int64, "checkpoint": pl.String, **SCHEMA}
 
 @dataclass(frozen=True)
 class ItemMatches:
-    """What the marks above a checkpoint say of an item.
+    """What the marks above a checkpoint say about an item.
 
-    `statuses`: clean, matched or unknown (too short to be matched), one for each of the sources that were scanned. `documents`:
-    (id, channel, tier, score, longest_run), the strongest first; fragments are among them and make no document contaminated.
+    `statuses`: clean, matched or unknown (too short to be matched), one for each scanned source. `documents`: (id,
+    channel, tier, score, longest_run), the strongest first; they include fragments, which make no document
+    contaminated.
     """
 
     statuses: tuple[str, ...]
@@ -32,10 +35,10 @@ class ItemMatches:
 
 
 def document_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFrame:
-    """READS_SCHEMA: a row for every (document, sequence) that a step read, the oldest run first.
+    """Return READS_SCHEMA: one row for every (document, sequence) that a step read, the oldest run first.
 
-    `leg` numbers the runs that led to the checkpoint, `checkpoint` names the one that ended each; `row` is the place in the
-    batch of `step`. Raises: what `training_legs` and `DataOrder.open` raise.
+    `leg` numbers the runs that led to the checkpoint, `checkpoint` names the one that ended each; `row` is the place in
+    the batch of `step`. Raises: what `training_legs` and `DataOrder.open` raise.
     """
     frames = [pl.DataFrame(schema=READS_SCHEMA)]
     for number, leg in enumerate(training_legs(checkpoint)):
@@ -48,12 +51,13 @@ def document_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFra
 
 
 def item_matches(checkpoint: Artifact, item: str) -> ItemMatches:
-    """What is known of an item, `task/item_id` or `suite/task/item_id`, from every contamination artifact above a checkpoint.
+    """Return what is known of an item, `task/item_id` or `suite/task/item_id`, from every contamination artifact above
+    a checkpoint.
 
-    Raises: ValueError where nothing above it was scanned for items, or for that one.
+    Raises: ValueError if nothing above it was scanned for items, or not for that one.
     """
     by_suite = pl.concat_str([pl.col(column) for column in ITEM_KEY], separator="/")
-    is_item = (by_suite == item) | (pl.concat_str(["task", "item_id"], separator="/") == item)  # ids have slashes too
+    is_item = (by_suite == item) | (pl.concat_str(["task", "item_id"], separator="/") == item)  # Ids may hold slashes too.
     marks = [artifact for artifact in checkpoint.store.walk_up(checkpoint) if artifact.spec.stage == MARKS_STAGE]
     if not marks:
         raise ValueError(f"nothing above {checkpoint.name} was scanned for benchmark items: it has no {MARKS_STAGE} ancestor")

@@ -9,11 +9,12 @@ from lineage.stage import Stage
 from trainer.api import Weights
 
 EVAL_RESULT = Stage("evals.result", "8", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
-"""2: what cannot be scored is told apart; 3: the loss in row tiles, 4: shared beginnings once: both round elsewhere; 5:
-under a policy, styles and examples, generation, programs, scores over items attempted; 6: sources are tags, micro and
-macro; 7: records hold what was scored or written whole, the right answer, suite and source; units of a final answer end
-at their letters; 8: texts, log-probabilities and answers have columns; what is no number fails; endings of
-SentencePiece's tokenizers."""
+"""2: what cannot be scored is told apart. 3: the loss in row tiles, and 4: shared beginnings once: both change
+rounding. 5: under a policy, styles and examples, generation, programs, scores over items attempted. 6: sources are
+tags, micro and macro. 7: records hold what was scored or written whole, the right answer, suite and source; units of a
+final answer end at their letters. 8: texts, log-probabilities and answers have columns; a value that is no number
+fails; endings of SentencePiece's tokenizers.
+"""
 CONTAMINATION_SCORES = Stage(
     "evals.contamination_scores", "5", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
 )
@@ -22,11 +23,12 @@ CONTAMINATION_SCORES = Stage(
 GAP = Stage("evals.gap", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals")
 LONGEST_CHARACTER_BYTES = 4
-"""Of UTF-8: a cut of fewer bytes might hold no character at all."""
+"""Bytes of UTF-8: a cut of fewer bytes might hold no character at all."""
 
 type TaskKind = Literal["perplexity", "trajectories", "multiple_choice", "gold_bpb", "generation", "program"]
 """Held-out text by tag; what the mask counts of held-out conversations; choices and gold answers by likelihood; an
-answer generated and compared; a program generated and run against its tests."""
+answer generated and compared; a program generated and run against its tests.
+"""
 TEXT_KINDS: frozenset[TaskKind] = frozenset({"perplexity", "trajectories"})
 """Kinds that read held-out documents of the corpora; the others have items."""
 GENERATING_KINDS: frozenset[TaskKind] = frozenset({"generation", "program"})
@@ -42,13 +44,13 @@ class TaskSpec:
     max_bytes_per_domain: int = 64_000
     max_bytes_per_document: int = 8_000
     items: str = field(default="", metadata={"added_later": True})
-    """The benchmark task whose items it asks, where that is not its own name."""
+    """The benchmark task whose items it asks, if its own name is another."""
     style: Style = field(default="cloze", metadata={"added_later": True})
     num_shots: int = field(default=0, metadata={"added_later": True})
     max_new_tokens: int = field(default=128, metadata={"added_later": True})
-    """Of a generated answer; the prompt is cut on the left to leave room for them."""
+    """Tokens of a generated answer; the prompt is cut on the left to leave room for them."""
     weights: Weights = field(default="raw", metadata={"added_later": True})
-    """The checkpoint's own, or their average where its run keeps one (`RunSpec.ema`)."""
+    """The checkpoint's own weights, or their average if its run keeps one (`RunSpec.ema`)."""
 
     @property
     def item_task(self) -> str:
@@ -97,8 +99,9 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class ContaminationScoresConfig:
-    """Benchmark tasks (`max_items` caps the flagged items of each), clean controls for each, and the seed that
-    chooses."""
+    """Benchmark tasks (`max_items` caps the flagged items of each), clean controls for each, and the seed that chooses
+    them.
+    """
 
     tasks: tuple[TaskSpec, ...]
     controls_per_task: int
@@ -128,11 +131,11 @@ class GapConfig:
 
 @dataclass(frozen=True)
 class ExportCanaryConfig:
-    """How many texts an exported model is to write from a document's start (sampled at temperature 1), and how long."""
+    """How many texts an exported model writes from a document's start (sampled at temperature 1), and how long."""
 
     samples: int = 16
     max_new_tokens: int = 512
-    """At most; a shorter context ends them earlier."""
+    """Largest number of new tokens; a shorter context ends them earlier."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ class TaskConfig:
     """Glob below the raw artifact's `files/`; `*` crosses folders."""
     licence: str
     num_items: int | None = None
-    """How many items the files must give; a pinned file that gives another number is not the file that was pinned."""
+    """How many items the files must give; a pinned file that gives another number is not the pinned file."""
 
     split: str = field(default="", metadata={"added_later": True})
     """Which split of the benchmark the files hold: test, validation, dev; "shots" for examples that prompts begin
@@ -68,7 +68,7 @@ class SuiteConfig:
 def build_suite(out: Writer, config: SuiteConfig, raw: Artifact) -> None:
     """Write `items.parquet`, at most `max_items_per_task` a task.
 
-    Raises: ValueError naming the task and file when a glob matches nothing, or a file is unreadable, lacks a field, or
+    Raises: ValueError naming the task and file if a glob matches nothing, or a file is unreadable, lacks a field, or
     gives another number of items than declared.
     """
     root = raw.folder() / FILES_FOLDER

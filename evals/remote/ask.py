@@ -1,11 +1,11 @@
-"""Ask the tasks of an evaluation policy of a model behind a URL: our own server, a broker, or another server of
+"""Evaluate a model behind a URL on the tasks of an evaluation policy: our own server, a broker, or another server with
 OpenAI's API.
 
     python -m evals.remote --url http://127.0.0.1:8000 --model m --policy FOLDER --tokenizer FOLDER --out FOLDER
 
-FOLDERs of a policy, a tokenizer and corpora are those of their artifacts (with `manifest.json`); the policy knows its
-suites. What comes out lies in `--out`: `records.parquet`, `scores.json`, `result.json`, and `answers.jsonl`, from which
-a run that was killed goes on. It is no artifact: nobody vouches for what a URL serves, so it is on no leaderboard.
+The FOLDERs of a policy, a tokenizer and corpora are those of their artifacts (with `manifest.json`); the policy knows
+its suites. The results are in `--out`: `records.parquet`, `scores.json`, `result.json`, and `answers.jsonl`, from which
+a killed run resumes. They are no artifact, because nobody vouches for what a URL serves, so they are on no leaderboard.
 """
 
 import argparse
@@ -31,13 +31,14 @@ from serving.tokenization import open_tokenizer
 log = logging.getLogger("evals.remote")
 FORMAT = "remote_result/1"
 RESTARTED = ("created", "permission")
-"""Of a foreign server's model card: what another start of the same server changes."""
+"""Fields of a foreign server's model card that change at every start of the server."""
 
 
 @dataclass(frozen=True)
 class RemoteRun:
-    """What to ask, of whom. `names`: tasks of the policy, all that can be asked where it is empty; `context`: how many
-    tokens a sequence may have, by default what the server says."""
+    """What to ask, and whom. `names`: tasks of the policy, or all that can be asked if it is empty; `context`: the
+    largest number of tokens in a sequence, by default what the server says.
+    """
 
     url: str
     model: str
@@ -54,9 +55,9 @@ class RemoteRun:
 
 
 def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
-    """Ask every task and write the results; what `result.json` holds.
+    """Ask every task and write the results; return the content of `result.json`.
 
-    Raises: ValueError for a task, a model or a tokenizer that does not fit, an `out` that holds another model's
+    Raises: ValueError for a task, a model or a tokenizer that does not fit, or an `out` that holds another model's
     answers.
     """
     declared = json.loads(run.policy.files(POLICY_FILE)[0].read_text())
@@ -93,8 +94,9 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
 
 
 def _tasks(run: RemoteRun, declared: dict[str, Any]) -> tuple[tuple[TaskSpec, ...], dict[str, str]]:
-    """The policy's tasks that are asked, and why the others are not. Raises: ValueError for a named one that cannot
-    be."""
+    """Return the policy's tasks to ask, and why the others cannot be asked. Raises: ValueError for a named one that
+    cannot be.
+    """
     rules = [from_jsonable(PolicyRule, rule, "rule") for rule in declared["rules"]]
     known = {rule.task.name: rule.task for rule in rules}
     unknown = [name for name in run.names if name not in known]
@@ -113,7 +115,7 @@ def _tasks(run: RemoteRun, declared: dict[str, Any]) -> tuple[tuple[TaskSpec, ..
 
 
 def _problem(run: RemoteRun, task: TaskSpec) -> str:
-    """Why a task cannot be asked of a server; empty where it can."""
+    """Return why a task cannot be asked of a server; empty if it can."""
     if task.weights != "raw":
         return f"its weights are {task.weights!r}, a server has one set"
     if task.kind == "perplexity" and not run.corpora:
@@ -122,19 +124,18 @@ def _problem(run: RemoteRun, task: TaskSpec) -> str:
 
 
 def _inputs(policy: Artifact, name: str) -> tuple[Artifact, ...]:
-    """What the policy was made of under a name: the very suites whose items it counted."""
+    """Return the inputs of the policy under a name: the very suites whose items it counted."""
     pairs = zip(policy.store.parents(policy), policy.spec.inputs, strict=True)
     return tuple(parent for parent, ref in pairs if ref.name.split(".")[0] == name)
 
 
 def _version(run: RemoteRun, card: dict[str, Any]) -> str:
-    """What records call the model: the data version of the checkpoint where a server tells one, else where it was
-    found."""
+    """Return what records call the model: the data version of the checkpoint if the server tells it, else the URL."""
     return str(card.get("data_version") or f"{run.url} {run.model}")
 
 
 def _record(out: Path, card: dict[str, Any]) -> Record:
-    """The answers so far. Raises: ValueError where they are of another model, though it has the same name."""
+    """Return the answers so far. Raises: ValueError if they are of another model, though it has the same name."""
     out.mkdir(parents=True, exist_ok=True)
     ours = card.get("owned_by") == "marin-lab"
     kept = {name: value for name, value in card.items() if ours or name not in RESTARTED}

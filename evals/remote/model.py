@@ -1,7 +1,8 @@
-"""A model behind a URL as evaluations see one: a server of OpenAI's API, ours or another's, or a broker before many of them.
+"""A model behind a URL as evaluations see one: a server of OpenAI's API, ours or another's, or a broker before many of
+them.
 
-Prompts go as token ids, so what is scored is what the in-process scorer would score. The server must echo a prompt's
-log-probabilities (`max_tokens: 0, echo: true, logprobs: 1`), as ours, vLLM and SGLang say they do.
+Prompts are sent as token ids, so the in-process scorer would score the same. The server must echo a prompt's
+log-probabilities (`max_tokens: 0, echo: true, logprobs: 1`), as ours does, and vLLM and SGLang by their documentation.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,12 @@ from trainer.api import Weights
 
 COMPLETIONS = "/v1/completions"
 PROBE = "In 1789 the café held 12,345 people; naïve?\n\tdef f(x): return x ** 2"
-"""Text that tokenizers of different models do not split alike."""
+"""Text that tokenizers of different models split differently."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the model is, how it is asked, and the file that holds what it has answered so far."""
+    """Where the model is, how it is asked, and the file that holds its answers so far."""
 
     url: str
     model: str
@@ -33,9 +34,10 @@ class Endpoint:
     patience: float = 600.0
 
     def ask(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The only choice of every answer, in the order of the bodies, with its `usage`; equal bodies are asked once.
+        """Return the only choice of every answer, in the order of the bodies, with its `usage`; equal bodies are sent
+        once.
 
-        Raises: ValueError for a request that the server refuses, RuntimeError when it is away for `patience` seconds.
+        Raises: ValueError for a request that the server refuses, RuntimeError if it is away for `patience` seconds.
         """
         asked = [Asked("", COMPLETIONS, {"model": self.model, "temperature": 0, **body}) for body in bodies]
         unique = {one.digest: replace(one, item=one.digest) for one in asked}
@@ -63,16 +65,18 @@ class RemoteScorer:
         return [-said for said, _ in self._echoed(sequences)]
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """Nats of the last `tails[i]` tokens; shared beginnings are the server's prefix cache's business."""
+        """Return nats of the last `tails[i]` tokens; the server's prefix cache handles shared beginnings."""
         return [-said[len(said) - tail :] for (said, _), tail in zip(self._echoed(sequences), tails, strict=True)]
 
     def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
-        """Whether each of the last `tails[i]` tokens is as likely as the likeliest, by the requests of `tail_nll`."""
+        """Return whether each of the last `tails[i]` tokens is as likely as the likeliest, by the requests of
+        `tail_nll`.
+        """
         echoed = zip(self._echoed(sequences), tails, strict=True)
         return [bool((said[len(said) - tail :] >= best[len(best) - tail :]).all()) for (said, best), tail in echoed]
 
     def _echoed(self, sequences: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Log-probabilities of tokens 1.. of each sequence and of the likeliest ones in their places, float32."""
+        """Return log-probabilities of tokens 1.. of each sequence and of the likeliest ones in their places, float32."""
         prompts = [[int(token) for token in sequence] for sequence in sequences]
         bodies = [{"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1} for prompt in prompts]
         return [self._read(choice, len(prompt)) for choice, prompt in zip(self.endpoint.ask(bodies), prompts, strict=True)]
@@ -99,7 +103,9 @@ class RemoteGenerator:
     start_token: int
 
     def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
-        """Raises: ValueError when `max_tokens` leaves no room for a prompt, or an answer ends otherwise than greedy ones do."""
+        """Generate. Raises: ValueError if `max_tokens` leaves no room for a prompt, or an answer ends otherwise than
+        greedy ones do.
+        """
         room = self.max_seq_len + 1 - max_tokens
         if room < 2:
             raise ValueError(f"max_new_tokens is {max_tokens}; a context of {self.max_seq_len} leaves no room for a prompt")
@@ -136,7 +142,7 @@ class RemoteModel:
 
 
 def model_card(url: str, model: str, key: str | None) -> dict[str, Any]:
-    """What the server says of a model. Raises: ValueError naming the models it has."""
+    """Return what the server says of a model. Raises: ValueError naming the models it has."""
     answer = requests.get(f"{url}/v1/models", headers=_headers(key), timeout=60)
     answer.raise_for_status()
     cards = cast(list[dict[str, Any]], answer.json()["data"])
@@ -147,7 +153,7 @@ def model_card(url: str, model: str, key: str | None) -> dict[str, Any]:
 
 
 def check_tokenizer(url: str, model: str, key: str | None, tokenizer: Tokenizer) -> bool:
-    """Whether the server splits text as we do; False where it does not say. Raises: ValueError where it does not."""
+    """Check that the server splits text as we do; return False if it does not say. Raises: ValueError if it does not."""
     asked = {"prompt": PROBE, "model": model, "add_special_tokens": False}
     answer = requests.post(f"{url}/tokenize", json=asked, headers=_headers(key), timeout=60)
     if answer.status_code in (404, 405):

@@ -1,7 +1,7 @@
-"""Two results of one task, item by item: did the model get better, or did the items?
+"""Compare two results of one task item by item.
 
-Paired: only items that both graded count, and both must have been asked the very same thing (equal prompt digests), so a
-changed suite or style is refused instead of compared.
+The comparison is paired: only items that both graded count, and both must have been asked in the same words (equal
+prompt digests), so a changed suite or style is refused and not compared.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,10 @@ class TaskComparison:
 
 
 def compare_results(first: Artifact, second: Artifact) -> list[TaskComparison]:
-    """Every task that both have: verdicts by McNemar's exact test, bits by the sign test, intervals by a paired bootstrap.
+    """Compare every task that both have: verdicts by McNemar's exact test, bits by the sign test, intervals by a paired
+    bootstrap.
 
-    Raises: ValueError when they share no task, are under different policies, or asked an item differently.
+    Raises: ValueError if they share no task, have different policies, or asked an item differently.
     """
     policies = [a.manifest.extra["policy"]["data_version"] for a in (first, second)]
     if policies[0] != policies[1]:

@@ -12,7 +12,7 @@ PICTURE = "gap.png"
 
 
 def write_gap_page(folder: Path, facts: Mapping[str, Any], worst: Sequence[Mapping[str, Any]]) -> None:
-    """Draw `gap.png` and write `gap.html` into a folder; `facts` and `worst` as the manifest's `gap` holds them."""
+    """Draw `gap.png` and write `gap.html` into a folder; `facts` and `worst` are those of the manifest's `gap`."""
     gap_png(facts["tags"], f"{facts['second']}\nless {facts['first']}", folder / PICTURE)
     whole = facts["tags"][0]
     headlines = {
@@ -36,7 +36,7 @@ def write_gap_page(folder: Path, facts: Mapping[str, Any], worst: Sequence[Mappi
 
 
 def gap_png(tags: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """A bar a tag with its interval; everything on top."""
+    """One bar for each tag with its interval; everything on top."""
     figure = new_figure(7.5, 1.5 + 0.3 * len(tags))
     axes = figure.add_subplot()
     values = [tag["gap"] for tag in tags]

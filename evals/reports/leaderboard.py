@@ -1,11 +1,11 @@
 """All results in one table: DuckDB views over the manifests and records of every `evals.result` of some stores.
 
-A board is one policy by its data version, which holds what is asked and of which items: results under different
-policies are on different boards, never side by side, even where the policies have one name (the board is then named
-`NAME@VERSION`). A cell is one (model, day, checkpoint, task, metric); two artifacts that give the same cell under one
-policy are refused with both addresses, because one of them is not what the reader thinks. Models are ranked by the
-bound of the interval that speaks against them (the lower one of an accuracy, the upper one of bits); what graded less
-than .9 of its items has no rank, nor has a metric of which neither way is better (`evals/scoring/metrics.py`).
+A board is one policy by its data version, which fixes the questions and items. Results under different policies are on
+different boards, even if the policies have one name (the board is then called `NAME@VERSION`). A cell is one (model,
+day, checkpoint, task, metric). Two artifacts that give the same cell under one policy are refused with both addresses.
+Models are ranked by the unfavourable bound of the interval (the lower one of an accuracy, the upper one of bits). A
+score that graded less than .9 of its items has no rank, nor has a metric without a better direction
+(`evals/scoring/metrics.py`).
 """
 
 import json
@@ -47,7 +47,7 @@ RESULT_SCHEMA = {
 }
 CELL = ("policy_version", "model", "day", "checkpoint", "task", "metric")
 VERSION_CHARACTERS = 8
-"""Of a data version, where it tells two of one name apart."""
+"""Digits of a data version that distinguish two boards of one name."""
 PRIMARY = (
     "exact_match",
     "pass_at_1",
@@ -57,7 +57,7 @@ PRIMARY = (
     "weighted_bits_per_byte",
     "bits_per_byte",
 )
-"""One metric a task on the board: the first of these that the task has."""
+"""One metric for each task on the board: the first of these that the task has."""
 LEADERBOARD_SQL = """
 SELECT board, policy, policy_version, task, metric,
        CASE WHEN incomplete OR better = 'neither' THEN NULL
@@ -92,7 +92,7 @@ def open_board(stores: Sequence[Store]) -> Board:
 
 
 def board_of(artifacts: Sequence[Artifact]) -> Board:
-    """The board of some results, each given once. Raises: DuplicateResultError naming two that give one cell."""
+    """Build the board of some results, each given once. Raises: DuplicateResultError naming two that give one cell."""
     rows = [row for artifact in artifacts for row in result_rows(artifact)]
     results = pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row").with_columns(board=_board_name())
     refuse_duplicates(results)
@@ -104,20 +104,20 @@ def board_of(artifacts: Sequence[Artifact]) -> Board:
 
 
 def _board_name() -> pl.Expr:
-    """The policy's name; where several versions have it, with the beginning of the version."""
+    """Return the policy's name, with the beginning of the version if several versions have it."""
     several = pl.col("policy_version").n_unique().over("policy") > 1
     version = pl.col("policy_version").str.slice(0, VERSION_CHARACTERS)
     return pl.when(several).then(pl.format("{}@{}", "policy", version)).otherwise("policy")
 
 
 def eval_results(store: Store) -> list[Artifact]:
-    """Results under a policy; those of evaluators before there were policies are on no board."""
+    """Return results under a policy; those of evaluators before there were policies are on no board."""
     found = [a for a in store.artifacts() if a.spec.stage == EVAL_RESULT.name and "policy" in a.manifest.extra]
     return sorted(found, key=lambda artifact: artifact.spec.address)
 
 
 def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
-    """A row a score, in RESULT_SCHEMA."""
+    """Return one row for each score, in RESULT_SCHEMA."""
     extra, checkpoint = artifact.manifest.extra, artifact.input("checkpoint")
     facts = checkpoint.manifest.extra["checkpoint"]
     policy = extra["policy"]
@@ -147,8 +147,7 @@ def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
 
 
 def _model(checkpoint: Artifact) -> tuple[str, str, int]:
-    """Name, day and step. What is made daily has its day for a partition (else ""); an imported model has no step:
-    0."""
+    """Return name, day and step. A daily asset has its day as partition (else ""); an imported model has step 0."""
     step = int(checkpoint.manifest.extra["checkpoint"].get("step", 0))
     partition = checkpoint.spec.partition or ""
     day = "" if partition == step_partition(step) else partition
@@ -156,7 +155,7 @@ def _model(checkpoint: Artifact) -> tuple[str, str, int]:
 
 
 def refuse_duplicates(results: pl.DataFrame) -> None:
-    """Raises: DuplicateResultError naming the cell and the artifacts that both give it."""
+    """Refuse two artifacts for one cell. Raises: DuplicateResultError naming the cell and both."""
     twice = results.group_by(CELL).agg(pl.col("address").unique().sort(), pl.len()).filter(pl.col("len") > 1).sort(CELL)
     if twice.height:
         row = twice.row(0, named=True)
@@ -167,7 +166,7 @@ def refuse_duplicates(results: pl.DataFrame) -> None:
 
 
 def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
-    """Every record with whose it is; columns that came later are null in the records of older evaluators."""
+    """Return every record with its model; columns that came later are null in the records of older evaluators."""
     about = {"policy_name": pl.String, "policy_version": pl.String, "model": pl.String, "day": pl.String}
     about |= {"step": pl.Int64, "address": pl.String}
     columns = pl.Schema(pl.from_arrow(RECORD_SCHEMA.empty_table()).schema)  # pyrefly: ignore
@@ -183,9 +182,9 @@ def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
 
 
 def primary_scores(board: Board, policy: str | None = None) -> pl.DataFrame:
-    """The board's rows of one metric a task; of one board, or of every board of a policy's name, where it is named.
+    """Return the rows of one metric for each task; of one board, or of every board of a policy's name if one is named.
 
-    Raises: ValueError naming the boards there are.
+    Raises: ValueError naming the existing boards.
     """
     rows = board.query("SELECT * FROM leaderboard")
     known = sorted(rows["board"].unique())
@@ -200,7 +199,7 @@ def primary_scores(board: Board, policy: str | None = None) -> pl.DataFrame:
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row of the board as people read it, by column."""
+    """Return a row of the board as text for people, by column."""
     named = row["model"] + (f" of {row['day']}" if row["day"] else "")
     return {
         "task": row["task"],

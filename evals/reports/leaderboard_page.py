@@ -1,4 +1,6 @@
-"""The leaderboard as one HTML file: a board a policy, a row a task, a column a model, and the newest scores as a picture."""
+"""The leaderboard as one HTML file: one board a policy, one row a task, one column a model, and the newest scores as a
+picture.
+"""
 
 import tempfile
 from collections.abc import Sequence
@@ -38,7 +40,7 @@ def write_page(rows: pl.DataFrame, path: Path) -> None:
 
 
 def newest_steps(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of every model and task on a board the last day and step that was evaluated; of two results there the newer one."""
+    """Return the last evaluated day and step of every model and task on a board; of two results there the newer one."""
     last = rows.sort("day", "step", "created").unique(("board", "model", "task"), keep="last", maintain_order=True)
     return rows.join(
         last.select("address", "board", "task"), on=["address", "board", "task"], how="semi", maintain_order="left"
@@ -46,7 +48,7 @@ def newest_steps(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def board_png(rows: pl.DataFrame, title: str, path: Path) -> None:
-    """A row a task: every model's value with its interval, accuracies on the left, bits per byte on the right.
+    """One row for each task: every model's value with its interval, accuracies on the left, bits per byte on the right.
 
     Raises: ValueError for no rows.
     """

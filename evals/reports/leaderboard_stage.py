@@ -1,6 +1,7 @@
 """The stage `evals.leaderboard`: the board of every result of a store as an artifact: rows, scores, page.
 
-Its inputs are whatever results the store holds when it is made, so no recipe can name them: `build_leaderboard` looks.
+Its inputs are the results that the store holds when it is made, so no recipe can name them: `build_leaderboard` lists
+them.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ KEY = ("leaderboard",)
 
 @dataclass(frozen=True)
 class LeaderboardConfig:
-    """Nothing is chosen: every result is on its policy's board."""
+    """There is nothing to choose: every result is on its policy's board."""
 
 
 def write_leaderboard(out: Writer, config: LeaderboardConfig, results: tuple[Artifact, ...]) -> None:
@@ -49,7 +50,9 @@ LEADERBOARD = Stage("evals.leaderboard", "2", write_leaderboard)
 
 
 def build_leaderboard(store: Store, run_id: str = "") -> tuple[Artifact, bool]:
-    """The board of the results that a store holds now, and whether it was there already. Raises: ValueError for no result."""
+    """Build the board of the results that a store holds now; return it, and whether it existed already. Raises:
+    ValueError for no result.
+    """
     results = tuple(eval_results(store))
     if not results:
         raise ValueError(f"{store.root} holds no evaluation result under a policy; evaluate a checkpoint first")

@@ -1,9 +1,9 @@
-"""The perplexity gap of two checkpoints on raw text, byte by byte, so that their tokenizers need not be the same.
+"""The perplexity gap of two checkpoints on raw text, byte by byte, so that their tokenizers may differ.
 
-A token's nats are spread evenly over its bytes: both models then say how surprised they were by every byte of the same text,
-and the gap is a difference of sums over the same bytes. Documents and windows as in `evals.tasks.perplexity`. A positive gap
-means that the second model finds the text harder. For every document the stretch of `STRETCH_BYTES` with the largest gap is
-kept: the place to look at first.
+A token's nats are spread evenly over its bytes, so both models have a surprisal for every byte of the same text, and
+the gap is a difference of sums over the same bytes. Documents and windows are those of `evals.tasks.perplexity`. A
+positive gap means that the second model finds the text harder. For every document the stretch of `STRETCH_BYTES` with
+the largest gap is kept: the place to look at first.
 """
 
 import math
@@ -34,7 +34,9 @@ class Reader:
 
 @dataclass(frozen=True)
 class DocumentGap:
-    """Bits per byte of both models on a document, and its worst stretch with the bits that the second needs more there."""
+    """Bits per byte of both models on a document, and its worst stretch with the additional bits of the second model
+    there.
+    """
 
     id: str
     tag: str
@@ -51,7 +53,9 @@ class DocumentGap:
 
 @dataclass(frozen=True)
 class GapSummary:
-    """Bits per byte of both and their gap with its 95 % interval over `num_documents`, of a tag or of everything ("")."""
+    """Bits per byte of both and their gap with its 95 % interval over `num_documents`, for a tag or for everything
+    ("").
+    """
 
     tag: str
     num_documents: int
@@ -64,7 +68,7 @@ class GapSummary:
 
 
 def byte_bits(reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
-    """Bits of every byte of every text.
+    """Return the bits of every byte of every text.
 
     Raises: ValueError for a tokenizer whose tokens are not the bytes of the text (one that normalizes it).
     """
@@ -84,16 +88,16 @@ def byte_bits(reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 def _bytes_of_tokens(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nats and bytes of every token of a byte-level tokenizer: a character of a token stands for a byte."""
+    """Return nats and bytes of every token of a byte-level tokenizer, where one character of a token means one byte."""
     return nats, np.array([len(tokenizer.id_to_token(token) or "") for token in encoding.ids], np.int64)
 
 
 def _bytes_of_places(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nats and bytes of every stretch that ends where a token does, by the places of tokens in the text; no bytes where tokens
-    do not make the text again.
+    """Return nats and bytes of every stretch that ends at the end of a token, by the places of tokens in the text; no
+    bytes if tokens do not reproduce the text.
 
-    The bytes of a character that are tokens of their own share its place, and a space that the tokenizer put before the text
-    has none: its nats are the first stretch's.
+    The bytes of a character that are separate tokens share its place. A space that the tokenizer put before the text
+    has no place: its nats go to the first stretch.
     """
     if not text or tokenizer.decode(encoding.ids, skip_special_tokens=False) != text:
         return np.zeros(0), np.zeros(0, np.int64)
@@ -107,7 +111,7 @@ def _bytes_of_places(tokenizer: Tokenizer, text: str, encoding: Encoding, nats: 
 def perplexity_gap(
     first: Reader, second: Reader, documents: Sequence[HeldoutDocument]
 ) -> tuple[list[GapSummary], list[DocumentGap]]:
-    """Summaries (all, then by tag, those above leaves too) and every document, the largest total gap first.
+    """Return summaries (all, then by tag, inner nodes too) and every document, the largest total gap first.
 
     Raises: ValueError for no document.
     """

@@ -1,6 +1,7 @@
-"""The page that ends a ferry: what every stage did, the loss curve, the scores, the audit's verdict. One file, no network.
+"""The page that ends a ferry: what every stage did, the loss curve, the scores, the audit's verdict. One file, no
+network.
 
-The same rows feed the terminal table, so the page and the prompt cannot disagree.
+The same rows feed the terminal table, so page and terminal cannot disagree.
 """
 
 import json
@@ -21,14 +22,14 @@ from trainer.api import loss_curve_png
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Nothing to choose; the format number is identity."""
+    """There is nothing to choose; the format number is identity."""
 
     format: int = 1
 
 
 @dataclass(frozen=True)
 class StageRow:
-    """One stage summed over its artifacts (a source each): counts, drops by reason, seconds, largest peak memory."""
+    """One stage summed over its artifacts (one a source): counts, drops by reason, seconds, largest peak memory."""
 
     stage: str
     num_artifacts: int
@@ -44,7 +45,7 @@ class StageRow:
 
 
 def stage_rows(artifacts: Sequence[Artifact]) -> list[StageRow]:
-    """One row a stage, in the order the artifacts come."""
+    """Return one row for each stage, in the order of the artifacts."""
     groups: dict[str, list[Artifact]] = {}
     for artifact in artifacts:
         groups.setdefault(artifact.spec.stage, []).append(artifact)
@@ -76,7 +77,7 @@ def _row(stage: str, members: Sequence[Artifact]) -> StageRow:
 
 
 def unigram_entropy(scores: Sequence[Mapping[str, Any]]) -> float | None:
-    """Entropy of the held-out tokens' own unigram distribution, in nats, where an evaluation measured it."""
+    """Return the entropy of the held-out tokens' own unigram distribution, in nats, if an evaluation measured it."""
     found = [float(s["value"]) for s in scores if s["metric"] == "unigram_entropy_nats_per_token" and s["task"] == "heldout"]
     return found[0] if found else None
 
@@ -102,7 +103,9 @@ def write_report(out: Writer, config: ReportConfig, artifacts: tuple[Artifact, .
 
 
 REPORT = Stage("evals.report", "3", write_report)
-"""2: headline numbers, and the audit as tables; 3: scores over too few of their items are named and drawn as incomplete."""
+"""2: headline numbers, and the audit as tables. 3: scores over too few of their items are named and drawn as
+incomplete.
+"""
 
 
 def _headlines(artifacts: Sequence[Artifact], by_stage: Mapping[str, Artifact]) -> dict[str, str]:

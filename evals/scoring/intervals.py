@@ -10,7 +10,7 @@ RESAMPLES = 1_000
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Interval of a share (Wilson 1927); sensible at 0 and at 1, where the normal one has no width.
+    """Return the interval of a share (Wilson 1927); it is sensible at 0 and at 1, where the normal one has no width.
 
     >>> [round(x, 3) for x in wilson(0, 20)]
     [0.0, 0.161]
@@ -24,7 +24,8 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def ratio_bootstrap(numerators: np.ndarray, denominators: np.ndarray, seed: int) -> tuple[float, float, float]:
-    """(ratio of sums, low, high), units resampled together; one unit alone gives no interval and stands for its own bounds.
+    """Return (ratio of sums, low, high), units resampled together; one unit alone gives no interval and is its own
+    bounds.
 
     The ratio of sums is the estimate itself (bits over bytes of everything), not a mean of ratios.
     """
@@ -37,12 +38,14 @@ def ratio_bootstrap(numerators: np.ndarray, denominators: np.ndarray, seed: int)
 
 
 def mean_bootstrap(values: np.ndarray, seed: int) -> tuple[float, float, float]:
-    """(mean, low, high) over units; of paired differences, this is the paired comparison."""
+    """Return (mean, low, high) over units; of paired differences, this is the paired comparison."""
     return ratio_bootstrap(values, np.ones(values.size), seed)
 
 
 def difference_bootstrap(first: np.ndarray, second: np.ndarray, seed: int) -> tuple[float, float, float]:
-    """(mean of the first less mean of the second, low, high), each side resampled alone: two groups of units, not pairs."""
+    """Return (mean of the first minus mean of the second, low, high), each side resampled alone: two groups of units,
+    not pairs.
+    """
     generator = np.random.Generator(np.random.PCG64(seed))
     sides = [_resampled_ratios(side, np.ones(side.size), generator) for side in (first, second)]
     value = float(first.mean() - second.mean())
@@ -51,10 +54,11 @@ def difference_bootstrap(first: np.ndarray, second: np.ndarray, seed: int) -> tu
 
 
 def macro_bootstrap(groups: Sequence[tuple[np.ndarray, np.ndarray]], seed: int) -> tuple[float, float, float]:
-    """(mean over groups of each one's ratio of sums, low, high); every group (numerators, denominators) is resampled alone.
+    """Return (mean over groups of each one's ratio of sums, low, high); every group (numerators, denominators) is
+    resampled alone.
 
-    The mean of the groups' own bounds would be no 95 % interval: groups err independently, so their mean errs less. A group
-    of one unit adds no width.
+    The mean of the groups' own bounds would be no 95 % interval: groups err independently, so their mean errs less. A
+    group of one unit adds no width.
     """
     if not groups:
         raise ValueError("a mean over no group has no value; give at least one (numerators, denominators)")
@@ -66,6 +70,6 @@ def macro_bootstrap(groups: Sequence[tuple[np.ndarray, np.ndarray]], seed: int) 
 
 
 def _resampled_ratios(numerators: np.ndarray, denominators: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Ratios of sums [RESAMPLES], the units drawn with replacement."""
+    """Return ratios of sums [RESAMPLES], the units drawn with replacement."""
     rows = generator.integers(0, numerators.size, size=(RESAMPLES, numerators.size))
     return numerators[rows].sum(axis=1) / denominators[rows].sum(axis=1)

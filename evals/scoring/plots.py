@@ -21,15 +21,16 @@ BITS = {
     "weighted_bits_per_byte": HELDOUT,
 }
 SHARES = ("accuracy_per_byte", "exact_match", "pass_at_1")
-"""Shares of items that are right: by likelihood, by an answer in the model's own words, by running its program."""
+"""Shares of right items: by likelihood, by an answer in the model's own words, by running its program."""
 INTERVAL = "#111111"
 
 
 def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
     """Bits per byte (held-out domains and gold answers) on the left, accuracies with their chance levels on the right.
 
-    `scores` are those of `scores.json`; a side without a score is left out. Behind each task stands how many documents or
-    items it was measured on; what graded less than .9 of them is hatched. Raises: ValueError when there is neither.
+    `scores` are those of `scores.json`; a side without a score is left out. After each task stands how many documents
+    or items it was measured on; a score that graded less than .9 of them is hatched. Raises: ValueError if there is
+    neither side.
     """
     bits = [s for s in scores if s["metric"] in BITS]
     accuracies = [s for s in scores if s["metric"] in SHARES]
@@ -46,7 +47,7 @@ def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
 
 
 def _bits(axes: "Axes", scores: Sequence[Mapping[str, Any]], chance: Mapping[str, float]) -> None:
-    del chance  # a likelihood has none
+    del chance  # A likelihood has no chance level.
     names = {
         "bits_per_byte": "held-out text, all bytes",
         "macro_bits_per_byte": "mean of its leaves",
@@ -73,11 +74,11 @@ def _accuracies(axes: "Axes", scores: Sequence[Mapping[str, Any]], chance: Mappi
 
 
 def _bars(axes: "Axes", scores: Sequence[Mapping[str, Any]], colours: Sequence[str]) -> None:
-    """One bar a score, the first on top, with its interval and its items; hatched where too few were graded."""
+    """One bar for each score, the first on top, with its interval and its items; hatched if too few were graded."""
     values = [float(s["value"]) for s in scores]
     below = [value - float(s["low"]) for value, s in zip(values, scores, strict=True)]
     above = [float(s["high"]) - value for value, s in zip(values, scores, strict=True)]
-    attempted = [int(s.get("attempted", s["n"])) for s in scores]  # older evaluators do not say
+    attempted = [int(s.get("attempted", s["n"])) for s in scores]  # Older evaluators do not record it.
     bars = axes.barh(range(len(scores)), values, color=colours, height=0.62)
     for bar, s, asked in zip(bars, scores, attempted, strict=True):
         if is_incomplete(int(s["n"]), asked):

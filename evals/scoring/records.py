@@ -1,4 +1,4 @@
-"""Per-item records, `record/2`, and scores: what an evaluation leaves behind."""
+"""Per-item records, `record/2`, and scores: the results of an evaluation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -36,12 +36,12 @@ SIGNIFICANT_DIGITS = 6
 
 @dataclass(frozen=True)
 class EvalRecord:
-    """One item (or held-out document): what was asked, what came out, how it was judged.
+    """One item (or held-out document): what was asked, what the model answered, how it was judged.
 
     `continuations`: the texts that were scored after the prompt, or the one that was written; none for held-out text.
-    `log_probs`: natural logarithms, one of each text that was scored. `answer`: what the model says, a choice or what was found
-    in its text; None where it says none. `suite` and `source_digest` (xxh3_128 of the file that the item was read from) are
-    empty for held-out text. `outputs`: what else there is to know, JSON.
+    `log_probs`: natural logarithms, one for each scored text. `answer`: the model's answer, a choice or what was found
+    in its text; None if there is none. `suite` and `source_digest` (xxh3_128 of the file that the item was read from)
+    are empty for held-out text. `outputs`: further facts, as JSON.
     """
 
     task: str
@@ -62,7 +62,7 @@ class EvalRecord:
 
 @dataclass(frozen=True)
 class Score:
-    """A number with its 95 % interval over `n` units that were graded, of `attempted` (as many, unless told)."""
+    """A number with its 95 % interval over `n` graded units of `attempted` (by default as many)."""
 
     task: str
     metric: str
@@ -86,12 +86,12 @@ class Score:
 
 
 def log_probs_of(nats: Iterable[float]) -> tuple[float, ...]:
-    """As records hold them."""
+    """Return the value as records hold it."""
     return tuple(round(-float(each), LOG_PROB_DIGITS) for each in nats)
 
 
 def write_records(records: Sequence[EvalRecord], path: Path) -> None:
-    """Write records sorted by task and item, bits per byte to as many digits as scores have."""
+    """Write records sorted by task and item, bits per byte with as many digits as scores have."""
     ordered = sorted(records, key=lambda r: (r.task, r.item_id))
     pq.write_table(
         pa.Table.from_pylist([asdict(r) | {"bpb": _rounded(r.bpb)} for r in ordered], schema=RECORD_SCHEMA),

@@ -14,7 +14,7 @@ type Row = Sequence[str]
 
 @dataclass(frozen=True)
 class Table:
-    """Column heads, rows of text, and which columns hold numbers (set to the right)."""
+    """Column heads, rows of text, and which columns hold numbers (aligned right)."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
@@ -36,14 +36,14 @@ class Table:
 
 
 def page(title: str, facts: Mapping[str, str], sections: Sequence[tuple[str, str]]) -> str:
-    """A whole page: headline numbers, then sections of (heading, HTML)."""
+    """Return a whole page: headline numbers, then sections of (heading, HTML)."""
     cards = "".join(f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>" for name, value in facts.items())
     body = "".join(f"<section><h2>{html.escape(name)}</h2>{content}</section>" for name, content in sections)
     return _FRAME.format(title=html.escape(title), cards=cards, body=body)
 
 
 def scores_table(scores: Sequence[Mapping[str, Any]]) -> Table:
-    """Every score with its interval and over how many items it is."""
+    """Every score with its interval and its number of items."""
     numbers = ("value", "95 % interval", "items")
     return Table(("task", "metric", *numbers), [score_cells(score) for score in scores], frozenset(numbers))
 

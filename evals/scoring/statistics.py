@@ -1,9 +1,9 @@
-"""What a score says: over items attempted, with bounds that hold whatever the ungraded items would have been.
+"""What a score says: a share over items attempted, with bounds that hold for any outcome of the ungraded items.
 
 The estimand of a share is success over the items attempted. Items without a verdict (longer than the context, an answer
-that could not be parsed) are neither right nor wrong, so the point is the share of the graded ones and the interval is
-that of the worst and the best that the others could be (Imbens and Manski 2004, with Wilson's bounds): with full
-coverage it is Wilson's.
+that could not be parsed) are neither right nor wrong. So the point is the share of the graded ones, and the interval
+spans the worst and the best that the others could be (Imbens and Manski 2004, with Wilson's bounds); with full coverage
+it is Wilson's.
 """
 
 import math
@@ -21,7 +21,7 @@ COVERAGE_FLOOR = 0.9
 
 
 def share_score(task: str, metric: str, right: int, graded: int, attempted: int) -> Score:
-    """Share of right items. Raises: ValueError for counts that are none, or when nothing was graded."""
+    """Return the share of right items. Raises: ValueError for invalid counts, or if nothing was graded."""
     if not 0 <= right <= graded <= attempted or graded == 0:
         raise ValueError(f"{task} {metric}: {right} right of {graded} graded of {attempted} attempted give no share")
     low, _ = wilson(right, attempted)
@@ -30,9 +30,9 @@ def share_score(task: str, metric: str, right: int, graded: int, attempted: int)
 
 
 def metric_score(task: str, metric: Metric, values: Sequence[float], attempted: int, seed: int) -> Score:
-    """The score of a task's own metric over the values of the graded items.
+    """Return the score of a task's own metric over the values of the graded items.
 
-    Raises: ValueError when there is no value, or a value of a share is neither 0 nor 1.
+    Raises: ValueError if there is no value, or if a value of a share is neither 0 nor 1.
     """
     if metric.summary == "share":
         if odd := next((value for value in values if value not in (0, 1)), None):
@@ -45,12 +45,12 @@ def metric_score(task: str, metric: Metric, values: Sequence[float], attempted: 
 
 
 def is_incomplete(graded: int, attempted: int) -> bool:
-    """Whether too little was graded for the score to stand beside others."""
+    """Whether too little was graded to compare the score with others."""
     return graded < COVERAGE_FLOOR * attempted
 
 
 def graded_of(graded: int, attempted: int) -> str:
-    """How many items a score is over, as people read it: "50", or "48 of 50", or "40 of 50, incomplete"."""
+    """Return how many items a score is over, as text: "50", or "48 of 50", or "40 of 50, incomplete"."""
     if graded == attempted:
         return f"{graded:,}"
     return f"{graded:,} of {attempted:,}" + (", incomplete" if is_incomplete(graded, attempted) else "")
@@ -75,12 +75,13 @@ class Comparison:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Exact p-value, both sides, of so uneven a count if either were as likely (Dixon & Mood 1946), in whole numbers.
+    """Return the exact two-sided p-value of so uneven a count if both were equally likely (Dixon & Mood 1946), in whole
+    numbers.
 
     `scipy.stats` has it and takes a second to import, in every process that loads the lab's assets.
 
@@ -97,7 +98,7 @@ def sign_test(wins: int, losses: int) -> float:
 def compare_paired(first: Sequence[float], second: Sequence[float], seed: int, *, higher_is_better: bool) -> Comparison:
     """Compare values of the same items in the same order (1 and 0 for verdicts, bits per byte for likelihoods).
 
-    Raises: ValueError when they are not as many, or none, or not finite.
+    Raises: ValueError if their numbers differ, or if there is none, or one is not finite.
     """
     before, after = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if before.shape != after.shape or before.size == 0:
