@@ -5,7 +5,8 @@ The audit's own table assigns each item to a group. There are two comparisons, e
 over items):
 
 - *seen minus clean*: the same model on other items. Items differ in difficulty, so alone it proves little.
-- *since the start*, for a run that began with another's checkpoint: the same items under both models, so difficulty cancels; and the change of the seen items minus that of the clean ones, which is the effect of the exposure.
+- *since the start*, for a run that began with another's checkpoint: the same items under both models, so difficulty
+  cancels; and the change of the seen items minus that of the clean ones, which is the effect of the exposure.
 """
 
 from collections.abc import Sequence
