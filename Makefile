@@ -77,6 +77,7 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra datatrove --extra paraphrase -o requirements-extras.lock > /dev/null
+	@sh tools/lock_accelerators.sh
 
 clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay
 	@rm -rf .venv .venv-extras .pytest_cache

@@ -2,7 +2,7 @@
 # No lock names a host or drags in another training framework (docs/references.md#environment-traps).
 set -eu
 cd "$(dirname -- "$0")/.."
-if grep -nE '://' requirements.lock requirements-extras.lock deploy/requirements.lock; then
+if grep -nE '://' requirements.lock requirements-extras.lock deploy/requirements.lock deploy/accelerators/*.lock; then
     echo "check: a lock names a host; export it again with 'make lock'" >&2
     exit 1
 fi

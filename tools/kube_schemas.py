@@ -17,6 +17,7 @@ VERSION = "v1.37.0"
 KINDS = (
     "namespace-v1", "serviceaccount-v1", "configmap-v1", "service-v1", "resourcequota-v1", "pod-v1", "job-batch-v1",
     "deployment-apps-v1", "networkpolicy-networking-v1", "role-rbac-v1", "rolebinding-rbac-v1",
+    "validatingadmissionpolicy-admissionregistration-v1", "validatingadmissionpolicybinding-admissionregistration-v1",
 )  # fmt: skip
 OUT = Path(__file__).resolve().parents[1] / "tests" / "deploy" / "kube_schemas.json"
 _REFERENCE = "/api/_definitions.json#/$defs/"

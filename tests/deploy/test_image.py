@@ -1,9 +1,12 @@
 """The Dockerfile, checked by hadolint's rules (there is no Docker daemon to build it), and its lock."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -32,9 +35,15 @@ def locked(path: Path) -> dict[str, str]:
 
 def test_bases_are_pinned_and_equal() -> None:
     bases = [text.split(" ")[0] for text in texts("FROM")]
-    assert len(bases) == 2
-    assert len(set(bases)) == 1, "the environment is compiled by the Python that runs it"
-    assert re.fullmatch(r"python:3\.12\.\d+-slim-\w+", bases[0]), "DL3006, DL3007: a tag, and not latest"
+    assert bases == ["${BASE}", "${BASE}"], "the environment is compiled by the Python that runs it"
+    assert texts("ARG")[0] == "BASE", "no default: it is given by digest"
+    (check,) = [text for text in texts("RUN") if "${BASE}" in text]
+    for base, is_let_in in {
+        f"python:3.12.12-slim-bookworm@sha256:{'0' * 64}": True,
+        "python:3.12.12-slim-bookworm": False,
+        f"python:3.13.1-slim-bookworm@sha256:{'0' * 64}": False,
+    }.items():
+        assert (subprocess.run(["bash", "-c", check], env={"BASE": base}, check=False).returncode == 0) is is_let_in, base
 
 
 def test_the_process_is_not_root() -> None:
@@ -45,8 +54,10 @@ def test_the_process_is_not_root() -> None:
 
 
 def test_everything_is_installed_by_hash() -> None:
-    (install,) = [text for text in texts("RUN") if "--requirement" in text]
-    assert {"--no-cache-dir", "--require-hashes", "--no-deps"} <= set(install.split()), "DL3042, and nothing outside the lock"
+    installs = [text for text in texts("RUN") if "pip install" in text]
+    assert len(installs) == 2
+    for install in installs:
+        assert {"--no-cache-dir", "--require-hashes", "--no-deps"} <= set(install.split()), "DL3042, nothing outside the locks"
     assert not [text for text in texts("RUN") if "apt-get" in text or "curl" in text], "nothing that has no hash"
     assert texts("SHELL")[0] == '["/bin/bash", "-o", "pipefail", "-c"]', "DL4006"
 
@@ -82,5 +93,20 @@ def test_the_image_has_the_versions_that_the_tests_ran_with() -> None:
     image, tested = locked(REPOSITORY / "deploy" / "requirements.lock"), locked(REPOSITORY / "requirements.lock")
     assert {name: tested[name] for name in image.keys() & tested.keys()} == {n: image[n] for n in image.keys() & tested.keys()}
     assert {"dagster-k8s", "dagster-gcp", "dagster-postgres", "psycopg2-binary", "google-cloud-storage", "jax"} <= image.keys()
+    assert {"wandb", "tensorboardx"} <= image.keys(), "a run may ask for a tracker"
     assert not {"pytest", "playwright", "ruff"} & image.keys()
     assert not [name for name in image if name.startswith(("torch", "nvidia-"))]
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda12"])
+def test_an_accelerators_packages_are_the_images_own_but_for_its_plugin(name: str) -> None:
+    """Installed on top, by hash: what the image has may not move."""
+    lock = REPOSITORY / "deploy" / "accelerators" / f"{name}.lock"
+    pinned = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", lock.read_text(), re.MULTILINE))
+    image = locked(REPOSITORY / "deploy" / "requirements.lock")
+    assert {package: image[package] for package in pinned.keys() & image.keys()} == {
+        package: pinned[package] for package in pinned.keys() & image.keys()
+    }
+    assert pinned["jax"] == image["jax"] and {"tpu": "libtpu", "cuda12": "jax-cuda12-pjrt"}[name] in pinned
+    blocks = re.split(r"^(?=[A-Za-z0-9_.-]+==)", lock.read_text(), flags=re.MULTILINE)
+    assert all("--hash=sha256:" in block for block in blocks if "==" in block)

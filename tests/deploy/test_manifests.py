@@ -34,6 +34,10 @@ WORDS = {
     "API_SERVER_CIDR": "10.0.0.2/32",
     "DOMAIN": "example.org",
     "WEB_URL": "http://localhost:4180",
+    "VIEWER_URL": "http://localhost:4181",
+    "OPERATORS": "ada@example.org,bob@example.org",
+    "IMAGE_DIGEST": f"sha256:{'1' * 64}",
+    "PROXY_IMAGE": f"quay.io/oauth2-proxy/oauth2-proxy:v7.12.0@sha256:{'2' * 64}",
 }
 OF_OTHERS = {"external-secrets.io/v1/ExternalSecret", "external-secrets.io/v1/ClusterSecretStore"}
 """Kinds of custom resources, whose schemas are not Kubernetes'."""
@@ -95,6 +99,24 @@ def test_a_word_without_a_value_is_named(tmp_path: Path) -> None:
     result = render(tmp_path, {name: value for name, value in WORDS.items() if name != "PG_CIDR"})
     assert result.returncode == 1
     assert "$PG_CIDR is not set" in result.stderr
+
+
+@pytest.mark.parametrize("change", [{"IMAGE_DIGEST": "latest"}, {"PROXY_IMAGE": "quay.io/oauth2-proxy/oauth2-proxy:v7"}])
+def test_an_image_by_tag_alone_is_refused(tmp_path: Path, change: dict[str, str]) -> None:
+    result = render(tmp_path, WORDS | change)
+    assert result.returncode == 1 and not list(tmp_path.iterdir())
+    assert "give sha256:... and NAME@sha256:..." in result.stderr
+
+
+def test_every_image_is_by_digest(manifests: list[Manifest], values: Manifest) -> None:
+    image = f"{WORDS['REGISTRY']}/marin-lab:{WORDS['GIT_SHA']}@{WORDS['IMAGE_DIGEST']}"
+    charted = values["dagsterDaemon"]["image"]
+    assert f"{charted['repository']}:{charted['tag']}" == image
+    maps = of_kind(manifests, "ConfigMap")
+    settings = yaml.safe_load(maps["marin-cluster"]["data"]["cluster.yaml"])
+    assert settings["image"] == maps["marin-environment"]["data"]["MARIN_IMAGE"] == image
+    for proxy in of_kind(manifests, "Deployment").values():
+        assert [each["image"] for each in proxy["spec"]["template"]["spec"]["containers"]] == [WORDS["PROXY_IMAGE"]]
 
 
 def test_rights_are_the_least(manifests: list[Manifest]) -> None:
@@ -163,6 +185,47 @@ def test_nothing_listens_in_public_and_only_the_proxy_reaches_the_webserver(
     # "dagster.webserver.fullname" of the chart: the release's name, `helm upgrade --install marin`, and this one.
     service = f"marin-{values['dagsterWebserver'].get('nameOverride', 'webserver')}.marin.svc.cluster.local:{port}"
     assert flag_of(proxy, "upstream") == f"http://{service}"
+
+
+def test_only_operators_reach_the_webserver_that_starts_runs(manifests: list[Manifest], values: Manifest) -> None:
+    """oauth2-proxy lets in who is in the file *or* of the domain, so the operators' proxy may name no domain."""
+    deployments = {name: each["spec"]["template"] for name, each in of_kind(manifests, "Deployment").items()}
+    operators, viewers = deployments["marin-proxy"], deployments["marin-viewer-proxy"]
+    assert (flag_of(operators, "email-domain"), flag_of(viewers, "email-domain")) == ("", WORDS["DOMAIN"])
+    file = flag_of(operators, "authenticated-emails-file")
+    (mount,) = operators["spec"]["containers"][0]["volumeMounts"]
+    assert file == f"{mount['mountPath']}/emails" and flag_of(viewers, "authenticated-emails-file") == ""
+    emails = of_kind(manifests, "ConfigMap")["marin-operators"]["data"]["emails"]
+    assert emails.split("\n") == WORDS["OPERATORS"].split(",")
+    assert values["dagsterWebserver"]["enableReadOnly"] is True
+    # "dagster.webserver.fullname" and "componentName" of the chart add -read-only.
+    assert flag_of(viewers, "upstream").startswith("http://marin-dagster-webserver-read-only.marin.svc")
+    policies = of_kind(manifests, "NetworkPolicy")
+    for component, proxy in {"dagster-webserver": "marin-proxy", "dagster-webserver-read-only": "marin-viewer-proxy"}.items():
+        labels = {"component": component, **values["dagsterWebserver"]["labels"]}
+        ways = [
+            rule
+            for p in policies.values()
+            if matches(p["spec"]["podSelector"], labels)
+            for rule in p["spec"].get("ingress", [])
+        ]
+        to_the_ui = [rule["from"] for rule in ways if 8080 in [port["port"] for port in rule["ports"]]]
+        assert to_the_ui == [[{"podSelector": {"matchLabels": {"app.kubernetes.io/name": proxy}}}]]
+    assert flag_of(viewers, "cookie-name") != flag_of(operators, "cookie-name"), "cookies of localhost go to all ports"
+
+
+def test_the_quota_has_room_for_500_runs_a_day(manifests: list[Manifest], values: Manifest) -> None:
+    """A run is a Job, and launches up to ten; all stay for a day, with their job files."""
+    hard = of_kind(manifests, "ResourceQuota")["marin-objects"]["spec"]["hard"]
+    text = of_kind(manifests, "ConfigMap")["marin-cluster"]["data"]["cluster.yaml"]
+    kept = from_jsonable(ClusterSettings, yaml.safe_load(text), "cluster.yaml").keep_finished_seconds
+    days = (
+        max(kept, values["runLauncher"]["config"]["k8sRunLauncher"]["runK8sConfig"]["jobSpecConfig"]["ttlSecondsAfterFinished"])
+        / 86_400
+    )
+    assert int(hard["count/jobs.batch"]) >= 500 * 11 * days
+    assert int(hard["count/configmaps"]) >= 500 * 10 * days
+    assert int(hard["count/services"]) >= 500 * days
 
 
 def test_a_person_comes_back_from_the_sign_in_to_where_the_proxy_is(manifests: list[Manifest]) -> None:
@@ -238,6 +301,9 @@ def test_every_pod_reaches_what_it_needs_and_nothing_else(manifests: list[Manife
     control = {"database", "API server"}
     assert reached(policies, training) == EVERYBODY
     assert reached(policies, runner) == EVERYBODY | {"internet"}
+    tracked = replace(launch, arguments=("MARIN_TRACKERS=wandb",))
+    tracking = job_manifest(tracked, cpu, settings, 1, "[]")["spec"]["template"]["metadata"]["labels"]
+    assert reached(policies, tracking) == EVERYBODY | {"internet"}, "W&B"
     assert reached(policies, worker) == EVERYBODY | control | {"internet"}
     for part in (values["dagsterWebserver"], values["dagsterDaemon"], location):
         assert reached(policies, part["labels"]) == EVERYBODY | control

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from resources.cluster import CONFIG_MAPS, PODS, Cluster, Object
+from resources.cluster import CONFIG_MAPS, EVENTS, PODS, Cluster, Object
 
 if TYPE_CHECKING:
     from kubelet import Kubelet
 
 SECRETS = "/api/v1/namespaces/{namespace}/secrets"
+_KINDS = {CONFIG_MAPS: "configmap", SECRETS: "secret"}
 FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 
 
@@ -164,13 +165,33 @@ class PodProcess:
 
     def _values(self, collection: str, name: str) -> dict[str, bytes] | None:
         """Of a ConfigMap or a Secret, waited for, as a kubelet does; None when the pod goes before it comes."""
+        said = False
         while not (self.terminating or self.kubelet.stopping.is_set()):
             found = self.kubelet.insist(lambda: self._here().get(collection, name))
+            if found is None and not said:
+                said = True
+                self._warn("FailedMount", f'MountVolume.SetUp failed : {_KINDS[collection]} "{name}" not found')
             if found is not None:
                 data = found.get("data", {})
                 return {k: base64.b64decode(v) if collection == SECRETS else v.encode() for k, v in data.items()}
             time.sleep(0.1)
         return None
+
+    def _warn(self, reason: str, message: str) -> None:
+        """An event of this pod, as a kubelet writes it."""
+        metadata = self.raw["metadata"]
+        told = {"kind": "Pod", "name": metadata["name"], "namespace": self.namespace, "uid": metadata["uid"]}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}.", "namespace": self.namespace},
+            "involvedObject": told,
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        self.kubelet.insist(lambda: self._here().create(EVENTS, event))
 
     def _here(self) -> Cluster:
         return replace(self.kubelet.cluster, namespace=self.namespace)

@@ -1,5 +1,6 @@
 """Jobs of several hosts as JobSets: all start together, all restart together, a lost host costs no progress."""
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -117,6 +118,27 @@ def test_a_gang_whose_recipe_says_one_host_now_is_followed_as_the_gang_that_it_i
         first, second = running.result(WAIT_SECONDS), adopting.result(WAIT_SECONDS)
     assert (second.place, second.hardware) == (first.place, "2xh100x8")
     assert cluster.get(JOBS, object_name(launch)) is None
+
+
+def test_launches_at_once_on_one_host_and_on_two_make_one_job(cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path) -> None:
+    """Their recipes differ, the identity is one: whoever writes the job file first decides."""
+    launch = gang_of(tmp_path, steps=[RANK, {"wait_for": str(tmp_path / "go")}])
+    names = ("2xh100x8", "h100x8")
+    launches = [replace(launch, hardware=(names[i % 2],), log_path=tmp_path / f"log{i}.txt") for i in range(6)]
+    barrier = threading.Barrier(len(launches))
+
+    def start(each: LaunchRequest) -> str:
+        barrier.wait()
+        return launcher_of(cluster, tmp_path)(each).hardware
+
+    with ThreadPoolExecutor(len(launches)) as pool:
+        running = [pool.submit(start, each) for each in launches]
+        until(lambda: all(each.log_path.exists() and "rank" in each.log_path.read_text() for each in launches), "all follow it")
+        (tmp_path / "go").touch()
+        ran_on = {each.result(WAIT_SECONDS) for each in running}
+    assert len(ran_on) == 1
+    objects = [cluster.get(collection, object_name(launch)) is not None for collection in (JOBS, JOBSETS)]
+    assert objects == ([False, True] if ran_on == {"2xh100x8"} else [True, False])
 
 
 def test_of_a_gang_the_host_that_diverged_is_named(cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from launches import IMAGE, ROOT, WAIT_SECONDS, cordoned, launch_of, launcher_of
 
 from lineage.jobs.job import LaunchRequest
 from recipes.hardware import hardware
-from resources.cluster import JOBS, PODS, ApiError, Cluster
+from resources.cluster import CONFIG_MAPS, JOBS, PODS, ApiError, Cluster
+from resources.cluster_settings import Mount
 from resources.job_account import LaunchRefusedError
 from resources.job_kinds import JOB, Start, state_of
 from resources.kubernetes_launcher import JobFailedError
@@ -165,6 +166,47 @@ def test_an_image_that_is_not_there_is_told(cluster: Cluster, tmp_path: Path) ->
     launcher = replace(launcher, settings=replace(launcher.settings, image="nowhere/marin:1"))
     with pytest.raises(JobFailedError, match=r"image pull \(transient\): ErrImagePull: image nowhere/marin:1.*crash loop"):
         launcher(launch_of(tmp_path))
+
+
+def test_a_job_file_that_is_too_large_leaves_nothing_on_the_server(cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, steps=[], padding="x" * 1_100_000)
+    with pytest.raises(ValueError, match="a ConfigMap holds at most"):
+        launcher_of(cluster, tmp_path)(launch)
+    assert (cluster.find(JOBS), cluster.find(PODS)) == ([], [])
+
+
+def test_a_job_file_that_a_quota_refuses_leaves_nothing_on_the_server(cluster: Cluster, tmp_path: Path) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"count/configmaps": "0"}},
+    }
+    cluster.create("/api/v1/namespaces/{namespace}/resourcequotas", quota)
+    until(lambda: cluster.find("/api/v1/namespaces/{namespace}/resourcequotas")[0].get("status", {}).get("hard"), "it counts")
+    with pytest.raises(ApiError, match="exceeded quota: few"):
+        launcher_of(cluster, tmp_path)(launch_of(tmp_path, steps=[]))
+    assert cluster.find(JOBS) == []
+
+
+def test_a_job_file_goes_with_its_job(cluster: Cluster, tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, steps=[{"print": "done"}])
+    launcher_of(cluster, tmp_path)(launch)
+    names = [each["metadata"]["name"] for each in cluster.find(CONFIG_MAPS, "marin.community/job")]
+    assert names == [f"{object_name(launch)}-1"]
+    cluster.delete(JOBS, object_name(launch))
+    until(lambda: not cluster.find(CONFIG_MAPS, "marin.community/job"), "it is collected")
+
+
+def test_a_mounted_secret_that_is_not_there_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = launcher_of(cluster, tmp_path, stuck_seconds=2.0)
+    mounts = (*launcher.settings.mounts, Mount("/etc/gcs", secret="gcs-credentials"))
+    launcher = replace(launcher, settings=replace(launcher.settings, mounts=mounts))
+    with pytest.raises(
+        JobFailedError, match=r'missing volume \(permanent\): .*FailedMount: .*secret "gcs-credentials" not found'
+    ):
+        launcher(launch_of(tmp_path, steps=[]))
+    until(lambda: not cluster.find(PODS), "its pod gives its node back")
 
 
 def test_preempted_nodes_spend_no_retries(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """Which launcher a lab has; Dagster itself retries nothing."""
 
+import base64
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -50,13 +54,15 @@ def test_jobs_are_child_processes_unless_a_cluster_is_named(tmp_path: Path) -> N
 class Answers:
     """A session whose server answers with these statuses, one after the other; it notes the tokens that it was shown."""
 
-    def __init__(self, *statuses: int):
-        self.statuses, self.tokens = list(statuses), []
+    def __init__(self, *statuses: int, body: bytes = b'{"items": []}', **headers: str):
+        self.statuses, self.tokens, self.body = list(statuses), [], body
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def request(self, method: str, url: str, headers: dict[str, str], **options: object) -> requests.Response:
         self.tokens.append(headers["Authorization"])
         answer = requests.Response()
-        answer.status_code, answer._content = self.statuses.pop(0), b'{"items": []}'
+        answer.status_code, answer._content = self.statuses.pop(0), self.body
+        answer.headers.update(self.headers)
         return answer
 
 
@@ -71,6 +77,35 @@ def test_a_server_that_asks_for_patience_gets_it(monkeypatch: pytest.MonkeyPatch
     assert len(waits) == 2
     with pytest.raises(ApiError, match="403"):
         Cluster("https://lab", "lab", token="t", patience_seconds=60, session=cast(requests.Session, Answers(403))).find(PODS)
+
+
+def patient(session: Answers) -> Cluster:
+    return Cluster("https://lab", "lab", token="t", patience_seconds=600, session=cast(requests.Session, session))
+
+
+def test_a_server_that_says_when_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a minute, whatever it says."""
+    waits: list[float] = []
+    monkeypatch.setattr("resources.cluster.time.sleep", waits.append)
+    for told in ("17", "86400", "Wed, 21 Oct 2026 07:28:00 GMT"):
+        assert patient(Answers(429, 200, Retry_After=told)).find(PODS) == []
+    assert waits == [17.0, 60.0, 1.0]
+
+
+def test_an_answer_that_is_no_json_is_named() -> None:
+    """A proxy's login page, for example."""
+    with pytest.raises(ApiError, match=r"GET .*pods: https://lab answers 200 with no JSON.*<html>sign in"):
+        patient(Answers(200, body=b"<html>sign in</html>")).find(PODS)
+
+
+def test_key_files_go_with_the_process(tmp_path: Path) -> None:
+    """A kubeconfig that holds its key needs a file for the TLS library."""
+    key = base64.b64encode(b"a key").decode()
+    script = f"from resources.credentials import file_of; print(file_of({{'client-key-data': {key!r}}}, 'client-key'))"
+    env = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    told = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    assert Path(told.strip()).parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_token_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
