@@ -11,6 +11,9 @@ from lineage.artifact.made_by import this_process
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, ResourceUse, ShardRecord, content_version, to_json
 from lineage.artifact.store import Artifact, Store
 from lineage.shards.run import ShardFolder
+from lineage.signing.sign import sign_manifest
+from lineage.signing.statement import STRONG_STAGES
+from lineage.storage.digests import file_sha256
 from lineage.writing.working_folder import WORKING_FOLDERS, set_aside
 from lineage.writing.writer import Writer
 
@@ -54,15 +57,20 @@ def commit(
         made_by=this_process(),
     )
     data_address = f"{spec.address}/{manifest.data_folder}"
+    strong = {entry.path: file_sha256(folder / entry.path) for entry in local} if spec.stage in STRONG_STAGES else {}
     spent = set_aside(folder, data_address)
     store.storage.publish(folder, data_address)
     store.storage.copy({address: f"{data_address}/{entry.path}" for address, entry in out.elsewhere.items()})
-    won = _create(store, manifest, replacing)
+    text = to_json(manifest)
+    envelope = sign_manifest(store.storage, manifest, text, strong)
+    won = _create(store, manifest, text, replacing)
     shutil.rmtree(spent)
     if won:
         _delete_orphans(store, manifest)
         return manifest
     store.storage.delete(data_address)
+    if envelope is not None:
+        store.storage.delete(envelope)
     winner = store.find(spec)
     if winner is None:
         raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
@@ -70,16 +78,16 @@ def commit(
     return winner.manifest
 
 
-def _create(store: Store, manifest: Manifest, replacing: Artifact | None) -> bool:
+def _create(store: Store, manifest: Manifest, text: str, replacing: Artifact | None) -> bool:
     """Write the manifest unless there is one. Only an artifact that lacks shards or is damaged is replaced, and only by the
     attempt that was started to replace it."""
     where = f"{manifest.spec.address}/{MANIFEST_NAME}"
     there = store.find(manifest.spec) if replacing is not None else None
     if there is None or replacing is None or there.manifest.data_folder != replacing.manifest.data_folder:
-        return store.storage.create(where, to_json(manifest))
+        return store.storage.create(where, text)
     if not there.manifest.omitted and damage_of(there) is None:
         raise ValueError(f"{there.name} is complete: it is immutable, delete it before it is made again")
-    store.storage.replace(where, to_json(manifest).encode())
+    store.storage.replace(where, text.encode())
     return True
 
 

@@ -1,0 +1,79 @@
+"""Judge the signatures of one store's files by a policy and a log: unsigned, forged, or rolled back to an older state."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest
+from lineage.signing.envelope import EnvelopeError
+from lineage.signing.log import LogView
+from lineage.signing.policy import Policy, Role
+from lineage.signing.sign import find_envelope
+from lineage.signing.statement import text_sha256
+from lineage.storage.root import Storage
+
+WAIVER_STAGE = "lineage.waiver"
+WILDCARDS = "*?"
+
+
+@dataclass(frozen=True)
+class Unsigned:
+    """Why a signature is not accepted: `unsigned` (none where one is needed), `forged`, or `rolled back`."""
+
+    kind: Literal["unsigned", "forged", "rolled_back"]
+    detail: str
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What signatures are judged by. `log`: the entries of the store's log, or None where the policy names none."""
+
+    policy: Policy
+    log: LogView | None = None
+
+    def manifest(self, storage: Storage, manifest: Manifest, text: str) -> Unsigned | None:
+        """Judge a manifest's signature; None where it may be used."""
+        schema = json.loads(text)["schema"]
+        if schema < self.policy.oldest_schema:
+            detail = f"its manifest has schema {schema}, the policy accepts {self.policy.oldest_schema} and later"
+            return Unsigned("unsigned", detail)
+        role, needed = self._needs(manifest)
+        return self.file(storage, f"{manifest.spec.address}/{MANIFEST_NAME}", text, role, needed)
+
+    def file(self, storage: Storage, where: str, text: str, role: Role, needed: int = 1) -> Unsigned | None:
+        """Judge the signature of any signed file: `needed` keys that may do `role` must have signed this text."""
+        try:
+            envelope = find_envelope(storage, where, text)
+        except EnvelopeError as error:
+            return Unsigned("forged", str(error))
+        if envelope is None:
+            if self.policy.unsigned == "refuse":
+                return Unsigned("unsigned", "it has no signature, and the policy refuses what is not signed")
+        else:
+            names = self.policy.signers(envelope, role)
+            hints = [each.key_id for each in envelope.signatures]
+            claimed = {key.public.key_id for key in self.policy.keys} & set(hints)
+            if len(names) < needed and (self.policy.strangers == "refuse" or claimed):
+                signed = ", ".join(self.policy.known(hints)) or "nobody"
+                accepted = f"{len(names)} of the {needed} signatures that are needed to {role} are valid"
+                return Unsigned("forged", f"{accepted}; it claims to be signed by {signed}")
+        return self._against_log(where, text)
+
+    def _needs(self, manifest: Manifest) -> tuple[Role, int]:
+        if manifest.spec.stage != WAIVER_STAGE:
+            return "make", 1
+        return "waive", self.policy.waive_all if is_broad(manifest.spec.config) else 1
+
+    def _against_log(self, where: str, text: str) -> Unsigned | None:
+        older = self.log.older(where, text_sha256(text)) if self.log is not None else None
+        return None if older is None else Unsigned("rolled_back", older)
+
+
+def is_broad(waiver: Mapping[str, object]) -> bool:
+    """Whether a waiver's pattern of artifacts begins with a wildcard.
+
+    >>> is_broad({"artifact": "*[kjv]"}), is_broad({"artifact": "corpus/*"})
+    (True, False)
+    """
+    return str(waiver.get("artifact", "*"))[:1] in ("", *WILDCARDS)
