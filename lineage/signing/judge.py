@@ -1,20 +1,24 @@
 """Judge the signatures of one store's files by a policy and a log: unsigned, forged, or rolled back to an older state."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest
 from lineage.signing.envelope import EnvelopeError
-from lineage.signing.log import LogView
-from lineage.signing.policy import Policy, Role
+from lineage.signing.keys import key_folder
+from lineage.signing.log import VERDICTS, LogView, log_of, read_log
+from lineage.signing.policy import Policy, Role, policy_from
 from lineage.signing.sign import find_envelope
 from lineage.signing.statement import text_sha256
 from lineage.storage.root import Storage
 
 WAIVER_STAGE = "lineage.waiver"
 WILDCARDS = "*?"
+SEEN_HEADS = "seen_heads.json"
+"""In the key folder: the largest head of each log that this machine has seen."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,20 @@ class Judge:
             return Unsigned("unsigned", detail)
         role, needed = self._needs(manifest)
         return self.file(storage, f"{manifest.spec.address}/{MANIFEST_NAME}", text, role, needed)
+
+    def verdict(self, storage: Storage) -> Callable[[str, str], str | None]:
+        """Return the judge of the store's verdict records: from path and text to why one does not count, or None."""
+
+        def refused(where: str, text: str) -> str | None:
+            problem = self.file(storage, where, text, "judge")
+            return None if problem is None else f"{problem.kind}: {problem.detail}"
+
+        return refused
+
+    def lost_verdicts(self, digests: Mapping[int, str]) -> list[str]:
+        """Return logged verdict records that are gone or changed. `digests`: the sha256 of the records there, by number."""
+        present = {f"{VERDICTS}/{number:08d}.json": digest for number, digest in digests.items()}
+        return [] if self.log is None else self.log.lost_verdicts(present)
 
     def file(self, storage: Storage, where: str, text: str, role: Role, needed: int = 1) -> Unsigned | None:
         """Judge the signature of any signed file: `needed` keys that may do `role` must have signed this text."""
@@ -68,6 +86,17 @@ class Judge:
     def _against_log(self, where: str, text: str) -> Unsigned | None:
         older = self.log.older(where, text_sha256(text)) if self.log is not None else None
         return None if older is None else Unsigned("rolled_back", older)
+
+
+def judge_of(storage: Storage) -> Judge:
+    """Return the judge of a store by this process's policy, with the store's log where the policy names one.
+
+    Raises: ValueError for a policy file that does not say what is allowed; LogError for a log that does not hold together.
+    """
+    policy = policy_from(os.environ)
+    where = log_of(policy, storage)
+    seen = key_folder(os.environ) / SEEN_HEADS
+    return Judge(policy, None if where is None else read_log(where, policy, seen))
 
 
 def is_broad(waiver: Mapping[str, object]) -> bool:

@@ -96,6 +96,13 @@ class LogView:
         return tuple(entry.leaf for entry in self.entries)
 
 
+def log_of(policy: Policy, store: Storage) -> Storage | None:
+    """Return where the log of a store lies: the folder of the store's name below the policy's `log`. None: no log is kept."""
+    if policy.log is None:
+        return None
+    return Storage(f"{policy.log.rstrip('/')}/{store.root.rstrip('/').rpartition('/')[2]}")
+
+
 def append(where: Storage, store: Storage, signer: Signer, policy: Policy) -> LogView:
     """Append what the store holds and the log does not, and sign a new head. Two appenders at once make one sequence.
 

@@ -67,6 +67,14 @@ def countersign(storage: Storage, where: str, text: str, signer: Signer) -> Enve
     raise RuntimeError(f"{address} was changed by others {COUNTERSIGN_TRIES} times while a signature was added; try again")
 
 
+def carry_envelope(origin: Storage, into: Storage, where: str, text: str) -> None:
+    """Copy the envelope of a file, if it has one, to another root that is about to get the file."""
+    address = envelope_address(where, text)
+    data = origin.read_bytes(address)
+    if data is not None:
+        into.create(address, data.decode(errors="replace"))
+
+
 def find_envelope(storage: Storage, where: str, text: str) -> Envelope | None:
     """Return the envelope of a file with this text, or None. Its signatures are not yet verified.
 

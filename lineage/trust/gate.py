@@ -14,6 +14,8 @@ from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestEr
 from lineage.artifact.spec import InputRef
 from lineage.artifact.store import Store
 from lineage.config import from_jsonable
+from lineage.signing.judge import Judge, judge_of
+from lineage.signing.log import LogError
 from lineage.stage import RequiredAncestors
 from lineage.trust.verdict_log import HEAD, Head, VerdictLog, read_log
 from lineage.trust.verdicts import subject_of_ref
@@ -26,6 +28,7 @@ MIRRORED = "mirrored.json"
 
 type Problem = Literal[
     "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited", "unjudged",
+    "unsigned", "forged", "rolled_back",
 ]  # fmt: skip
 
 MENDS: Mapping[Problem, str] = {
@@ -39,6 +42,9 @@ MENDS: Mapping[Problem, str] = {
     "failed": "mend the cause and {materialize}, or record a waiver (`./marin waive --help`)",
     "quarantined": "`./marin quarantine {address} --lift --why ...`, or record a waiver (`./marin waive --help`)",
     "unjudged": "`./marin verdicts` shows the log of the root and says what to do",
+    "unsigned": "./marin sign {address} if you know where it comes from, or delete {address} and {materialize}",
+    "forged": "find out who wrote it; delete {address} and {materialize}",
+    "rolled_back": "find out who put it back; delete {address} and {materialize}",
     "unaudited": "make it with a contamination stage among its inputs, or record a waiver (`./marin waive --help`)",
 }  # fmt: skip
 
@@ -95,7 +101,8 @@ def apply_waivers(store: Store, target: str, findings: Sequence[Finding], day: d
     covers."""
     if not findings:
         return []
-    waivers = recorded_waivers(store, read_log(store))
+    judge = judge_of(store.storage)
+    waivers = recorded_waivers(store, read_log(store, judge.verdict(store.storage)), judge)
     taken: dict[str, dict[str, Any]] = {}
     refused = []
     for finding in findings:
@@ -109,15 +116,22 @@ def apply_waivers(store: Store, target: str, findings: Sequence[Finding], day: d
         record["let_through"].append(f"{finding.problem}: {finding.artifact}")
         log.warning("%s: waived by %s (%s): %s", target, waiver.who, waiver.why, finding)
     if refused:
-        raise GateError(target, refused, [f"a waiver does not count: {address}: {why}" for address, why in waivers.refused])
+        notes = [f"a waiver does not count: {address}: {why}" for address, why in waivers.refused]
+        raise GateError(target, refused, [*notes, f"signatures: {judge.policy}"])
     return list(taken.values())
 
 
 def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) -> list[Finding]:
     """Return every problem of some artifacts and their ancestors, nearest first. Reads sizes of data files, not their
     contents."""
-    log = read_log(store)
-    findings: list[Finding] = []
+    try:
+        judge = judge_of(store.storage)
+    except LogError as error:
+        return [Finding("unjudged", ref, str(error)) for ref in refs]
+    log = read_log(store, judge.verdict(store.storage))
+    lost = judge.lost_verdicts(log.digests)
+    missing = "the transparency log names {}; it is gone or has another text"
+    findings = [Finding("unjudged", ref, missing.format(name)) for ref in refs for name in lost]
     manifests: dict[str, Manifest] = {}
     ref_of: dict[str, InputRef] = {}
     seen: set[tuple[str, str]] = set()
@@ -127,7 +141,7 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) ->
         if (ref.address, ref.data_version) in seen:
             continue
         seen.add((ref.address, ref.data_version))
-        manifest = manifests.get(ref.address) or _sound_manifest(store, ref)
+        manifest = manifests.get(ref.address) or _sound_manifest(store, ref, judge)
         if isinstance(manifest, Finding):
             findings.append(manifest)
             continue
@@ -154,7 +168,7 @@ def describe_omitted(manifest: Manifest) -> str:
     return f"made without {len(manifest.omitted)} of its shards: {named}"
 
 
-def _sound_manifest(store: Store, ref: InputRef) -> Manifest | Finding:
+def _sound_manifest(store: Store, ref: InputRef, judge: Judge) -> Manifest | Finding:
     where = f"{ref.address}/{MANIFEST_NAME}"
     try:
         text = store.storage.read_text(where)
@@ -163,9 +177,11 @@ def _sound_manifest(store: Store, ref: InputRef) -> Manifest | Finding:
     if text is None:
         return Finding("missing", ref, f"there is no {where} in {store.root}")
     try:
-        return sound_manifest(text, ref.address, store.storage.uri(where))
+        manifest = sound_manifest(text, ref.address, store.storage.uri(where))
     except UnsoundManifestError as error:
         return Finding(error.kind, ref, str(error))
+    problem = judge.manifest(store.storage, manifest, text)
+    return manifest if problem is None else Finding(problem.kind, ref, problem.detail)
 
 
 def _absent_files(manifest: Manifest, ref: InputRef, there: Mapping[str, int]) -> list[Finding]:

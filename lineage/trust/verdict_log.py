@@ -20,6 +20,7 @@ from typing import Any, Literal
 from lineage.artifact.manifest import sealed
 from lineage.artifact.store import Store
 from lineage.config import from_jsonable
+from lineage.signing.sign import sign_record
 from lineage.storage.digests import identity_digest
 
 LOG_FOLDER = ".trust/verdicts"
@@ -213,8 +214,11 @@ def append(store: Store, subject: Subject, verdict: Verdict, accepts: Sequence[s
         about_last = before.subject.digest if isinstance(before, Record) else next(iter(told.get(last, ())), "")
         record = Record(last + 1, previous, about_last, subject, verdict, tuple(accepts))
         store.storage.create(f"{LOG_FOLDER}/{last + 1:08d}.{subject.digest}", "")
+        signed = sign_record(store.storage, _where(last + 1), record_text(record), "judge")
         if store.storage.create(_where(last + 1), record_text(record)):
             return _where(last + 1)
+        if signed is not None:
+            store.storage.delete(signed)
 
 
 def record_text(record: Record) -> str:

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
 from lineage.artifact.store import Artifact, Store
 from lineage.config import from_jsonable, to_jsonable
+from lineage.signing.judge import WAIVER_STAGE, Judge
 from lineage.storage.digests import identity_digest, utf8_digest
 from lineage.trust.verdict_log import Subject, VerdictLog
 
@@ -22,7 +23,6 @@ type Waivable = Literal["failed", "quarantined", "unaudited", "incomplete"]
 """Problems that a person may overrule. Artifacts that are missing, stale, edited, swapped or damaged cannot be used at all."""
 
 WAIVERS_KEY = "waivers"
-WAIVER_STAGE = "lineage.waiver"
 WAIVER_FILE = "waiver.json"
 
 
@@ -89,26 +89,31 @@ def waiver_text(waiver: Waiver) -> str:
     return json.dumps(to_jsonable(waiver), indent=1, ensure_ascii=False)
 
 
-def recorded_waivers(store: Store, log: VerdictLog) -> Waivers:
+def recorded_waivers(store: Store, log: VerdictLog, judge: Judge) -> Waivers:
     """Read every waiver of a store as strictly as the gate reads manifests. A bad one is named and does not count."""
     sound, refused = [], []
     listed = store.storage.sizes(WAIVERS_KEY)
     for name in sorted(path for path in listed if path.rsplit("/", 1)[-1] == MANIFEST_NAME):
         address = f"{WAIVERS_KEY}/{name.rpartition('/')[0]}"
         try:
-            sound.append(_read_waiver(store, address, listed, log))
+            sound.append(_read_waiver(store, address, listed, log, judge))
         except ValueError as error:
             refused.append((address, str(error)))
     return Waivers(tuple(sound), tuple(refused))
 
 
-def _read_waiver(store: Store, address: str, listed: Mapping[str, int], log: VerdictLog) -> tuple[Artifact, Waiver]:
+def _read_waiver(
+    store: Store, address: str, listed: Mapping[str, int], log: VerdictLog, judge: Judge
+) -> tuple[Artifact, Waiver]:
     """Raises: ValueError saying why the waiver at an address does not count."""
     where = f"{address}/{MANIFEST_NAME}"
     text = store.storage.read_text(where)
     if text is None:
         raise ValueError("it was deleted just now")
     manifest = sound_manifest(text, address, where)
+    problem = judge.manifest(store.storage, manifest, text)
+    if problem is not None:
+        raise ValueError(f"{problem.kind}: {problem.detail}")
     spec, waiver = manifest.spec, from_jsonable(Waiver, manifest.spec.config)
     if spec.stage != WAIVER_STAGE or spec.inputs or spec.partition is not None or spec.key != waiver_key(waiver):
         raise ValueError(

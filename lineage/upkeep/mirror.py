@@ -20,6 +20,7 @@ from typing import Literal
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
+from lineage.signing.sign import carry_envelope
 from lineage.storage.digests import text_digest
 from lineage.storage.leases import lease
 from lineage.trust.gate import MIRRORED
@@ -111,6 +112,7 @@ def _copy(artifact: Artifact, into: Store, who: str) -> None:
     note = json.dumps(asdict(Mirrored(artifact.uri, text_digest(text), who, when)), indent=1) + "\n"
     if into.find(artifact.spec) is None:  # else the note belongs to another copier
         into.storage.replace(f"{address}/{MIRRORED}", note.encode())
+    carry_envelope(artifact.store.storage, into.storage, manifest_name, text)
     if into.storage.create(manifest_name, text):
         return
     winner = into.find(artifact.spec)

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 
 from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
 from lineage.artifact.store import Artifact, Store
+from lineage.signing.judge import Judge
+from lineage.signing.policy import policy_from
+from lineage.signing.sign import sign_manifest
 from lineage.storage.digests import text_digest
 from lineage.upkeep.old_verdicts import move_to_log, old_verdicts
 from lineage.upkeep.upgrade_plan import Change, Plan, Rewrite, verdict_change
@@ -24,15 +27,19 @@ KEPT_FOLDER = ".work/upgraded"
 def apply_upgrade(store: Store, plan: Plan) -> Iterator[Change]:
     """Do what a plan lists, and yield each change once it is done.
 
-    Raises: ValueError naming an artifact without a seal whose files are not those of its manifest.
+    Raises: ValueError naming an artifact without a seal whose files are not those of its manifest, or one whose signature
+    the policy does not accept: what is rewritten is signed again, so a forged manifest must not pass.
     """
+    judge = Judge(policy_from())
     for rewrite in plan.rewrites:
+        _check_signature(store, rewrite, judge)
         if rewrite.is_unsealed:
             _artifact(store, rewrite).verify()
         if rewrite.moves and not rewrite.exists:
             _copy(store, rewrite)
         elif not rewrite.moves:
             _keep(store, f"{rewrite.source}/{MANIFEST_NAME}", rewrite.before)
+            _sign(store, rewrite)
             store.storage.replace(f"{rewrite.source}/{MANIFEST_NAME}", rewrite.after.encode())
         yield rewrite.change
     for rewrite in reversed(plan.rewrites):
@@ -67,7 +74,18 @@ def _copy(store: Store, rewrite: Rewrite) -> None:
     copied = store.storage.sizes(rewrite.target)
     if lacking := sorted(name for name, size in wanted.items() if copied.get(name) != size):
         raise RuntimeError(f"{manifest.spec.name}: {len(lacking)} files were not copied to {rewrite.target}: {lacking[:3]}")
+    _sign(store, rewrite)
     store.storage.create(f"{rewrite.target}/{MANIFEST_NAME}", rewrite.after)
+
+
+def _check_signature(store: Store, rewrite: Rewrite, judge: Judge) -> None:
+    problem = judge.file(store.storage, f"{rewrite.source}/{MANIFEST_NAME}", rewrite.before, "make")
+    if problem is not None:
+        raise ValueError(f"{rewrite.source}: {problem.kind}: {problem.detail}; see docs/design/provenance.md")
+
+
+def _sign(store: Store, rewrite: Rewrite) -> None:
+    sign_manifest(store.storage, sound_manifest(rewrite.after, rewrite.target, rewrite.target), rewrite.after)
 
 
 def _keep(store: Store, where: str, text: str) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from lineage.artifact.locate import locate
 from lineage.build.waiver_stage import waive
 from lineage.config import from_jsonable
+from lineage.signing.judge import judge_of
 from lineage.stage import RequiredAncestors
 from lineage.trust.gate import inspect, utc_today
 from lineage.trust.verdict_log import read_log
@@ -31,10 +32,12 @@ def print_gate(text: str, root: str | None, needs: RequiredAncestors, console: C
     for finding in findings:
         said = escape(f"{finding.artifact}: {finding.detail}\n    {finding.mend}")  # names have brackets, as markup has
         console.print(f"[red]{finding.problem}[/] {said}", soft_wrap=True)
+    judge = judge_of(artifact.store.storage)
+    console.print(escape(f"signatures: {judge.policy}"), soft_wrap=True)
     if not findings:
         console.print(f"{escape(artifact.name)} and all its ancestors are fit to build on")
     table = Table("problem", "artifact", "target", "who", "why", "expires", title="waivers")
-    waivers = recorded_waivers(artifact.store, read_log(artifact.store))
+    waivers = recorded_waivers(artifact.store, read_log(artifact.store, judge.verdict(artifact.store.storage)), judge)
     for _, waiver in waivers.sound:
         expired = datetime.date.fromisoformat(waiver.expires) < utc_today()
         cells = (waiver.problem, waiver.artifact, waiver.target, waiver.who, waiver.why)

@@ -1,5 +1,6 @@
 """Artifacts are signed as they are committed, and a policy says whose signature counts."""
 
+import datetime
 import json
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from lineage.signing.policy import Policy, default_policy, policy_from, read_pol
 from lineage.signing.sign import countersign, envelope_address, sign_record
 from lineage.signing.statement import digest_of, read_statement, text_sha256
 from lineage.storage.root import Storage
+from lineage.trust.gate import GateError, check_launch, inspect
+from lineage.trust.verdicts import quarantine
 from lineage.trust.waivers import Waiver
+from lineage.upkeep.mirror import mirror
 
 EVE = LocalKey(b"e" * 32)
 
@@ -221,3 +225,72 @@ def test_nothing_is_signed_where_the_environment_says_off(store: Store, monkeypa
     artifact = made(store, "words")
     assert not Path(store.root, artifact.spec.address, "signatures").exists()
     assert build(store, Node(("words",), None, WORDS, Words())).reused
+
+
+def gated(store: Store, artifact: Artifact) -> list[str]:
+    return [f"{found.problem}: {found.detail}" for found in inspect(store, [artifact.ref("it")], {})]
+
+
+@pytest.fixture
+def policed(tmp_path: Path, ada: LocalKey, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy file that counts this process's key alone, and a log; its path is what `MARIN_POLICY` names."""
+    path = tmp_path / "lab.yaml"
+    path.write_text(
+        f"keys:\n  ada: {{public: {ada.public.text}, may: [make, judge, waive, publish]}}\n"
+        f"unsigned: refuse\noldest_schema: 2\nlog: {tmp_path / 'log'}\n"
+    )
+    monkeypatch.setenv("MARIN_POLICY", str(path))
+    return path
+
+
+def test_the_gate_judges_signatures_by_the_policy_file(store: Store, policed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = made(store, "words")
+    assert gated(store, artifact) == []
+    envelope_path(artifact).unlink()
+    assert "unsigned" in gated(store, artifact)[0]
+    monkeypatch.setenv("MARIN_POLICY", "")
+    assert gated(store, artifact) == []
+
+
+def test_the_gate_refuses_a_lifted_quarantine_that_nobody_signed(
+    store: Store, policed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = made(store, "words")
+    quarantine(artifact, "bad", "ada")
+    assert [found.split(":")[0] for found in gated(store, artifact)] == ["quarantined"]
+    monkeypatch.setenv("MARIN_SIGNING_KEY", "off")
+    quarantine(artifact, "fine", "eve", standing=False)
+    assert "unjudged" in gated(store, artifact)[0] and "quarantined" in gated(store, artifact)[1]
+
+
+def test_the_gate_finds_a_verdict_log_that_was_cut(store: Store, policed: Path, ada: LocalKey, tmp_path: Path) -> None:
+    artifact = made(store, "words")
+    quarantine(artifact, "bad", "ada")
+    append(Storage(str(tmp_path / "log" / "store")), store.storage, ada, read_policy(policed))
+    for path in Path(store.root, ".trust", "verdicts").iterdir():
+        if path.is_file():
+            path.unlink()
+    assert "unjudged" in gated(store, artifact)[0] and "00000001.json" in gated(store, artifact)[0]
+
+
+def test_a_waiver_that_nobody_signed_does_not_count(store: Store, policed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = made(store, "words")
+    quarantine(artifact, "bad", "ada")
+    waiver = Waiver("quarantined", "words", "ada", "known", "2099-01-01")
+    today = datetime.date(2026, 11, 24)
+    monkeypatch.setenv("MARIN_SIGNING_KEY", "off")
+    forged = waive(store, waiver)
+    with pytest.raises(GateError, match="a waiver does not count"):
+        check_launch(store, "target", [artifact.ref("it")], {}, today)
+    monkeypatch.delenv("MARIN_SIGNING_KEY")
+    store.delete(forged)
+    waive(store, waiver)
+    assert check_launch(store, "target", [artifact.ref("it")], {}, today)
+
+
+def test_a_mirrored_artifact_keeps_its_signature(store: Store, policed: Path, tmp_path: Path) -> None:
+    artifact = made(store, "words")
+    other = Store(str(tmp_path / "other"))
+    list(mirror(artifact, other, "ada"))
+    copied = other.open(artifact.spec.address)
+    assert copied is not None and gated(other, copied) == []
