@@ -30,7 +30,7 @@ pytestmark = pytest.mark.cluster
 ORCHESTRATE = """
 import sys
 from pathlib import Path
-from lineage.jobs.job import Launch
+from lineage.jobs.job import LaunchRequest
 from resources.cluster import connect
 from resources.failures import RetryPolicy
 from resources.kubernetes_launcher import KubernetesLauncher
@@ -38,7 +38,8 @@ from resources.cluster_settings import ClusterSettings, Mount
 
 kubeconfig, namespace, folder, image = sys.argv[1:]
 settings = ClusterSettings(image, namespace, mounts=(Mount(folder, host_path=folder),))
-launch = Launch("quick_job", Path(folder) / "job.json", Path(folder) / "log.txt", "runs/a/checkpoint[b]", "0123456789abcdef")
+paths = (Path(folder) / "job.json", Path(folder) / "log.txt")
+launch = LaunchRequest("quick_job", *paths, "runs/a/checkpoint[b]", "0123456789abcdef")
 policy = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
 KubernetesLauncher(connect(kubeconfig, namespace), settings, policy, poll_seconds=0.1)(launch)
 """
