@@ -57,6 +57,7 @@ def read_trial(result: Artifact, name: str, config: TableConfig) -> Trial:
     checkpoint = result.input("checkpoint")
     run = from_jsonable(CheckpointConfig, checkpoint.spec.config).run
     size = size_of(run)
+    vocabulary, epochs = _data_of(checkpoint.input("mixture"), size.tokens)
     why = result.manifest.extra.get(DIVERGED)
     schedule = run.schedule
     batch = run.batches.phases[0].batch_size * run.seq_len
@@ -64,11 +65,23 @@ def read_trial(result: Artifact, name: str, config: TableConfig) -> Trial:
         name=name, budget=budget, flops=size.flops, width=run.model.hidden_dim, parameters=size.parameters, tokens=size.tokens,
         loss=None if why is not None else score_of(result, config.task, config.metric),
         learning_rate=schedule.peak_learning_rate, batch_tokens=batch, seed=run.seed,
-        vocabulary=checkpoint.input("mixture").manifest.extra.get("tokenizer", str(run.model.vocab_size)),
+        vocabulary=vocabulary, epochs=epochs,
         policy=str(result.manifest.extra["policy"]["data_version"]),
         schedule_end=schedule.min_lr_ratio if isinstance(schedule, WarmupStableDecay) else 0.0,
         beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if why is None else "diverged",
     )  # fmt: skip
+
+
+def _data_of(mixture: Artifact, tokens: int) -> tuple[str, float]:
+    """Digest of the tokenizer, and the most times that a run of `tokens` reads any component (of the first phase's weights)."""
+    caches = {
+        found.manifest.extra["tokens"]["component"]: found.manifest.extra["tokens"] for found in mixture.store.parents(mixture)
+    }
+    weights = mixture.spec.config["phases"][0]["weights"]
+    total = sum(weights.values())
+    read = {name: tokens * weight / total for name, weight in weights.items()}
+    vocabulary = "+".join(sorted({str(cache["tokenizer"]) for cache in caches.values()}))
+    return vocabulary, max(read[name] / caches[name]["num_tokens"] for name in read)
 
 
 def score_of(result: Artifact, task: str, metric: str) -> float:

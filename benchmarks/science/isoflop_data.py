@@ -1,0 +1,97 @@
+"""Text and held-out loss of the isoflop study: Python sources of this environment, a BPE of 512 words, nats a token.
+
+The study needs one steady source with more tokens than any run reads; its losses mean nothing beside other data.
+"""
+
+import hashlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from lineage.artifact.store import Artifact
+from lineage.order.order import DataOrder
+from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.stage import Stage
+from lineage.writing.writer import Writer
+from trainer.inference import load_scorer
+
+SAMPLE_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """Which part of the files, by the hash of their path, and how many bytes at most."""
+
+    vocab_size: int
+    held_out: bool
+    max_bytes: int
+    python: str = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
+
+
+def files(config: SourceText) -> list[Path]:
+    """Python files of the standard library and of site-packages; one in fifty is held out."""
+    roots = [Path(hashlib.__file__).parent, Path(np.__file__).parents[1]]
+    found = sorted({path for root in roots for path in root.rglob("*.py")}, key=lambda path: _order(path, roots))
+    return [path for path in found if (int(_order(path, roots)[:8], 16) % 50 == 0) == config.held_out]
+
+
+def _order(path: Path, roots: list[Path]) -> str:
+    root = next(root for root in reversed(roots) if path.is_relative_to(root))
+    return hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()
+
+
+def tokenizer_of(config: SourceText) -> Tokenizer:
+    """A byte-level BPE trained on the first files of the training part: a function of them."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    sample, size = [], 0
+    for path in files(SourceText(config.vocab_size, False, config.max_bytes)):
+        sample.append(path.read_text(errors="replace"))
+        size += len(sample[-1])
+        if size > SAMPLE_BYTES:
+            break
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=config.vocab_size, initial_alphabet=alphabet))
+    return tokenizer
+
+
+def write_text(out: Writer, config: SourceText) -> None:
+    """One token cache."""
+    tokenizer, documents, size = tokenizer_of(config), [], 0
+    for path in files(config):
+        text = path.read_text(errors="replace")
+        size += len(text)
+        if size > config.max_bytes:
+            break
+        if text:
+            documents.append((hashlib.sha256(text.encode()).hexdigest()[:32], np.array(tokenizer.encode(text).ids)))
+    documents = list(dict(documents).items())
+    shard = write_token_shard(out.folder, "s", documents, "uint16")
+    name = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
+    out.extra["tokens"] = tokens_extra("python", "uint16", config.vocab_size, name, None, None, [shard])
+    out.record(rows_in=len(documents), rows_out=len(documents))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How many sequences are scored."""
+
+    sequences: int = 700
+
+
+def score(out: Writer, config: HeldOut, checkpoint: Artifact, heldout: Artifact) -> None:
+    """Mean nats a token over the first sequences of the held-out text, as a score that `science.forecasts` reads."""
+    scorer = load_scorer(checkpoint)
+    order = DataOrder.open(heldout, scorer.max_seq_len)
+    rows = order.batch(0, config.sequences)
+    nats = np.concatenate(scorer.token_nll(list(rows)))
+    out.extra["scores"] = [{"task": "python", "metric": "nats", "value": round(float(nats.mean(dtype=np.float64)), 6)}]
+    out.extra["policy"] = {"data_version": heldout.data_version}
+    out.record(rows_in=len(rows), rows_out=len(rows))
+
+
+TEXT = Stage("benchmarks.text", "1", write_text)
+HELDOUT = Stage("benchmarks.heldout", "1", score)

@@ -1,0 +1,82 @@
+"""The two gates: the identity of the speed-up, its interval, and every verdict."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from science.gates import GateConfig, Measured, Pair, judge, speed_up
+from science.laws.power import fit_pinned
+from science.published import V16
+
+LAW = fit_pinned(V16.budgets, V16.losses, 1.6)
+BUDGETS = {"d512": 3.82e17, "d768": 2.81e18, "d1024": 1.16e19, "d1280": 3.46e19}
+CONFIG = GateConfig("Paloma macro, nats a token", 1.6, 0.001, 8, ("d512", "d768"), tuple(BUDGETS))
+
+
+def pairs(factor: float, speed: float = 1.0, sizes: tuple[str, ...] = tuple(BUDGETS)) -> list[Pair]:
+    """Baseline on the law; the variant as if it had `factor` times the compute."""
+    found = []
+    for size in sizes:
+        budget = BUDGETS[size]
+        base = Measured(LAW.at(budget), budget, 1e12)
+        found.append(Pair(size, base, Measured(LAW.at(budget * factor), budget, 1e12 * speed)))
+    return found
+
+
+@pytest.mark.parametrize("size", BUDGETS)
+def test_at_equal_speed_the_factor_is_that_of_the_losses_whatever_the_budget(size: str) -> None:
+    (pair,) = pairs(1.3, sizes=(size,))
+    found = speed_up(pair, LAW, CONFIG)
+    excess = (pair.baseline.loss - 1.6) / (pair.variant.loss - 1.6)
+    assert found.factor == pytest.approx(excess ** (1 / LAW.exponent)) == pytest.approx(1.3)
+    assert found.low < 1.3 < found.high
+
+
+def test_a_slower_variant_loses_its_gain() -> None:
+    (pair,) = pairs(1.3, speed=1 / 1.3, sizes=("d512",))
+    assert speed_up(pair, LAW, CONFIG).factor == pytest.approx(1.0)
+
+
+def test_every_verdict() -> None:
+    assert judge(pairs(1.5), LAW, CONFIG).verdict == "promote"
+    assert judge(pairs(0.7, sizes=("d512",)), LAW, CONFIG).verdict == "bench"
+    assert judge(pairs(1.5, sizes=("d512", "d768")), LAW, CONFIG).why == "gate 2: no pair at d1024, d1280"
+    noisy = judge(pairs(1.02), LAW, replace(CONFIG, seed_sigma=0.01))
+    assert noisy.verdict == "undecided" and "would have shown" in noisy.why
+    fading = [
+        replace(pair, variant=replace(pair.variant, loss=LAW.at(pair.baseline.flops * factor)))
+        for pair, factor in zip(pairs(1.0), (2.6, 1.9, 1.5, 1.25), strict=True)
+    ]
+    assert judge(fading, LAW, replace(CONFIG, seed_sigma=0.0001)).verdict == "bench"
+
+
+def test_the_smallest_visible_difference_is_where_the_verdict_turns() -> None:
+    base = pairs(1.0, sizes=("d512",))[0]
+    seen = speed_up(base, LAW, CONFIG).smallest_visible
+    for share, verdict in ((0.9, "undecided"), (1.1, "promote")):
+        better = replace(base, variant=replace(base.variant, loss=base.baseline.loss - share * seen))
+        assert speed_up(better, LAW, CONFIG).verdict == verdict
+
+
+def test_the_interval_holds_the_truth_in_nine_of_ten_pairs() -> None:
+    random = np.random.default_rng(0)
+    (pair,) = pairs(1.2, sizes=("d768",))
+    inside = 0
+    for _ in range(400):
+        sigma = 0.004 * np.sqrt(random.chisquare(8) / 8)
+        noisy = Pair(
+            pair.size,
+            replace(pair.baseline, loss=pair.baseline.loss + random.normal(0, 0.004)),
+            replace(pair.variant, loss=pair.variant.loss + random.normal(0, 0.004)),
+        )
+        found = speed_up(noisy, LAW, replace(CONFIG, seed_sigma=sigma))
+        inside += found.low <= 1.2 <= found.high
+    assert 0.86 < inside / 400 < 0.94
+
+
+def test_unequal_compute_and_another_asymptote_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\+17.0 %"):
+        Pair("d512", Measured(3.5, 1e18, 1.0), Measured(3.5, 1.17e18, 1.0))
+    with pytest.raises(ValueError, match="asymptote"):
+        judge(pairs(1.5), fit_pinned(V16.budgets, V16.losses, 1.5), CONFIG)

@@ -1,0 +1,92 @@
+"""Mixture search: designs within caps, regret on known surfaces against RegMix, honest gains, confirmation by fresh seeds."""
+
+import numpy as np
+import pytest
+
+from science.mixtures.designs import caps, split, swarm, within
+from science.mixtures.evidence import confirm, signal_to_noise
+from science.mixtures.propose import ProposalConfig, propose, regmix_proposal
+from science.mixtures.surfaces import KnownSurface, known_surface
+from science.mixtures.surrogates import SURROGATES
+
+NOISE = 0.0016
+QUICK = ProposalConfig(draws=4)
+
+
+def runs(surface: KnownSurface, count: int, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """A swarm on a known surface."""
+    weights = swarm(surface.prior, surface.limits, count, seed)
+    random = np.random.default_rng(seed)
+    return weights, {name: metric(weights) + random.normal(0, NOISE, count) for name, metric in surface.metrics.items()}
+
+
+def test_designs_are_mixtures_within_caps_and_repeat_by_seed() -> None:
+    prior = np.array([0.6, 0.3, 0.08, 0.02])
+    limits = caps(np.array([6e6, 3e6, 8e5, 2e5]), 1e7, 4)
+    designs = swarm(prior, limits, 40, 3)
+    np.testing.assert_allclose(designs.sum(axis=1), 1)
+    assert (designs <= limits + 1e-9).all() and (designs >= 0).all()
+    assert limits[3] == pytest.approx(0.08) and designs[:, 0].max() > 0.9
+    np.testing.assert_array_equal(designs, swarm(prior, limits, 40, 3))
+
+
+def test_what_a_cap_cuts_goes_to_the_others_in_proportion() -> None:
+    np.testing.assert_allclose(within(np.array([0.8, 0.15, 0.05]), np.array([0.4, 1.0, 1.0])), [[0.4, 0.45, 0.15]])
+
+
+def test_impossible_swarms_are_refused() -> None:
+    with pytest.raises(ValueError, match="allow more epochs"):
+        caps(np.array([1e6, 1e6]), 1e8, 4)
+    with pytest.raises(ValueError, match="give at least 6"):
+        swarm(np.full(4, 0.25), np.ones(4), 5, 0)
+    with pytest.raises(ValueError, match="is in no design"):
+        propose(np.tile([1.0, 0.0], (5, 1)), {"m": np.ones(5)}, np.array([1.0, 0.0]), np.ones(2), QUICK)
+
+
+@pytest.mark.parametrize("kind", ["log_linear", "quadratic", "interaction"])
+def test_regret_is_below_a_tenth_of_the_gap_and_below_regmix(kind) -> None:
+    """One surface of each kind; the mean over 50 is `python -m benchmarks.science.mixtures`."""
+    surface = known_surface(kind, 8, 1)
+    weights, metrics = runs(surface, 50, 1)
+    found = propose(weights, metrics, surface.prior, surface.limits, QUICK)
+    ours = surface.regret(np.array(found.weights))
+    peer = surface.regret(regmix_proposal(weights, metrics, surface.prior, surface.limits, 1, candidates=5000))
+    assert ours < 0.15 and ours < peer
+    assert sum(found.weights) == pytest.approx(1) and (np.array(found.weights) <= surface.limits + 1e-9).all()
+    assert found.low < found.gain < found.high
+
+
+def test_splitting_a_source_maps_old_evidence_exactly() -> None:
+    """A log-linear law on split designs gives the predictions that it gave before."""
+    surface = known_surface("log_linear", 4, 0)
+    weights, metrics = runs(surface, 30, 0)
+    parted = split(weights, 2, {"a": 300, "b": 100})
+    np.testing.assert_allclose(parted[:, 2] + parted[:, 3], weights[:, 2])
+    np.testing.assert_allclose(parted[:, 2], 3 * parted[:, 3])
+    before = SURROGATES["log_linear"](weights, metrics["m0"])(weights)
+    after = SURROGATES["log_linear"](parted, metrics["m0"])(parted)
+    np.testing.assert_allclose(after, before, atol=2e-4)
+
+
+def test_noise_is_taken_from_the_worst_anchor() -> None:
+    found = signal_to_noise("code", [1.0, 1.1, 1.2], {"proportional": [1.0, 1.0016], "corner": [1.0, 1.041]})
+    assert found.ratio == pytest.approx(found.signal / found.noise["corner"]) and found.noise["proportional"] < 0.002
+    assert found.runs_for(0.041) < found.runs_for(0.01)
+    with pytest.raises(ValueError, match="at least two"):
+        signal_to_noise("code", [1.0], {"proportional": [1.0]})
+
+
+def test_only_paired_fresh_seeds_confirm() -> None:
+    random = np.random.default_rng(0)
+    shared = {seed: float(random.normal(0, 0.05)) for seed in range(10, 16)}
+    other = {seed: 1 + value for seed, value in shared.items()}
+    better = {seed: 0.99 + value + random.normal(0, 0.002) for seed, value in shared.items()}
+    assert confirm("proportional", better, other, [1, 2]).verdict == "beats"
+    assert confirm("proportional", other, better, [1, 2]).verdict == "loses"
+    noisy = {seed: value + 0.002 * (-1) ** seed for seed, value in other.items()}
+    tie = confirm("uniform", noisy, other, [1, 2])
+    assert tie.verdict == "ties" and tie.low <= 0 <= tie.high and tie.smallest_visible > abs(tie.gain)
+    with pytest.raises(ValueError, match=r"used before: \[10\]"):
+        confirm("proportional", better, other, [10])
+    with pytest.raises(ValueError, match="at least 6"):
+        confirm("proportional", {1: 1.0}, {1: 1.0}, [])
