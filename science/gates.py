@@ -168,5 +168,6 @@ def _project(pairs: Sequence[Pair], config: GateConfig, budget: float) -> Projec
         for runs in ([pair.baseline for pair in pairs], [pair.variant for pair in pairs])
     ]
     difference = laws[1].at(budget) - laws[0].at(budget)
-    width = float(np.hypot(*(law.interval(budget, config.level)[1] - law.at(budget) for law in laws)))
+    widths = [law.interval(budget, config.level)[1] - law.at(budget) for law in laws]
+    width = float(np.hypot(widths[0], widths[1]))
     return Projection(budget, difference, difference - width, difference + width)

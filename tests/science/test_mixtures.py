@@ -43,7 +43,10 @@ def test_impossible_swarms_are_refused() -> None:
         propose(np.tile([1.0, 0.0], (5, 1)), {"m": np.ones(5)}, np.array([1.0, 0.0]), np.ones(2), QUICK)
 
 
-@pytest.mark.parametrize("kind", ["log_linear", "quadratic", "interaction"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("log_linear", "quadratic")]
+
+
+@pytest.mark.parametrize("kind", [*SLOW, "interaction"])
 def test_regret_is_below_a_tenth_of_the_gap_and_below_regmix(kind) -> None:
     """One surface of each kind; the mean over 50 is `python -m benchmarks.science.mixtures`."""
     surface = known_surface(kind, 8, 1)
