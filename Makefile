@@ -35,7 +35,7 @@ test-long: setup extras ## Run the slow tests, every property with 300 examples,
 	@$(PY) -m pytest -n 2 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
 
-cluster-test: setup ## Jobs, gangs and a line on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
+cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_line_in_pods.py \
 		tests/lab/test_indexed.py tests/lab/test_indexed_whole.py tests/lab/test_rights.py tests/lab/test_two_hosts_in_pods.py

@@ -1,4 +1,4 @@
-"""How far the canary's final loss lies apart for other seeds: what its band (`recipes/lab.py: cpu_band`) rests on.
+"""How far the canary's final loss lies apart for other seeds: what its band (`recipes/canary.py: bands`) rests on.
 
     PYTHONPATH=. .venv/bin/python benchmarks/canary_band.py --seeds 4
 
@@ -14,7 +14,7 @@ import tempfile
 from lineage.artifact.store import Artifact
 from lineage.build.plan import ancestors_first, build
 from lineage.shards.execution import Execution
-from recipes.lab import canary_line, cpu_band
+from recipes.canary import bands, canary_run
 from recipes.runs import checkpoint
 from resources.lab import Lab
 
@@ -25,8 +25,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=4, help="how many other seeds")
     options = parser.parse_args()
-    band = cpu_band()
-    recorded = canary_line(band.hardware, DAY).run.seed
+    (band,) = bands()
+    recorded = canary_run(band.hardware, DAY).spec.seed
     losses = {}
     with tempfile.TemporaryDirectory(prefix="canary-band-") as scratch:
         first, again = (trained(f"{scratch}/{name}", recorded) for name in ("first", "again"))
@@ -44,8 +44,8 @@ def main() -> None:
 def trained(root: str, seed: int) -> Artifact:
     """The canary's checkpoint with a seed, its data made where they are missing."""
     lab = Lab.at(root, execution=Execution(2))
-    line = canary_line("cpu", DAY)
-    node = checkpoint(dataclasses.replace(line, run=dataclasses.replace(line.run, seed=seed)), line.run.num_steps)
+    run = canary_run("cpu", DAY)
+    node = checkpoint(dataclasses.replace(run, spec=dataclasses.replace(run.spec, seed=seed)), run.spec.num_steps)
     for ancestor in ancestors_first([node]):
         made = build(lab.store, ancestor, launcher=lab.launcher).artifact
     return made

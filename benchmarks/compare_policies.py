@@ -1,4 +1,4 @@
-"""Every contamination policy over the sources of the default line, side by side.
+"""Every contamination policy over the sources of the default corpus, side by side.
 
     PYTHONPATH=. .venv/bin/python benchmarks/compare_policies.py [--root .marin] [--sources wiki kjv] [--out FOLDER]
 
@@ -19,20 +19,20 @@ from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.marks import CONTAMINATION
 from lineage.build.plan import Node, ancestors_first, build
 from recipes import data
-from recipes.contamination import CLEAN_SOURCES, published_policies
-from recipes.lab import default_line
-from recipes.lines import Line
+from recipes.contamination import published_policies
+from recipes.records.data import Decontamination
+from recipes.studies.default import default_corpus
 from resources.lab import Lab
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default=".marin")
-    parser.add_argument("--sources", nargs="+", help="default: all sources of the default line")
+    parser.add_argument("--sources", nargs="+", help="default: all sources of the default corpus")
     parser.add_argument("--out", type=Path, help="an empty folder for the tables of items and documents")
     options = parser.parse_args()
-    line = default_line()
-    nodes = [node for source in options.sources or line.sources for node in marks_by_policy(line, source)]
+    corpus = default_corpus()
+    nodes = [node for source in options.sources or corpus.sources for node in marks_by_policy(corpus.decontamination, source)]
     store = Lab.at(options.root).store
     made = {node: build(store, node).artifact for node in ancestors_first(nodes)}
     comparison = compare_policies([made[node] for node in nodes], ContaminationConfig().policy)
@@ -43,16 +43,16 @@ def main() -> None:
         comparison.documents.write_parquet(options.out / "documents.parquet")
 
 
-def marks_by_policy(line: Line, source: str) -> Iterator[Node]:
+def marks_by_policy(of: Decontamination, source: str) -> Iterator[Node]:
     """Marks of a source by every policy."""
-    yield data.contamination(line, source)
+    yield data.contamination(of, source)
     for name in published_policies():
-        yield data.named_contamination(line, name, source)
-    clean = tuple(data.normalized(line, name) for name in CLEAN_SOURCES if name in line.sources)
+        yield data.named_contamination(of, name, source)
+    clean = tuple(data.normalized(name) for name in of.clean)
     for name, policy in rival_policies().items():
-        suites = data.suites(line)
+        suites = data.suites(of.suites)
         index = Node(("contamination_index", name), None, CONTAMINATION_INDEX, policy, {"suites": suites, "clean": clean})
-        inputs = {"normalized": data.normalized(line, source), "suites": suites, "index": index}
+        inputs = {"normalized": data.normalized(source), "suites": suites, "index": index}
         yield Node(("contamination", name), source, CONTAMINATION, policy, inputs)
 
 

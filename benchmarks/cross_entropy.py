@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recipes.runs import smoke
+from recipes.smoke import smoke_spec
 from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
 from trainer.objectives import next_token_loss
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    spec = smoke()
+    spec = smoke_spec(8192)
     model = init_model(spec.model, key=jax.random.PRNGKey(0))
     tokens = np.random.default_rng(0).integers(0, spec.model.vocab_size, (spec.batches.size(0), spec.seq_len)).astype(np.int32)
     dynamic, static = eqx.partition(model, eqx.is_inexact_array)

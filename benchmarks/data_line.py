@@ -32,7 +32,7 @@ from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.items.suites import SUITE
 from lineage.build.plan import Node
-from recipes.lines import source_config
+from recipes.sources import source_config
 from recipes.suites import suite_config, suite_raw_source
 
 POOL_BYTES = 48_000_000

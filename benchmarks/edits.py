@@ -2,7 +2,7 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/edits.py [--only TEXT] [--note FILE]
 
-A real line (benchmarks/edits_line.py) is built once, in a copy of the checkout's tracked files. Then each edit of
+A real line (benchmarks/edits_run.py) is built once, in a copy of the checkout's tracked files. Then each edit of
 benchmarks/edits_code.py is applied to the copy for real, and a fresh process (benchmarks/edits_probe.py) asks the lab over a
 copy of the artifacts. The oracle makes everything again that the lab would have reused in silence. Beside it stands what the
 identity rules of Marin would do, simulated: declared config and the hashes of dependencies, code outside.

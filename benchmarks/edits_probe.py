@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.edits_line import edits_line
+from benchmarks.edits_run import edits_run
 from evals.reports.report import REPORT
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import MissingArtifactError, Node, build, resolve
@@ -33,7 +33,7 @@ def main(question_path: str, answer_path: str) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
     question = json.loads(Path(question_path).read_text())
     started = time.perf_counter()
-    nodes = recipe.nodes(edits_line())
+    nodes = recipe.nodes(edits_run())
     store = Store(question["root"])
     execution = Execution(question["workers"])
     with tempfile.TemporaryDirectory(prefix="edits-probe-") as scratch:

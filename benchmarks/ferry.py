@@ -28,7 +28,7 @@ from lineage.build.plan import resolve
 from lineage.shards.execution import Execution
 from marin_assets.cli.summary import stage_table
 from recipes import ferry as recipe
-from recipes.lab import smoke_ferry
+from recipes.smoke import smoke_ferry
 from resources.lab import REPOSITORY, Lab
 
 DAY = "2026-11-21"
@@ -70,7 +70,7 @@ def main() -> None:
 def _artifacts(root: Path, workers: int) -> list[Artifact]:
     """What a ferry below `root` has made."""
     lab = Lab.at(str(root), execution=Execution(workers))
-    line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, DAY)
+    line = recipe.rostered_run(smoke_ferry(), lab.ferry_store, DAY)
     return [resolve(lab.ferry_store, node) for node in recipe.nodes(line)]
 
 

@@ -20,7 +20,7 @@ from evals.tasks.generation import SANDBOXES, redefined_builtins
 from lineage.build.plan import resolve
 from lineage.shards.execution import Execution
 from recipes.data import suites
-from recipes.lab import default_line
+from recipes.studies.default import default_evaluation
 from resources.lab import Lab
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--root", default=".marin")
     options = parser.parse_args()
     store = Lab.at(options.root, execution=Execution(1)).store
-    nodes = [node for node in suites(default_line()) if node.key[-1] in ("humaneval", "math_code")]
+    nodes = [node for node in suites(default_evaluation().suites) if node.key[-1] in ("humaneval", "math_code")]
     items = [item for node in nodes for item in read_items(resolve(store, node))]
     held = True
     for task in ("humaneval", "mbpp"):

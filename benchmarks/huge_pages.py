@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from lineage.jobs.child_processes import HUGE_PAGES
-from recipes.runs import smoke
+from recipes.smoke import smoke_spec
 from trainer.model.build import init_model
 from trainer.step import compiled_step, initial_step_state
 
@@ -62,7 +62,7 @@ def side(huge: bool, steps: int) -> dict:
 
 def train(steps: int) -> dict:
     """Median seconds of a step after the first, and the digest of the parameters after `steps` of them."""
-    spec = replace(smoke(), num_steps=max(steps, smoke().schedule.warmup_steps))
+    spec = replace(smoke_spec(8192), num_steps=max(steps, smoke_spec(8192).schedule.warmup_steps))
     model = init_model(spec.model, key=jax.random.PRNGKey(spec.seed))
     state, step_fn = initial_step_state(spec, model), compiled_step(spec, model)
     random, seconds = np.random.default_rng(0), []

@@ -53,7 +53,7 @@ from lineage.artifact.store import Store
 from lineage.build.plan import Node, ancestors_first, build
 from lineage.shards.execution import Execution
 from recipes.data import suite
-from recipes.lab import default_line
+from recipes.suites import main_suite
 from resources.lab import Lab
 
 PEER = Path(__file__).with_name("pipeline_peer.py")
@@ -137,7 +137,7 @@ def prepared(options: argparse.Namespace, folder: Path) -> Path:
     every = pl.concat([pl.read_parquet(path, columns=["id", "text"]) for path in parts]).sort("id")
     chosen = every.filter(pl.col("text").str.len_bytes().cum_sum() <= options.mb * 1e6)
     chosen.write_parquet(subset / "documents" / "part-00000.parquet", compression="zstd", row_group_size=2_048)
-    store, node = Lab.at(options.root, execution=Execution(1)).store, suite(default_line())
+    store, node = Lab.at(options.root, execution=Execution(1)).store, suite(main_suite())
     made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
     items = pl.read_parquet(made.folder() / ITEMS_FILE)
     items.head(options.items or items.height).write_parquet(subset / "given" / ITEMS_FILE)

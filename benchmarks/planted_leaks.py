@@ -34,7 +34,8 @@ from lineage.build.plan import Node, ancestors_first, build
 from lineage.shards.execution import Execution
 from recipes.contamination import published_policies
 from recipes.data import normalized, suite
-from recipes.lab import default_line
+from recipes.studies.default import default_corpus
+from recipes.suites import main_suite
 from resources.lab import Lab
 
 type Marker = Callable[[Sequence[str]], set[int]]
@@ -73,15 +74,15 @@ def main() -> None:
 
 
 def read_data(root: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(documents: id, text, source; items) of the default line."""
-    store, line = Lab.at(root, execution=Execution(2)).store, default_line()
+    """(documents: id, text, source; items) of the default corpus."""
+    store, corpus = Lab.at(root, execution=Execution(2)).store, default_corpus()
 
     def made(node: Node) -> Artifact:
         return [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
 
-    parts = [path for source in line.sources for path in document_paths(made(normalized(line, source)))]
+    parts = [path for source in corpus.sources for path in document_paths(made(normalized(source)))]
     documents = pl.concat(pl.read_parquet(path, columns=["id", "text", "source"]) for path in parts)
-    return documents, pl.read_parquet(made(suite(line)).folder() / ITEMS_FILE).sort(ITEM_KEY)
+    return documents, pl.read_parquet(made(suite(main_suite())).folder() / ITEMS_FILE).sort(ITEM_KEY)
 
 
 def marker_of(items: pl.DataFrame, policy: Policy) -> Marker:

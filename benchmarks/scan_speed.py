@@ -34,7 +34,7 @@ from evals.items.item import ITEMS_FILE
 from lineage.build.plan import ancestors_first, build
 from lineage.shards.execution import Execution
 from recipes.data import suite
-from recipes.lab import default_line
+from recipes.suites import main_suite
 from resources.lab import Lab
 
 PEER = Path(__file__).with_name("scan_speed_peer.py")
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def read_items(root: str) -> pl.DataFrame:
-    store, node = Lab.at(root, execution=Execution(1)).store, suite(default_line())
+    store, node = Lab.at(root, execution=Execution(1)).store, suite(main_suite())
     made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
     return pl.read_parquet(made.folder() / ITEMS_FILE).sort("suite", "task", "item_id")
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from lineage.jobs.child_processes import HUGE_PAGES
-from recipes.runs import smoke
+from recipes.smoke import smoke_spec
 from trainer.spec.config import RunSpec
 from trainer.spec.llama import LlamaConfig
 from trainer.spec.schedules import WarmupStableDecay
@@ -58,7 +58,7 @@ def run_spec(shape: Shape, steps: int) -> RunSpec:
     """The run that all sides take: AdamW (.9, .95, 1e-8, decay .1 on matrices), clip 1, a constant rate."""
     schedule = WarmupStableDecay(LEARNING_RATE, warmup_steps=0, decay_frac=0.0)
     sizes = {"seq_len": shape.model.max_seq_len, "batch_size": shape.batch, "num_steps": steps, "save_every_steps": steps}
-    return replace(smoke(), name="speed", model=shape.model, schedule=schedule, **sizes)
+    return replace(smoke_spec(8192), name="speed", model=shape.model, schedule=schedule, **sizes)
 
 
 def write_inputs(folder: Path, shape: Shape, steps: int) -> None:

@@ -1,12 +1,21 @@
-"""The ferry, the canary, the evaluation of checkpoints, pass rates, expiry and consistency, as jobs; the daily schedules."""
+"""The ferry, the canaries, the leaderboard, pass rates, expiry and consistency, as jobs; the daily schedules.
+
+A run has no job of its own: one sensor requests the evaluations, audits and exports of all runs by asset
+(sensors/checkpoints.py).
+"""
+
+from collections.abc import Sequence
 
 import dagster as dg
 
 from marin_assets.operations import CAMPAIGN_TAG
 from partitions.axes import DAY_FORMAT
+from recipes.canary import CanaryBand
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import PRIORITY_TAG
 
+FERRY = "ferry"
+"""Value of the campaign tag on a ferry's runs, and the prefix of its keys."""
 FERRY_JOB = "smoke_ferry"
 MAX_SECONDS = "3600"
 EVALUATION_TAG = "marin/evaluation"
@@ -17,28 +26,29 @@ def ferry_job() -> UnresolvedAssetJobDefinition:
     """Every asset under `ferry/` for one day, in one process: a step costs 20-50 ms there and 1 s as a process."""
     return dg.define_asset_job(
         FERRY_JOB,
-        selection=dg.AssetSelection.key_prefixes(["ferry"]),
+        selection=dg.AssetSelection.key_prefixes([FERRY]),
         executor_def=dg.in_process_executor,
-        tags={CAMPAIGN_TAG: "ferry", "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
+        tags={CAMPAIGN_TAG: FERRY, "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
         description="The daily smoke ferry: the whole graph, end to end, on real text.",
     )
 
 
-def canary_job(hardware: str) -> UnresolvedAssetJobDefinition:
+def canary_job(band: CanaryBand) -> UnresolvedAssetJobDefinition:
     """The day's canary run and its verdict. Its fixed data is canonical, and the first run that needs it makes it."""
     return dg.define_asset_job(
-        f"canary_{hardware}",
-        selection=dg.AssetSelection.assets(["canary", hardware, "checkpoint"], ["canary", hardware]),
+        band.campaign,
+        selection=dg.AssetSelection.assets(["canary", band.hardware, "checkpoint"], ["canary", band.hardware]),
         executor_def=dg.in_process_executor,
-        tags={CAMPAIGN_TAG: f"canary_{hardware}", "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
-        description=f"The day's fixed training run on {hardware}: loss in its band, throughput near its median.",
+        tags={CAMPAIGN_TAG: band.campaign, "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
+        description=f"The day's fixed training run on {band.hardware}: loss in its band, throughput near its median.",
     )
 
 
-def pass_rate_job() -> UnresolvedAssetJobDefinition:
+def pass_rate_job(campaigns: Sequence[str]) -> UnresolvedAssetJobDefinition:
+    """Refresh the pass rate of every campaign."""
     return dg.define_asset_job(
         "pass_rates",
-        selection=dg.AssetSelection.assets(["operations", "ferry_pass_rate"], ["operations", "canary_cpu_pass_rate"]),
+        selection=dg.AssetSelection.assets(*(["operations", f"{campaign}_pass_rate"] for campaign in campaigns)),
         executor_def=dg.in_process_executor,
     )
 
@@ -60,42 +70,12 @@ def consistency_job() -> UnresolvedAssetJobDefinition:
     )
 
 
-def eval_job(run: str) -> UnresolvedAssetJobDefinition:
-    """One task at one saved step."""
-    return dg.define_asset_job(
-        f"evaluate_{run}",
-        selection=dg.AssetSelection.assets(["runs", run, "eval_result"]),
-        executor_def=dg.in_process_executor,
-        tags={"marin/run": run, EVALUATION_TAG: "yes"},
-    )
-
-
 def leaderboard_job() -> UnresolvedAssetJobDefinition:
     """The leaderboard over every result."""
     return dg.define_asset_job(
         "rank_models",
         selection=dg.AssetSelection.assets(["leaderboard"]),
         executor_def=dg.in_process_executor,
-    )
-
-
-def export_job(run: str) -> UnresolvedAssetJobDefinition:
-    """The Hugging Face export of one saved step, and its check."""
-    return dg.define_asset_job(
-        f"export_{run}",
-        selection=dg.AssetSelection.assets(["runs", run, "hf_model"], ["runs", run, "hf_canary"]),
-        executor_def=dg.in_process_executor,
-        tags={"marin/run": run},
-    )
-
-
-def audit_job(run: str) -> UnresolvedAssetJobDefinition:
-    """The contamination audit of one saved step, with the scores that it compares."""
-    return dg.define_asset_job(
-        f"audit_{run}",
-        selection=dg.AssetSelection.assets(["runs", run, "contamination_scores"], ["runs", run, "contamination_audit"]),
-        executor_def=dg.in_process_executor,
-        tags={"marin/run": run},
     )
 
 

@@ -6,36 +6,37 @@ numerics), or it could not finish (*infrastructure*). Slow is a warning against 
 
 import statistics
 from collections.abc import Iterator
+from itertools import chain
 
 import dagster as dg
 
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, resolve
-from marin_assets.data import own_families
+from marin_assets.data import card_assets, mix_assets
 from marin_assets.factory import OWNER, AssetTemplate
 from marin_assets.runs import LOSS
 from partitions.axes import FIRST_DAY, days
-from recipes.canary import CanaryBand
-from recipes.lab import canary_line
+from recipes.canary import CanaryBand, canary_run
 from recipes.runs import checkpoint
 from resources.lab import Lab
 
 
-def canary_data_families(hardware: str) -> Iterator[AssetTemplate]:
-    """The canary's fixed data: canonical assets over vendored text, made once."""
-    line = canary_line(hardware, None)
-    yield from own_families(line)
+def canary_data(band: CanaryBand) -> tuple[Iterator[AssetTemplate], list[Node]]:
+    """Canonical assets of the canary's fixed data, which are made once, and the nodes that must be among them."""
+    run = canary_run(band.hardware, None)
+    assets = chain(mix_assets(run), card_assets(run.tokens))
+    return assets, list(_checkpoint(band, FIRST_DAY).parents())
 
 
-def canary_run_family(hardware: str) -> AssetTemplate:
+def canary_training(band: CanaryBand) -> AssetTemplate:
     """The day's training run."""
     return AssetTemplate(
-        example=_checkpoint(hardware, FIRST_DAY),
-        node_at=lambda lab, day: _checkpoint(hardware, str(day)),
+        example=_checkpoint(band, FIRST_DAY),
+        node_at=lambda lab, day: _checkpoint(band, str(day)),
         store_of=lambda lab: lab.store,
-        builds_inputs=tuple(_checkpoint(hardware, FIRST_DAY).inputs),
+        builds_inputs=tuple(_checkpoint(band, FIRST_DAY).inputs),
         group="canary",
-        description=f"Fixed data, fixed spec, trained anew every day on {hardware}.",
+        description=f"Fixed data, fixed spec, trained anew every day on {band.hardware}.",
         kinds=frozenset({"jax"}),
         partitions_def=days(),
         invariants=(LOSS,),
@@ -48,7 +49,7 @@ def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
-        deps=[dg.AssetKey(list(_checkpoint(band.hardware, FIRST_DAY).key))],
+        deps=[dg.AssetKey(list(_checkpoint(band, FIRST_DAY).key))],
         partitions_def=days(),
         group_name="canary",
         description="Did the fixed run land where it always lands, and as fast as lately?",
@@ -70,7 +71,7 @@ def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
         ],
     )
     def canary(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
-        today = resolve(lab.store, _checkpoint(band.hardware, context.partition_key))
+        today = resolve(lab.store, _checkpoint(band, context.partition_key))
         loss = float(today.manifest.extra["checkpoint"]["loss_nats"])
         speed = _tokens_per_second(today)
         earlier = recent_throughputs(lab, band, before=context.partition_key)
@@ -114,7 +115,7 @@ def recent_throughputs(lab: Lab, band: CanaryBand, before: str) -> list[float]:
     """Tokens a second of the latest canary runs of earlier days, oldest first."""
     runs = {
         str(artifact.spec.partition): artifact
-        for artifact in lab.store.artifacts(*_checkpoint(band.hardware, before).key)
+        for artifact in lab.store.artifacts(*_checkpoint(band, before).key)
         if str(artifact.spec.partition) < before
     }
     return [_tokens_per_second(runs[day]) for day in sorted(runs)[-band.window_runs :]]
@@ -124,6 +125,6 @@ def _tokens_per_second(checkpoint: Artifact) -> float:
     return float(checkpoint.manifest.extra["throughput"]["tokens_per_second"])
 
 
-def _checkpoint(hardware: str, day: str) -> Node:
-    line = canary_line(hardware, day)
-    return checkpoint(line, line.run.num_steps)
+def _checkpoint(band: CanaryBand, day: str) -> Node:
+    run = canary_run(band.hardware, day)
+    return checkpoint(run, run.spec.num_steps)

@@ -12,7 +12,7 @@ from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import OWNER, AssetTemplate, checked
 from recipes.gaps import Gap, gap_node
-from recipes.lines import Line
+from recipes.records.run import Run
 from resources.lab import Lab
 
 GROUP = "comparisons"
@@ -25,6 +25,7 @@ def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
         yield AssetTemplate(
             example=node,
             node_at=lambda lab, partition, node=node: node,
+            node=lambda partition, node=node: node,
             store_of=lambda lab: lab.store,
             group=GROUP,
             description=(
@@ -36,7 +37,7 @@ def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
         )
 
 
-def leaderboard_asset(results: Sequence[dg.AssetKey], lines: Sequence[Line]) -> dg.AssetsDefinition:
+def leaderboard_asset(results: Sequence[dg.AssetKey], runs: Sequence[Run]) -> dg.AssetsDefinition:
     """The board over every result of the canonical store, whichever there are; a check says which are due and missing."""
     key = dg.AssetKey(list(KEY))
 
@@ -60,7 +61,7 @@ def leaderboard_asset(results: Sequence[dg.AssetKey], lines: Sequence[Line]) -> 
             data_version=dg.DataVersion(artifact.data_version),
             metadata=describe(Built(artifact, reused)),
             tags=identity_tags(artifact),
-            check_results=[checked(FILES, artifact, context.run.run_id), results_check(lab, lines)],
+            check_results=[checked(FILES, artifact, context.run.run_id), results_check(lab, runs)],
         )
 
     return leaderboard

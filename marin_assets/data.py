@@ -1,208 +1,210 @@
-"""The data half of the graph: which asset each stage is, what it promises, and its partitions, for any line.
+"""The data half of the graph: the assets of each record, canonical or of a ferry.
 
-The canonical assets have the source as their partition, the ferry's have it in the key and the day as their partition;
-both come from the same table below.
+Canonical assets have the source as their partition; a ferry's have it in the key and the day as their partition. Both come
+from the rows of `marin_assets/data_stages.py`.
 """
 
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import dagster as dg
 
 from lineage.artifact.store import Store
 from lineage.build.plan import Node
-from marin_assets.data_stages import (
-    ATTRIBUTES,
-    CANONICAL_PER_SOURCE,
-    CARD,
-    CUTOFF,
-    EVAL_POLICY,
-    FILES,
-    PER_SOURCE,
-    REPEATED_PARAGRAPHS,
-    SCORER,
-    SCORES,
-    SHARDS,
-    SHOTS_DESCRIPTION,
-    SUITE_DESCRIPTION,
-    TRAJECTORIES,
-    WHOLE_LINE,
-    DataStage,
-)
+from marin_assets import data_stages as stages
+from marin_assets.data_stages import ATTRIBUTES, FILES, SHARDS, DataStage
 from marin_assets.factory import AssetTemplate, Skipped
 from partitions.axes import sources
 from recipes import data
 from recipes.contamination import published_policies
-from recipes.lines import Line
-from recipes.sources import small_sources
-from recipes.suites import suite_raw_source
+from recipes.models import PublishedModel
+from recipes.records.data import DEFAULT_PRESET, Corpus, Decontamination, Scope
+from recipes.records.run import Run
+from recipes.records.tokens import Tokens
+from recipes.runs import mixture, policy
+from recipes.sources import small_sources, source_config
+from recipes.suites import Suite
 from resources.lab import Lab
 
-_CORPUS = next(stage for stage in PER_SOURCE if stage.node is data.corpus)
-_OVER_EVERY_SOURCE = (data.raw, data.normalized, data.minhash, data.quality, data.quality_rules)
-"""Stages that do not depend on a corpus's choice of sources: canonical for every small source, named by the line or not."""
+
+def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
+    """What depends on a source alone: for every small source, and for the sources that a record uses."""
+    every = tuple(dict.fromkeys((*sorted(source.name for source in small_sources()), *used)))
+    text = tuple(source for source in every if source_config(source).trainable)
+    yield of_sources(stages.RAW, data.raw, every)
+    for stage in (stages.NORMALIZED, stages.QUALITY, stages.QUALITY_RULES):
+        yield of_sources(stage, stage.node, text)
 
 
-def canonical_families(line: Line) -> Iterator[AssetTemplate]:
-    """The data assets of a canonical line, one partition a source."""
-    every_source = sources(sorted({*(source.name for source in small_sources()), *line.sources}))
-    of_line = sources(line.sources)
-    for stage in CANONICAL_PER_SOURCE:
-        yield _of_sources(stage, line, every_source if stage.node in _OVER_EVERY_SOURCE else of_line)
-    if line.scorer is not None:
-        yield _of_line(SCORER, line)
-        yield _of_sources(SCORES, line, of_line)
-    yield _of_sources(CARD, line, of_line)
-    yield from whole_line_families(line)
-    yield from named_policy_families(line)
+def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
+    """Signatures, and the duplicates among the scope's sources."""
+    text = tuple(sorted(source.name for source in small_sources() if source.trainable))
+    signed = tuple(dict.fromkeys((*text, *scope.sources))) if scope.minhash == DEFAULT_PRESET else scope.sources
+    yield of_sources(stages.MINHASH, partial(data.minhash, scope), signed)
+    yield of_all(stages.DUPLICATES, data.duplicates(scope))
 
 
-def named_policy_families(line: Line) -> Iterator[AssetTemplate]:
-    """Contamination by the published policies, to compare with the line's own."""
-    for name, policy in published_policies().items():
+def decontamination_assets(of: Decontamination, marked: tuple[str, ...]) -> Iterator[AssetTemplate]:
+    """The suites, their index, and the marks of some sources."""
+    yield from suite_assets(of.suites)
+    yield of_all(stages.CONTAMINATION_INDEX, data.contamination_index(of))
+    yield of_sources(stages.CONTAMINATION, partial(data.contamination, of), marked)
+
+
+def suite_assets(suites: tuple[Suite, ...], stage: DataStage = stages.SUITE) -> Iterator[AssetTemplate]:
+    for suite in suites:
+        yield of_all(stage, data.suite(suite))
+        yield of_sources(stages.RAW, data.raw, (suite.raw_source,))
+
+
+def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
+    """The corpus and all that it is made from."""
+    yield from source_assets((*of.sources, *(of.scorer.sources if of.scorer else ())))
+    yield from scope_assets(of.scope)
+    yield from decontamination_assets(of.decontamination, of.sources)
+    if of.scorer is not None:
+        yield of_all(stages.SCORER, data.scorer(of.scorer))
+        yield of_sources(stages.SCORES, partial(data.scores, of.scorer), of.sources)
+    if of.best_scores is not None:
+        yield of_all(stages.CUTOFF, data.score_cutoff(of))
+    if of.filters.cut_paragraphs:
+        yield of_all(stages.REPEATED_PARAGRAPHS, data.paragraphs(of.scope))
+    yield of_sources(stages.CORPUS, partial(data.corpus, of), of.sources)
+
+
+def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
+    """The corpus, the tokenizer if it is trained here, and the caches."""
+    yield from corpus_assets(of.corpus)
+    if not isinstance(of.tokenizer, PublishedModel):
+        yield of_all(stages.TOKENIZER, data.tokenizer(of))
+    yield of_sources(stages.TOKEN_CACHE, partial(data.token_cache, of), of.sources)
+    if data.trajectories(of):
+        yield of_sources(stages.TRAJECTORIES, partial(data.trajectory_cache, of), of.sources)
+
+
+def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
+    """A card of every source: it shows one corpus and one token cache."""
+    yield of_sources(stages.CARD, partial(data.card, of), of.sources)
+
+
+def mix_assets(run: Run) -> Iterator[AssetTemplate]:
+    """All data that a run trains on, placed canonically."""
+    yield from token_assets(run.tokens)
+    made = of_all(stages.MIXTURE, mixture(run))
+    reasons = "; ".join(f"{source}: {reason}" for source, reason in run.scope.left_out)
+    yield replace(made, description=f"{made.description} Left out: {reasons}.") if reasons else made
+
+
+def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
+    """The policy of a run's checkpoints, its suites and its examples."""
+    yield from suite_assets(run.evaluation.suites)
+    yield from suite_assets(run.evaluation.shots, replace(stages.SUITE, description=stages.SHOTS_DESCRIPTION))
+    yield of_all(DataStage(policy, "eval_suites", stages.POLICY_DESCRIPTION, frozenset({"json"}), (FILES,)), policy(run))
+
+
+def policy_assets(of: Corpus) -> Iterator[AssetTemplate]:
+    """Contamination of a corpus's sources by the published policies, to compare with its own."""
+    cleaned = of.decontamination
+    for name, published in published_policies().items():
         index = DataStage(
-            lambda line, name=name: data.named_contamination_index(line, name),
+            data.named_contamination_index,
             "contamination_policies",
             f"The benchmark items as {name} indexes them.",
             frozenset({"numpy"}),
             (FILES,),
         )
         marks = DataStage(
-            lambda line, source, name=name: data.named_contamination(line, name, source),
+            data.named_contamination,
             "contamination_policies",
-            f"Marks by the published policy {name}, to compare. {inspect.getdoc(type(policy))}",
+            f"Marks by the published policy {name}, to compare. {inspect.getdoc(type(published))}",
             frozenset({"parquet"}),
             (FILES, ATTRIBUTES),
         )
-        yield _of_line(index, line)
-        yield _of_sources(marks, line, sources(line.sources))
+        yield of_all(index, data.named_contamination_index(cleaned, name))
+        yield of_sources(marks, partial(data.named_contamination, cleaned, name), of.sources)
 
 
-def corpus_families(line: Line) -> Iterator[AssetTemplate]:
-    """What a second corpus over the sources of a canonical line adds: the corpus, and the cutoff that its filters read."""
-    if line.corpus_filters.cut_paragraphs:
-        yield _of_line(REPEATED_PARAGRAPHS, line)
-    if line.best_scores is not None:
-        yield _of_line(CUTOFF, line)
-    yield _of_sources(_CORPUS, line, sources(line.sources))
-
-
-def whole_line_families(line: Line) -> Iterator[AssetTemplate]:
-    """The assets that a canonical line has one of."""
-    for stage in (*WHOLE_LINE, *([REPEATED_PARAGRAPHS] if line.corpus_filters.cut_paragraphs else [])):
-        yield _of_line(_saying_what_is_left_out(stage, line), line)
-
-
-def _saying_what_is_left_out(stage: DataStage, line: Line) -> DataStage:
-    """The mixture of a line that a choice over its sources has narrowed says which are not in it, and why."""
-    if stage.node is not data.mixture or not line.left_out:
-        return stage
-    reasons = "; ".join(f"{source}: {reason}" for source, reason in line.left_out)
-    return replace(stage, description=f"{stage.description} Left out: {reasons}.")
-
-
-def evaluation_families(line: Line) -> Iterator[AssetTemplate]:
-    """The policy of a line's checkpoints, and what it needs beside the suite that the corpus is cleaned of."""
-    for nodes, told in ((data.suites(line)[1:], SUITE_DESCRIPTION), (data.shots(line), SHOTS_DESCRIPTION)):
-        for node in nodes:
-            stage = DataStage(lambda line, node=node: node, "eval_suites", told, frozenset({"parquet"}), (FILES,))
-            yield _of_line(stage, line)
-    yield _of_line(EVAL_POLICY, line)
-
-
-def own_families(line: Line, *, has_cards: bool = False) -> Iterator[AssetTemplate]:
-    """The data assets of another canonical line that do not stand for every source.
-
-    `has_cards`: another line over the same corpus has its cards, which speak of that line's tokens.
-    """
-    yield from canonical_per_source(line)
-    if not has_cards:
-        yield _of_sources(CARD, line, sources(line.sources))
-    if data.trajectories(line):
-        yield _of_sources(TRAJECTORIES, line, sources(line.sources))
-    yield from whole_line_families(line)
-
-
-def canonical_per_source(line: Line) -> Iterator[AssetTemplate]:
-    """The per-source assets of another canonical line that are its own (its policy, corpus and cache)."""
-    for stage in PER_SOURCE:
-        if stage.node not in _OVER_EVERY_SOURCE:
-            yield _of_sources(stage, line, sources(line.sources))
-
-
-def daily_families(
-    example: Line,
-    suite_sources: tuple[str, ...],
-    line_at: Callable[[Store, str], Line],
-    days: dg.PartitionsDefinition,
-    roster: tuple[str, ...],
-) -> Iterator[AssetTemplate]:
-    """The data assets of a ferry: the source in the key, the day as partition.
-
-    `example` names every source that some day may use; `line_at` reads the day's roster, which lies under the key `roster`.
-    """
-
-    def at_source(stage: DataStage, source: str) -> Callable[[Lab, str | None], Node | Skipped]:
-        def node_at(lab: Lab, day: str | None) -> Node | Skipped:
-            line = line_at(lab.ferry_store, str(day))
-            used = {*line.sources, suite_raw_source(line.suite_source)}
-            return stage.node(line, source) if source in used else Skipped(f"the roster of {day} does not name {source}")
-
-        return node_at
-
-    def at_line(stage: DataStage) -> Callable[[Lab, str | None], Node | Skipped]:
-        return lambda lab, day: stage.node(line_at(lab.ferry_store, str(day)))
-
-    for stage in PER_SOURCE:
-        is_raw = stage.node is data.raw
-        for source in (*example.sources, *suite_sources) if is_raw else example.sources:
-            family = _family(
-                stage,
-                stage.node(example, source),
-                at_source(stage, source),
-                lambda lab: lab.ferry_store,
-                days,
-                "ferry_",
-            )
-            yield replace(family, after=(roster,) if is_raw else ())
-    for stage in WHOLE_LINE:
-        family = _family(stage, stage.node(example), at_line(stage), lambda lab: lab.ferry_store, days, "ferry_")
-        items = tuple(data.raw(example, source).key for source in suite_sources)
-        yield replace(family, after=items if stage.node is data.suite else ())
-
-
-def _of_sources(stage: DataStage, line: Line, partitions_def: dg.PartitionsDefinition) -> AssetTemplate:
+def of_sources(stage: DataStage, node: Callable[[str], Node], names: tuple[str, ...]) -> AssetTemplate:
     """A canonical asset with the source as partition."""
-    example = stage.node(line, line.sources[0])
-    return _family(stage, example, _at_source(stage, line), lambda lab: lab.store, partitions_def)
+    return _template(stage, node(names[0]), lambda source: node(str(source)), sources(names))
 
 
-def _of_line(stage: DataStage, line: Line) -> AssetTemplate:
-    """A canonical asset that the line has one of."""
-    node = stage.node(line)
-    return _family(stage, node, lambda lab, partition: node, lambda lab: lab.store, None)
+def of_all(stage: DataStage, node: Node) -> AssetTemplate:
+    """A canonical asset without partitions."""
+    return _template(stage, node, lambda partition: node, None)
 
 
-def _at_source(stage: DataStage, line: Line) -> Callable[[Lab, str | None], Node | Skipped]:
-    return lambda lab, source: stage.node(line, source)
-
-
-def _family(
-    stage: DataStage,
-    example: Node,
-    node_at: Callable[[Lab, str | None], Node | Skipped],
-    store_of: Callable[[Lab], Store],
-    partitions_def: dg.PartitionsDefinition | None,
-    group_prefix: str = "",
+def _template(
+    stage: DataStage, example: Node, node: Callable[[str | None], Node], partitions_def: dg.PartitionsDefinition | None
 ) -> AssetTemplate:
     return AssetTemplate(
         example=example,
-        node_at=node_at,
-        store_of=store_of,
-        group=f"{group_prefix}{stage.group}",
+        node_at=lambda lab, partition: node(partition),
+        node=node,
+        store_of=lambda lab: lab.store,
+        group=stage.group,
         description=stage.description,
         kinds=stage.kinds,
         partitions_def=partitions_def,
         invariants=(SHARDS, *stage.invariants),
     )
+
+
+type _OfSource = Callable[[Run, str], Node]
+_FERRY_SOURCES: tuple[tuple[DataStage, _OfSource], ...] = (
+    (stages.RAW, lambda run, source: data.raw(source, run.place.data)),
+    (stages.NORMALIZED, lambda run, source: data.normalized(source, run.place.data)),
+    (stages.MINHASH, lambda run, source: data.minhash(run.scope, source, run.place.data)),
+    (stages.QUALITY, lambda run, source: data.quality(source, run.place.data)),
+    (stages.CONTAMINATION, lambda run, source: data.contamination(run.decontamination, source, run.place.data)),
+    (stages.CORPUS, lambda run, source: data.corpus(run.corpus, source, run.place.data)),
+    (stages.TOKEN_CACHE, lambda run, source: data.token_cache(run.tokens, source, run.place.data)),
+)
+_FERRY_WHOLE: tuple[tuple[DataStage, Callable[[Run], Node]], ...] = (
+    (stages.DUPLICATES, lambda run: data.duplicates(run.scope, run.place.data)),
+    (stages.SUITE, lambda run: data.suite(run.evaluation.suites[0], run.place.data)),
+    (stages.CONTAMINATION_INDEX, lambda run: data.contamination_index(run.decontamination, run.place.data)),
+    (stages.TOKENIZER, lambda run: data.tokenizer(run.tokens, run.place.data)),
+    (stages.MIXTURE, mixture),
+)
+
+
+def daily_assets(
+    example: Run,
+    suite_sources: tuple[str, ...],
+    run_at: Callable[[Store, str], Run],
+    days: dg.PartitionsDefinition,
+    roster: tuple[str, ...],
+) -> Iterator[AssetTemplate]:
+    """The data assets of a ferry: the source in the key, the day as partition.
+
+    `example` names every source that some day may use; `run_at` reads the day's roster, which has the key `roster`.
+    """
+
+    def at_source(node: _OfSource, source: str) -> Callable[[Lab, str | None], Node | Skipped]:
+        def node_at(lab: Lab, day: str | None) -> Node | Skipped:
+            run = run_at(lab.ferry_store, str(day))
+            used = {*run.sources, *(suite.raw_source for suite in run.evaluation.suites)}
+            return node(run, source) if source in used else Skipped(f"the roster of {day} does not name {source}")
+
+        return node_at
+
+    for stage, of_source in _FERRY_SOURCES:
+        is_raw = stage is stages.RAW
+        for source in (*example.sources, *suite_sources) if is_raw else example.sources:
+            made = _daily(stage, of_source(example, source), at_source(of_source, source), days)
+            yield replace(made, after=(roster,) if is_raw else ())
+    for stage, of_run in _FERRY_WHOLE:
+        node_at = lambda lab, day, of_run=of_run: of_run(run_at(lab.ferry_store, str(day)))  # noqa: E731
+        made = _daily(stage, of_run(example), node_at, days)
+        items = tuple(data.raw(source, example.place.data).key for source in suite_sources)
+        yield replace(made, after=items if stage is stages.SUITE else ())
+
+
+def _daily(
+    stage: DataStage, example: Node, node_at: Callable[[Lab, str | None], Node | Skipped], days: dg.PartitionsDefinition
+) -> AssetTemplate:
+    made = _template(stage, example, lambda day: example, days)
+    return replace(made, node=None, node_at=node_at, store_of=lambda lab: lab.ferry_store, group=f"ferry_{stage.group}")

@@ -1,4 +1,4 @@
-"""The stages of the data half of the graph: how each is shown, what it promises, and which lines have it."""
+"""The stages of the data half of the graph: how each is shown and what it promises."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from lineage.build.plan import Node
 from marin_assets.factory import Invariant
 from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
 from recipes import data
-from recipes.runs import policy as eval_policy
 
 SHARDS = Invariant(SHARDS_CHECK, SHARDS_PROMISE, missing_shards)
 ROWS = Invariant("rows_conserved", "rows in = rows out + drops by reason", invariants.check_rows_conserved)
@@ -39,99 +38,105 @@ class DataStage:
     """A row of the table: the recipe's node function and how the graph shows it."""
 
     node: Callable[..., Node]
+    """Takes the record that it needs, then the source if each source has its own, then the placement."""
+
     group: str
     description: str
     kinds: frozenset[str]
     invariants: tuple[Invariant, ...]
 
 
-PER_SOURCE = (
-    DataStage(data.raw, "sources", "Files as fetched: pinned, hash-checked, licence recorded.", frozenset({"file"}), (FILES,)),
-    DataStage(
-        data.normalized,
-        "datakit",
-        "Documents with `id = xxh3_128(text)`, sorted and unique; dropped rows are counted by reason with samples.",
-        frozenset({"parquet", "polars"}),
-        (ROWS, FILES, DOCUMENTS),
-    ),
-    DataStage(
-        data.minhash,
-        "datakit",
-        "MinHash bands of every document's word 5-grams, the candidates of fuzzy deduplication.",
-        frozenset({"parquet"}),
-        (FILES, ATTRIBUTES),
-    ),
-    DataStage(
-        data.quality,
-        "datakit",
-        "Quality signals of every document and the verdict of its domain's rules (prose rules never judge code).",
-        frozenset({"parquet", "polars"}),
-        (FILES, ATTRIBUTES),
-    ),
-    DataStage(
-        data.contamination,
-        "contamination",
-        "Marks against the benchmark items that the policy binds, with matched spans and canary recall.",
-        frozenset({"parquet"}),
-        (FILES, ATTRIBUTES),
-    ),
-    DataStage(
-        data.corpus,
-        "corpora",
-        "Documents that survive the declared filters, split into train and held-out (whole duplicate clusters to one side).",
-        frozenset({"parquet", "polars"}),
-        (ROWS, FILES, CORPUS_VALID),
-    ),
-    DataStage(
-        data.token_cache,
-        "token_caches",
-        "Token shards of the train split, bound to the exact tokenizer; document ends and ids are kept.",
-        frozenset({"binary"}),
-        (FILES, TOKENS_VALID),
-    ),
+RAW = DataStage(
+    data.raw,
+    "sources",
+    "Files as fetched: pinned, hash-checked, licence recorded.",
+    frozenset({"file"}),
+    (FILES,),
 )
-CANONICAL_PER_SOURCE = (
-    *PER_SOURCE,
-    DataStage(
-        data.quality_rules,
-        "datakit",
-        "What Gopher, C4 and FineWeb would drop, rule by rule, and the signals that they judge by; code is not judged.",
-        frozenset({"parquet", "polars"}),
-        (FILES, ATTRIBUTES),
-    ),
+NORMALIZED = DataStage(
+    data.normalized,
+    "datakit",
+    "Documents with `id = xxh3_128(text)`, sorted and unique; dropped rows are counted by reason with samples.",
+    frozenset({"parquet", "polars"}),
+    (ROWS, FILES, DOCUMENTS),
 )
-"""Ferries go without the last of these: no corpus of theirs reads them."""
+MINHASH = DataStage(
+    data.minhash,
+    "datakit",
+    "MinHash bands of every document's word 5-grams, the candidates of fuzzy deduplication.",
+    frozenset({"parquet"}),
+    (FILES, ATTRIBUTES),
+)
+QUALITY = DataStage(
+    data.quality,
+    "datakit",
+    "Quality signals of every document and the verdict of its domain's rules (prose rules never judge code).",
+    frozenset({"parquet", "polars"}),
+    (FILES, ATTRIBUTES),
+)
+CONTAMINATION = DataStage(
+    data.contamination,
+    "contamination",
+    "Marks against the benchmark items that the policy binds, with matched spans and canary recall.",
+    frozenset({"parquet"}),
+    (FILES, ATTRIBUTES),
+)
+CORPUS = DataStage(
+    data.corpus,
+    "corpora",
+    "Documents that survive the declared filters, split into train and held-out (whole duplicate clusters to one side).",
+    frozenset({"parquet", "polars"}),
+    (ROWS, FILES, CORPUS_VALID),
+)
+TOKEN_CACHE = DataStage(
+    data.token_cache,
+    "token_caches",
+    "Token shards of the train split, bound to the exact tokenizer; document ends and ids are kept.",
+    frozenset({"binary"}),
+    (FILES, TOKENS_VALID),
+)
+QUALITY_RULES = DataStage(
+    data.quality_rules,
+    "datakit",
+    "What Gopher, C4 and FineWeb would drop, rule by rule, and the signals that they judge by; code is not judged.",
+    frozenset({"parquet", "polars"}),
+    (FILES, ATTRIBUTES),
+)
 
-WHOLE_LINE = (
-    DataStage(
-        data.duplicates,
-        "datakit",
-        "Verified duplicate clusters across the scope's sources; a document leaves only for a match with a kept one.",
-        frozenset({"parquet"}),
-        (FILES, ROWS, REMOVAL_RATES),
-    ),
-    DataStage(data.suite, "eval_suites", "Benchmark items by content.", frozenset({"parquet"}), (FILES,)),
-    DataStage(
-        data.contamination_index,
-        "contamination",
-        "Grams of the items that the policy binds, weighed by how many items share them: sources are scanned with it.",
-        frozenset({"numpy"}),
-        (FILES,),
-    ),
-    DataStage(
-        data.tokenizer,
-        "tokenizers",
-        "Byte-level BPE trained on the corpus.",
-        frozenset({"json", "huggingface"}),
-        (FILES,),
-    ),
-    DataStage(
-        data.mixture,
-        "mixtures",
-        "Frozen weights and the exact cache digests they bind: the pivot between data and training.",
-        frozenset({"json"}),
-        (FILES,),
-    ),
+DUPLICATES = DataStage(
+    data.duplicates,
+    "datakit",
+    "Verified duplicate clusters across the scope's sources; a document leaves only for a match with a kept one.",
+    frozenset({"parquet"}),
+    (FILES, ROWS, REMOVAL_RATES),
+)
+SUITE = DataStage(
+    data.suite,
+    "eval_suites",
+    "Benchmark items by content. Checkpoints are evaluated on them, and corpora are cleaned of them.",
+    frozenset({"parquet"}),
+    (FILES,),
+)
+CONTAMINATION_INDEX = DataStage(
+    data.contamination_index,
+    "contamination",
+    "Grams of the items that the policy binds, weighed by how many items share them: sources are scanned with it.",
+    frozenset({"numpy"}),
+    (FILES,),
+)
+TOKENIZER = DataStage(
+    data.tokenizer,
+    "tokenizers",
+    "Byte-level BPE trained on the corpus.",
+    frozenset({"json", "huggingface"}),
+    (FILES,),
+)
+MIXTURE = DataStage(
+    data.mixture,
+    "mixtures",
+    "Frozen weights and the exact cache digests they bind: the pivot between data and training.",
+    frozenset({"json"}),
+    (FILES,),
 )
 SCORER = DataStage(
     data.scorer,
@@ -157,7 +162,7 @@ CUTOFF = DataStage(
 REPEATED_PARAGRAPHS = DataStage(
     data.paragraphs,
     "datakit",
-    "Paragraphs that stand in an earlier document of the scope, as spans that the line's corpus cuts.",
+    "Paragraphs that stand in an earlier document of the scope, as spans that a corpus cuts.",
     frozenset({"parquet"}),
     (ROWS, FILES),
 )
@@ -175,9 +180,7 @@ TRAJECTORIES = DataStage(
     frozenset({"binary"}),
     (FILES, TOKENS_VALID),
 )
-SUITE_DESCRIPTION = "Benchmark items by content. Checkpoints are evaluated on them, and the corpus is cleaned of them."
 SHOTS_DESCRIPTION = "Examples that few-shot prompts begin with: solved items that are never scored."
 POLICY_DESCRIPTION = (
     "The dated evaluation policy: tasks, styles, examples, limits, seed, and when each is asked of a checkpoint."
 )
-EVAL_POLICY = DataStage(eval_policy, "eval_suites", POLICY_DESCRIPTION, frozenset({"json"}), (FILES,))

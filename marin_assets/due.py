@@ -8,8 +8,8 @@ from evals.tasks.policy import PolicyRule
 from lineage.artifact.store import Artifact
 from lineage.build.plan import find_all
 from marin_assets.runs import eval_node
-from recipes.lines import Line
 from recipes.policies import policy_config
+from recipes.records.run import Run
 from recipes.runs import checkpoint
 from resources.lab import Lab
 from trainer.spec.stage import parse_step_partition, step_partition
@@ -19,33 +19,33 @@ PROMISE = "every result that a policy asks of a committed checkpoint is there"
 SHOWN = 20
 
 
-def committed(lab: Lab, line: Line) -> Iterator[tuple[str, Artifact]]:
+def committed(lab: Lab, run: Run) -> Iterator[tuple[str, Artifact]]:
     """Step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
-    steps = line.run.saved_steps()
-    found = find_all(lab.store, (checkpoint(line, step) for step in steps))
+    steps = run.spec.saved_steps()
+    found = find_all(lab.store, (checkpoint(run, step) for step in steps))
     yield from ((step_partition(step), artifact) for step, artifact in zip(steps, found, strict=True) if artifact is not None)
 
 
-def due_rules(line: Line, step: str) -> list[PolicyRule]:
+def due_rules(run: Run, step: str) -> list[PolicyRule]:
     """What the policy asks at a saved step, the most urgent first."""
-    saved = line.run.saved_steps()
-    rules = policy_config(line).rules
+    saved = run.spec.saved_steps()
+    rules = policy_config(run).rules
     due = [rule for rule in rules if rule.is_due(saved.index(parse_step_partition(step)), len(saved))]
     return sorted(due, key=lambda rule: -rule.priority)
 
 
-def missing_results(lab: Lab, asked: Iterable[tuple[Line, str]]) -> list[tuple[Line, str, PolicyRule]]:
+def missing_results(lab: Lab, asked: Iterable[tuple[Run, str]]) -> list[tuple[Run, str, PolicyRule]]:
     """Of all that is due at some steps of some runs, what is not there."""
-    due = [(line, step, rule) for line, step in asked for rule in due_rules(line, step)]
-    found = find_all(lab.store, (eval_node(line, parse_step_partition(step), rule.task) for line, step, rule in due))
+    due = [(run, step, rule) for run, step in asked for rule in due_rules(run, step)]
+    found = find_all(lab.store, (eval_node(run, parse_step_partition(step), rule.task) for run, step, rule in due))
     return [one for one, artifact in zip(due, found, strict=True) if artifact is None]
 
 
-def results_check(lab: Lab, lines: Sequence[Line]) -> dg.AssetCheckResult:
+def results_check(lab: Lab, runs: Sequence[Run]) -> dg.AssetCheckResult:
     """Names what is missing and the command that makes it: a request is made once, and nobody repeats one that failed."""
     missing = [
-        f"./marin materialize runs/{line.run.name}/eval_result --partition '{step}|{rule.task.name}'"
-        for line, step, rule in missing_results(lab, ((line, step) for line in lines for step, _ in committed(lab, line)))
+        f"./marin materialize runs/{run.name}/eval_result --partition '{step}|{rule.task.name}'"
+        for run, step, rule in missing_results(lab, ((run, step) for run in runs for step, _ in committed(lab, run)))
     ]
     told = f"{len(missing)} results are missing; make them with:\n" + "\n".join(missing[:SHOWN])
     return dg.AssetCheckResult(

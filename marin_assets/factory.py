@@ -79,12 +79,42 @@ class AssetTemplate:
     """Inputs that are made too, with what is missing above them, each reported as materialized by the same run: a canary's
     fixed data, the items and the policy of an evaluation that a sensor asks for (no checkpoint: nobody trains by asking)."""
 
+    node: Callable[[str | None], Node] | None = None
+    """The node of a partition, where no store decides it: what `marin_assets/table.py` compares the ancestors of runs with."""
+
+    is_external: bool = False
+    """Whether another asset's job makes it and a sensor reports it, as with the checkpoints of a run."""
+
     after: tuple[tuple[str, ...], ...] = ()
     """Keys that must be there first though they are no input of the example (the roster, the offline items)."""
 
+    def partitions(self) -> list[str]:
+        """Return its partition keys; none for an asset without partitions."""
+        return [] if self.partitions_def is None else list(self.partitions_def.get_partition_keys())
+
+
+def asset_of(family: AssetTemplate) -> dg.AssetsDefinition | dg.AssetSpec:
+    """The Dagster asset of a template, or the spec of one that is only reported."""
+    return _external(family) if family.is_external else family_asset(family)
+
+
+def _external(family: AssetTemplate) -> dg.AssetSpec:
+    stage = family.example.stage
+    return dg.AssetSpec(
+        key=dg.AssetKey(list(family.example.key)),
+        deps=[dg.AssetDep(dg.AssetKey(list(key))) for key in family.after],
+        group_name=family.group,
+        description=family.description,
+        owners=[OWNER],
+        kinds=set(family.kinds),
+        metadata={STAGE_METADATA: stage.name},
+        code_version=f"{stage.name}@{stage.version}",
+        partitions_def=family.partitions_def,
+    )
+
 
 def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
-    """The Dagster asset of a family."""
+    """The Dagster asset of a template."""
     key = dg.AssetKey(list(family.example.key))
     stage = family.example.stage
 

@@ -1,23 +1,23 @@
-"""A ferry as assets: its roster, every stage of its line, and its report; one partition a day."""
+"""A ferry as assets: its roster, every stage of its run, and its report; one partition a day."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from datakit.sources.roster import registry_reachable
 from lineage.build.plan import Node
-from marin_assets.data import daily_families
+from marin_assets.data import daily_assets
 from marin_assets.data_stages import FILES, POLICY_DESCRIPTION, ROWS
 from marin_assets.factory import AssetTemplate, Invariant
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
 from recipes import ferry as recipe
 from recipes.ferry import Ferry
-from recipes.lines import Line
+from recipes.records.run import Run
 from recipes.runs import policy
 from resources.lab import Lab
 
 
-def ferry_families(ferry: Ferry) -> Iterator[AssetTemplate]:
+def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:
     """Every asset of a ferry."""
     roster = recipe.roster(ferry, FIRST_DAY, reachable=True)
     yield AssetTemplate(
@@ -30,10 +30,10 @@ def ferry_families(ferry: Ferry) -> Iterator[AssetTemplate]:
         partitions_def=days(),
         invariants=(ROWS,),
     )
-    yield from daily_families(
+    yield from daily_assets(
         ferry.every_source(FIRST_DAY),
         ferry.suite_sources(),
-        lambda store, day: recipe.rostered_line(ferry, store, day),
+        lambda store, day: recipe.rostered_run(ferry, store, day),
         days(),
         roster.key,
     )
@@ -60,10 +60,10 @@ def _roster_today(ferry: Ferry, lab: Lab, day: str) -> Node:
     return recipe.roster(ferry, day, reachable=registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads))
 
 
-def _final(ferry: Ferry, node: Callable[[Line], Node], description: str, kind: str, invariant: Invariant) -> AssetTemplate:
+def _final(ferry: Ferry, node: Callable[[Run], Node], description: str, kind: str, invariant: Invariant) -> AssetTemplate:
     return AssetTemplate(
         example=node(ferry.every_source(FIRST_DAY)),
-        node_at=lambda lab, day: node(recipe.rostered_line(ferry, lab.ferry_store, str(day))),
+        node_at=lambda lab, day: node(recipe.rostered_run(ferry, lab.ferry_store, str(day))),
         store_of=lambda lab: lab.ferry_store,
         group="ferry_runs",
         description=description,

@@ -89,7 +89,7 @@ def _innermost(error) -> str:
 
 
 def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
-    """Pass-rate history of a campaign (`ferry`, `canary_cpu`), with the check that it stays at 90 %."""
+    """Pass-rate history of a campaign (`ferry`, `canary_<hardware>`), with the check that it stays at 90 %."""
     key = dg.AssetKey(["operations", f"{campaign}_pass_rate"])
 
     @dg.asset(

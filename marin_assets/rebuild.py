@@ -7,7 +7,6 @@ there, and the inputs of the manifest in each event's metadata are compared inst
 """
 
 import datetime
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,7 +59,6 @@ def rebuild_event_log(
     older, chosen = list[Artifact](), list[Artifact]()
     for artifact in missing:
         (older if _is_older(log, artifact, created) else chosen).append(artifact)
-    _add_partitions(instance, graph, chosen)
     left_out = [e for e in _left_out(graph, artifacts) if log.newest(e.asset_key, e.partition) is None]
     count = 0
     for item in track(_in_graph_order(graph, [*chosen, *left_out]), "event log", len(chosen) + len(left_out)):
@@ -98,17 +96,6 @@ def _in_graph_order(
 def _is_older(log: EventLog, artifact: Artifact, created: dict[str, str]) -> bool:
     shown = log.newest(dg.AssetKey(list(artifact.spec.key)), artifact.spec.partition)
     return shown is not None and created.get(shown.version, "") > artifact.manifest.created
-
-
-def _add_partitions(instance: dg.DagsterInstance, graph: BaseAssetGraph, artifacts: Sequence[Artifact]) -> None:
-    """Dynamic partitions that the artifacts lie in, by the definitions of the graph."""
-    wanted: dict[str, dict[str, None]] = defaultdict(dict)
-    for artifact in artifacts:
-        for definition, key in _dimensions(graph, artifact).values():
-            if isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None:
-                wanted[definition.name][key] = None
-    for name, keys in wanted.items():
-        instance.add_dynamic_partitions(name, list(keys))
 
 
 def _dimensions(graph: BaseAssetGraph, artifact: Artifact) -> dict[str, tuple[dg.PartitionsDefinition, str]]:

@@ -1,4 +1,4 @@
-"""Sources, days, steps and tasks as Dagster partitions."""
+"""Sources, days, steps, tasks and trials as Dagster partitions."""
 
 import datetime
 from collections.abc import Sequence
@@ -19,14 +19,19 @@ def days() -> dg.DailyPartitionsDefinition:
     return dg.DailyPartitionsDefinition(start_date=FIRST_DAY, end_offset=1)
 
 
-def steps(run: str) -> dg.DynamicPartitionsDefinition:
-    """Saved steps of a run, added as training saves them."""
-    return dg.DynamicPartitionsDefinition(name=f"steps_of_{run}")
+def steps(saved: Sequence[str]) -> dg.StaticPartitionsDefinition:
+    """One partition for each step that a declared run keeps: what can be made, whether or not training has reached it."""
+    return dg.StaticPartitionsDefinition(list(saved))
 
 
-def steps_by_task(run: str, tasks: Sequence[str]) -> dg.MultiPartitionsDefinition:
-    """Every saved step times every evaluation task."""
-    return dg.MultiPartitionsDefinition({"step": steps(run), "task": dg.StaticPartitionsDefinition(list(tasks))})
+def steps_by_task(saved: Sequence[str], tasks: Sequence[str]) -> dg.MultiPartitionsDefinition:
+    """Every kept step times every evaluation task."""
+    return dg.MultiPartitionsDefinition({"step": steps(saved), "task": dg.StaticPartitionsDefinition(list(tasks))})
+
+
+def trials(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
+    """One partition for each trial of a sweep."""
+    return dg.StaticPartitionsDefinition(list(names))
 
 
 def tasks(names: Sequence[str]) -> dg.StaticPartitionsDefinition:

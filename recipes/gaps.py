@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from evals.items.stage import GAP, GapConfig
 from lineage.build.plan import Node
 from recipes.data import corpora, tokenizer
-from recipes.lines import Line
 from recipes.models import PublishedModel, imported, model_tokenizer
+from recipes.records.run import Run
 from recipes.runs import checkpoint
 
 
@@ -23,17 +23,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Gap:
-    """Two checkpoints, and the line whose held-out text they read."""
+    """Two checkpoints, and the run whose held-out text they read."""
 
     name: str
     first: Side
     second: Side
-    text: Line
+    text: Run
 
 
-def at_step(line: Line, step: int) -> Side:
+def at_step(run: Run, step: int) -> Side:
     """A declared run at a saved step."""
-    return Side(checkpoint(line, step), tokenizer(line))
+    return Side(checkpoint(run, step), tokenizer(run.tokens))
 
 
 def published(model: PublishedModel) -> Side:
@@ -48,6 +48,6 @@ def gap_node(gap: Gap) -> Node:
         "second": gap.second.checkpoint,
         "first_tokenizer": gap.first.tokenizer,
         "second_tokenizer": gap.second.tokenizer,
-        "corpora": corpora(gap.text),
+        "corpora": corpora(gap.text.corpus),
     }
-    return Node(("gaps", gap.name), None, GAP, GapConfig(), inputs, gap.text.eval_hardware)
+    return Node(("gaps", gap.name), None, GAP, GapConfig(), inputs, gap.text.evaluation.hardware)

@@ -1,6 +1,6 @@
 """Hardware by name: one table from `v5p-8` or `2xh100x8` to chips, hosts, topology, what a pod asks for, and what it costs.
 
-A run's recipe names hardware (`Line.hardware`, alternatives in order); launchers look the name up here. It never enters an
+A run's recipe names hardware (`Execution.hardware`, alternatives in order); launchers look the name up here. It never enters an
 identity: the same run on other chips is the same run. `COUNTxNAME` is that many slices or nodes of a base shape.
 
 TPU names count as Google's do: TensorCores for v4 and v5p (two a chip), chips for v5e and v6e. Chip figures and prices are from

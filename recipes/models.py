@@ -16,31 +16,32 @@ from trainer.spec.llama import LlamaConfig
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A model of the catalogue: its raw source, the token that ends a document in its training data, the context used here, and
-    the token that opens a document where it is another."""
+    """A model of the catalogue: its raw source, the token that ends a document in its training data, the context used here, the
+    rows of its embedding, and the token that opens a document where it is another."""
 
     name: str
     source: str
     document_end: str
     max_seq_len: int
+    vocab_size: int
     document_start: str = ""
 
 
 def smollm2() -> PublishedModel:
     """SmolLM2-135M-Instruct, 4-bit weights made float32 again (a GGUF file: no other form is in a package registry)."""
-    return PublishedModel("smollm2-135m-instruct", "smollm2_135m", "<|endoftext|>", 2048)
+    return PublishedModel("smollm2-135m-instruct", "smollm2_135m", "<|endoftext|>", max_seq_len=2048, vocab_size=49_152)
 
 
 def smollm2_config() -> LlamaConfig:
     """Its architecture, as a run that starts from it must declare it."""
     return LlamaConfig(
-        vocab_size=49_152,
+        vocab_size=smollm2().vocab_size,
         hidden_dim=576,
         intermediate_dim=1_536,
         num_layers=30,
         num_heads=9,
         num_kv_heads=3,
-        max_seq_len=2_048,
+        max_seq_len=smollm2().max_seq_len,
         rope_theta=100_000.0,
     )
 

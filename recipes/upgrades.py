@@ -3,15 +3,14 @@
 from datakit.dedup.minhash import MINHASH, PRESETS
 from lineage.artifact.spec import ArtifactSpec
 from lineage.config import to_jsonable
-
-DEFAULT_PRESET = "14x8"
+from recipes.records.data import DEFAULT_PRESET
 
 
 def key_today(spec: ArtifactSpec) -> tuple[str, ...]:
     """Return the key that an artifact has today; most keys have not changed.
 
     - Until 2026-11-23 MinHash signatures of every preset had one key, `.../datakit/minhash`. A preset that is not the default
-      now has a key of its own, `.../datakit/minhash-20x5`. The source follows in the key of a daily line.
+      now has a key of its own, `.../datakit/minhash-20x5`. The source follows in the key of a ferry.
     """
     if spec.stage == MINHASH.name:
         return _minhash_key(spec)

@@ -1,4 +1,5 @@
-"""Where the steps of a run are executed: a single step in the run's own process, several steps in processes of their own.
+"""Where the steps of a run are executed: a single step in the run's own process, several steps in processes of their own
+unless the run is tagged.
 
 A process of the lab takes seconds to load all definitions (4.4 CPU seconds, 2026-11-22), and most runs have one step: a
 checkpoint, an evaluation, or a source's stage from the UI. A second process would load everything again before the work starts.
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+
+TOGETHER_TAG = "marin/steps_together"
+"""A run with this tag and the value `yes` runs all its steps in its own process."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class OneHereManyApart(dg.Executor):
         return self.apart.step_dependency_config
 
     def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[dg.DagsterEvent]:
-        which = self.here if len(execution_plan.step_keys_to_execute) == 1 else self.apart
+        is_together = plan_context.dagster_run.tags.get(TOGETHER_TAG) == "yes"
+        which = self.here if is_together or len(execution_plan.step_keys_to_execute) == 1 else self.apart
         return which.execute(plan_context, execution_plan)
 
 

@@ -16,7 +16,7 @@ from datakit.sources.source import PypiFiles
 from lineage.artifact.store import Store
 from lineage.jobs.child_processes import run_subprocess
 from lineage.shards.execution import Execution
-from recipes.lines import source_config
+from recipes.sources import source_config
 from recipes.suites import suite_raw_source
 from scenarios.bison import replay
 from scenarios.bison_page import write_page

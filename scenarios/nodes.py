@@ -25,7 +25,7 @@ from evals.items.suites import SUITE, SuiteConfig
 from lineage.build.plan import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.permutation import ShuffleName
-from recipes.lines import source_config
+from recipes.sources import source_config
 from recipes.suites import suite_config, suite_raw_source
 from scenarios.scale import Scale
 from trainer.spec.config import RunSpec

@@ -6,12 +6,11 @@ location, and a sensor that names the jobs it monitors never sees it (Dagster 1.
 
 import dagster as dg
 
+from jobs.campaigns import FERRY
 from marin_assets.operations import CAMPAIGN_TAG, classify
 from resources.dagster_private import UnresolvedAssetJobDefinition
 
 CLOUD_SAFE_CHARS = 300
-FERRY = "ferry"
-"""Value of the campaign tag on a ferry's runs."""
 
 
 def canary_after_ferry(canary: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:

@@ -1,92 +1,109 @@
 """Report each checkpoint that a training job commits, and request its evaluation, audit and export, in one tick.
 
-The job and the sensor meet only in the store: the sensor asks for the declared steps of the run as it is declared today,
-so a checkpoint of another spec or of stale data is never reported as this run's.
+The job and the sensor meet only in the store: the sensor asks for the declared steps of every run as it is declared today, so a
+checkpoint of another spec or of stale data is never reported as this run's. One sensor serves all runs; it requests assets, so
+no run needs a job of its own.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from jobs.campaigns import EVALUATION_TAG
 from lineage.artifact.store import Artifact
 from lineage.build.plan import exists
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.due import committed, missing_results
 from marin_assets.event_log import reports
-from partitions.axes import steps
-from recipes.lines import Line
 from recipes.policies import policy_config
+from recipes.records.run import Run
 from recipes.runs import audit, export_canary
-from resources.dagster_private import UnresolvedAssetJobDefinition
+from resources.executor import TOGETHER_TAG
 from resources.lab import Lab
 from trainer.spec.stage import parse_step_partition
 
+REQUESTED = ("eval_result", "contamination_scores", "contamination_audit", "hf_model", "hf_canary")
 
-def checkpoint_sensor(
-    line: Line,
-    eval_job: UnresolvedAssetJobDefinition,
-    audit_job: UnresolvedAssetJobDefinition,
-    export_job: UnresolvedAssetJobDefinition,
-) -> dg.SensorDefinition:
-    """Sensor of one declared run. Its cursor maps each reported step to the data version and policy it had."""
-    partitions_def = steps(line.run.name)
+
+def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
+    """Sensor of all declared runs. Its cursor maps run and step to the data version and policy that were reported."""
+    keys = [_key(run, name) for run in runs for name in REQUESTED]
 
     @dg.sensor(
-        name=f"{line.run.name}_checkpoints",
-        jobs=[eval_job, audit_job, export_job],
+        name="checkpoints",
+        asset_selection=dg.AssetSelection.assets(*keys),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Reports each new checkpoint of `{line.run.name}`; requests evaluations, audit, at last an export.",
+        description="Reports each new checkpoint of every run; requests its evaluations and audit, and the export of the last.",
     )
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
-        reported = json.loads(context.cursor or "{}")
-        found = {step: artifact for step, artifact in committed(lab, line) if reported.get(step) != _mark(line, artifact)}
-        unreported = {step: artifact for step, artifact in found.items() if not reports(context.instance, artifact, newest=1)}
-        if not found:
-            return dg.SensorResult(skip_reason=f"no new checkpoint of {line.run.name}; {len(reported)} are reported")
-        return dg.SensorResult(
-            dynamic_partitions_requests=[partitions_def.build_add_request(sorted(found))],
-            asset_events=[_materialization(artifact) for _, artifact in sorted(unreported.items())],
-            run_requests=[
-                request
-                for step, artifact in sorted(found.items())
-                for request in _requests(lab, line, step, artifact, eval_job.name, audit_job.name, export_job.name)
-            ],
-            cursor=json.dumps(reported | {step: _mark(line, artifact) for step, artifact in found.items()}),
-        )
+        before: dict[str, dict[str, str]] = json.loads(context.cursor or "{}")
+        events, requests = [], []
+        after = dict(before)
+        for run in runs:
+            reported = before.get(run.name, {})
+            found = {step: artifact for step, artifact in committed(lab, run) if reported.get(step) != _mark(run, artifact)}
+            for step, artifact in sorted(found.items()):
+                if not reports(context.instance, artifact, newest=1):
+                    events.append(_materialization(artifact))
+                requests += _requests(lab, run, step, artifact)
+            if found:
+                after[run.name] = reported | {step: _mark(run, artifact) for step, artifact in found.items()}
+        if after == before:
+            count = sum(len(steps) for steps in before.values())
+            return dg.SensorResult(skip_reason=f"no new checkpoint of {len(runs)} runs; {count} are reported")
+        return dg.SensorResult(asset_events=events, run_requests=requests, cursor=json.dumps(after))
 
     return new_checkpoints
 
 
-def _mark(line: Line, artifact: Artifact) -> str:
-    """What the cursor keeps of a step: a policy of another date asks for its evaluations anew."""
-    return f"{artifact.data_version} {policy_config(line).name}"
+def _key(run: Run, name: str) -> dg.AssetKey:
+    return dg.AssetKey(["runs", run.name, name])
 
 
-def _requests(
-    lab: Lab, line: Line, step: str, artifact: Artifact, eval_job: str, audit_job: str, export_job: str
-) -> Iterator[dg.RunRequest]:
+def _mark(run: Run, artifact: Artifact) -> str:
+    """What the cursor keeps of a step. A policy of another date asks for its evaluations anew."""
+    return f"{artifact.data_version} {policy_config(run).name}"
+
+
+def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.RunRequest]:
     """What the policy asks at a step, and its audit; of the last step the export with its canary too.
 
-    Where they do not exist: a cursor may be lost, an artifact stays. Each is asked for once. What fails for the machine's sake
-    the launcher tries again (docs/design/launchers.md); after any other failure that is a person's choice, who finds it in the
+    Only what does not exist: a cursor may be lost, an artifact stays. Each is requested once. The launcher retries
+    infrastructure failures (docs/design/launchers.md); after any other failure a person decides, who finds it in the
     leaderboard's check `due_results_present`.
     """
-    number, saved = parse_step_partition(step), line.run.saved_steps()
-    policy = policy_config(line)
-    for _, _, rule in missing_results(lab, [(line, step)]):
+    number, saved = parse_step_partition(step), run.spec.saved_steps()
+    policy, mark = policy_config(run), f"{run.name}:{step}:{artifact.data_version}"
+    for _, _, rule in missing_results(lab, [(run, step)]):
         task = rule.task.name
         yield dg.RunRequest(
-            run_key=f"{step}:{artifact.data_version}:{policy.name}:{task}",
-            job_name=eval_job,
+            run_key=f"{mark}:{policy.name}:{task}",
+            asset_selection=[_key(run, "eval_result")],
             partition_key=dg.MultiPartitionKey({"step": step, "task": task}),
-            tags={"marin/eval_policy": policy.name, "dagster/priority": str(rule.priority)},
+            tags={
+                "marin/run": run.name,
+                EVALUATION_TAG: "yes",
+                "marin/eval_policy": policy.name,
+                "dagster/priority": str(rule.priority),
+            },
         )
-    if not exists(lab.store, audit(line, number)):
-        yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:audit", job_name=audit_job, partition_key=step)
-    if number == saved[-1] and not exists(lab.store, export_canary(line, number)):
-        yield dg.RunRequest(run_key=f"{step}:{artifact.data_version}:export", job_name=export_job, partition_key=step)
+    tags = {"marin/run": run.name, TOGETHER_TAG: "yes"}
+    if not exists(lab.store, audit(run, number)):
+        yield dg.RunRequest(
+            run_key=f"{mark}:audit",
+            asset_selection=[_key(run, "contamination_scores"), _key(run, "contamination_audit")],
+            partition_key=step,
+            tags=tags,
+        )
+    if number == saved[-1] and not exists(lab.store, export_canary(run, number)):
+        yield dg.RunRequest(
+            run_key=f"{mark}:export",
+            asset_selection=[_key(run, "hf_model"), _key(run, "hf_canary")],
+            partition_key=step,
+            tags=tags,
+        )
 
 
 def _materialization(artifact: Artifact) -> dg.AssetMaterialization:

@@ -22,7 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 from lineage.build.plan import resolve
 from marin_assets.operations import outcomes
 from recipes import ferry as recipe
-from recipes.lab import smoke_ferry
+from recipes.smoke import smoke_ferry
 from resources.lab import REPOSITORY, lab_from_environment
 
 PORT = 3911
@@ -41,7 +41,7 @@ def main(target: Path) -> None:
         run = next(o for o in outcomes(instance, "ferry") if o.status == "passed")
     resource = lab_from_environment()
     lab = resource.lab()
-    line = recipe.rostered_line(smoke_ferry(), lab.ferry_store, run.day)
+    line = recipe.rostered_run(smoke_ferry(), lab.ferry_store, run.day)
     report, audit = (resolve(lab.ferry_store, node(line)) for node in (recipe.report, recipe.final_audit))
     with webserver(REPOSITORY / "workspace.yaml") as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)

@@ -14,17 +14,18 @@ from evals.reports.report import StageRow, stage_rows, unigram_entropy
 from evals.scoring.report_page import score_cells
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, exists, resolve
-from marin_assets.definitions import declared_defs, declared_families
+from marin_assets.definitions import declared_defs, declared_templates
 from marin_assets.operations import Outcome, outcomes
-from partitions.axes import step_and_task
 from recipes import ferry as recipe
-from recipes.lab import default_line, other_lines, smoke_ferry
+from recipes.canary import bands
+from recipes.lab import declarations
 from recipes.runs import checkpoint
+from recipes.smoke import smoke_ferry
 from resources.dagster_private import keep_engines
 from resources.lab import PRIORITY_TAG, Lab, LabResource, lab_from_environment
 
 log = logging.getLogger(__name__)
-CAMPAIGNS = ("ferry", "canary_cpu")
+CAMPAIGNS = ("ferry", *(band.campaign for band in bands()))
 QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 """Dagster's events go to the instance, where the UI shows them; the terminal is for progress and results."""
 
@@ -49,7 +50,7 @@ def ferry_direct(lab: Lab, day: str) -> bool:
     ferry = smoke_ferry()
     reachable = registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads)
     lab.build(lab.ferry_store, recipe.roster(ferry, day, reachable=reachable))
-    for node in recipe.nodes(recipe.rostered_line(ferry, lab.ferry_store, day)):
+    for node in recipe.nodes(recipe.rostered_run(ferry, lab.ferry_store, day)):
         lab.build(lab.ferry_store, node)
     return True
 
@@ -91,7 +92,6 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
                 continue
             asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
             asset_partition = ancestor.partition if asset.partitions_def is not None else None
-            _declare_step(instance, asset.partitions_def, asset_partition)
             result = dg.materialize(
                 [asset],
                 partition_key=asset_partition,
@@ -105,22 +105,12 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     return resolve(lab.store, node)
 
 
-def _declare_step(instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition | None, partition: str | None) -> None:
-    """Make a saved step known to the instance, as the sensor of its run does: without `make ui` nobody has reported it."""
-    if isinstance(partitions, dg.MultiPartitionsDefinition):
-        steps = next((d.partitions_def for d in partitions.partitions_defs if d.name == "step"), None)
-        partition = None if partition is None else step_and_task(partition)[0]
-    else:
-        steps = partitions
-    if isinstance(steps, dg.DynamicPartitionsDefinition) and steps.name is not None and partition is not None:
-        instance.add_dynamic_partitions(steps.name, [partition])
-
-
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
-    for line in (default_line(), *other_lines()):
-        if key == f"runs/{line.run.name}/training":
-            return checkpoint(line, line.run.num_steps), key.split("/")
-    for family in declared_families():
+    parts = key.split("/")
+    if len(parts) == 3 and parts[0] == "runs" and parts[2] == "training":
+        run = declarations().run(parts[1])
+        return checkpoint(run, run.spec.num_steps), parts
+    for family in declared_templates():
         if "/".join(family.example.key) == key:
             found = family.node_at(lab, partition)
             if isinstance(found, Node):
@@ -132,9 +122,9 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:
     """Stages, loss, scores, verdict, and where everything lies."""
     roster = resolve(store, recipe.existing_roster(smoke_ferry(), store, day)).manifest.extra["roster"]
-    line = recipe.rostered_line(smoke_ferry(), store, day)
-    report = resolve(store, recipe.report(line))
-    artifacts = [resolve(store, node) for node in recipe.nodes(line)]
+    run = recipe.rostered_run(smoke_ferry(), store, day)
+    report = resolve(store, recipe.report(run))
+    artifacts = [resolve(store, node) for node in recipe.nodes(run)]
     reused = sum(artifact.spec.address in before for artifact in artifacts)
     by_stage = {artifact.spec.stage: artifact for artifact in artifacts}
     scores = by_stage["evals.result"].manifest.extra["scores"]

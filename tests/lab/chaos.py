@@ -27,7 +27,7 @@ import yaml
 from chaos_location import STEPS, TRAIN
 from chaos_promises import Ended, broken, saved_steps
 from chaos_victims import VICTIMS, World, is_there
-from chaos_world import SHAPE, add_node, chaos_line, compiled_in, final, gang_of_processes, give_data, make_data, versions
+from chaos_world import SHAPE, add_node, chaos_run, compiled_in, final, gang_of_processes, give_data, make_data, versions
 from dagster_processes import DagsterProcesses
 from rich.console import Console
 from rich.table import Table
@@ -35,7 +35,7 @@ from whole_lab import WholeLab
 
 from lineage.artifact.store import Store
 from lineage.build.plan import build, spec_of
-from recipes.lines import Line
+from recipes.records.run import Run
 from resources.cluster import JOBSETS
 from resources.manifests import ATTEMPT
 
@@ -116,7 +116,7 @@ def unnumbered(text: str) -> str:
 
 
 @contextmanager
-def disturbed(line: Line, plain: Store, folder: Path, compiled: Path, seed: int) -> Iterator[World]:
+def disturbed(run: Run, plain: Store, folder: Path, compiled: Path, seed: int) -> Iterator[World]:
     """The lab with the run's data in its bucket, and somebody who wants the run."""
     env = {**compiled_in(compiled), "MARIN_HEARTBEAT_SECONDS": "10", "MARIN_ROLLING_SECONDS": "2"}
     mounts = [{"path": str(compiled), "host_path": str(compiled)}]
@@ -124,11 +124,11 @@ def disturbed(line: Line, plain: Store, folder: Path, compiled: Path, seed: int)
         for number in range(SHAPE.pods):
             add_node(lab.kubelet, f"gpu-{number}")
         store = Store(f"{lab.root}/artifacts", str(folder / "looked-at"))
-        give_data(line, plain, store)
+        give_data(run, plain, store)
         hold_back_evaluations(lab.folder / "home" / "dagster.yaml")
-        environment = {**lab.environment(), STEPS: str(line.run.num_steps)}
+        environment = {**lab.environment(), STEPS: str(run.spec.num_steps)}
         with DagsterProcesses("chaos_location", environment, lab.folder) as dagster:
-            world = World(lab, dagster, line, store, spec_of(store, final(line)), random.Random(seed))
+            world = World(lab, dagster, run, store, spec_of(store, final(run)), random.Random(seed))
             threads = [threading.Thread(target=work, args=(world,)) for work in (person, witness)]
             for thread in threads:
                 thread.start()
@@ -142,21 +142,21 @@ def disturbed(line: Line, plain: Store, folder: Path, compiled: Path, seed: int)
 
 def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[Strike], Ended]:
     """Both runs; what was hit, and how it ended."""
-    line = chaos_line(steps)
+    run = chaos_run(steps)
     lab = Path(tempfile.mkdtemp(prefix="lab-", dir=folder))
     plain = Store(str(folder / "plain"), 2, str(folder / "work"))
-    make_data(line, plain)
+    make_data(run, plain)
     launcher = partial(gang_of_processes, environment=compiled_in(folder / "compiled"))
-    undisturbed = build(plain, final(line), launcher=launcher).artifact.manifest.resources.wall_seconds
-    with disturbed(line, plain, lab, folder / "compiled", seed) as world:
+    undisturbed = build(plain, final(run), launcher=launcher).artifact.manifest.resources.wall_seconds
+    with disturbed(run, plain, lab, folder / "compiled", seed) as world:
         began = time.monotonic()
         hit = list(strikes(world, count))
         _until(world.is_finished, "the run is finished")
         _until(lambda: not world.active_runs(), "its last run ends")
         seconds = time.monotonic() - began
-        _until(lambda: len(reported(world)) == len(line.run.saved_steps()), "the sensor has reported every checkpoint")
+        _until(lambda: len(reported(world)) == len(run.spec.saved_steps()), "the sensor has reported every checkpoint")
         ended = Ended(
-            wanted=versions(line, plain), found=versions(line, world.store), jobsets=dict(world.jobsets),
+            wanted=versions(run, plain), found=versions(run, world.store), jobsets=dict(world.jobsets),
             pods=list(world.lab.kubelet.history), logs=[pod.log_lines("", 0) or [] for pod in world.lab.kubelet.history],
             reported=reported(world),
             launches=world.launches, unanswered=dict(world.unanswered),

@@ -3,9 +3,8 @@
 import os
 
 import dagster as dg
-from chaos_world import chaos_line
+from chaos_world import chaos_run
 
-from jobs.campaigns import audit_job, eval_job, export_job
 from marin_assets.runs import run_assets, training_key
 from resources.lab import lab_from_environment
 from sensors.checkpoints import checkpoint_sensor
@@ -16,11 +15,10 @@ TRAIN = "train"
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    line = chaos_line(int(os.environ[STEPS]))
-    asked = [job(line.run.name) for job in (eval_job, audit_job, export_job)]
+    run = chaos_run(int(os.environ[STEPS]))
     return dg.Definitions(
-        assets=run_assets(line),
-        jobs=[dg.define_asset_job(TRAIN, selection=[training_key(line)]), *asked],
-        sensors=[checkpoint_sensor(line, *asked)],
+        assets=run_assets(run),
+        jobs=[dg.define_asset_job(TRAIN, selection=[training_key(run)])],
+        sensors=[checkpoint_sensor([run])],
         resources={"lab": lab_from_environment()},
     )

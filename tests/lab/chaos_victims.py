@@ -15,7 +15,7 @@ from whole_lab import WholeLab
 
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
-from recipes.lines import Line
+from recipes.records.run import Run
 
 GRACE_SECONDS = 15.0
 AWAY = (0.5, 4.0)
@@ -28,7 +28,7 @@ class World:
 
     lab: WholeLab
     dagster: DagsterProcesses
-    line: Line
+    run: Run
     store: Store
     spec: ArtifactSpec
     """Of the last checkpoint."""

@@ -13,14 +13,14 @@ from pathlib import Path
 from control_plane import free_port
 from kubelet import Kubelet
 from launches import ROOT
-from small_lines import small_line
+from small_runs import small_run
 
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, ancestors_first, build, resolve
 from lineage.jobs.job import Attempt, LaunchRecord, LaunchRequest
 from lineage.upkeep.mirror import mirror
 from recipes.hardware import hardware
-from recipes.lines import Line
+from recipes.records.run import Execution, Run
 from recipes.runs import checkpoint
 from trainer.processes import COORDINATOR, INDEX, PROCESSES
 
@@ -29,33 +29,33 @@ HOSTS = SHAPE.pods
 SAVES = 10
 
 
-def chaos_line(steps: int) -> Line:
-    """The small line, whose run has two hosts and keeps ten checkpoints."""
-    small = small_line("chaos")
-    run = replace(small.run, num_steps=steps, save_every_steps=steps // SAVES)
-    return replace(small, run=run, hardware=(SHAPE.name,))
+def chaos_run(steps: int) -> Run:
+    """The small run on two hosts, with ten kept checkpoints."""
+    small = small_run("chaos")
+    spec = replace(small.spec, num_steps=steps, save_every_steps=steps // SAVES)
+    return replace(small, spec=spec, execution=Execution((SHAPE.name,)))
 
 
-def final(line: Line) -> Node:
-    return checkpoint(line, line.run.num_steps)
+def final(run: Run) -> Node:
+    return checkpoint(run, run.spec.num_steps)
 
 
-def make_data(line: Line, store: Store) -> None:
+def make_data(run: Run, store: Store) -> None:
     """All that the run reads, made here."""
-    for node in ancestors_first([final(line)])[:-1]:
+    for node in ancestors_first([final(run)])[:-1]:
         build(store, node)
 
 
-def give_data(line: Line, store: Store, into: Store) -> None:
+def give_data(run: Run, store: Store, into: Store) -> None:
     """All that the run reads, into a bucket."""
-    for parent in final(line).parents():
+    for parent in final(run).parents():
         for _ in mirror(resolve(store, parent), into, "chaos"):
             pass
 
 
-def versions(line: Line, store: Store) -> dict[int, str]:
+def versions(run: Run, store: Store) -> dict[int, str]:
     """Data versions of the run's kept checkpoints, by step."""
-    return {step: resolve(store, checkpoint(line, step)).data_version for step in line.run.saved_steps()}
+    return {step: resolve(store, checkpoint(run, step)).data_version for step in run.spec.saved_steps()}
 
 
 def compiled_in(folder: Path) -> dict[str, str]:

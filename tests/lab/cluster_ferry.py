@@ -27,7 +27,7 @@ from whole_lab import WholeLab
 from lineage.artifact.store import Store
 from lineage.build.plan import resolve
 from recipes import ferry as recipe
-from recipes.lab import smoke_ferry
+from recipes.smoke import smoke_ferry
 from resources.cluster import JOBS, Cluster
 from resources.lab import DEFAULT_ROOT, FERRY_TTL_DAYS
 
@@ -59,7 +59,7 @@ def local_store() -> Store:
 def compared(local: Store, cluster: Store, day: str) -> list[Compared]:
     """Every artifact of the local day, its roster first, beside the one of the same identity on the cluster."""
     ferry = smoke_ferry()
-    report = resolve(local, recipe.report(recipe.rostered_line(ferry, local, day)))
+    report = resolve(local, recipe.report(recipe.rostered_run(ferry, local, day)))
     made = [resolve(local, recipe.existing_roster(ferry, local, day)), *reversed(list(local.walk_up(report)))]
     found = [(artifact, cluster.find(artifact.spec)) for artifact in made]
     return [

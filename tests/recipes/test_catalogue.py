@@ -13,10 +13,11 @@ from lineage.artifact.store import Store
 from lineage.build.plan import Node, build
 from lineage.config import to_jsonable
 from recipes.catalogue_table import markdown
-from recipes.lab import default_line, smoke_ferry
-from recipes.licences import PERMISSIVE, permissive_only, why_not_permissive
-from recipes.lines import source_config
-from recipes.sources import catalogue, remote_sources
+from recipes.licences import PERMISSIVE, why_not_permissive
+from recipes.records.narrowing import Narrowing
+from recipes.smoke import smoke_ferry
+from recipes.sources import catalogue, remote_sources, source_config
+from recipes.studies.default import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = [
@@ -99,7 +100,7 @@ def test_every_dataset_of_the_reference_documents_is_there() -> None:
 
 
 def test_the_lines_of_the_lab_use_only_sources_without_the_hub() -> None:
-    used = {*default_line().sources, *smoke_ferry().online.sources, *smoke_ferry().offline.sources}
+    used = {*tiny().sources, *smoke_ferry().online.sources, *smoke_ferry().offline.sources}
     assert used.isdisjoint(source.name for source in remote_sources())
 
 
@@ -143,19 +144,20 @@ def source(name: str, licence: str | Unverified) -> Source:
 
 def test_only_permissive_licences_pass_the_switch_and_the_rest_is_said(caplog: pytest.LogCaptureFixture) -> None:
     licences = {"a": "MIT", "b": "CC-BY-SA-4.0", "c": Unverified("MIT", "from memory"), "d": "various", "e": "CC0-1.0"}
+    by = Narrowing("permissive", lambda name: why_not_permissive(source(name, licences[name])))
     with caplog.at_level(logging.INFO):
-        choice = permissive_only(tuple(licences), {name: source(name, licence) for name, licence in licences.items()})
-    assert choice.kept == ("a", "e")
-    assert choice.left_out == {
+        left_out = by.left_out(tuple(licences))
+    assert by.kept(tuple(licences)) == ("a", "e")
+    assert left_out == {
         "b": "its licence 'CC-BY-SA-4.0' is not on the permissive list",
         "c": "its licence is unverified, said to be MIT (from memory)",
         "d": "its licence 'various' is not on the permissive list",
     }
     assert [record.message.split(" is left out")[0] for record in caplog.records] == [
-        f"permissive licences only: source {name}" for name in "bcd"
+        f"permissive: source {name}" for name in "bcd"
     ]
     with pytest.raises(ValueError, match="none of b is left"):
-        permissive_only(("b",), {"b": source("b", "CC-BY-SA-4.0")})
+        by.left_out(("b",))
 
 
 def test_no_unverified_or_share_alike_source_counts_as_permissive() -> None:

@@ -11,8 +11,10 @@ from lineage.build.plan import Node
 from lineage.stage import Stage
 from recipes.ferry import Ferry
 from recipes.hardware import alternatives, base_shapes, hardware
-from recipes.lab import default_line, smoke_ferry
+from recipes.records.run import Evaluation, Execution
 from recipes.runs import checkpoint, eval_result, eval_tasks
+from recipes.smoke import smoke_ferry
+from recipes.studies.default import default_evaluation, tiny
 
 
 @pytest.mark.parametrize(
@@ -83,15 +85,16 @@ def test_alternatives_are_named_once_each() -> None:
         with pytest.raises(ValueError, match="name at least one, each once"):
             alternatives(names)
     with pytest.raises(ValueError, match="'v5p-7' is not known"):
-        replace(default_line(), hardware=("v5p-8", "v5p-7"))
+        Execution(("v5p-8", "v5p-7"))
 
 
 def test_hardware_is_no_part_of_an_identity() -> None:
-    line = default_line()
-    elsewhere = replace(line, hardware=("v5p-8",), eval_hardware=("v6e-8",))
-    here, there = checkpoint(line, 50), checkpoint(elsewhere, 50)
+    run = tiny()
+    evaluation = replace(run.evaluation, hardware=("v6e-8",))
+    elsewhere = replace(run, execution=Execution(("v5p-8",)), evaluation=evaluation)
+    here, there = checkpoint(run, 50), checkpoint(elsewhere, 50)
     assert there.hardware == ("v5p-8",)
-    assert eval_result(elsewhere, 50, eval_tasks(line)[:1], "x").hardware == ("v6e-8",)
+    assert eval_result(elsewhere, 50, eval_tasks(run)[:1], "x").hardware == ("v6e-8",)
     assert (here.config, here.stage, here.key, here.partition) == (there.config, there.stage, there.key, there.partition)
 
 
@@ -101,15 +104,15 @@ def test_what_orchestrates_and_what_sails_daily_may_not_hold_accelerators() -> N
         ValueError, match=r"hardware is v5p-8, arguments are \(\), but stage tests\.inside runs inside the step that"
     ):
         Node(("a",), None, inside, None, hardware=("v5p-8",))
-    line = replace(smoke_ferry().online, hardware=("cpu", "v5p-8"))
+    run = replace(smoke_ferry().online, execution=Execution(("cpu", "v5p-8")))
     with pytest.raises(ValueError, match="ferry of run smoke asks for v5p-8, by accident or not"):
-        Ferry(line, line)
-    assert Ferry(line, line, with_accelerators=True).online.hardware == ("cpu", "v5p-8")
+        Ferry(run, run)
+    assert Ferry(run, run, with_accelerators=True).online.execution.hardware == ("cpu", "v5p-8")
 
 
 @pytest.mark.parametrize(("name", "hosts"), [("v5e-16", 4), ("2xh100x8", 2)])
 def test_evaluations_run_on_one_host(name: str, hosts: int) -> None:
     """Their processes do not meet: each of several would score everything, and of a slice none would ever start."""
-    with pytest.raises(ValueError, match=rf"line of run tiny: eval_hardware has {name}, which is {hosts} hosts; .* on one$"):
-        replace(default_line(), eval_hardware=("v5e-4", name))
-    assert replace(default_line(), eval_hardware=("v5e-8", "h100x8", "cpu")).eval_hardware[0] == "v5e-8"
+    with pytest.raises(ValueError, match=rf"evaluation\.hardware has {name}, which is {hosts} hosts; .* on one$"):
+        replace(default_evaluation(), hardware=("v5e-4", name))
+    assert Evaluation(default_evaluation().suites, hardware=("v5e-8", "h100x8", "cpu")).hardware[0] == "v5e-8"

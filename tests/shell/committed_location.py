@@ -1,7 +1,7 @@
 """The code location of `committed_world.py`: the small ferry's assets and the sensor without delay."""
 
 import dagster as dg
-from small_lines import small_ferry
+from small_runs import small_ferry
 
 from marin_assets.factory import family_asset
 from marin_assets.ferry import ferry_families

@@ -21,7 +21,7 @@ from dagster_processes import DagsterProcesses
 from gcs_process import BucketProcess
 from launches import ROOT, until
 from postgres import Postgres, postgres
-from small_lines import DAY, small_ferry
+from small_runs import DAY, small_ferry
 from whole_lab import instance_of
 
 from lineage.artifact.store import Store
@@ -85,7 +85,7 @@ def watched(folder: Path, made: Store) -> Iterator[Watched]:
 def _give_data(made: Store, into: Store) -> Node:
     """The day's roster and all that its final checkpoint is made of; that checkpoint."""
     ferry = small_ferry()
-    final = recipe.final_checkpoint(recipe.rostered_line(ferry, made, DAY))
+    final = recipe.final_checkpoint(recipe.rostered_run(ferry, made, DAY))
     for node in (recipe.existing_roster(ferry, made, DAY), *final.parents()):
         for _ in mirror(resolve(made, node), into, "a test"):
             pass
@@ -100,7 +100,7 @@ def main(picture: Path) -> None:
         made = Store(f"{scratch}/made", f"{scratch}/work")
         ferry = small_ferry()
         build(made, recipe.roster(ferry, DAY, reachable=True))
-        for node in ancestors_first(recipe.final_checkpoint(ferry.line(DAY, reachable=True)).parents()):
+        for node in ancestors_first(recipe.final_checkpoint(ferry.run(DAY, reachable=True)).parents()):
             build(made, node, execution=Execution(2))
         with watched(Path(scratch), made) as world:
             build(world.store, world.final)

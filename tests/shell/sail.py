@@ -13,7 +13,7 @@ from unittest import mock
 
 
 def main(root: str, last_stage: str, end_of_it: str = "") -> None:
-    from small_lines import DAY, small_ferry
+    from small_runs import DAY, small_ferry
 
     from lineage.artifact.store import Store
     from lineage.build.plan import build
@@ -25,7 +25,7 @@ def main(root: str, last_stage: str, end_of_it: str = "") -> None:
     two_workers = Execution(2)
     ferry = small_ferry()
     build(store, recipe.roster(ferry, DAY, reachable=True))
-    nodes = recipe.nodes(ferry.line(DAY, reachable=True))
+    nodes = recipe.nodes(ferry.run(DAY, reachable=True))
     end = max(index for index, node in enumerate(nodes) if node.stage.name == last_stage)
     for node in nodes[: end + 1]:
         if end_of_it == "kill" and node.stage.name == last_stage:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-import small_lines
-from small_lines import DAY, small_ferry, small_line
+import small_runs
+from small_runs import DAY, small_declarations, small_ferry
 
 from lineage.shards.execution import Execution
 from lineage.storage.digests import file_digest, identity_digest
@@ -61,15 +61,15 @@ def small_lab(root: Path) -> tuple[Ferry, LabResource, dg.Definitions]:
     """The small ferry, its lab's resource and the definitions of both."""
     resource = LabResource(root=str(root), workers=2)
     ferry = small_ferry()
-    return ferry, resource, build_defs(resource, ferry=ferry, line=small_line("tiny"))
+    return ferry, resource, build_defs(resource, ferry=ferry, declared=small_declarations())
 
 
 def code_state() -> str:
     """Digest of all that a finished day depends on: the ferry's code and data, and the versions of packages."""
     ferry = small_ferry()
-    stages = {node.stage.module for node in recipe.nodes(ferry.line(DAY, reachable=True))}
+    stages = {node.stage.module for node in recipe.nodes(ferry.run(DAY, reachable=True))}
     code = [code_fingerprint(module) for module in sorted({*stages, "marin_assets.definitions", "resources.lab", __name__})]
-    files = [repository() / "requirements.lock", Path(small_lines.__file__), *sorted((repository() / "data").rglob("*"))]
+    files = [repository() / "requirements.lock", Path(small_runs.__file__), *sorted((repository() / "data").rglob("*"))]
     return identity_digest([*code, *(file_digest(path) for path in files if path.is_file())])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gcs_server import GcsServer
 from small import Sailed
-from small_lines import DAY
+from small_runs import DAY
 
 from lineage.artifact.store import Store
 from lineage.build.plan import build, resolve
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.slow
 def test_a_line_in_a_bucket_is_equal_to_the_local_one(sailed: Sailed, gcs: GcsServer, tmp_path: Path) -> None:
     store = Store(gcs.bucket(uuid.uuid4().hex) + "/ttl-7d", scratch_folder=str(tmp_path / "scratch"))
     build(store, recipe.roster(sailed.ferry, DAY, reachable=True))
-    line = sailed.ferry.line(DAY, reachable=True)
-    nodes = recipe.nodes(line)
+    run = sailed.ferry.run(DAY, reachable=True)
+    nodes = recipe.nodes(run)
     last = max(index for index, node in enumerate(nodes) if node.stage.name == "trainer.checkpoint")
     for node in nodes[: last + 1]:
         made, local = build(store, node, execution=Execution(2)).artifact, resolve(sailed.lab.ferry_store, node)
         assert made.manifest.files == local.manifest.files, node.name
         assert (made.spec, made.data_version) == (local.spec, local.data_version), node.name
-    assert read_spec(made) == line.run
+    assert read_spec(made) == run.spec
     earlier = [a.spec.config["step"] for a in store.artifacts(*made.spec.key) if a.spec.stage == "trainer.checkpoint"]
     assert sorted(earlier) == [20, 40], "the job wrote its checkpoints through the store"
     build(store, nodes[last])

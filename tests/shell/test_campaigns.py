@@ -5,7 +5,7 @@ import datetime
 import dagster as dg
 import pytest
 from small import Sailed
-from small_lines import DAY, small_line
+from small_runs import DAY, small_run
 
 from jobs import campaigns
 from lineage.artifact.store import Store
@@ -15,11 +15,12 @@ from marin_assets.consistency import check_consistency
 from marin_assets.due import due_rules, results_check
 from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
 from marin_assets.rebuild import rebuild_event_log
+from marin_assets.runs import saved_partitions
 from recipes.canary import CanaryBand
-from recipes.lab import default_line
-from recipes.lines import Line
 from recipes.policies import policy_config
+from recipes.records.run import Run
 from recipes.runs import checkpoint, eval_tasks
+from recipes.studies.default import tiny
 from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
 from sensors.evaluations import leaderboard_sensor
@@ -72,29 +73,27 @@ def test_sensors_see_a_ferry_that_the_command_line_sailed(sailed: Sailed) -> Non
 
 @pytest.mark.slow
 def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sailed: Sailed) -> None:
-    line = small_line("tiny")
-    for node in ancestors_first([checkpoint(line, line.run.num_steps)]):
+    run = small_run("tiny")
+    for node in ancestors_first([checkpoint(run, run.spec.num_steps)]):
         build(sailed.lab.store, node, launcher=sailed.lab.launcher)
-    jobs = campaigns.eval_job("tiny"), campaigns.audit_job("tiny"), campaigns.export_job("tiny")
-    sensor = checkpoint_sensor(line, *jobs)
+    sensor = checkpoint_sensor([run])
     with dg.build_sensor_context(instance=sailed.instance, resources={"lab": sailed.resource}) as context:
         first = sensor(context)
-    steps = first.dynamic_partitions_requests[0].partition_keys
-    assert len(steps) == len(line.run.saved_steps()) == 2
-    assert [event.partition for event in first.asset_events] == steps
+    steps = [event.partition for event in first.asset_events]
+    assert steps == saved_partitions(run) and len(steps) == 2
     for event in first.asset_events:
         step = int(event.metadata["step"].value)
-        assert event.tags["dagster/data_version"] == resolve(sailed.lab.store, checkpoint(line, step)).data_version
-    assert len(first.run_requests) == len(steps) * (len(eval_tasks(line)) + 1) + 1, "and the export of the last"
-    _requests_follow_the_policy(first, line)
-    missing = results_check(sailed.lab, [line])
-    assert (missing.passed, missing.metadata["missing"].value) == (False, len(steps) * len(eval_tasks(line)))
+        assert event.tags["dagster/data_version"] == resolve(sailed.lab.store, checkpoint(run, step)).data_version
+    assert len(first.run_requests) == len(steps) * (len(eval_tasks(run)) + 1) + 1, "and the export of the last"
+    _requests_follow_the_policy(first, run)
+    missing = results_check(sailed.lab, [run])
+    assert (missing.passed, missing.metadata["missing"].value) == (False, len(steps) * len(eval_tasks(run)))
     with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor, resources={"lab": sailed.resource}) as context:
         again = sensor(context)
     assert not again.run_requests
     assert "no new checkpoint" in again.skip_reason.skip_message
     done = _evaluate_as_requested(sailed, first)
-    left = results_check(sailed.lab, [line])
+    left = results_check(sailed.lab, [run])
     assert left.metadata["missing"].value == missing.metadata["missing"].value - 1
     asked = f"./marin materialize runs/tiny/eval_result --partition '{done[0].partition_key}'"
     assert asked in missing.description and asked not in left.description
@@ -108,13 +107,13 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
     assert {request.run_key for request in after.run_requests} == wanted, "what was evaluated is not evaluated again"
 
 
-def _requests_follow_the_policy(tick: dg.SensorResult, line: Line) -> None:
+def _requests_follow_the_policy(tick: dg.SensorResult, run: Run) -> None:
     """Of every step what is due there, the most urgent first; nothing tells Dagster to try again what failed."""
-    policy = policy_config(line)
-    for step in tick.dynamic_partitions_requests[0].partition_keys:
-        asked = [r for r in tick.run_requests if r.job_name == "evaluate_tiny" and r.partition_key.startswith(f"{step}|")]
+    policy = policy_config(run)
+    for step in saved_partitions(run):
+        asked = [r for r in tick.run_requests if made_by(r)[0] == "eval_result" and r.partition_key.startswith(f"{step}|")]
         tasks = [request.partition_key.split("|")[1] for request in asked]
-        assert tasks == [rule.task.name for rule in due_rules(line, step)]
+        assert tasks == [rule.task.name for rule in due_rules(run, step)]
         urgency = [policy.rule(task).priority for task in tasks]
         assert urgency == sorted(urgency, reverse=True) and len(set(urgency)) > 1
         for request, priority in zip(asked, urgency, strict=True):
@@ -124,27 +123,32 @@ def _requests_follow_the_policy(tick: dg.SensorResult, line: Line) -> None:
 
 
 def test_what_is_due_at_the_last_step_alone_is_asked_there_alone() -> None:
-    """The default line saves many steps and asks its wider suites once."""
-    line = default_line()
-    saved, policy = line.run.saved_steps(), policy_config(line)
+    """`tiny` saves several steps and asks its wider suites once."""
+    run = tiny()
+    saved, policy = run.spec.saved_steps(), policy_config(run)
     once = {rule.task.name for rule in policy.rules if rule.every_saves == 0}
-    first, last = ({rule.task.name for rule in due_rules(line, step_partition(step))} for step in (saved[0], saved[-1]))
+    first, last = ({rule.task.name for rule in due_rules(run, step_partition(step))} for step in (saved[0], saved[-1]))
     assert last == {task.name for task in policy.tasks}
     assert once and first == last - once
 
 
 def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> list[dg.RunRequest]:
     """Carry out one evaluation, the audit and the export that the tick asked for."""
-    sailed.instance.add_dynamic_partitions("steps_of_tiny", tick.dynamic_partitions_requests[0].partition_keys)
     wanted = [
-        next(r for r in tick.run_requests if r.job_name == name) for name in ("evaluate_tiny", "audit_tiny", "export_tiny")
+        next(r for r in tick.run_requests if name in made_by(r)) for name in ("eval_result", "contamination_audit", "hf_canary")
     ]
+    job = sailed.definitions.resolve_implicit_global_asset_job_def()
     for request in wanted:
-        result = sailed.definitions.resolve_job_def(request.job_name).execute_in_process(
-            partition_key=request.partition_key, instance=sailed.instance
+        result = job.get_subset(asset_selection=set(request.asset_selection)).execute_in_process(
+            partition_key=request.partition_key, instance=sailed.instance, tags=request.tags
         )
         assert result.success
     return wanted
+
+
+def made_by(request: dg.RunRequest) -> list[str]:
+    """Last parts of the keys of the assets that a request makes."""
+    return [key.path[-1] for key in request.asset_selection]
 
 
 def _the_board_follows(sailed: Sailed) -> None:
@@ -165,7 +169,6 @@ def _rebuild(sailed: Sailed, instance: dg.DagsterInstance, steps: list[str], don
     """The log of the canonical store from its manifests: step partitions, evaluations, and the training that made them."""
     graph, store = sailed.definitions.resolve_asset_graph(), sailed.lab.store
     rebuild_event_log([store], instance, graph)
-    assert instance.get_dynamic_partitions("steps_of_tiny") == steps
     of_run = [dg.AssetKey(["runs", "tiny", name]) for name in ("checkpoint", "eval_result", "contamination_audit", "hf_canary")]
     assert [instance.get_materialized_partitions(key) for key in of_run] == [
         set(steps),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from committed_world import watched
 from small import Sailed
-from small_lines import DAY
+from small_runs import DAY
 
 from lineage.build.plan import build
 from marin_assets.event_log import VERSION_TAG

@@ -1,13 +1,12 @@
 """A ferry through Dagster: its records, its reuse, and their agreement with the manifests."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import polars as pl
 import pytest
 from small import Sailed
-from small_lines import DAY, small_line
+from small_runs import DAY, small_declarations, small_ferry, small_run
 
 from lineage.artifact.store import Store
 from lineage.build.plan import build, resolve
@@ -27,8 +26,8 @@ def test_the_ferry_passes_and_every_asset_of_it_is_materialized(sailed: Sailed) 
 
 
 def test_dagster_and_manifests_name_the_same_bytes(sailed: Sailed) -> None:
-    line = recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, DAY)
-    for node in recipe.nodes(line):
+    run = recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, DAY)
+    for node in recipe.nodes(run):
         artifact = resolve(sailed.lab.ferry_store, node)
         event = sailed.instance.get_latest_data_version_record(dg.AssetKey(list(node.key)), partition_key=DAY)
         assert event is not None, node.name
@@ -54,14 +53,14 @@ def test_a_second_sailing_reuses_every_artifact(sailed: Sailed) -> None:
 
 def test_the_audit_can_be_walked_with_the_database_gone(sailed: Sailed) -> None:
     store = Store(sailed.lab.ferry_store.root)
-    audit = resolve(store, recipe.final_audit(recipe.rostered_line(sailed.ferry, store, DAY)))
+    audit = resolve(store, recipe.final_audit(recipe.rostered_run(sailed.ferry, store, DAY)))
     stages = {ancestor.spec.stage for ancestor in store.walk_up(audit)}
     assert {"datakit.raw", "datakit.corpus", "lineage.mixture", "trainer.checkpoint", "evals.suite"} <= stages
 
 
 def test_the_loss_falls(sailed: Sailed) -> None:
-    line = recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, DAY)
-    checkpoint = resolve(sailed.lab.ferry_store, recipe.final_checkpoint(line))
+    run = recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, DAY)
+    checkpoint = resolve(sailed.lab.ferry_store, recipe.final_checkpoint(run))
     losses = pl.read_parquet(checkpoint.files("metrics.parquet")[0])["loss_nats"]
     assert losses.tail(5).mean() < losses[0] - 0.5
 
@@ -71,7 +70,7 @@ def test_the_same_nodes_without_dagster_give_the_same_bytes(sailed: Sailed, tmp_
     """Worker counts, attempts and the orchestrator change no data file: 1 worker here, 2 in the ferry."""
     lab = Lab.at(str(tmp_path), execution=Execution(1))
     build(lab.ferry_store, recipe.roster(sailed.ferry, DAY, reachable=True))
-    for node in recipe.nodes(sailed.ferry.line(DAY, reachable=True)):
+    for node in recipe.nodes(sailed.ferry.run(DAY, reachable=True)):
         if node.key[-1] == "report":  # it shows seconds
             continue
         direct = build(lab.ferry_store, node, launcher=lab.launcher).artifact
@@ -80,15 +79,14 @@ def test_the_same_nodes_without_dagster_give_the_same_bytes(sailed: Sailed, tmp_
 
 def test_a_broken_promise_fails_the_ferry_and_names_it(tmp_path: Path) -> None:
     """Half the documents of a committed artifact vanish behind the manifest's back: the next sailing must not pass."""
-    line = replace(small_line("smoke"), prefix=("ferry",))
-    ferry = Ferry(online=line, offline=line)
+    ferry = small_ferry()
     resource = LabResource(root=str(tmp_path), workers=1)
-    definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
+    definitions = build_defs(resource, ferry=ferry, declared=small_declarations())
     lab = Lab.at(str(tmp_path), execution=Execution(1))
     build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=True))
     raw, normalized = (
         build(lab.ferry_store, node).artifact
-        for node in recipe.nodes(ferry.line(DAY, reachable=True))
+        for node in recipe.nodes(ferry.run(DAY, reachable=True))
         if node.key[-1] == "vendored_prose" and node.stage.name in ("datakit.raw", "datakit.normalize")
     )
     assert raw.spec.stage == "datakit.raw"
@@ -110,11 +108,9 @@ def test_a_broken_promise_fails_the_ferry_and_names_it(tmp_path: Path) -> None:
 
 def test_a_source_that_the_roster_leaves_out_is_said_to_be(sailed: Sailed, tmp_path: Path) -> None:
     """The offline day: the asset of a left-out source materializes with its reason, and nothing else breaks."""
-    offline = replace(small_line("smoke"), prefix=("ferry",))
-    online = replace(offline, sources=("vendored_prose", "python_topics"))
-    ferry = Ferry(online=online, offline=offline)
+    ferry = Ferry(online=small_run("smoke", "vendored_prose", "python_topics"), offline=small_run("smoke"))
     resource = LabResource(root=str(tmp_path), workers=1)
-    definitions = build_defs(resource, ferry=ferry, line=small_line("tiny"))
+    definitions = build_defs(resource, ferry=ferry, declared=small_declarations())
     lab = Lab.at(str(tmp_path), execution=Execution(1))
     build(lab.ferry_store, recipe.roster(ferry, DAY, reachable=False))
     asset = definitions.resolve_assets_def(dg.AssetKey(["ferry", "datakit", "raw", "python_topics"]))

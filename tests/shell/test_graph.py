@@ -1,5 +1,6 @@
 """The asset graph: it loads, it is documented, its edges equal those of its nodes."""
 
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,14 @@ import dagster as dg
 import pytest
 import yaml
 
-from marin_assets.data import canonical_families
-from marin_assets.definitions import families
+from lineage.build.plan import ancestors_first
+from marin_assets.definitions import tabled
 from marin_assets.factory import dependencies
 from partitions.axes import days
-from recipes.lab import default_line, smoke_ferry
+from recipes.lab import Declarations, declarations
+from recipes.records.data import decontamination
+from recipes.runs import audit
+from recipes.studies.default import tiny
 
 GOLDEN = Path(__file__).with_name("asset_graph.golden.txt")
 
@@ -48,9 +52,10 @@ def test_canonical_keys_and_edges_are_the_reviewed_ones(real_definitions: dg.Def
 
 
 def test_the_edges_of_an_asset_are_the_inputs_of_its_node() -> None:
-    for family in canonical_families(default_line()):
-        wanted = {parent.key for parent in family.example.parents()}
-        assert {tuple(dep.asset_key.path) for dep in dependencies(family)} == wanted
+    for asset in tabled(declarations())[0]:
+        if not asset.is_external:
+            wanted = {parent.key for parent in asset.example.parents()}
+            assert {tuple(dep.asset_key.path) for dep in dependencies(asset)} == wanted
 
 
 def test_a_corpus_partition_depends_on_its_own_source_only(real_definitions: dg.Definitions) -> None:
@@ -61,16 +66,32 @@ def test_a_corpus_partition_depends_on_its_own_source_only(real_definitions: dg.
     assert list(upstream.partitions_subset.get_partition_keys()) == ["kjv"]
 
 
-def test_lines_that_mean_different_artifacts_by_one_key_are_refused() -> None:
-    """The index of a policy keeps a proof over the line's clean sources: over fewer sources it is another index, and whatever
-    needs it could never be made, for the graph has one of them."""
-    line = default_line()
-    fewer = replace(line, sources=("sotu", "python_topics"), scope="f", corpus="f", tokenizer="f", cache="f", mixture="f")
-    with pytest.raises(
-        ValueError, match=r"contamination_index/\S+ and mean different artifacts .* made from datakit/normalized"
-    ):
-        list(families(smoke_ferry(), line, [fewer]))
-    assert list(families(smoke_ferry(), line, [replace(fewer, policy="f")]))
+def test_every_ancestor_of_every_declared_run_is_what_its_asset_makes() -> None:
+    table, declared = tabled(declarations())
+    assert not declared.broken
+    assets = {asset.example.key: asset for asset in table}
+    for run in declared.runs:
+        for node in ancestors_first([audit(run, run.spec.num_steps)]):
+            assert assets[node.key].node(node.partition) == node, (run.name, node.name)
+
+
+def test_a_run_that_means_another_artifact_by_a_key_is_disabled_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """The index of a decontamination keeps a proof over its clean sources: over fewer sources it is another index."""
+    base = tiny()
+    scope = replace(base.scope, name="f", sources=("sotu", "python_topics"))
+    cleaned = decontamination(base.decontamination.name, base.decontamination.suites, scope.sources)
+    corpus = replace(base.corpus, name="f", scope=scope, decontamination=cleaned)
+    tokens = replace(base.tokens, name="f", corpus=corpus, tokenizer=replace(base.tokens.tokenizer, name="f"))
+    fewer = replace(base, spec=replace(base.spec, name="f"), data=replace(base.data, name="f", tokens=tokens))
+    _, declared = tabled(Declarations(runs=(base, fewer)))
+    assert declared.runs == (base,)
+    told = (
+        r"f \(.*\) is disabled: two declarations mean different artifacts by contamination_index/.*made from datakit/normalized"
+    )
+    assert re.search(told, caplog.text)
+    named = replace(corpus, decontamination=replace(cleaned, name="f"))
+    other = fewer.with_data(replace(fewer.data, tokens=replace(tokens, corpus=named)))
+    assert tabled(Declarations(runs=(base, other)))[1].runs == (base, other)
 
 
 def test_pyproject_and_workspace_name_the_same_definitions() -> None:

@@ -20,9 +20,10 @@ from jsonschema import Draft202012Validator
 from lineage.jobs.job import LaunchRequest
 from marin_assets.cli.run_plan import manifest, plan
 from recipes.hardware import hardware
-from recipes.lab import default_line
 from recipes.planned_runs import planned_runs
+from recipes.records.run import Execution
 from recipes.runs import checkpoint
+from recipes.studies.default import tiny
 from resources.cluster_settings import ClusterSettings, Mount, PodOptions
 from resources.manifests import (
     NAME_LENGTH,
@@ -110,11 +111,11 @@ def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
     ]
 
 
-def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_what_its_line_says() -> None:
-    """One line for two shapes: each job has the mesh of its own, in the command of its own pods, and no other job has any."""
+def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_its_declared_settings() -> None:
+    """One run for three shapes: each job has the mesh of its own, in the command of its own pods, and no other job has any."""
     settings = RuntimeOptions(("wandb",), "heldout.jsonl@500", "20+5", 60.0, 10, meshes=(("v5p-64", "data=8,tensor=4"),))
-    line = replace(default_line(), hardware=("v5p-64", "2xv5e-256", "h100x8"), settings=settings)
-    node, plain = checkpoint(line, 50), checkpoint(default_line(), 50)
+    run = replace(tiny(), execution=Execution(("v5p-64", "2xv5e-256", "h100x8"), settings))
+    node, plain = checkpoint(run, 50), checkpoint(tiny(), 50)
     assert (node.config, node.key, node.partition) == (plain.config, plain.key, plain.partition), "it is the same run"
     told = ["MARIN_TRACKERS=wandb", "MARIN_EVAL=heldout.jsonl@500", "MARIN_PROFILE=20+5", "MARIN_ROLLING_SECONDS=60"]
     launch = replace(LAUNCH, arguments=node.arguments, on_hardware=node.on_hardware)
@@ -127,8 +128,8 @@ def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_what_its_line_says(
         assert (running.mesh, running.trackers, running.profile) == (MeshShape.parse("".join(mesh)), ("wandb",), (20, 5))
         assert (running.evaluation, running.rolling_seconds, running.watch_steps) == ("heldout.jsonl@500", 60.0, 10)
     assert (plain.arguments, plain.on_hardware) == ((), {})
-    with pytest.raises(ValueError, match=r"settings\.meshes is for v4-8, which is none of its hardware; that is cpu"):
-        replace(default_line(), settings=RuntimeOptions(meshes=(("v4-8", "tensor=4"),)))
+    with pytest.raises(ValueError, match=r"settings\.meshes has a mesh for v4-8, which is not in execution\.hardware \(cpu\)"):
+        Execution(settings=RuntimeOptions(meshes=(("v4-8", "tensor=4"),)))
 
 
 @pytest.mark.parametrize("name", GANGS)

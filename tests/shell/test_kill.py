@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from small import Sailed, repository
-from small_lines import DAY
+from small_runs import DAY
 
 from lineage.artifact.store import Store
 from lineage.build.plan import resolve
@@ -61,7 +61,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, sailed: Sailed) -> tuple[St
     """A day sailed to its end through one kill in every stage, and what each life of it said."""
     root = tmp_path_factory.mktemp("killed")
     chance = random.Random(7)
-    nodes = recipe.nodes(recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, DAY))
+    nodes = recipe.nodes(recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, DAY))
     seconds = {node.stage.name: resolve(sailed.lab.ferry_store, node).manifest.resources.wall_seconds for node in nodes}
     assert len(seconds) >= 14
     lives = [sail_into_a_kill(root, stage, took * chance.uniform(0.1, 0.5)) for stage, took in seconds.items()]
@@ -74,7 +74,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, sailed: Sailed) -> tuple[St
 
 def test_every_byte_is_that_of_an_undisturbed_day(killed, sailed: Sailed) -> None:
     store, _ = killed
-    for node in recipe.nodes(recipe.rostered_line(sailed.ferry, store, DAY)):
+    for node in recipe.nodes(recipe.rostered_run(sailed.ferry, store, DAY)):
         if node.key[-1] == "report":  # it shows seconds
             continue
         made, undisturbed = resolve(store, node), resolve(sailed.lab.ferry_store, node)

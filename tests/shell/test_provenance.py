@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small import Sailed, repository
-from small_lines import DAY
+from small_runs import DAY
 from typer.testing import CliRunner
 
 from datakit.tokens.cache import TOKEN_CACHE
@@ -31,7 +31,7 @@ from recipes.stages import stages
 
 def final_checkpoint(sailed: Sailed) -> Artifact:
     store = Store(sailed.lab.ferry_store.root)
-    return resolve(store, recipe.final_checkpoint(recipe.rostered_line(sailed.ferry, store, DAY)))
+    return resolve(store, recipe.final_checkpoint(recipe.rostered_run(sailed.ferry, store, DAY)))
 
 
 def ask(sailed: Sailed, *arguments: str) -> str:
@@ -178,19 +178,19 @@ def test_another_version_of_a_package_is_drift_where_it_is_imported_until_eviden
     sailed: Sailed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(sailed.lab.ferry_store.root)
-    line = recipe.rostered_line(sailed.ferry, store, DAY)
+    run = recipe.rostered_run(sailed.ferry, store, DAY)
     installed = packages._version
     monkeypatch.setattr(packages, "_version", lambda name: "99" if name == "tokenizers" else installed(name))
-    built = {node.name: build(store, node) for node in recipe.nodes(line) if node.stage.job is None}
+    built = {node.name: build(store, node) for node in recipe.nodes(run) if node.stage.job is None}
     drifted = {found.artifact.spec.stage: name for name, found in built.items() if found.drifted}
     assert drifted.keys() == {"datakit.tokenizer", "datakit.token_cache"}
     cache = drifted["datakit.token_cache"]
     (asked,) = json.loads(ask(sailed, "verify", cache, "--json"))
     assert asked["changes"] == [f"tokenizers was {installed('tokenizers')} and is 99"]
     assert asked["evidence"]["outcome"] == "equal"
-    again = build(store, next(node for node in recipe.nodes(line) if node.name == cache))
+    again = build(store, next(node for node in recipe.nodes(run) if node.name == cache))
     assert not again.drifted and "verified equivalent on" in str(again.drift)
-    assert "--jobs makes those again too" in ask(sailed, "verify", recipe.final_eval(line).name)
+    assert "--jobs makes those again too" in ask(sailed, "verify", recipe.final_eval(run).name)
     assert "has not drifted" in ask(sailed, "verify", f"ferry/mixture/small[{DAY}]")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tiny import tiny_model
 
 from lineage.config import to_jsonable
-from recipes.runs import smoke
+from recipes.smoke import smoke_spec
 from trainer.footprint import product_flops
 from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
@@ -71,7 +71,7 @@ def test_a_bad_field_is_named(change: dict) -> None:
 
 
 def test_a_run_that_says_nothing_keeps_its_identity() -> None:
-    assert "compute" not in to_jsonable(smoke())
+    assert "compute" not in to_jsonable(smoke_spec(8192))
 
 
 @cache

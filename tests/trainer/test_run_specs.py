@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lineage.config import from_jsonable, to_jsonable
 from lineage.order.batches import BatchPhase
-from recipes.runs import smoke
+from recipes.smoke import smoke_spec
 from trainer.initial_state import initial_state
 from trainer.spec.config import RunSpec
 from trainer.spec.optimizers import (
@@ -73,13 +73,13 @@ guards = st.fixed_dictionaries(
 
 
 def test_todays_spec_is_written_byte_for_byte_as_before() -> None:
-    assert json.dumps(to_jsonable(smoke())) == SMOKE_JSON
-    assert from_jsonable(RunSpec, json.loads(SMOKE_JSON)) == smoke()
+    assert json.dumps(to_jsonable(smoke_spec(8192))) == SMOKE_JSON
+    assert from_jsonable(RunSpec, json.loads(SMOKE_JSON)) == smoke_spec(8192)
 
 
 def test_todays_optimizer_state_has_the_names_it_had() -> None:
-    small = replace(smoke().model, vocab_size=16, hidden_dim=8, intermediate_dim=8, num_layers=1)  # names do not know sizes
-    state = initial_state(replace(smoke(), model=small))
+    small = replace(smoke_spec(16).model, hidden_dim=8, intermediate_dim=8, num_layers=1)  # sizes do not matter
+    state = initial_state(replace(smoke_spec(8192), model=small))
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.optimizer)]
     parameters = eqx.filter(state.model, eqx.is_inexact_array)
     weights = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(parameters)]
@@ -89,7 +89,7 @@ def test_todays_optimizer_state_has_the_names_it_had() -> None:
 
 @given(optimizers, schedules, guards)
 def test_every_spec_survives_json(optimizer, schedule, guards: dict) -> None:
-    spec = replace(smoke(), optimizer=optimizer, schedule=schedule, **guards)
+    spec = replace(smoke_spec(8192), optimizer=optimizer, schedule=schedule, **guards)
     text = json.dumps(to_jsonable(spec))
     again = from_jsonable(RunSpec, json.loads(text))
     assert again == spec
@@ -98,7 +98,7 @@ def test_every_spec_survives_json(optimizer, schedule, guards: dict) -> None:
 
 
 def test_rules_with_the_same_numbers_are_not_the_same_run() -> None:
-    same = [to_jsonable(replace(smoke(), optimizer=kind())) for kind in (AdamWConfig, NAdamWConfig, AdamCConfig)]
+    same = [to_jsonable(replace(smoke_spec(8192), optimizer=kind())) for kind in (AdamWConfig, NAdamWConfig, AdamCConfig)]
     assert len({json.dumps(spec) for spec in same}) == 3
 
 
@@ -115,7 +115,7 @@ def test_rules_with_the_same_numbers_are_not_the_same_run() -> None:
 )  # fmt: skip
 def test_a_bad_spec_names_field_value_and_what_is_allowed(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        replace(smoke(), **change)
+        replace(smoke_spec(8192), **change)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from kubelet import Kubelet
 from launches import WAIT_SECONDS, cordoned, launcher_of, until
-from small_lines import small_line
+from small_runs import small_run
 
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, ancestors_first, build, exists
-from recipes.lines import Line
+from recipes.records.run import Run
 from recipes.runs import checkpoint, eval_result, eval_tasks
 from resources.cluster import JOBS, Cluster
 from resources.cluster_settings import Mount
@@ -29,13 +29,13 @@ GRACE_SECONDS = 15.0
 """What GKE's spot nodes leave to a pod ."""
 
 
-def line() -> Line:
-    small = small_line("pods")
-    return replace(small, run=replace(small.run, num_steps=SAVED[-1], save_every_steps=SAVED[0]))
+def run() -> Run:
+    small = small_run("pods")
+    return replace(small, spec=replace(small.spec, num_steps=SAVED[-1], save_every_steps=SAVED[0]))
 
 
 def evaluation() -> Node:
-    return eval_result(line(), SAVED[-1], eval_tasks(line())[:1], partition="heldout")
+    return eval_result(run(), SAVED[-1], eval_tasks(run())[:1], partition="heldout")
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Sto
     """Two stores with the same data: in the first the run and its evaluation were made by child processes, undisturbed."""
     folder = tmp_path_factory.mktemp("world")
     plain = Store(str(folder / "plain"), 2, str(folder / "work"))
-    for node in ancestors_first([checkpoint(line(), SAVED[-1])])[:-1]:
+    for node in ancestors_first([checkpoint(run(), SAVED[-1])])[:-1]:
         build(plain, node)
     for node in ancestors_first([evaluation()]):
         if node.stage.job is None:
             build(plain, node)
     shutil.copytree(folder / "plain", folder / "pods")
-    build(plain, checkpoint(line(), SAVED[-1]))
+    build(plain, checkpoint(run(), SAVED[-1]))
     build(plain, evaluation())
     yield plain, Store(str(folder / "pods"), 2, str(folder / "work"))
 
@@ -59,7 +59,7 @@ def test_a_run_in_pods_that_are_killed_ends_with_the_same_checkpoint(
 ) -> None:
     """One pod is killed after the first checkpoint, the next is taken with its node after the second; then it is left alone."""
     plain, store = world
-    first, second, last = (checkpoint(line(), step) for step in SAVED)
+    first, second, last = (checkpoint(run(), step) for step in SAVED)
     launcher = launcher_of(cluster, Path(store.root).parent)
     compiled = {name: os.environ[name] for name in os.environ if name.startswith("JAX_")}  # what the undisturbed run compiled
     cache = os.environ["JAX_COMPILATION_CACHE_DIR"]

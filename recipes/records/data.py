@@ -1,0 +1,128 @@
+"""Records of the data half: a scope of sources, its decontamination, and the corpus that is left of them."""
+
+from dataclasses import dataclass, field, replace
+
+from datakit.contamination.coverage import ContaminationConfig
+from datakit.corpus.filters import CorpusConfig
+from datakit.dedup.duplicates import DuplicatesConfig
+from datakit.dedup.minhash import preset
+from datakit.quality.score_cutoff import ScoreCutoffConfig
+from datakit.quality.scorer import ScorerConfig
+from recipes.contamination import CLEAN_SOURCES, DeclaredPolicy
+from recipes.records.narrowing import Narrowing
+from recipes.sources import source_config
+from recipes.suites import Suite
+
+DEFAULT_PRESET = "14x8"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The sources among which duplicates are looked for, and how."""
+
+    name: str
+    sources: tuple[str, ...]
+    """In the order that breaks ties between duplicates."""
+
+    minhash: str = DEFAULT_PRESET
+    """The preset that near-duplicates are looked for with (`datakit/dedup/minhash.py`); 20x5 finds nearly all of them."""
+
+    duplicates: DuplicatesConfig = field(default_factory=DuplicatesConfig)
+    """Which of the pairs found count as duplicates."""
+
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Sources that a narrowing left out, and why."""
+
+    def __post_init__(self) -> None:
+        if not self.sources or len(set(self.sources)) != len(self.sources):
+            raise ValueError(f"scope {self.name}: its sources are {self.sources}; give at least one, each once")
+        for source in self.sources:
+            source_config(source)
+        preset(self.minhash)
+
+    def narrowed(self, by: Narrowing) -> "Scope":
+        """Return the scope over the chosen sources. Raises: ValueError if none is left."""
+        left_out = (*self.left_out, *by.left_out(self.sources).items())
+        return replace(self, name=by.name(self.name), sources=by.kept(self.sources), left_out=left_out)
+
+
+@dataclass(frozen=True)
+class Decontamination:
+    """The suites that a corpus is cleaned of and audited against, and how documents are matched against their items."""
+
+    name: str
+    suites: tuple[Suite, ...]
+    clean: tuple[str, ...]
+    """Sources without benchmark items, in which every mark counts as false (`recipes/contamination.py`)."""
+
+    policy: DeclaredPolicy = field(default_factory=ContaminationConfig)
+
+    def __post_init__(self) -> None:
+        names = [suite.name for suite in self.suites]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"decontamination {self.name}: its suites are {names}; give at least one, each once")
+        if strange := sorted(set(self.clean) - set(CLEAN_SOURCES)):
+            raise ValueError(
+                f"decontamination {self.name}: clean names {', '.join(strange)}, which nobody has found clean; "
+                f"allowed: {', '.join(CLEAN_SOURCES)}"
+            )
+
+    def narrowed(self, by: Narrowing) -> "Decontamination":
+        """Return the decontamination with those clean sources that are chosen."""
+        return replace(self, name=by.name(self.name), clean=by.kept(self.clean))
+
+
+def decontamination(name: str, suites: tuple[Suite, ...], sources: tuple[str, ...]) -> Decontamination:
+    """Return the decontamination of sources by the recommended policy; those known to be clean measure it."""
+    return Decontamination(name, suites, tuple(source for source in CLEAN_SOURCES if source in sources))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents of a scope that survive its filters."""
+
+    name: str
+    scope: Scope
+    decontamination: Decontamination
+    filters: CorpusConfig = field(default_factory=CorpusConfig)
+    scorer: ScorerConfig | None = None
+    """Scores every document; the corpus depends on scores only if its filters read them."""
+
+    best_scores: ScoreCutoffConfig | None = None
+    """The fraction of the scored documents that the filters keep; set with `filters.best_scores`."""
+
+    def __post_init__(self) -> None:
+        if self.filters.best_scores != (self.best_scores is not None):
+            raise ValueError(
+                f"corpus {self.name}: best_scores is {self.best_scores}, filters.best_scores is {self.filters.best_scores}; "
+                "set both or neither"
+            )
+        if "scores" in self.filters.reads and self.scorer is None:
+            raise ValueError(f"corpus {self.name}: its filters read scores and it has no scorer; give it one")
+        if strange := sorted(set(self.decontamination.clean) - set(self.sources)):
+            raise ValueError(
+                f"corpus {self.name}: decontamination {self.decontamination.name} has the clean sources {', '.join(strange)}, "
+                f"which are not in scope {self.scope.name}; give it a decontamination with a name and clean sources of its own"
+            )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.scope.sources
+
+    def narrowed(self, by: Narrowing) -> "Corpus":
+        """Return the corpus over the chosen sources; its scorer learns from them alone."""
+        return replace(
+            self,
+            name=by.name(self.name),
+            scope=self.scope.narrowed(by),
+            decontamination=self.decontamination.narrowed(by),
+            scorer=None if self.scorer is None else _narrowed_scorer(self.scorer, by),
+        )
+
+
+def _narrowed_scorer(scorer: ScorerConfig, by: Narrowing) -> ScorerConfig:
+    """Return the scorer with the seeds of chosen sources. Raises: ValueError if a label has no seed left."""
+    kept = by.kept(scorer.sources)
+    if kept == scorer.sources:
+        return scorer
+    return replace(scorer, name=by.name(scorer.name), seeds=tuple(seed for seed in scorer.seeds if seed.source in kept))

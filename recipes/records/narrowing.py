@@ -1,0 +1,31 @@
+"""A choice over sources, from which every record of a run makes one of its own (`narrowed`)."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Which sources stay: `why_not` gives the reason that one is left out, or None; `suffix` ends the names of records."""
+
+    suffix: str
+    why_not: Callable[[str], str | None]
+
+    def name(self, name: str) -> str:
+        return f"{name}-{self.suffix}"
+
+    def kept(self, sources: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the sources that stay, in their order; there may be none."""
+        return tuple(source for source in sources if self.why_not(source) is None)
+
+    def left_out(self, sources: tuple[str, ...]) -> dict[str, str]:
+        """Return source -> reason for the others, and log them. Raises: ValueError if no source stays."""
+        reasons = {source: reason for source in sources if (reason := self.why_not(source)) is not None}
+        for source, reason in reasons.items():
+            log.info("%s: source %s is left out, %s", self.suffix, source, reason)
+        if len(reasons) == len(sources):
+            raise ValueError(f"{self.suffix}: none of {', '.join(sources)} is left; {reasons}")
+        return reasons

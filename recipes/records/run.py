@@ -1,0 +1,176 @@
+"""Records of training: a run with what it starts from, how its checkpoints are evaluated, and how it is executed."""
+
+from dataclasses import dataclass, field, replace
+
+from lineage.order.batches import BatchSchedule
+from recipes.hardware import alternatives
+from recipes.models import PublishedModel
+from recipes.records.data import Corpus, Decontamination, Scope
+from recipes.records.narrowing import Narrowing
+from recipes.records.placement import CANONICAL, Placement
+from recipes.records.tokens import Mix, Tokens
+from recipes.suites import Suite
+from trainer.spec.config import RunSpec
+from trainer.spec.settings import RuntimeOptions
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What checkpoints are evaluated on, and where. The first suite is the main one (`recipes/policies.py`)."""
+
+    suites: tuple[Suite, ...]
+    shots: tuple[Suite, ...] = ()
+    """Suites that hold the examples of few-shot prompts."""
+
+    hardware: tuple[str, ...] = ("cpu",)
+    """One host, in order of preference; no part of any identity."""
+
+    def __post_init__(self) -> None:
+        if not self.suites:
+            raise ValueError("evaluation.suites is empty; give at least one suite of recipes/suites.py")
+        for shape in alternatives(self.hardware):
+            if shape.pods > 1:
+                raise ValueError(f"evaluation.hardware has {shape.name}, which is {shape.pods} hosts; evaluations run on one")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run is executed: hardware in order of preference, and settings. No part of any identity."""
+
+    hardware: tuple[str, ...] = ("cpu",)
+    settings: RuntimeOptions = field(default_factory=RuntimeOptions)
+    """Trackers, evaluation on the way, profile, meshes."""
+
+    def __post_init__(self) -> None:
+        alternatives(self.hardware)
+        if strange := sorted(dict(self.settings.meshes).keys() - set(self.hardware)):
+            raise ValueError(
+                f"execution.settings.meshes has a mesh for {strange[0]}, which is not in execution.hardware "
+                f"({', '.join(self.hardware)}); remove it or add the hardware"
+            )
+
+    @property
+    def meshes(self) -> dict[str, str]:
+        """The mesh on each hardware that has one: that of the settings, else the preset's."""
+        presets = {shape.name: shape.mesh for shape in alternatives(self.hardware) if shape.mesh}
+        return presets | dict(self.settings.meshes)
+
+
+@dataclass(frozen=True)
+class AtStep:
+    """The checkpoint of a declared run at a step, as a start for another run."""
+
+    run: "Run"
+    step: int
+
+    def __post_init__(self) -> None:
+        if self.step not in self.run.spec.saved_steps():
+            saved = ", ".join(map(str, self.run.spec.saved_steps()))
+            raise ValueError(f"start at step {self.step} of run {self.run.name}, which keeps steps {saved}; choose one of them")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training job: the trainer's spec, its data, its start, its evaluation, its execution, and where it is placed."""
+
+    spec: RunSpec
+    data: Mix
+    evaluation: Evaluation
+    start: AtStep | PublishedModel | None = None
+    """What `spec.start` begins with; None: fresh parameters."""
+
+    execution: Execution = field(default_factory=Execution)
+    place: Placement = CANONICAL
+
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.spec.start is None):
+            raise ValueError(
+                f"run {self.name}: start is {self._start_name()}, spec.start is {self.spec.start!r}; give both, or neither for "
+                "fresh parameters"
+            )
+        before = self.start.run if isinstance(self.start, AtStep) else None
+        if self.continues and (before is None or before.spec.seq_len != self.spec.seq_len):
+            raise ValueError(
+                f"run {self.name}: spec.start.data is 'continued', which goes on in the data order of a declared run with "
+                f"seq_len {self.spec.seq_len}; start is {before and (before.name, before.spec.seq_len)}"
+            )
+        packing = self.data.packing
+        if packing is not None and packing.seq_len != self.spec.seq_len:
+            raise ValueError(
+                f"run {self.name}: mix {self.data.name} is packed for seq_len {packing.seq_len}, spec.seq_len is "
+                f"{self.spec.seq_len}; make them equal"
+            )
+        if self.spec.model.vocab_size < self.tokens.vocab_size:
+            raise ValueError(
+                f"run {self.name}: spec.model.vocab_size is {self.spec.model.vocab_size}, tokens {self.tokens.name} have "
+                f"{self.tokens.vocab_size}; build the spec with tokens.vocab_size"
+            )
+        own = set(self.decontamination.suites)
+        if strange := [suite.name for suite in self.evaluation.suites if suite not in own]:
+            raise ValueError(
+                f"run {self.name}: evaluation.suites has {', '.join(strange)}, of which corpus {self.corpus.name} is not "
+                f"cleaned; add them to decontamination {self.decontamination.name} under another name"
+            )
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def tokens(self) -> Tokens:
+        return self.data.tokens
+
+    @property
+    def corpus(self) -> Corpus:
+        return self.tokens.corpus
+
+    @property
+    def scope(self) -> Scope:
+        return self.corpus.scope
+
+    @property
+    def decontamination(self) -> Decontamination:
+        return self.corpus.decontamination
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.corpus.sources
+
+    @property
+    def continues(self) -> bool:
+        """Whether the run goes on in the data order where the one before it ended."""
+        return self.spec.start is not None and self.spec.start.data == "continued"
+
+    @property
+    def first_step(self) -> int:
+        """Steps that the runs before this one took in its data order."""
+        return self.start.run.first_step + self.start.step if self.continues and isinstance(self.start, AtStep) else 0
+
+    @property
+    def batches(self) -> BatchSchedule:
+        """Sequences a step of the data order, from its first step on, whichever run took it."""
+        if not self.continues or not isinstance(self.start, AtStep):
+            return self.spec.batches
+        return self.start.run.batches.followed_by(self.spec.batches, self.first_step)
+
+    @property
+    def history(self) -> "tuple[Run, ...]":
+        """The runs that led to this one, the oldest first, this one last."""
+        return (*self.start.run.history, self) if isinstance(self.start, AtStep) else (self,)
+
+    def with_data(self, data: Mix) -> "Run":
+        """Return the run over other data."""
+        return replace(self, data=data)
+
+    def narrowed(self, by: Narrowing) -> "Run":
+        """Return the run over the chosen sources, named `<name>_<suffix>`; a run that it starts from is narrowed too."""
+        start = self.start
+        if isinstance(start, AtStep):
+            start = AtStep(start.run.narrowed(by), start.step)
+        spec = replace(self.spec, name=f"{self.name}_{by.suffix}")
+        return replace(self, spec=spec, data=self.data.narrowed(by), start=start)
+
+    def _start_name(self) -> str:
+        if self.start is None:
+            return "None"
+        return f"step {self.start.step} of {self.start.run.name}" if isinstance(self.start, AtStep) else self.start.name

@@ -1,0 +1,114 @@
+"""Records between corpus and training: a tokenizer, the token caches of a corpus, and the mixture of them."""
+
+from dataclasses import dataclass, replace
+
+from datakit.tokens.formats import PLAIN, Chat, Prebuilt, TokenFormat
+from datakit.tokens.tokenizer import END_OF_TEXT
+from lineage.order.mixture import StepPhase
+from lineage.order.packing import Packing
+from lineage.order.permutation import Shuffle
+from recipes.models import PublishedModel
+from recipes.records.data import Corpus
+from recipes.records.narrowing import Narrowing
+from recipes.sources import source_config
+
+
+@dataclass(frozen=True)
+class TrainedTokenizer:
+    """Byte-level BPE trained on the corpus."""
+
+    name: str
+    vocab_size: int
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+    """A chat template's roles and end of turn are among them."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The token caches of a corpus, one for each source."""
+
+    name: str
+    corpus: Corpus
+    tokenizer: TrainedTokenizer | PublishedModel
+    """Trained on the corpus, or that of a published model."""
+
+    format: TokenFormat = PLAIN
+    """How documents become tokens."""
+
+    def __post_init__(self) -> None:
+        if self.corpus.filters.cut_paragraphs and isinstance(self.format, Chat | Prebuilt):
+            raise ValueError(
+                f"tokens {self.name}: the filters of corpus {self.corpus.name} cut paragraphs out of texts, and format "
+                f"{self.format.kind!r} makes tokens of what lies beside them, which would stay whole; set "
+                "filters.cut_paragraphs to False, or take the format 'plain'"
+            )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.corpus.sources
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding of a model over these tokens. It is stated here and nowhere else."""
+        return self.tokenizer.vocab_size
+
+    def narrowed(self, by: Narrowing) -> "Tokens":
+        """Return the tokens of the narrowed corpus; a tokenizer that is trained is trained on it."""
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, TrainedTokenizer):
+            tokenizer = replace(tokenizer, name=by.name(tokenizer.name))
+        return replace(self, name=by.name(self.name), corpus=self.corpus.narrowed(by), tokenizer=tokenizer)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A mixture over token caches: what a run reads, in which shares and in which order."""
+
+    name: str
+    tokens: Tokens
+    phases: tuple[StepPhase, ...] = ()
+    """Weights by step of the run, counted from the first of the runs whose data it continues; none: one phase with the
+    sources' declared weights."""
+
+    block_size: int = 2048
+    """Sequences in which weights hold exactly; phases begin with whole blocks."""
+
+    shuffle: Shuffle = "splitmix"
+    packing: Packing | None = None
+    """How documents become sequences; None: end to end, cut wherever a sequence is full."""
+
+    def __post_init__(self) -> None:
+        named = {source: phase.start_step for phase in self.phases for source, _ in phase.weights}
+        if strange := sorted(named.keys() - set(self.tokens.sources)):
+            raise ValueError(
+                f"mix {self.name}: its phase at step {named[strange[0]]} gives a weight to {strange[0]!r}, which is not a "
+                f"source of its tokens; they are {', '.join(self.tokens.sources)}"
+            )
+
+    def weights(self) -> tuple[StepPhase, ...]:
+        """Return the phases, or one of declared weights. Raises: ValueError for sources that would train nothing."""
+        if self.phases:
+            return self.phases
+        weights = {source: source_config(source).mixture_weight for source in self.tokens.sources}
+        if weightless := [source for source, weight in weights.items() if not weight > 0]:
+            raise ValueError(
+                f"mix {self.name}: the catalogue's mixture_weight of {', '.join(weightless)} is 0 (no token count is "
+                "known), so nothing of it would be trained on; declare phases with their weights, or leave it out"
+            )
+        return (StepPhase(0, tuple(weights.items())),)
+
+    def narrowed(self, by: Narrowing) -> "Mix":
+        """Return the mix over the chosen sources. Raises: ValueError for a phase that reads none of them."""
+        tokens = self.tokens.narrowed(by)
+        phases = tuple(self._of_sources(phase, tokens.sources) for phase in self.phases)
+        return replace(self, name=by.name(self.name), tokens=tokens, phases=phases)
+
+    def _of_sources(self, phase: StepPhase, kept: tuple[str, ...]) -> StepPhase:
+        weights = tuple((source, weight) for source, weight in phase.weights if source in kept)
+        if not any(weight > 0 for _, weight in weights):
+            read = ", ".join(source for source, _ in phase.weights)
+            raise ValueError(
+                f"mix {self.name}: its phase at step {phase.start_step} reads {read} alone, and none of them is chosen; "
+                f"of its sources these are: {', '.join(kept)}. Declare another phase for the narrowed mix"
+            )
+        return replace(phase, weights=weights)

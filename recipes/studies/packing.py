@@ -1,0 +1,19 @@
+"""Whole documents packed into sequences, in which each document sees itself alone."""
+
+from dataclasses import replace
+
+from lineage.order.packing import Packing
+from recipes.records.run import Run
+from recipes.studies.default import tiny
+from recipes.study import Study
+
+
+def study() -> Study:
+    return Study("What do whole documents change?", runs=(tiny_packed,))
+
+
+def tiny_packed() -> Run:
+    """`tiny` over whole documents: none that fits is cut."""
+    base = tiny()
+    spec = replace(base.spec, name="tiny_packed", cross_document_attention=False)
+    return replace(base, spec=spec, data=replace(base.data, name="default-packed", packing=Packing(spec.seq_len)))

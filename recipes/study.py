@@ -1,0 +1,64 @@
+"""A sweep is a set of trials in one asset; a study declares runs, sweeps, corpora and gaps that answer one question."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from recipes.gaps import Gap
+from recipes.records.data import Corpus
+from recipes.records.placement import TrialOf
+from recipes.records.run import AtStep, Run
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Trials that differ in their run specs. Each is a run that keeps its last checkpoint, and one partition of the assets
+    `sweeps/<name>/trial` and `sweeps/<name>/result`."""
+
+    name: str
+    trials: tuple[Run, ...]
+
+    def __post_init__(self) -> None:
+        names = [trial.name for trial in self.trials]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if not names or twice:
+            raise ValueError(f"sweep {self.name}: its trials are named {twice or names}; give at least one, each name once")
+        for trial in self.trials:
+            if not _NAME.fullmatch(trial.name):
+                raise ValueError(
+                    f"sweep {self.name}: trial {trial.name!r} is a partition key; use letters, digits, '.', '_' and '-'"
+                )
+            if len(trial.spec.saved_steps()) > 1:
+                raise ValueError(
+                    f"sweep {self.name}: trial {trial.name} keeps steps {trial.spec.saved_steps()}; a trial keeps its last: "
+                    "set save_every_steps to None"
+                )
+            if isinstance(trial.start, AtStep) and trial.start.run.place == TrialOf(self.name):
+                raise ValueError(f"sweep {self.name}: trial {trial.name} starts from a trial of the same sweep; use two sweeps")
+        placed = tuple(replace(trial, place=TrialOf(self.name)) for trial in self.trials)
+        object.__setattr__(self, "trials", placed)
+
+    def trial(self, name: str) -> Run:
+        """Return the trial of a name. Raises: ValueError with some of the names."""
+        for trial in self.trials:
+            if trial.name == name:
+                return trial
+        some = ", ".join(trial.name for trial in self.trials[:5])
+        raise ValueError(f"sweep {self.name} has no trial {name!r}; it has {len(self.trials)}, such as {some}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Functions that declare what answers one question. Each is called by itself, so a mistake in one disables that one."""
+
+    question: str
+    runs: tuple[Callable[[], Run], ...] = ()
+    sweeps: tuple[Callable[[], Sweep], ...] = ()
+    corpora: tuple[Callable[[], Corpus], ...] = ()
+    """Corpora that no run trains on yet, to compare with others."""
+
+    gaps: tuple[Callable[[], Gap], ...] = ()
+    policies: tuple[Callable[[], Corpus], ...] = ()
+    """Corpora whose sources the published contamination policies mark too, to compare."""
