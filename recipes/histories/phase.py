@@ -1,0 +1,124 @@
+"""A phase of a published run, and the graph of all its phases."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from recipes.marin_history import Mix
+from trainer.spec.config import RunSpec
+
+type Outcome = Literal["kept", "abandoned", "published"]
+SHARE_ERROR = 0.15
+"""Most per cent by which a printed mix may miss 100: tables are rounded to a tenth or a hundredth."""
+
+
+@dataclass(frozen=True)
+class From:
+    """The step of another phase that a phase starts from, counted in that phase."""
+
+    phase: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """A number of the documents, and the same number computed from the declaration."""
+
+    what: str
+    printed: float
+    computed: float
+    digits: int
+    """Decimals that the document prints."""
+    contradicts: str = ""
+    """Where the document contradicts itself: the other number, and where it stands."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the computed number rounds to the printed one."""
+        return abs(self.computed - self.printed) <= 0.5 * 10**-self.digits * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch of training with constant spec and mix. Steps of `spec` count from the phase's own start."""
+
+    name: str
+    spec: RunSpec
+    mix: Mix | None
+    """(dataset, share in per cent); None where the documents do not tell it."""
+    start: From | None = None
+    outcome: Outcome = "kept"
+    reason: str = ""
+    """Why it was abandoned."""
+    chosen: str = ""
+    """What the documents do not tell and this declaration chose."""
+
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.spec.start is None):
+            raise ValueError(f"phase {self.name}: start is {self.start}, its spec's is {self.spec.start}; give both or neither")
+        total = 100.0 if self.mix is None else sum(share for _, share in self.mix)
+        if abs(total - 100) > SHARE_ERROR:
+            raise ValueError(f"phase {self.name}: its shares sum to {total:.2f} %, more than {SHARE_ERROR} off 100")
+        if (self.outcome == "abandoned") != bool(self.reason):
+            raise ValueError(
+                f"phase {self.name}: outcome is {self.outcome}, reason {self.reason!r}; an abandoned phase has one"
+            )
+
+    @property
+    def tokens(self) -> int:
+        return self.spec.tokens_before(self.spec.num_steps)
+
+    @property
+    def flops(self) -> float:
+        """Training FLOPs by Levanter's count."""
+        return self.tokens * self.spec.model.training_flops_per_token(self.spec.seq_len)
+
+
+@dataclass(frozen=True)
+class History:
+    """All phases of a run, in the order of their start."""
+
+    name: str
+    phases: tuple[Phase, ...]
+    told: tuple[Told, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        seen: dict[str, Phase] = {}
+        for phase in self.phases:
+            if phase.name in seen:
+                raise ValueError(f"history {self.name}: phase {phase.name} is declared twice")
+            if phase.start is not None:
+                before = seen.get(phase.start.phase)
+                if before is None:
+                    raise ValueError(f"history {self.name}: phase {phase.name} starts from {phase.start.phase}, none before it")
+                if phase.start.step not in before.spec.saved_steps():
+                    saved = ", ".join(f"{step:,}" for step in before.spec.saved_steps())
+                    raise ValueError(
+                        f"history {self.name}: phase {phase.name} starts from step {phase.start.step:,} of {before.name}, "
+                        f"which keeps {saved}"
+                    )
+            seen[phase.name] = phase
+
+    @cached_property
+    def by_name(self) -> dict[str, Phase]:
+        return {phase.name: phase for phase in self.phases}
+
+    def tokens_at_start(self, phase: Phase) -> int:
+        """Tokens that the weights had read before the phase, along its own line."""
+        if phase.start is None:
+            return 0
+        before = self.by_name[phase.start.phase]
+        return self.tokens_at_start(before) + before.spec.tokens_before(phase.start.step)
+
+    def line_to(self, name: str) -> list[Phase]:
+        """The phases from the first to one, along warm starts."""
+        phase = self.by_name[name]
+        return [*(self.line_to(phase.start.phase) if phase.start else []), phase]
+
+    @property
+    def published(self) -> Phase:
+        """The phase whose weights were published. Raises: ValueError if there is not exactly one."""
+        found = [phase for phase in self.phases if phase.outcome == "published"]
+        if len(found) != 1:
+            raise ValueError(f"history {self.name}: published phases are {[phase.name for phase in found]}; there must be one")
+        return found[0]
