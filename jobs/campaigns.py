@@ -23,7 +23,7 @@ EVALUATION_TAG = "marin/evaluation"
 
 
 def ferry_job() -> UnresolvedAssetJobDefinition:
-    """Every asset under `ferry/` for one day, in one process: a step costs 20-50 ms there and 1 s as a process."""
+    """Every asset under `ferry/` for one day, in one process: a step takes 20-50 ms there and 1 s as a process."""
     return dg.define_asset_job(
         FERRY_JOB,
         selection=dg.AssetSelection.key_prefixes([FERRY]),

@@ -1,7 +1,8 @@
-"""Canaries: a fixed run a day on one kind of hardware, and the verdict on it.
+"""Canaries: one fixed run a day on one kind of hardware, and the verdict on it.
 
-A canary fails for one of two reasons that must not be mixed up: the loss left its recorded band (a *regression*: code or
-numerics), or it could not finish (*infrastructure*). Slow is a warning against the median of recent runs, never one sample.
+A canary fails for one of two reasons that must be told apart: the loss left its recorded band (a *regression* of code
+or numerics), or the run could not finish (*infrastructure*). Low speed is a warning against the median of recent runs,
+never against one sample.
 """
 
 import statistics
@@ -22,7 +23,7 @@ from resources.lab import Lab
 
 
 def canary_data(band: CanaryBand) -> tuple[Iterator[AssetTemplate], list[Node]]:
-    """Canonical assets of the canary's fixed data, which are made once, and the nodes that must be among them."""
+    """Return canonical assets of the canary's fixed data, which are made once, and the nodes that must be among them."""
     run = canary_run(band.hardware, None)
     assets = chain(mix_assets(run), card_assets(run.tokens))
     return assets, list(_checkpoint(band, FIRST_DAY).parents())
@@ -90,7 +91,7 @@ def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
 
 
 def loss_check(band: CanaryBand, loss_nats: float) -> dg.AssetCheckResult:
-    """Inside the recorded band or not."""
+    """Check that the loss is inside the recorded band."""
     return dg.AssetCheckResult(
         check_name="loss_in_band",
         passed=band.low_loss_nats <= loss_nats <= band.high_loss_nats,
@@ -99,7 +100,7 @@ def loss_check(band: CanaryBand, loss_nats: float) -> dg.AssetCheckResult:
 
 
 def throughput_check(band: CanaryBand, speed: float, earlier: list[float]) -> dg.AssetCheckResult:
-    """A warning, and only against a median of enough runs."""
+    """Warn about low throughput, and only against a median of enough runs."""
     if len(earlier) < band.min_runs:
         told, passed = f"{len(earlier)} earlier runs, {band.min_runs} are needed for a median: not judged", True
     else:
@@ -112,7 +113,7 @@ def throughput_check(band: CanaryBand, speed: float, earlier: list[float]) -> dg
 
 
 def recent_throughputs(lab: Lab, band: CanaryBand, before: str) -> list[float]:
-    """Tokens a second of the latest canary runs of earlier days, oldest first."""
+    """Return tokens a second of the latest canary runs of earlier days, oldest first."""
     runs = {
         str(artifact.spec.partition): artifact
         for artifact in lab.store.artifacts(*_checkpoint(band, before).key)

@@ -1,4 +1,6 @@
-"""What lies beside single results: the board of all of them, and the perplexity gaps of declared pairs of checkpoints."""
+"""Assets that compare results: the leaderboard of all of them, and the perplexity gaps of declared pairs of
+checkpoints.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -38,7 +40,7 @@ def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
 
 
 def leaderboard_asset(results: Sequence[dg.AssetKey], runs: Sequence[Run]) -> dg.AssetsDefinition:
-    """The board over every result of the canonical store, whichever there are; a check says which are due and missing."""
+    """The board over every result that the canonical store holds. A check names results that are due and missing."""
     key = dg.AssetKey(list(KEY))
 
     @dg.asset(

@@ -1,5 +1,4 @@
-"""Manifests, lineage tables and Dagster's event log of a lab held against each other (`lineage/graph/consistency.py`
-compares)."""
+"""Compare a lab's manifests, lineage tables and Dagster event log (`lineage/graph/consistency.py` does the comparison)."""
 
 import datetime
 import logging
@@ -20,16 +19,16 @@ log = logging.getLogger(__name__)
 
 FERRY_PREFIX = "ferry"
 CACHE_KINDS = frozenset({"missing_edge", "forged_edge", "forged_artifact"})
-"""Disagreements that only the lineage tables are wrong in: they are a cache of the manifests."""
+"""Disagreements in which only the lineage tables are wrong: they are a cache of the manifests."""
 
 
 def check_consistency(
     stores: Sequence[Store], instance: dg.DagsterInstance, graph: BaseAssetGraph, today: datetime.date
 ) -> Comparison:
-    """Compare what the manifests of some stores, their lineage tables and an instance's event log say.
+    """Compare the manifests of some stores, their lineage tables and an instance's event log.
 
-    The tables are brought up to date first, as every lineage query does, and the log is read before the manifests: what is
-    committed in between is silent in one of them, which is unknown and no disagreement.
+    The tables are updated first, as every lineage query does, and the log is read before the manifests. So an artifact
+    that is committed in between is missing in one of them, which is reported as unknown and not as a disagreement.
     """
     events = read_log(instance)
     read, findings = [], list[Finding]()
@@ -52,7 +51,7 @@ def check_consistency(
 
 
 def reasons(unknown: Sequence[Unknown]) -> list[tuple[str, int]]:
-    """Why something is unknown, and how often, the most frequent first."""
+    """Return why something is unknown, and how often, the most frequent first."""
     return Counter(one.why for one in unknown).most_common()
 
 
@@ -63,7 +62,7 @@ def expired_on(today: datetime.date) -> Callable[[LogEvent], bool]:
 
 
 def remake(key: tuple[str, ...], partition: str | None) -> str:
-    """The command that makes an artifact, or finds it, and reports it."""
+    """Return the command that makes an artifact, or finds it, and reports it."""
     if key[0] in (FERRY_PREFIX, "canary") and partition is not None:
         return f"`./marin {key[0]} --day {partition}`"
     if key[0] == "runs" and key[-1] == "checkpoint":
@@ -74,7 +73,7 @@ def remake(key: tuple[str, ...], partition: str | None) -> str:
 def _bring_up_to_date(store: Store) -> None:
     try:
         lineage_tables(store)
-    except ValueError as error:  # an edited manifest: `every_manifest` names it
+    except ValueError as error:  # An edited manifest: `every_manifest` names it.
         log.warning("the lineage tables of %s are compared as they were saved: %s", store.root, error)
 
 

@@ -1,4 +1,4 @@
-"""What the UI shows of contamination: marks, policies and what they find, audits of checkpoints."""
+"""What the UI shows about contamination: marks, policies and what they find, audits of checkpoints."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _CLEARED = ("suite", "task", "item_id", "documents")
 
 
 def audit_verdict(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Verdicts, and counts that plot over steps; older stage versions recorded fewer of them."""
+    """Return verdicts, and counts that plot over steps; older stage versions recorded fewer of them."""
     audit = artifact.manifest.extra["audit"]
     counts = audit.get("counts", {})
     numbers = ("matched_before", "matched_after", "seen_in_training", "unknown")
@@ -44,7 +44,7 @@ def audit_tables(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What a policy marked, and how well it finds what was planted."""
+    """Return what a policy marked, and how well it finds planted items."""
     counts, proof = artifact.manifest.extra["contamination"], artifact.manifest.extra["canaries"]
     items = [{"task": task, **row} for task, row in counts["items_by_task"].items()]
     forms = [{"form": form, "recall": value} for form, value in proof["recall"].items()]
@@ -62,7 +62,7 @@ def marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def proof_of_policy(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What the policy finds of each task's items, and marks in text that holds none."""
+    """Return what the policy finds of each task's items, and marks in text that holds none."""
     proof = artifact.manifest.extra["proof"]
     forms = [
         {"form": form} | {task: _recalled(row["forms"].get(form), row["items"]) for task, row in proof["recall"].items()}
@@ -79,7 +79,7 @@ def proof_of_policy(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _recalled(found: Mapping[str, float] | None, num_items: int) -> str:
-    """A share, and of how many where a form does not apply to every planted item."""
+    """Return a share, and the number of items if a form does not apply to every planted item."""
     if found is None:
         return ""
     return f"{found['found']:.2f}" + (f" of {found['planted']:.0f}" if found["planted"] < num_items else "")

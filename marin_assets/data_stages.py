@@ -1,4 +1,4 @@
-"""The stages of the data half of the graph: how each is shown and what it promises."""
+"""The stages of the data half of the graph: how each is shown and what it checks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What a person sees of an artifact in the UI: numbers that plot over time, tables, and pictures where they would look.
+"""What a person sees of an artifact in the UI: numbers that plot over time, tables, and pictures.
 
-Events are rows of a database, so pictures are small (below 100 kB) and everything larger is a path.
+Events are rows of a database, so pictures are small (below 100 kB) and anything larger is a path.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens
 
 
 def describe(built: Built) -> dict[str, dg.MetadataValue]:
-    """Dagster metadata of an artifact, in the order a reader wants it."""
+    """Return Dagster metadata of an artifact, in the order in which a reader wants it."""
     metadata: dict[str, dg.MetadataValue] = {"reused": dg.MetadataValue.bool(built.reused)}
     if built.drift is not None:
         metadata["code_drift" if built.drifted else "code_verified"] = dg.MetadataValue.text(str(built.drift))
@@ -36,7 +36,7 @@ def describe(built: Built) -> dict[str, dg.MetadataValue]:
 
 
 def _launched(launched: LaunchRecord) -> dict[str, dg.MetadataValue]:
-    """Where a job ran, on what, and every attempt that it took."""
+    """Return where a job ran, on what, and every attempt."""
     return {
         "ran_as": dg.MetadataValue.text(f"{launched.place} on {launched.hardware}"),
         "attempts": records_table([asdict(attempt) for attempt in launched.attempts], ("number", "place", "seconds", "ended")),
@@ -44,13 +44,15 @@ def _launched(launched: LaunchRecord) -> dict[str, dg.MetadataValue]:
 
 
 def provenance(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Where an artifact lies and what its manifest says that it was made from."""
+    """Return where an artifact is, and from what its manifest says it was made."""
     inputs = [ref.identity() | {"address": ref.address} for ref in artifact.spec.inputs]
     return {"artifact": dg.MetadataValue.path(artifact.uri), INPUTS: dg.MetadataValue.json(inputs)}
 
 
 def identity_tags(artifact: Artifact) -> dict[str, str]:
-    """Tags that say which artifact an event means and what its manifest was like (a tag has no room for an address)."""
+    """Return tags that say which artifact an event means and what its manifest was like (a tag has no room for an
+    address).
+    """
     digest = manifest_digest(artifact.store, artifact.spec.address)
     return {VERSION_TAG: artifact.spec.version, MANIFEST_TAG: digest}
 
@@ -61,10 +63,11 @@ def materialization(
     description: str = "",
     standing_for: dg.AssetKey | None = None,
 ) -> dg.AssetMaterialization:
-    """The event of an artifact that was made outside its own asset's step; `standing_for` is an asset without partitions.
+    """Return the event of an artifact that was made outside its own asset's step; `standing_for` is an asset without
+    partitions.
 
-    It has no `dagster/code_version`: an event with one and without input tags is Unsynced for good, because every dependency
-    looks new to it; one with neither is compared by time (Dagster 1.13).
+    It has no `dagster/code_version`: an event with one and without input tags stays Unsynced, because every dependency
+    looks new to it; an event with neither is compared by time (Dagster 1.13).
     """
     return dg.AssetMaterialization(
         asset_key=standing_for or dg.AssetKey(list(artifact.spec.key)),
@@ -76,7 +79,7 @@ def materialization(
 
 
 def recorded(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What the manifest alone has to show; no data file is opened."""
+    """Return what the manifest alone shows; no data file is opened."""
     manifest = artifact.manifest
     statistics = manifest.statistics
     metadata: dict[str, dg.MetadataValue] = {}
@@ -105,14 +108,14 @@ def recorded(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _pictures(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What takes data files to show, or is drawn."""
+    """Return what needs data files, or is drawn."""
     drops = artifact.manifest.statistics.get("drops")
     drawn = {"drops_picture": picture(lambda path: drops_png(drops, artifact.name, path))} if drops else {}
     return drawn | _by_stage(_DRAWN, artifact)
 
 
 def _by_stage(shown: Mapping[str, "_Show"], artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What only artifacts of one stage have to show."""
+    """Return what only artifacts of one stage show."""
     show = shown.get(artifact.spec.stage)
     return show(artifact) if show else {}
 
@@ -124,7 +127,7 @@ def _source(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Step, loss, tokens and speed of a checkpoint."""
     checkpoint, throughput = artifact.manifest.extra["checkpoint"], artifact.manifest.extra["throughput"]
-    compute = checkpoint.get("compute")  # checkpoints of before 2026-11-22 do not tell
+    compute = checkpoint.get("compute")  # Checkpoints from before 2026-11-22 do not record it.
     return {
         "step": dg.MetadataValue.int(checkpoint["step"]),
         "loss_nats": dg.MetadataValue.float(checkpoint["loss_nats"]),
@@ -135,7 +138,9 @@ def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _tokens(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Which engine made the ids and what was compared to choose it; the share of tokens that the loss looks at."""
+    """Return which engine made the ids and what was compared to choose it, and the share of tokens that the loss
+    counts.
+    """
     engine, tokens = artifact.manifest.extra["engine"], artifact.manifest.extra["tokens"]
     shown: dict[str, dg.MetadataValue] = {"engine": dg.MetadataValue.text(engine["engine"])}
     if "reason" in engine:
@@ -163,7 +168,7 @@ def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What each source loses as a duplicate, the worst first, and the share that plots over time."""
+    """Return what each source loses as duplicates, the worst first, and the share that plots over time."""
     found = artifact.manifest.extra["duplicates"]
     rows = [
         {"source": name, **counts, "removed_share": round((counts["exact"] + counts["near"]) / max(1, counts["documents"]), 4)}
@@ -193,7 +198,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "evals.audit": frozenset({"audit"}),
     "trainer.hf_import": frozenset({"checkpoint"}),
 }
-"""What of `extra` each of these shows: manifests of older stage versions may hold less, and are shown without."""
+"""The part of `extra` that each stage shows. Manifests of older stage versions may hold less."""
 _RECORDED: Mapping[str, _Show] = {
     "datakit.raw": _source,
     "datakit.duplicates": _removed,

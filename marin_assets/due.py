@@ -1,4 +1,4 @@
-"""Which evaluations a run's policy asks of its checkpoints, and which of them are not there."""
+"""Which evaluations a run's policy requires for its checkpoints, and which of them are missing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,14 +20,14 @@ SHOWN = 20
 
 
 def committed(lab: Lab, run: Run) -> Iterator[tuple[str, Artifact]]:
-    """Step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
+    """Return step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
     steps = run.spec.saved_steps()
     found = find_all(lab.store, (checkpoint(run, step) for step in steps))
     yield from ((step_partition(step), artifact) for step, artifact in zip(steps, found, strict=True) if artifact is not None)
 
 
 def due_rules(run: Run, step: str) -> list[PolicyRule]:
-    """What the policy asks at a saved step, the most urgent first."""
+    """Return what the policy requires at a saved step, the most urgent first."""
     saved = run.spec.saved_steps()
     rules = policy_config(run).rules
     due = [rule for rule in rules if rule.is_due(saved.index(parse_step_partition(step)), len(saved))]
@@ -35,14 +35,14 @@ def due_rules(run: Run, step: str) -> list[PolicyRule]:
 
 
 def missing_results(lab: Lab, asked: Iterable[tuple[Run, str]]) -> list[tuple[Run, str, PolicyRule]]:
-    """Of all that is due at some steps of some runs, what is not there."""
+    """Return what is due at some steps of some runs and missing."""
     due = [(run, step, rule) for run, step in asked for rule in due_rules(run, step)]
     found = find_all(lab.store, (eval_node(run, parse_step_partition(step), rule.task) for run, step, rule in due))
     return [one for one, artifact in zip(due, found, strict=True) if artifact is None]
 
 
 def results_check(lab: Lab, runs: Sequence[Run]) -> dg.AssetCheckResult:
-    """Names what is missing and the command that makes it: a request is made once, and nobody repeats one that failed."""
+    """Name what is missing and the command that makes it: a request is made once, and nobody repeats one that failed."""
     missing = [
         f"./marin materialize runs/{run.name}/eval_result --partition '{step}|{rule.task.name}'"
         for run, step, rule in missing_results(lab, ((run, step) for run in runs for step, _ in committed(lab, run)))

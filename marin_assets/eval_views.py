@@ -1,4 +1,4 @@
-"""What evaluations have to show in the UI: scores, perplexity gaps, the leaderboard."""
+"""What the UI shows about evaluations: scores, perplexity gaps, the leaderboard."""
 
 import json
 
@@ -13,23 +13,23 @@ from lineage.artifact.store import Artifact
 from marin_assets.values import inline, picture, records_table
 
 SHOWN_CHARACTERS = 300
-"""Of a text that a model wrote."""
+"""Characters of a generated text."""
 
 
 def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Every score as a number that plots over steps, and as a table with its interval and how much was graded."""
+    """Return every score as a number that plots over steps, and as a table with its interval and how much was graded."""
     scores = artifact.manifest.extra["scores"]
     shown: dict[str, dg.MetadataValue] = {
         f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores
     }
-    rows = [{"attempted": s["n"], **s} for s in scores]  # results of older evaluators do not say how many they attempted
+    rows = [{"attempted": s["n"], **s} for s in scores]  # Results of older evaluators do not say how many items they attempted.
     told = [row | {"items": graded_of(row["n"], row["attempted"])} for row in rows]
     shown["incomplete"] = dg.MetadataValue.text(", ".join(artifact.manifest.extra.get("incomplete", ())) or "none")
     return shown | {"scores": records_table(told, ("task", "metric", "value", "low", "high", "items"))}
 
 
 def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Bars of what can be drawn: an answer in a model's own words may be unparsed for every item."""
+    """Return bars of what can be drawn: a model's own answers may be unparsed for every item."""
     scores = artifact.manifest.extra["scores"]
     if not any(score["metric"] in (*BITS, *SHARES) for score in scores):
         return {"scores_picture": dg.MetadataValue.text("nothing to draw: no item was graded")}
@@ -37,7 +37,7 @@ def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def gap(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The gap by tag, and where to look first."""
+    """Return the gap by tag, and where to look first."""
     found = artifact.manifest.extra["gap"]
     whole, *tags = found["tags"]
     return {
@@ -61,7 +61,7 @@ def export_canary(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def samples(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What the exported model wrote."""
+    """Return what the exported model wrote."""
     rows = [row | {"text": row["text"][:SHOWN_CHARACTERS]} for row in json.loads(artifact.files("samples.json")[0].read_text())]
     return {"texts": records_table(rows, ("finish", "num_tokens", "text"))}
 
@@ -73,7 +73,7 @@ def leaderboard(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def board(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The newest step of every model, and the page."""
+    """Return the newest step of every model, and the page."""
     rows = newest_steps(pl.read_parquet(artifact.files("leaderboard.parquet")[0]))
     shown = [cells(row) for row in rows.iter_rows(named=True)]
     page: dict[str, dg.MetadataValue] = {"page": dg.MetadataValue.path(str(artifact.files("leaderboard.html")[0]))}

@@ -1,8 +1,10 @@
-"""Dagster's event log as a witness of lineage: its materializations, and the as-of walk from one of them to its inputs.
+"""Read Dagster's event log as evidence of lineage: its materializations, and the as-of walk from one of them to its
+inputs.
 
-A step's tag `dagster/input_event_pointer/<key>` is the newest event of *any* partition of an input, so it is no edge but a
-cursor: the version that a partition had is that of its newest event at or before the pointer (research/dagster.md, 6.3). The
-walk is checked against the version that Dagster recorded beside the pointer, a fold where the input has partitions.
+A step's tag `dagster/input_event_pointer/<key>` names the newest event of *any* partition of an input, so it is a
+cursor and not an edge: the version of a partition is that of its newest event at or before the pointer
+(docs/references.md#dagster-traps). The walk is checked against the version that Dagster recorded beside the pointer;
+for an input with partitions that is a combined version.
 """
 
 from bisect import bisect_right
@@ -22,14 +24,14 @@ VERSION_TAG, MANIFEST_TAG, REBUILT_TAG = "marin/version", "marin/manifest", "mar
 INPUTS = "inputs"
 """Metadata of an event: the inputs of its manifest, as JSON."""
 STAGE_METADATA = "marin/stage"
-"""On the definition of every asset whose materializations are artifacts."""
+"""Metadata on the definition of every asset whose materializations are artifacts."""
 LEFT_OUT = "left-out"
 """Data version of a partition that has no artifact on purpose."""
 PAGE = 500
 
 
 def reports(instance: dg.DagsterInstance, artifact: Artifact, *, newest: int) -> bool:
-    """Whether one of the newest events of an artifact's asset and partition reports this very artifact."""
+    """Whether one of the newest events of an artifact's asset and partition reports exactly this artifact."""
     key, partition = dg.AssetKey(list(artifact.spec.key)), artifact.spec.partition
     place = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
     found = [record.asset_materialization for record in instance.fetch_materializations(place, limit=newest).records]
@@ -38,7 +40,7 @@ def reports(instance: dg.DagsterInstance, artifact: Artifact, *, newest: int) ->
 
 @dataclass(frozen=True)
 class Reported:
-    """A materialization as it was stored, without its pictures and tables."""
+    """Return a materialization as it was stored, without its pictures and tables."""
 
     number: int
     key: dg.AssetKey
@@ -54,7 +56,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class EventLog:
-    """Every materialization of some assets, the oldest first."""
+    """Yield every materialization of some assets, the oldest first."""
 
     reported: tuple[Reported, ...]
 
@@ -68,19 +70,19 @@ class EventLog:
         return found
 
     def newest(self, key: dg.AssetKey, partition: str | None) -> Reported | None:
-        """The newest event of a partition."""
+        """Return the newest event of a partition."""
         _, events = self._by_place.get((key, partition), ([], []))
         return events[-1] if events else None
 
     def as_of(self, key: dg.AssetKey, partition: str | None, pointer: int) -> Reported | None:
-        """The newest event of a partition at or before a pointer."""
+        """Return the newest event of a partition at or before a pointer."""
         numbers, events = self._by_place.get((key, partition), ([], []))
         index = bisect_right(numbers, pointer)
         return events[index - 1] if index else None
 
 
 def read_log(instance: dg.DagsterInstance) -> EventLog:
-    """One scan of the log's materializations."""
+    """Scan the log's materializations once."""
     found = [event for key in instance.get_asset_keys() for event in _materializations(instance, key)]
     return EventLog(tuple(sorted(found, key=lambda event: event.number)))
 
@@ -88,7 +90,9 @@ def read_log(instance: dg.DagsterInstance) -> EventLog:
 def witnessed(
     instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, keys: Collection[tuple[str, ...]]
 ) -> Iterator[LogEvent]:
-    """The log's events about artifacts: those that name one, and all of an asset that holds some (`keys`, or its stage)."""
+    """Yield the log's events about artifacts: those that name one, and all of an asset that holds some (`keys`, or its
+    stage).
+    """
     for event in log.reported:
         key = tuple(event.key.path)
         holds = key in keys or (graph.has(event.key) and STAGE_METADATA in graph.get(event.key).metadata)
@@ -99,7 +103,9 @@ def witnessed(
 
 
 def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, event: Reported) -> Iterator[Parent]:
-    """The inputs of an event, one an asset that the graph has above its own: as of its step's start, or why that is unknown."""
+    """Return the inputs of an event, one for each direct dependency in the graph: as of its step's start, or why that
+    is unknown.
+    """
     above = sorted(graph.get(event.key).parent_keys) if graph.has(event.key) else []
     for parent in above:
         silence = _silence(event, parent)
@@ -110,7 +116,7 @@ def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: Event
 
 
 def _silence(event: Reported, parent: dg.AssetKey) -> str:
-    """Why the event has no pointer to an input; empty when it has one."""
+    """Return why the event has no pointer to an input; empty if it has one."""
     if not event.run_id:
         return "reported without a run: Dagster records no pointers"
     if event.provenance is None or parent not in event.provenance.input_storage_ids:
@@ -125,7 +131,7 @@ def _silence(event: Reported, parent: dg.AssetKey) -> str:
 def _parent_asof(
     instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, event: Reported, parent: dg.AssetKey
 ) -> Parent:
-    assert event.provenance is not None  # `_silence` has looked
+    assert event.provenance is not None  # `_silence` has checked it.
     path, pointer = tuple(parent.path), event.provenance.input_storage_ids[parent]
     assert pointer is not None
     recorded = event.provenance.input_data_versions[parent].value
@@ -157,7 +163,7 @@ def _materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterato
 
 def _reported(record: dg.EventLogRecord) -> Reported:
     event = record.asset_materialization
-    assert event is not None  # only materializations were asked for
+    assert event is not None  # Only materializations were requested.
     tags = event.tags or {}
     return Reported(
         number=record.storage_id,

@@ -46,10 +46,10 @@ class Invariant:
 
 @dataclass(frozen=True)
 class WarningCheck:
-    """A check that holds nothing back: a name, what it promises, and the function that judges: how bad it is, and why.
+    """An advisory check: a name, what it promises, and the function that returns a severity and a reason.
 
-    It is a finding about what the artifact describes (a checkpoint that read benchmark items), so it leaves no verdict on the
-    artifact itself.
+    It is a finding about what the artifact describes (a checkpoint that read benchmark items), so it leaves no verdict
+    on the artifact itself.
     """
 
     name: str
@@ -62,7 +62,7 @@ class AssetTemplate:
     """An asset: every partition of it is one node."""
 
     example: Node
-    """The node of some partition (or the only one): gives the key, the stage and the dependencies."""
+    """The node of some partition (or the only one): it gives the key, the stage and the dependencies."""
 
     node_at: Callable[[Lab, str | None], Node | Skipped]
     store_of: Callable[[Lab], Store]
@@ -73,20 +73,22 @@ class AssetTemplate:
     invariants: tuple[Invariant, ...] = ()
     advisories: tuple[WarningCheck, ...] = ()
     mappings: Mapping[tuple[str, ...], dg.PartitionMapping] = field(default_factory=dict)
-    """Partition mappings that cannot be read off the example (a step-by-task asset on its step)."""
+    """Partition mappings that do not follow from the example (a step-by-task asset on its step)."""
 
     builds_inputs: tuple[str, ...] = ()
-    """Inputs that are made too, with what is missing above them, each reported as materialized by the same run: a canary's
-    fixed data, the items and the policy of an evaluation that a sensor asks for (no checkpoint: nobody trains by asking)."""
+    """Inputs that are made too, with what is missing above them, each reported as materialized by the same run: a
+    canary's fixed data, the items and the policy of an evaluation that a sensor requests (no checkpoint, because a
+    request must not train).
+    """
 
     node: Callable[[str | None], Node] | None = None
-    """The node of a partition, where no store decides it: what `marin_assets/table.py` compares the ancestors of runs with."""
+    """The node of a partition if no store decides it: `marin_assets/table.py` compares the ancestors of runs with it."""
 
     is_external: bool = False
     """Whether another asset's job makes it and a sensor reports it, as with the checkpoints of a run."""
 
     after: tuple[tuple[str, ...], ...] = ()
-    """Keys that must be there first though they are no input of the example (the roster, the offline items)."""
+    """Keys that must exist first although they are no input of the example (the roster, the offline items)."""
 
     def partitions(self) -> list[str]:
         """Return its partition keys; none for an asset without partitions."""
@@ -170,7 +172,7 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
 
 
 def dependencies(family: AssetTemplate) -> list[dg.AssetDep]:
-    """One dependency for every key among the example's inputs, with the mapping its partitions ask for."""
+    """Return one dependency for every key among the example's inputs, with the mapping that its partitions need."""
     example = family.example
     partitions_of: dict[tuple[str, ...], set[str | None]] = {}
     for parent in example.parents():
@@ -208,7 +210,7 @@ def _summary(built: Built) -> str:
 
 
 def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCheckResult:
-    """Check a promise, and leave the verdict beside the artifact: a blocking check holds back its own run and no other."""
+    """Check a promise, and record the verdict: a blocking check stops only its own run."""
     violations = list(invariant.violations(artifact))
     record_check(artifact, invariant.name, violations, f"Dagster run {run_id}")
     return dg.AssetCheckResult(

@@ -18,7 +18,7 @@ from resources.lab import Lab
 
 
 def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:
-    """Every asset of a ferry."""
+    """Return every asset of a ferry."""
     roster = recipe.roster(ferry, FIRST_DAY, reachable=True)
     yield AssetTemplate(
         example=roster,
@@ -56,7 +56,7 @@ def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:
 
 
 def _roster_today(ferry: Ferry, lab: Lab, day: str) -> Node:
-    """Ask the registry, then say what the day runs on."""
+    """Check the registry, then record what the day runs on."""
     return recipe.roster(ferry, day, reachable=registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads))
 
 

@@ -1,4 +1,4 @@
-"""Promises about models and audits (those about data are the data engine's: `datakit.invariants`)."""
+"""Checks of models and audits (checks of data belong to the data engine: `datakit.invariants`)."""
 
 import json
 import math
@@ -10,11 +10,13 @@ from evals.audit.page import VERDICTS
 from lineage.artifact.store import Artifact
 
 LOSS_SHARE_OF_GUESSING = 0.9
-"""A run that ends above 0.9 ln(V) has learned next to nothing (ln 8192 = 9.01; unigram entropy of our text is near 7)."""
+"""A run that ends above 0.9 ln(V) has learned almost nothing (ln 8192 = 9.01; the unigram entropy of our text is near
+7).
+"""
 
 
 def loss_violations(checkpoint: Artifact) -> list[str]:
-    """The loss of every logged step is finite, and the last ones lie below a share of ln(vocabulary)."""
+    """Check that the loss of every logged step is finite, and that the last ones are below a share of ln(vocabulary)."""
     facts = checkpoint.manifest.extra["checkpoint"]
     losses = pl.read_parquet(checkpoint.files("metrics.parquet")[0])["loss_nats"]
     bound = LOSS_SHARE_OF_GUESSING * math.log(facts["vocab_size"])
@@ -27,7 +29,7 @@ def loss_violations(checkpoint: Artifact) -> list[str]:
 
 
 def score_violations(result: Artifact) -> list[str]:
-    """Every score is finite and inside its own interval."""
+    """Check that every score is finite and inside its own interval."""
     return [
         f"{score['task']}/{score['metric']} = {score['value']} in [{score['low']}, {score['high']}]"
         for score in result.manifest.extra["scores"]
@@ -37,7 +39,7 @@ def score_violations(result: Artifact) -> list[str]:
 
 
 def audit_violations(audit: Artifact) -> list[str]:
-    """The audit has a verdict and a row for every item of every suite that it was given."""
+    """Check that the audit has a verdict and a row for every item of every suite that it was given."""
     found = []
     report = json.loads(audit.files("audit.json")[0].read_text())
     if report.get("verdict") not in ("clean", "fragments_only", "contaminated"):
@@ -51,7 +53,7 @@ def audit_violations(audit: Artifact) -> list[str]:
 
 
 def judge_contamination(audit: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
-    """An error where training has read an item, a warning where the mixture holds one that it has not read, or fragments."""
+    """Error if training has read an item; warning if the mixture holds an unread item, or fragments."""
     facts = audit.manifest.extra["audit"]
     seen, left = facts["counts"]["seen_in_training"], facts["counts"]["matched_after"]
     why = f"{VERDICTS[facts['verdict']]} Items left in the mixture: {left}, seen up to step {facts['step']:,}: {seen}."
@@ -61,12 +63,12 @@ def judge_contamination(audit: Artifact) -> tuple[Literal["passed", "warn", "err
 
 
 def special_token_violations(canary: Artifact) -> list[str]:
-    """What is wrong with an export's special tokens (`evals.export_canary`)."""
+    """Return what is wrong with an export's special tokens (`evals.export_canary`)."""
     return list(canary.manifest.extra["export_canary"]["special_tokens_wrong"])
 
 
 def judge_termination(canary: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
-    """A warning where no sample came to an end: a tiny model may not have learned to, a large one is broken."""
+    """Warn if no sample ended: a tiny model may not have learned to end, a large one is broken."""
     facts = canary.manifest.extra["export_canary"]
     low, high = facts["ended_interval"]
     why = (

@@ -1,4 +1,6 @@
-"""Published models as assets: the model in our form and as an export, and its scores on the suites, one partition a task."""
+"""Published models as assets: the model in our form and as an export, and its scores on the suites, one partition a
+task.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +19,7 @@ from recipes.runs import eval_tasks, model_scores, published_export_canary, publ
 
 
 def model_assets(model: PublishedModel, run: Run) -> Iterator[AssetTemplate]:
-    """The model, and its scores by the tasks of a run's suites (held-out text is the run's own, so it is left to runs)."""
+    """Return the model, and its scores on the tasks of a run's suites (held-out text belongs to runs and is left out)."""
     chosen = {task.name: task for task in eval_tasks(run) if task.kind not in TEXT_KINDS}
 
     def score(partition: str | None) -> Node:

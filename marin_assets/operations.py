@@ -1,6 +1,6 @@
-"""Operations: the pass rates of ferries and canaries, the expiry of what a ferry left, the daily comparison of lineage.
+"""Operations: pass rates of ferries and canaries, expiry of old ferries, the daily comparison of lineage.
 
-A pass rate is read from the run ledger, so it sees every outcome: passes, broken invariants and machines that died.
+A pass rate is read from the run ledger, so it includes every outcome: passes, broken invariants and machines that died.
 """
 
 import datetime
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def outcomes(instance: dg.DagsterInstance, campaign: str, limit: int = WINDOW_RUNS) -> list[Outcome]:
-    """The latest runs of a campaign, newest first, and why the failed ones failed."""
+    """Return the latest runs of a campaign, newest first, and why the failed ones failed."""
     records = instance.get_run_records(dg.RunsFilter(tags={CAMPAIGN_TAG: campaign}), limit=limit)
     return [_outcome(instance, record) for record in records]
 
@@ -89,7 +89,7 @@ def _innermost(error) -> str:
 
 
 def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
-    """Pass-rate history of a campaign (`ferry`, `canary_<hardware>`), with the check that it stays at 90 %."""
+    """Pass-rate history of a campaign (`ferry`, `canary_<hardware>`), with the check that it is at least 90 %."""
     key = dg.AssetKey(["operations", f"{campaign}_pass_rate"])
 
     @dg.asset(
@@ -126,7 +126,7 @@ def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
 
 
 def expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[str]:
-    """Addresses of the artifacts whose day is more than `ttl_days` before `today`.
+    """Return addresses of the artifacts whose day is more than `ttl_days` before `today`.
 
     An artifact whose partition is no day never expires; a warning names it.
     """
@@ -144,7 +144,7 @@ def expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[st
 
 
 def delete_expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> list[str]:
-    """Delete what has expired, manifests first; the addresses that are gone."""
+    """Delete what has expired, manifests first; return the deleted addresses."""
     gone = expired(store, today, ttl_days)
     for address in gone:
         artifact = store.open(address)
@@ -154,7 +154,7 @@ def delete_expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> 
 
 
 def ferry_expiry_asset() -> dg.AssetsDefinition:
-    """The asset whose materialization is the deletion; its metadata says what went."""
+    """An asset whose materialization deletes expired artifacts; its metadata lists them."""
 
     @dg.asset(
         key=["operations", "ferry_expiry"],
@@ -174,7 +174,7 @@ def ferry_expiry_asset() -> dg.AssetsDefinition:
 
 
 def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsDefinition:
-    """The daily comparison of the three witnesses; `graph` gives the whole graph, this asset included."""
+    """The daily comparison of the three sources; `graph` gives the whole graph, this asset included."""
     key = dg.AssetKey(["operations", "lineage_consistency"])
     check = "witnesses_agree"
 
@@ -187,7 +187,9 @@ def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsD
         check_specs=[dg.AssetCheckSpec(check, asset=key, description="manifests, lineage tables and event log agree")],
     )
     def lineage_consistency(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
-        """Do manifests, lineage tables and Dagster's event log say the same of every artifact? What disagrees, and its mend."""
+        """Compare manifests, lineage tables and Dagster's event log for every artifact; list each disagreement and its
+        remedy.
+        """
         today = datetime.datetime.now(datetime.UTC).date()
         found = check_consistency([lab.store, lab.ferry_store], context.instance, graph(), today)
         for disagreement in found.disagreements:
@@ -198,7 +200,7 @@ def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsD
 
 
 def comparison_metadata(found: Comparison) -> dict[str, dg.MetadataValue]:
-    """Counts, and tables of what disagrees and of what is unknown."""
+    """Return counts, and tables of what disagrees and of what is unknown."""
     metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in found.counts.items()}
     metadata["disagreements"] = dg.MetadataValue.int(len(found.disagreements))
     rows: Sequence[dict[str, str]] = [
@@ -219,7 +221,7 @@ def comparison_metadata(found: Comparison) -> dict[str, dg.MetadataValue]:
 
 
 def comparison_result(check: str, found: Comparison) -> dg.AssetCheckResult:
-    """Fails on any disagreement: a warning where only the lineage tables, a cache of the manifests, are wrong."""
+    """Fail on any disagreement; warn if only the lineage tables, a cache of the manifests, are wrong."""
     only_cache = all(one.kind in CACHE_KINDS for one in found.disagreements)
     told = "; ".join(str(one) for one in found.disagreements[:3]) or f"nothing disagrees, {len(found.unknown)} unknown"
     return dg.AssetCheckResult(

@@ -12,7 +12,7 @@ COLOURS = ("#2b3a55", "#d1495b", "#edae49", "#66a182", "#8d96a3")
 
 
 def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title: str, path: Path) -> None:
-    """Horizontal bars: the share of documents that each rule is the first of its set to drop, a colour a set."""
+    """Horizontal bars: the share of documents that each rule is the first of its set to drop, one colour a set."""
     rows = [(name, reason, 100 * count / max(1, documents)) for name, found in drops.items() for reason, count in found.items()]
     rows = sorted(rows, key=lambda row: row[2])[-RULES_SHOWN:]
     colours = dict(zip(drops, COLOURS, strict=False))
@@ -28,7 +28,7 @@ def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title:
 
 
 def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Predicted against found share of good seeds, on the diagonal where a probability means what it says."""
+    """Predicted against actual share of good seeds; a calibrated scorer lies on the diagonal."""
     figure = new_figure(4.4, 4.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="#8d96a3", linewidth=1, linestyle="--", label="calibrated")

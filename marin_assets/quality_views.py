@@ -1,4 +1,4 @@
-"""What the UI shows of quality tables."""
+"""What the UI shows about quality tables."""
 
 import re
 
@@ -10,7 +10,7 @@ from marin_assets.values import inline, picture, records_table
 
 
 def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """What each published set would drop, rule by rule: the first rule of the set that a document breaks."""
+    """Return what each published set would drop, rule by rule: the first rule of the set that a document breaks."""
     drops, documents = artifact.manifest.extra["rule_sets"], int(artifact.manifest.statistics["rows_in"])
     if not drops:
         return {"rule_sets": dg.MetadataValue.text("prose rules do not judge this domain")}
@@ -28,12 +28,14 @@ def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """How well the scorer tells held-out seeds apart, whether its probabilities hold, and the words that move it."""
+    """Return how well the scorer separates held-out seeds, whether its probabilities are calibrated, and its strongest
+    words.
+    """
     found = artifact.manifest.extra["scorer"]
     numbers = ("auc", "accuracy", "expected_calibration_error", "expected_calibration_error_uncalibrated")
     top = [{"side": side, **row} for side in ("positive", "negative") for row in found["top"][side][:12]]
     return {
-        "backend": dg.MetadataValue.text(found.get("backend", "hashed")),  # version 1 had no other
+        "backend": dg.MetadataValue.text(found.get("backend", "hashed")),  # Version 1 had no other back-end.
         **{name: dg.MetadataValue.float(float(found[name])) for name in numbers},
         "seeds": records_table(found["seeds"], ("source", "label", "documents")),
         "reliability": records_table(found["reliability"], ("low", "documents", "predicted", "positive")),
@@ -43,7 +45,7 @@ def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Deciles of a source's scores, each with the openings of a few documents."""
+    """Return deciles of a source's scores, each with the openings of a few documents."""
     deciles = artifact.manifest.extra["scores"]["deciles"]
     rows = [{**row, "opening": sample["text"]} for row in deciles for sample in row["samples"]]
     return {
@@ -54,13 +56,13 @@ def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def cutoffs(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The last document that stays, by source."""
+    """Return the last document that stays, by source."""
     rows = [{"source": source, **cutoff} for source, cutoff in artifact.manifest.extra["cutoffs"].items()]
     return {"cutoffs": records_table(rows, ("source", "score", "id"))}
 
 
 def card(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The card itself, its pictures, and the page to open."""
+    """Return the card itself, its pictures, and the page to open."""
     folder = artifact.folder()
     words = re.sub(r"!\[[^]]*\]\([^)]*\)\n*", "", (folder / "card.md").read_text())
     return {

@@ -1,4 +1,4 @@
-"""Quarantined shards in the UI: a check that names them, and a table with what it takes to look into each."""
+"""Quarantined shards in the UI: a check that names them, and a table with the command that runs each alone."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +15,17 @@ TRACEBACK_CHARS = 4_000
 
 
 def missing_shards(artifact: Artifact) -> list[str]:
-    """Shards that an artifact lacks with no waiver in its manifest; an unfinished one is not committed at all."""
+    """Check for shards that an artifact lacks without a waiver in its manifest; an unfinished artifact is not committed
+    at all.
+    """
     allowed = any(waiver["problem"] == "incomplete" for waiver in artifact.manifest.extra.get("waivers", ()))
     return [] if allowed else [f"{name} is missing: {error}" for name, error in artifact.manifest.omitted.items()]
 
 
 def failed_check(error: IncompleteError, key: dg.AssetKey) -> dg.AssetCheckResult:
-    """What the check says of a stage that ended with shards missing: nothing was committed, so it stands for the attempt."""
+    """Return the check result of a stage that ended with shards missing: nothing was committed, so it describes the
+    attempt.
+    """
     return dg.AssetCheckResult(
         check_name=SHARDS_CHECK,
         asset_key=key,
@@ -32,7 +36,7 @@ def failed_check(error: IncompleteError, key: dg.AssetKey) -> dg.AssetCheckResul
 
 
 def quarantine_metadata(error: IncompleteError) -> Mapping[str, dg.MetadataValue]:
-    """Counts, the table of quarantined shards, and the first one's traceback."""
+    """Return counts, the table of quarantined shards, and the first one's traceback."""
     first = error.failures[0]
     return {
         "shards_finished": dg.MetadataValue.int(error.num_finished),
@@ -44,7 +48,7 @@ def quarantine_metadata(error: IncompleteError) -> Mapping[str, dg.MetadataValue
 
 
 def quarantine_table(failures: Sequence[ShardFailure]) -> dg.MetadataValue:
-    """A row a shard, with the command that runs it alone."""
+    """One row for each shard, with the command that runs it alone."""
     rows = [
         {
             "shard": failure.name,

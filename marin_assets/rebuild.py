@@ -1,8 +1,8 @@
-"""Dagster's event log made again from manifests: for a lost database, or a bucket that another machine filled.
+"""Make Dagster's event log again from manifests: for a lost database, or a bucket that another machine filled.
 
-What comes back is one runless event an artifact (key, partition, data version, numbers, inputs, when it was made), what a
-finished ferry left out, and the verdicts beside the manifests. What does not: runs and their logs, pictures, checks that passed
-(they leave no verdict), code versions, and Dagster's input pointers, which only a run records: the as-of walk says "unknown"
+It reports one runless event for each artifact (key, partition, data version, numbers, inputs, when it was made), what a
+finished ferry left out, and the verdicts. It cannot restore runs and their logs, pictures, checks that passed (they
+leave no verdict), code versions, and Dagster's input pointers, which only a run records. The as-of walk says "unknown"
 there, and the inputs of the manifest in each event's metadata are compared instead.
 """
 
@@ -28,7 +28,9 @@ from trainer.spec.stage import CHECKPOINT
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild did: addresses reported, number that the log had, addresses older than what it shows, what is unsound."""
+    """The result of a rebuild: reported addresses, the number that the log had, addresses older than what it shows, and
+    unsound ones.
+    """
 
     reported: tuple[str, ...]
     present: int
@@ -40,10 +42,10 @@ class Rebuilt:
 def rebuild_event_log(
     stores: Sequence[Store], instance: dg.DagsterInstance, graph: BaseAssetGraph, *, fill_gaps: bool = False
 ) -> Rebuilt:
-    """Report every artifact of some stores that the log has not: in the graph's order, the older first within an asset.
+    """Report every artifact of some stores that the log lacks: in the graph's order, the older first within an asset.
 
-    An artifact that is older than the one that the log shows of its asset and partition is left out: the newest event is what
-    the UI shows. Raises: ValueError when the log has events of its own and artifacts are missing in it, unless `fill_gaps`.
+    An artifact that is older than the one that the log shows for its asset and partition is left out, because the UI
+    shows the newest event. Raises: ValueError if the log has events of its own and lacks artifacts, unless `fill_gaps`.
     """
     log = read_log(instance)
     artifacts, unsound = _oldest_first(stores)
@@ -70,7 +72,7 @@ def rebuild_event_log(
 
 
 def _oldest_first(stores: Sequence[Store]) -> tuple[list[Artifact], tuple[Finding, ...]]:
-    """The sound artifacts of all stores, each identity once (a waiver lies in several), and what is unsound."""
+    """Return the sound artifacts of all stores, each identity once (a waiver lies in several), and the unsound ones."""
     found: dict[str, Artifact] = {}
     unsound: list[Finding] = []
     for store in stores:
@@ -85,7 +87,7 @@ def _oldest_first(stores: Sequence[Store]) -> tuple[list[Artifact], tuple[Findin
 def _in_graph_order(
     graph: BaseAssetGraph, items: Sequence[Artifact | dg.AssetMaterialization]
 ) -> list[Artifact | dg.AssetMaterialization]:
-    """Assets before those that depend on them, each asset's own items as they come.
+    """Sort assets before those that depend on them; each asset's own items keep their order.
 
     Dagster compares events without input tags by time: an input that is reported later counts as a new one.
     """
@@ -99,7 +101,7 @@ def _is_older(log: EventLog, artifact: Artifact, created: dict[str, str]) -> boo
 
 
 def _dimensions(graph: BaseAssetGraph, artifact: Artifact) -> dict[str, tuple[dg.PartitionsDefinition, str]]:
-    """Dimension -> (definition, key) of the artifact's partition; one without a name for a plain definition."""
+    """Return dimension -> (definition, key) of the artifact's partition; one without a name for a plain definition."""
     key = dg.AssetKey(list(artifact.spec.key))
     definition = graph.get(key).partitions_def if graph.has(key) else None
     if definition is None or artifact.spec.partition is None:
@@ -138,7 +140,9 @@ def _events(graph: BaseAssetGraph, artifact: Artifact) -> Iterator[dg.AssetMater
 
 
 def _left_out(graph: BaseAssetGraph, artifacts: Sequence[Artifact]) -> Iterator[dg.AssetMaterialization]:
-    """Of every finished day of a ferry, the assets of sources that were not fetched that day, as the factory reports them."""
+    """Return, for every finished day of a ferry, the assets of sources that were not fetched that day, as the factory
+    reports them.
+    """
     there = {(artifact.spec.key, artifact.spec.partition) for artifact in artifacts}
     stages = {key: graph.get(key).metadata.get(STAGE_METADATA) for key in graph.get_all_asset_keys()}
     for prefix, day in [(a.spec.key[0], a.spec.partition) for a in artifacts if a.spec.stage == REPORT.name]:

@@ -1,7 +1,8 @@
-"""A declared run as assets: the run itself, its checkpoints as they appear, and what each of them is worth.
+"""A declared run as assets: the run itself, its checkpoints as they appear, and the evaluations of each.
 
-`runs/<run>/training` launches (or resumes) the training job. Checkpoints are external assets with a partition for each step
-that the run keeps: the job commits them and a sensor reports them (sensors/checkpoints.py), so neither needs the other alive.
+`runs/<run>/training` launches (or resumes) the training job. Checkpoints are external assets with a partition for each
+step that the run keeps. The job commits them and a sensor reports them (sensors/checkpoints.py), so neither depends on
+the other being alive.
 """
 
 import warnings
@@ -52,7 +53,7 @@ CLEAN = WarningCheck("not_contaminated", "training has read no benchmark item", 
 
 
 class TrainingConfig(dg.Config):
-    """How this launch of a run runs, in place of its declared settings; no part of its identity. Empty: as declared."""
+    """How this launch runs, in place of the declared settings; no part of its identity. Empty: as declared."""
 
     mesh: str = Field("", description="Devices by axis, like data=4,tensor=2")
     trackers: list[str] = Field([], description="tensorboard, wandb")

@@ -1,4 +1,4 @@
-"""Tables and pictures as Dagster's metadata shows them: small, because events are rows of a database."""
+"""Tables and pictures as Dagster's metadata: small, because events are rows of a database."""
 
 import base64
 import tempfile
@@ -19,7 +19,7 @@ def counts_table(counts: Mapping[str, int], name: str, unit: str) -> dg.Metadata
 
 
 def records_table(records: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> dg.MetadataValue:
-    """A table of some columns of records, as they come; "none" where there are no records (a table needs a schema)."""
+    """A table of some columns of records, in their order; "none" if there are no records (a table needs a schema)."""
     if not records:
         return dg.MetadataValue.text("none")
     rows = [dg.TableRecord({c: record[c] for c in columns}) for record in records[:TABLE_ROWS]]
@@ -27,7 +27,9 @@ def records_table(records: Sequence[Mapping[str, Any]], columns: tuple[str, ...]
 
 
 def picture(draw: Callable[[Path], None]) -> dg.MetadataValue:
-    """A PNG drawn by a function, inline as Markdown; too large a one says so instead."""
+    """A PNG drawn by a function, inline as Markdown; a picture that is too large is replaced by a sentence that says
+    so.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.png"
         draw(path)

@@ -1,5 +1,5 @@
-"""Sensors: what runs because something happened - a checkpoint appeared, a ferry passed, a run failed.
+"""Sensors: they start work because something happened: a checkpoint appeared, a ferry passed, a run failed.
 
-Belongs here: looking and requesting. Does not belong here: any work; a tick is short, idempotent and keyed.
-Concept: Dagster docs, "Sensors".
+Code that looks and requests belongs here. Work does not: a tick is short, idempotent and keyed. Concept: Dagster docs,
+"Sensors".
 """

@@ -1,7 +1,8 @@
 """What follows a ferry or a canary: the canary after a ferry that passed, the pass rates after every outcome.
 
-A campaign's runs are known by their tag, in every code location: a run that the command line made in its own process has no
-location, and a sensor that names the jobs it monitors never sees it (Dagster 1.13.27; found with `make ui`, 2026-11-21).
+A campaign's runs are known by their tag, in every code location. A run that the command line made in its own process
+has no location, and a sensor that names the jobs it monitors never sees it (Dagster 1.13.27; found with `make ui`,
+2026-11-21).
 """
 
 import dagster as dg
@@ -14,10 +15,10 @@ CLOUD_SAFE_CHARS = 300
 
 
 def canary_after_ferry(canary: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """Start the day's canary when the day's ferry has succeeded.
+    """Start the day's canary once the day's ferry has succeeded.
 
-    It looks at the latest ferry that passed, not for the event of its end: a run-status sensor never sees what ended before its
-    first tick, so the canary of a first `make ferry` with `make ui` after it never started (found 2026-11-21).
+    It looks for the latest ferry that passed, not for the event of its end: a run-status sensor never sees what ended
+    before its first tick, so the canary of a first `make ferry` followed by `make ui` never started (found 2026-11-21).
     """
 
     @dg.sensor(

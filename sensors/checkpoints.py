@@ -63,16 +63,16 @@ def _key(run: Run, name: str) -> dg.AssetKey:
 
 
 def _mark(run: Run, artifact: Artifact) -> str:
-    """What the cursor keeps of a step. A policy of another date asks for its evaluations anew."""
+    """What the cursor keeps of a step. A policy of another date requests its evaluations again."""
     return f"{artifact.data_version} {policy_config(run).name}"
 
 
 def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.RunRequest]:
-    """What the policy asks at a step, and its audit; of the last step the export with its canary too.
+    """Return what the policy requires at a step, and its audit; for the last step also the export with its canary.
 
-    Only what does not exist: a cursor may be lost, an artifact stays. Each is requested once. The launcher retries
-    infrastructure failures (docs/design/launchers.md); after any other failure a person decides, who finds it in the
-    leaderboard's check `due_results_present`.
+    Only what does not exist is requested, because a cursor may be lost and an artifact stays. Each is requested once.
+    The launcher retries infrastructure failures (docs/design/launchers.md); after any other failure a person decides,
+    who finds it in the leaderboard's check `due_results_present`.
     """
     number, saved = parse_step_partition(step), run.spec.saved_steps()
     policy, mark = policy_config(run), f"{run.name}:{step}:{artifact.data_version}"
@@ -107,6 +107,6 @@ def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.
 
 
 def _materialization(artifact: Artifact) -> dg.AssetMaterialization:
-    """Reported with what the manifest says: runless events carry only what their caller gives."""
+    """Report a checkpoint with the content of its manifest: runless events carry only what their caller gives."""
     metadata = recorded(artifact) | provenance(artifact)
     return materialization(artifact, metadata, f"step {metadata['step'].value}: loss {metadata['loss_nats'].value:.4f} nats")

@@ -1,7 +1,8 @@
-"""What was committed while nobody watched: artifacts of jobs that outlived their step, and shards of runners still at work.
+"""Find what was committed while nobody watched: artifacts of jobs that outlived their step, and shards of runners at
+work.
 
-Whoever runs a step reports what it made. A job goes on when its step dies, and commits: then the store has an artifact of which
-Dagster knows nothing until somebody materializes it again. Here that is found from manifests alone, by one listing a tick.
+A step reports what it made. If a step dies, its job continues and commits. Then the store has an artifact that Dagster
+does not know until somebody materializes it again. This sensor finds it from manifests alone, by one listing a tick.
 """
 
 import json
@@ -21,18 +22,21 @@ from marin_assets.factory import AssetTemplate, Skipped
 from resources.lab import Lab
 
 GRACE_SECONDS = 300.0
-"""A step reports what it made after its checks; only what nobody has reported for so long is an orphan."""
+"""Seconds. A step reports what it made after its checks; only an artifact that nobody has reported for so long is an
+orphan.
+"""
 NEWEST = 20
-"""Events of a place that are looked through: an artifact may have been made again under another identity since."""
+"""Events of a partition to search: the artifact may have been made again since, under another identity."""
 KNOWN_CHARS = 8
-"""Of an identity, in the cursor: 10,000 artifacts are 90 KB there."""
+"""Digits of an identity in the cursor: 10,000 artifacts take 90 KB there."""
 
 
 def committed_sensor(
     families: Iterable[AssetTemplate], *, grace_seconds: float = GRACE_SECONDS, interval_seconds: int = 60
 ) -> dg.SensorDefinition:
-    """Sensor over both stores for some assets. What was there at its first tick counts as known: an event log that was
-    lost is made again by `marin rebuild-event-log`."""
+    """Return a sensor over both stores for some assets. What exists at its first tick counts as known: `marin
+    rebuild-event-log` makes a lost event log again.
+    """
     by_key = {family.example.key: family for family in families}
 
     @dg.sensor(
@@ -69,7 +73,7 @@ def committed_sensor(
 
 
 def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]:
-    """Addresses of every artifact of some keys; one listing, no manifest is read."""
+    """Return addresses of every artifact of some keys by one listing; no manifest is read."""
     for path in store.storage.stamps(MANIFEST_NAME):
         address = path.rpartition("/")[0]
         if tuple(address.split("/")[:-2]) in keys:
@@ -77,15 +81,16 @@ def _addresses(store: Store, keys: Collection[tuple[str, ...]]) -> Iterator[str]
 
 
 def _is_meant(family: AssetTemplate, lab: Lab, artifact: Artifact, instance: dg.DagsterInstance) -> bool:
-    """Whether the asset means this artifact today: a place may hold others too, as a ferry's day has every step that its run
-    saved on the way, or what a job of an older declaration committed; and a partition may be declared no more."""
+    """Whether the asset means this artifact today. A partition may hold others: a ferry's day has every step that its
+    run saved on the way, a job of an older declaration may commit late, and a partition may no longer be declared.
+    """
     declared = family.partitions_def
     keys = [None] if declared is None else declared.get_partition_keys(dynamic_partitions_store=instance)
     if artifact.spec.partition not in keys:
         return False
     try:
         node = family.node_at(lab, artifact.spec.partition)
-    except MissingArtifactError:  # what the partition would be made of is not there, as a day's roster that has expired
+    except MissingArtifactError:  # The inputs of the partition are gone, for example a day's roster that has expired.
         return False
     if isinstance(node, Skipped):
         return False
@@ -103,7 +108,7 @@ def _materialization(artifact: Artifact) -> dg.AssetMaterialization:
 
 
 def _shards(store: Store) -> Iterator[tuple[str, dg.AssetObservation]]:
-    """Of every artifact that runners are at, how many of its shards lie in the shared place; by that place."""
+    """Return how many shards lie in the shared place, for every artifact that runners work on; by that place."""
     counts: dict[str, Counter[str]] = {}
     for record in (RECORD_NAME, FAILURE_NAME):
         for path in store.storage.files.listing(SHARED_FOLDER, record):
@@ -117,7 +122,7 @@ def _shards(store: Store) -> Iterator[tuple[str, dg.AssetObservation]]:
 def _observation(told: Mapping[str, object], count: Mapping[str, int]) -> dg.AssetObservation:
     key, partition = told["key"], told["partition"]
     finished, failed = count.get(RECORD_NAME, 0), count.get(FAILURE_NAME, 0)
-    assert isinstance(key, list) and (partition is None or isinstance(partition, str))  # as `SharedShards.announce` wrote it
+    assert isinstance(key, list) and (partition is None or isinstance(partition, str))  # As `SharedShards.announce` wrote it.
     return dg.AssetObservation(
         dg.AssetKey(key),
         partition=partition,

@@ -1,4 +1,4 @@
-"""What follows evaluations: the leaderboard is made again once a batch of them is over."""
+"""Make the leaderboard again once a batch of evaluations is over."""
 
 import dagster as dg
 
@@ -14,7 +14,7 @@ UNFINISHED = [
 
 
 def leaderboard_sensor(leaderboard: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """Ask for the board after the newest evaluation that succeeded, when none is under way.
+    """Request the board after the newest evaluation that succeeded, if none is running.
 
     A checkpoint brings dozens of evaluations; a board after each would be dozens of boards.
     """
