@@ -4,8 +4,9 @@ export DAGSTER_HOME := $(CURDIR)
 export PYTHONPATH := $(CURDIR)
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
+	tests/standards/test_croissant_itself.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
-PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios
+PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards
 
 .PHONY: help setup extras ferry bison ui test test-long cluster-test cluster-ferry chaos image-test check check-fast format lock clean
 
@@ -76,7 +77,7 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
-		--extra datatrove --extra paraphrase -o requirements-extras.lock > /dev/null
+		--extra datatrove --extra paraphrase --extra standards -o requirements-extras.lock > /dev/null
 	@sh tools/lock_accelerators.sh
 
 clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay

@@ -79,10 +79,22 @@ def leaderboard_job() -> UnresolvedAssetJobDefinition:
     )
 
 
+def log_job() -> UnresolvedAssetJobDefinition:
+    """Append manifests and verdicts to the transparency log."""
+    return dg.define_asset_job(
+        "append_log",
+        selection=dg.AssetSelection.assets(["operations", "transparency_log"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
 def schedules(
-    ferry: UnresolvedAssetJobDefinition, expiry: UnresolvedAssetJobDefinition, consistency: UnresolvedAssetJobDefinition
+    ferry: UnresolvedAssetJobDefinition,
+    expiry: UnresolvedAssetJobDefinition,
+    consistency: UnresolvedAssetJobDefinition,
+    log: UnresolvedAssetJobDefinition,
 ) -> list[dg.ScheduleDefinition]:
-    """Return the daily schedules, in UTC: expiry at 05:30, lineage comparison at 05:45, the ferry at 06:30."""
+    """Return the daily schedules, in UTC: log at 05:15, expiry 05:30, lineage comparison 05:45, the ferry 06:30."""
 
     @dg.schedule(
         name="daily_smoke_ferry",
@@ -98,6 +110,7 @@ def schedules(
 
     return [
         daily_smoke_ferry,
+        _daily("daily_transparency_log", log, 15, "Appends manifests and verdicts to the transparency log, at 05:15 UTC."),
         _daily("daily_ferry_expiry", expiry, 30, "Deletes ferries past their time to live, at 05:30 UTC."),
         _daily(
             "daily_lineage_consistency", consistency, 45, "Compares manifests, lineage tables and the event log, at 05:45 UTC."

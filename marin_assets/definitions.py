@@ -18,6 +18,7 @@ from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.table import AssetTable
+from marin_assets.transparency import transparency_log_asset
 from recipes import data
 from recipes.canary import bands
 from recipes.ferry import Ferry
@@ -93,7 +94,7 @@ def build_defs(lab: LabResource, *, ferry: Ferry, declared: Declarations) -> dg.
     names = [campaigns.FERRY, *(band.campaign for band in bands())]
     sail, rates, board = campaigns.ferry_job(), campaigns.pass_rate_job(names), campaigns.leaderboard_job()
     canaries = [campaigns.canary_job(band) for band in bands()]
-    expiry, consistency = campaigns.expiry_job(), campaigns.consistency_job()
+    expiry, consistency, log_job = campaigns.expiry_job(), campaigns.consistency_job(), campaigns.log_job()
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
     definitions = dg.Definitions(
@@ -105,10 +106,11 @@ def build_defs(lab: LabResource, *, ferry: Ferry, declared: Declarations) -> dg.
             *(pass_rate_asset(name) for name in names),
             ferry_expiry_asset(),
             lineage_consistency_asset(lambda: definitions.resolve_asset_graph()),
+            transparency_log_asset(),
             *(broken_spec(broken) for broken in declared.broken),
         ],
-        jobs=[sail, *canaries, rates, board, expiry, consistency],
-        schedules=campaigns.schedules(sail, expiry, consistency),
+        jobs=[sail, *canaries, rates, board, expiry, consistency, log_job],
+        schedules=campaigns.schedules(sail, expiry, consistency, log_job),
         sensors=[
             checkpoint_sensor(declared.runs),
             *(canary_after_ferry(job) for job in canaries),

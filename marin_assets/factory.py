@@ -22,6 +22,7 @@ from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
 from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
 from resources.lab import Lab
 from resources.progress import observing
+from standards.openlineage import run_event, send
 
 type Yielded = dg.MaterializeResult | dg.AssetCheckResult
 
@@ -158,6 +159,8 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
                 yield failed_check(error, key)
             raise dg.Failure(str(error), metadata=quarantine_metadata(error), allow_retries=False) from error
         context.log.info(_summary(built))
+        if not built.reused:
+            send(run_event(built.artifact.manifest))
         yield dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
-ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science"})
+ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science", "standards"})
 ALLOWED = {
     "lineage": frozenset(),
     "datakit": frozenset({"lineage"}),
@@ -16,6 +16,7 @@ ALLOWED = {
     "serving": frozenset({"lineage", "trainer"}),
     "evals": frozenset({"lineage", "trainer", "serving"}),
     "science": frozenset({"lineage", "trainer"}),
+    "standards": frozenset({"lineage"}),
     "recipes": ENGINES,
     **dict.fromkeys(SHELL, SHELL | ENGINES | {"recipes"}),
     "scenarios": SHELL | ENGINES | {"recipes"},

@@ -14,12 +14,13 @@ from marin_assets.cli import (
     commands_lineage,
     commands_make,
     commands_models,
+    commands_signing,
     commands_storage,
     commands_trust,
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="An open language-model lab as one Dagster asset graph.")
-for commands in (commands_make, commands_lineage, commands_trust, commands_models, commands_declared):
+for commands in (commands_make, commands_lineage, commands_trust, commands_signing, commands_models, commands_declared):
     app.add_typer(commands.app)
 app.add_typer(commands_storage.app, name="storage", rich_help_panel="Storage")
 TOLD = ("datakit", "evals", "lineage", "marin_assets", "serving", "trainer")

@@ -118,12 +118,26 @@ def verify(
     all_drifted: Annotated[bool, typer.Option(help="The newest artifact of every name that has drifted.")] = False,
     shards: Annotated[int, typer.Option(min=1, help="Shards to make again, of an artifact that lists more.")] = 3,
     jobs: Annotated[bool, typer.Option(help="Make artifacts of training and evaluation jobs again too.")] = False,
+    attested: Annotated[
+        str | None, typer.Option(help="An exported folder instead: check its signatures, every byte, and all it was made from.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="With --attested: PEM file of a publisher's public key.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
-    """Make drifted artifacts again with today's code in scratch space, compare their bytes, and record what came out."""
+    """Make drifted artifacts again with today's code in scratch space, compare their bytes, and record what came out.
+
+    With --attested: verify a folder that somebody exported.
+    """
     from marin_assets.cli import verify as verify_cli
 
+    if attested is not None:
+        from marin_assets.cli import signing
+
+        if artifact is not None or all_drifted:
+            raise typer.BadParameter("--attested names a folder; give no artifact with it")
+        exit_by(signing.print_attested(attested, key or [], as_json=as_json, console=Console()))
+        return
     if (artifact is not None) == all_drifted:
         raise typer.BadParameter("name an artifact, or give --all-drifted")
     exit_by(verify_cli.print_verified(artifact, root, num_shards=shards, jobs=jobs, as_json=as_json, console=Console()))

@@ -1,0 +1,173 @@
+"""What `marin key`, `marin sign`, `marin log`, `marin export` and `marin verify --attested` do."""
+
+import json
+import os
+import shutil
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from lineage.artifact.locate import locate
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Artifact
+from lineage.signing.attested import verify_attested
+from lineage.signing.bundle import attest, write_log, write_manifests
+from lineage.signing.judge import judge_of
+from lineage.signing.keys import PublicKey, Signer, signer_from
+from lineage.signing.log import LogView, append, log_of
+from lineage.signing.policy import Policy, policy_from
+from lineage.signing.sign import countersign, find_envelope, sign_manifest
+from lineage.storage.digests import file_sha256
+from lineage.trust.gate import inspect
+from marin_assets.cli.show_lineage import stores_of
+from standards.ancestry import Ancestry, ancestry_of, audit_of
+from standards.croissant import croissant
+from standards.hf_cards import dataset_card, model_card
+from standards.openlineage import run_event, send
+from standards.spdx import bill_of_materials
+
+CORPUS_STAGE = "datakit.corpus"
+CARD, CROISSANT, BILL = "README.md", "croissant.json", "sbom.spdx.json"
+
+
+def print_key(*, pem: bool) -> None:
+    """Print the public half of what this process signs with: one line for `lab.yaml`, or PEM for other tools."""
+    public = _signer().public
+    print(public.pem if pem else public.text, end="" if pem else "\n")
+
+
+def sign(text: str, root: str | None, console: Console) -> None:
+    """Sign an artifact's manifest, or add a signature to its envelope. The files are read and compared first."""
+    artifact, signer = locate(stores_of(root), text), _signer()
+    artifact.verify()
+    storage, where = artifact.store.storage, f"{artifact.spec.address}/{MANIFEST_NAME}"
+    manifest_text = storage.read_text(where) or ""
+    if find_envelope(storage, where, manifest_text) is None:
+        sign_manifest(storage, artifact.manifest, manifest_text, signer=signer)
+    else:
+        countersign(storage, where, manifest_text, signer)
+    console.print(escape(f"{artifact.name} is signed by {signer.public.key_id}"), soft_wrap=True)
+
+
+def append_logs(root: str | None, console: Console) -> None:
+    """Append what each store holds to its log and print the heads. Raises: ValueError where the policy names no log."""
+    policy = policy_from(os.environ)
+    for store in stores_of(root):
+        where = log_of(policy, store.storage)
+        if where is None:
+            raise ValueError(
+                f"policy {policy.source} names no `log`; add a folder or bucket that writers of stores cannot write"
+            )
+        view = append(where, store.storage, _signer(), policy)
+        console.print(escape(f"{where.root}: {view.head.size} entries, root {view.head.root}"), soft_wrap=True)
+
+
+def export(text: str, root: str | None, into: str, licence: str | None, console: Console) -> bool:
+    """Write an artifact as a folder for others: files, card, bill of materials or Croissant, provenance, attestation.
+
+    Returns whether it was written: the gate's findings stop it. Raises: ValueError for a folder that exists.
+    """
+    artifact, signer, target = locate(stores_of(root), text), _signer(), Path(into)
+    if target.exists():
+        raise ValueError(f"{target} exists; give a folder that does not")
+    findings = inspect(artifact.store, [artifact.ref("exported")], {})
+    for finding in findings:
+        console.print(escape(f"{finding.problem}: {finding.artifact}: {finding.detail}"), soft_wrap=True)
+    if findings:
+        return False
+    artifact.verify()
+    judge = judge_of(artifact.store.storage)
+    scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_export(scratch, artifact, signer, judge.policy, judge.log, licence)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    console.print(escape(f"{artifact.name} is in {target}, signed by {signer.public.key_id}"), soft_wrap=True)
+    return True
+
+
+def write_export(
+    folder: Path, artifact: Artifact, signer: Signer, policy: Policy, log: LogView | None, licence: str | None
+) -> None:
+    """Fill a folder that does not exist yet; its attestation is written last."""
+    shutil.copytree(artifact.folder(), folder, ignore=_only_listed(artifact))
+    audit = audit_of(artifact)
+    ancestry = ancestry_of(artifact, audit)
+    sha256 = {entry.path: file_sha256(folder / entry.path) for entry in artifact.manifest.files}
+    root, key_id = (None if log is None else log.head.root), signer.public.key_id
+    for name, content in _descriptions(ancestry, sha256, licence, root, key_id).items():
+        if (folder / name).exists():
+            raise ValueError(f"{artifact.name} has a file {name} of its own, which the export would replace")
+        (folder / name).write_text(content, encoding="utf-8")
+    manifests, unsigned = write_manifests(folder, artifact)
+    if log is not None:
+        write_log(folder, log, manifests, signer)
+    attest(folder, artifact, signer, policy, unsigned)
+
+
+def _descriptions(
+    ancestry: Ancestry, sha256: dict[str, str], licence: str | None, root: str | None, key_id: str
+) -> dict[str, str]:
+    """Return the files that describe an export, by name."""
+    if ancestry.artifact.spec.stage == CORPUS_STAGE:
+        described = json.dumps(croissant(ancestry, sha256), indent=1, ensure_ascii=False) + "\n"
+        return {CARD: dataset_card(ancestry, root, key_id), CROISSANT: described}
+    bill = json.dumps(bill_of_materials(ancestry, sha256, licence), indent=1, ensure_ascii=False) + "\n"
+    return {CARD: model_card(ancestry, licence, root, key_id), BILL: bill}
+
+
+def _only_listed(artifact: Artifact):
+    """Leave out files that the manifest does not list: nobody has verified them."""
+    folder, listed = artifact.folder(), artifact.manifest.paths
+
+    def ignored(at: str, names: list[str]) -> set[str]:
+        here = Path(at).relative_to(folder)
+        return {name for name in names if not (Path(at) / name).is_dir() and (here / name).as_posix() not in listed}
+
+    return ignored
+
+
+def print_attested(folder: str, keys: list[str], *, as_json: bool, console: Console) -> bool:
+    """Verify an exported folder and print what it was made from; whether all of it holds.
+
+    Without keys those of the policy that may publish count.
+    """
+    named = [PublicKey.from_pem(Path(path).read_text()) for path in keys]
+    policy = policy_from(os.environ)
+    publishers = named or [key.public for key in policy.keys if "publish" in key.may]
+    found = verify_attested(Path(folder), publishers)
+    if as_json:
+        print(json.dumps({"holds": found.holds, **asdict(found)}, indent=1, ensure_ascii=False))
+        return found.holds
+    for one in found.walked:
+        signed = f"signed by {', '.join(one.signed_by)}" if one.signed_by else "not signed"
+        logged = ", in the log" if one.logged else ""
+        console.print(escape(f"{one.name}: {one.stage}, by {one.made_by}; {signed}{logged}"), soft_wrap=True)
+    for finding in found.findings:
+        console.print(f"[red]does not hold[/] {escape(finding)}", soft_wrap=True)
+    if found.holds:
+        console.print(escape(f"{found.artifact} is as {', '.join(found.publishers)} published it"), soft_wrap=True)
+    return found.holds
+
+
+def send_events(text: str, root: str | None, console: Console) -> bool:
+    """Send the OpenLineage events of an artifact and its ancestors, oldest first; print them where no server is named."""
+    artifact = locate(stores_of(root), text)
+    events = [run_event(one.manifest) for one in reversed(list(artifact.store.walk_up(artifact)))]
+    if not os.environ.get("OPENLINEAGE_URL"):
+        print(json.dumps(events, indent=1, ensure_ascii=False))
+        return True
+    taken = sum(send(event) for event in events)
+    console.print(f"{taken} of {len(events)} events were taken")
+    return taken == len(events)
+
+
+def _signer() -> Signer:
+    signer = signer_from(os.environ)
+    if signer is None:
+        raise ValueError("this process has no key to sign with; set MARIN_SIGNING_KEY (docs/design/provenance.md)")
+    return signer
