@@ -43,8 +43,10 @@ class OneHereManyApart(dg.Executor):
     requirements=dg.multiple_process_executor_requirements(),
 )
 def one_here_many_apart(context: dg.InitExecutorContext) -> OneHereManyApart:
-    """It takes the configuration of Dagster's multiprocess executor (how many steps at once, ...), which runs plans of several
-    steps."""
+    """Return an executor that runs a plan of one step in this process, and a plan of several steps in one process each.
+
+    Its configuration is that of Dagster's multiprocess executor (how many steps at once, ...).
+    """
     here, apart = (each.executor_creation_fn for each in (dg.in_process_executor, dg.multiprocess_executor))
     assert here is not None and apart is not None  # both are made by the same decorator as this one
     return OneHereManyApart(here(context), apart(context))

@@ -74,9 +74,10 @@ def log_first_sequence(spec: RunSpec, start: Artifact | None, mixture: Artifact)
 def starting_state(
     job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout
 ) -> tuple[TrainState, pl.DataFrame]:
-    """The state and metrics of this run's last whole checkpoint, else of its start, else a fresh state.
+    """Return the state and metrics of this run's last undamaged checkpoint.
 
-    Raises: ValueError where an unfinished run of that name had other inputs.
+    Without a checkpoint, return the state of a warm start, or a fresh one, with empty metrics.
+    Raises: ValueError if an unfinished run of the same name had other inputs.
     """
     refuse_other_inputs(job)
     for checkpoint in saved_before(job, config.step):

@@ -42,10 +42,11 @@ class ClusterRows:
 
 
 def cluster_rows(spilled: Spilled, names: Sequence[str], copies: np.ndarray, matches: np.ndarray) -> ClusterRows:
-    """Return one row for each document. A copy of a document that is removed as near is removed with it, for the same
-    kept one.
+    """Return one row for each document that has a copy or a match.
 
-    `copies` int64 [copies, 2] with the first copy of every later one, sorted; `matches` as `near_duplicates.MATCHES`.
+    If a document is removed as a near-duplicate, its exact copies are removed for the same kept document.
+
+    `copies` int64 [copies, 2]: (later copy, first copy), sorted; `matches` as `near_duplicates.MATCHES`.
     """
     matches = np.sort(matches, order="number")
     number = np.unique(np.concatenate([copies.ravel(), matches["number"], matches["kept"]]))

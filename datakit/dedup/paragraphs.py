@@ -108,7 +108,10 @@ def has_words(block: str, min_words: int) -> bool:
 
 
 def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
-    """Write `digests` uint64 [paragraphs, 2] and `places` int64 [paragraphs, 3] (document, start, end), by digest."""
+    """Write the paragraphs of one part, sorted by digest, and return their number.
+
+    `digests` uint64 [paragraphs, 2]; `places` int64 [paragraphs, 3] (document, start, end).
+    """
     removed = _removed(clusters, part)
     digests, places = bytearray(), []
     number = part.first

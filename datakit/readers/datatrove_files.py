@@ -100,7 +100,7 @@ def _unigram(block_class: type[Any], arguments: dict[str, Any], files: Files) ->
 
 
 def _bad_words(block_class: type[Any], arguments: dict[str, Any], files: Files) -> Any:
-    """Make the patterns as datatrove makes them, from the declared files."""
+    """Return the block with patterns of the declared files, built as datatrove builds them. `files` is by language."""
     allowed = set().union(*importlib.import_module("datatrove.pipeline.filters.c4_filters")._BADWORDS_ALLOWLIST.values())
 
     def pattern(language: str) -> re.Pattern[str]:

@@ -71,8 +71,9 @@ def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainabl
 
 
 def unpack(archive: Path, globs: tuple[str, ...], target: Path, *, trainable: bool) -> int:
-    """Write the regular files whose path (`usr/share/doc/...`) matches. Raises: ValueError as `fetch_debian` does.
+    """Write the regular files whose path (`usr/share/doc/...`) matches. Returns how many.
 
+    Raises: ValueError for a damaged archive, for files that look held out if `trainable`, and for a name that occurs twice.
     It reads the archive twice: the whole listing is checked before the first byte is written.
     """
     there = [name for name, _ in _files(archive)]
@@ -150,9 +151,8 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
             size = header[48:58].strip()
             if len(header) < AR_HEADER_BYTES or header[58:] != b"`\n" or not size.isdigit():
                 raise tarfile.ReadError("an ar header is damaged")
-            if int(size) > (
-                left := size_bytes - stream.tell()
-            ):  # Checked before reading, because a damaged size may have ten digits.
+            left = size_bytes - stream.tell()
+            if int(size) > left:  # Checked before reading, because a damaged size may have ten digits.
                 raise tarfile.ReadError(f"a member has {left} of {int(size)} bytes")
             content = stream.read(int(size))
             stream.read(int(size) % 2)

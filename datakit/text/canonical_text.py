@@ -71,12 +71,11 @@ def _without_formatting(text: str) -> bytes:
 
 
 def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return `canonical_bytes` of many texts as one buffer, with one separator byte between them, and int64 [texts + 1]
-    their starts.
+    """Return `canonical_bytes` of many texts as one buffer, and int64 [texts + 1] the start of each text.
 
-    Byte operations run once over all texts, because most documents are shorter than the cost of a call. Only
-    white-space tokens with characters beyond ASCII are handled as characters: this takes 2 ms a MB where folding whole
-    texts took 9 (2026-11-21).
+    One separator byte follows every text. Byte operations run once over all texts, because for a short document a call
+    costs more than its work. Only white-space tokens with characters beyond ASCII are folded as characters, which takes
+    2 ms a MB; folding whole texts took 9 (2026-11-21).
     """
     data = b"\xff".join([*((blank_calculator_tags(text) if "<<" in text else text).encode() for text in texts), b""])
     data = _without_thousands_commas(_with_folded_tokens(data))

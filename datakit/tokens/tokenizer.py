@@ -150,15 +150,15 @@ def _last_place(text: str, mark: str, start: int, end: int, fits: Callable[[str,
 
 
 def _sample(corpus: Artifact, budget: int) -> Iterator[str]:
-    """Yield training documents in id order, which is a random order, until the budget of bytes is spent; the last one
-    is cut.
+    """Yield pieces of training documents until `budget` bytes are spent. The last document is cut to `budget` characters.
+
+    Documents come in id order, which is a random order.
     """
     for batch in iterate_documents(corpus, TRAIN, columns=["text"]):
         for text in batch["text"]:
             size = len(text.encode())
             sampled = text if size <= budget else text[:budget]
-            # Not `pieces`: training text need not be cut where tokens end, and its bytes must stay those of earlier
-            # releases.
+            # Cut anywhere, not with `pieces`: the sample must stay the one that earlier releases trained on.
             yield from (sampled[i : i + MAX_PIECE_CHARS] for i in range(0, len(sampled), MAX_PIECE_CHARS)) if sampled else [""]
             budget -= size
             if budget <= 0:

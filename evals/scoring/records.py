@@ -91,7 +91,7 @@ def log_probs_of(nats: Iterable[float]) -> tuple[float, ...]:
 
 
 def write_records(records: Sequence[EvalRecord], path: Path) -> None:
-    """Write records sorted by task and item, bits per byte with as many digits as scores have."""
+    """Write records sorted by task and item, with bits per byte rounded as in scores."""
     ordered = sorted(records, key=lambda r: (r.task, r.item_id))
     pq.write_table(
         pa.Table.from_pylist([asdict(r) | {"bpb": _rounded(r.bpb)} for r in ordered], schema=RECORD_SCHEMA),

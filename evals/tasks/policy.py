@@ -57,7 +57,7 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"policy name is {self.name!r}; a date is wanted, and words after it: 2026-11-22-smoke")
+            raise ValueError(f"policy name is {self.name!r}; give a date and optional words after it: 2026-11-22-smoke")
         names = [rule.task.name for rule in self.rules]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"policy {self.name} has the tasks {names}; give at least one, each name once")

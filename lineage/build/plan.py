@@ -151,9 +151,11 @@ def build(
     The `launcher` runs a stage that is a job. Shards of other stages run under `execution` in this process, or by runners if
     there is a `fan_out`. The `listener` receives progress messages of both.
 
-    Raises: MissingArtifactError naming the first input that does not exist; GateError naming every ancestor that is not fit to
-    build on (gated stages), or inputs made without some of their shards (any stage); IncompleteError; ForeignReadError for
-    inputs in another region's bucket above the budget.
+    An existing artifact is reused without a check of its ancestors; one that lacks shards is completed.
+
+    Raises: MissingArtifactError naming the first input that does not exist. For a new artifact of a gated stage GateError
+    naming every ancestor that is not fit to build on; for any stage GateError naming inputs that lack shards;
+    IncompleteError; ForeignReadError for reads from another region's bucket above the budget.
     """
     if node.stage.gate is not None:
         _refuse_unresolved(store, node)

@@ -157,7 +157,10 @@ def _below(root: Path, prefix: str, name: str | None) -> Iterator[tuple[str, Lis
 
 
 def _outermost(root: Path, name: str) -> Iterator[tuple[str, Listed]]:
-    """Yield every file of a name, without searching below a folder that has one (an artifact's data): ten times as fast."""
+    """Yield the outermost files called `name`: a folder that has one is not searched further.
+
+    Artifacts hold their data below their manifest, so this is ten times as fast as a full walk. `.work` is skipped.
+    """
     pending = [""] if root.is_dir() else []
     while pending:
         folder = pending.pop()

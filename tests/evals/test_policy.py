@@ -75,7 +75,7 @@ def test_a_save_that_does_not_exist_is_never_due(number):
     ("make", "message"),
     [
         (lambda: PolicyRule(QUIZ, every_saves=-1), "rule of quiz: every_saves is -1; it must be at least 0"),
-        (lambda: PolicyConfig("today", (PolicyRule(QUIZ),), 1), "policy name is 'today'; a date is wanted"),
+        (lambda: PolicyConfig("today", (PolicyRule(QUIZ),), 1), "policy name is 'today'; give a date"),
         (lambda: PolicyConfig(NAME, (), 1), r"has the tasks \[\]; give at least one, each name once"),
         (lambda: PolicyConfig(NAME, (PolicyRule(QUIZ),) * 2, 1), "give at least one, each name once"),
         (lambda: PolicyConfig(NAME, (PolicyRule(QUIZ),), 1).rule("vibes"), "has no task 'vibes'; it has: quiz"),

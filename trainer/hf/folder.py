@@ -57,7 +57,7 @@ def read_hf_folder(folder: Path) -> HfFolder:
 
 
 def _ends(folder: Path, stated: dict) -> tuple[int, ...]:
-    """End tokens of `generation_config.json` if it exists, else of `config.json`, as transformers reads them."""
+    """Return the end tokens that `generation_config.json` states, else those of `config.json` (`stated`), as transformers."""
     generation = folder / "generation_config.json"
     ends = json.loads(generation.read_text()).get("eos_token_id") if generation.is_file() else None
     ends = stated.get("eos_token_id") if ends is None else ends

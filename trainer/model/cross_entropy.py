@@ -131,7 +131,7 @@ def _product(left: Array, right: Array) -> Array:
 
 
 def _tiles(values: Array) -> Array:
-    """[N, ...] as [tiles, TILE_ROWS, ...], padded with zeros; one tile if there are fewer rows."""
+    """Reshape [N, ...] to [tiles, rows, ...], padded with zeros. `rows` is TILE_ROWS, or N if that is smaller."""
     rows = min(TILE_ROWS, values.shape[0])
     padding = -values.shape[0] % rows
     padded = jnp.pad(values, ((0, padding), *((0, 0) for _ in values.shape[1:])))

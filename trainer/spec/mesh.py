@@ -65,7 +65,7 @@ class MeshShape:
             raise ValueError(f"MARIN_MESH: {error}") from error
 
     def sizes(self, devices: int) -> tuple[int, int, int, int]:
-        """(slice, data, expert, tensor) for a number of devices. Raises: ValueError if their product is another number."""
+        """(slice, data, expert, tensor) for a number of devices. Raises: ValueError if their product is not `devices`."""
         others = self.slice * self.expert * self.tensor
         data = devices // others if self.data is None else self.data
         if data * others != devices:

@@ -34,7 +34,7 @@ class RuntimeOptions:
     """(hardware, mesh like `data=4,tensor=2`) to replace the mesh of a preset (`recipes/hardware.py`)."""
 
     def arguments(self) -> tuple[str, ...]:
-        """Arguments of the job on any hardware."""
+        """Return the arguments that do not depend on the hardware, as `NAME=VALUE`."""
         values = {
             "MARIN_TRACKERS": ",".join(self.trackers),
             "MARIN_EVAL": self.evaluation,
