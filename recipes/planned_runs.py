@@ -1,16 +1,15 @@
 """Runs that are planned and not run: the 1e23 recipe and the June model, with where every number comes from.
 
-Told are numbers of `reference/weekly_summary_2026_04_06.md`, `roadmap_2026_05.md` and, for the April recipe's rules,
-`research/training_levanter_haliax_grug.md` (section 4). What they do not tell is chosen here, and `chosen` says so.
+Told are numbers of Marin's weekly summaries and roadmap (docs/references.md#marin-moe). What they do not tell is chosen
+here, and `chosen` says so.
 """
 
 from dataclasses import dataclass
 
-from trainer.model.experts import ExpertsConfig
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec
-from trainer.spec.llama import LlamaConfig
 from trainer.spec.mesh import MeshShape
+from trainer.spec.moe import ExpertsConfig, MoeConfig, RouterConfig
 from trainer.spec.optimizers import AdamHConfig, MuonConfig
 from trainer.spec.schedules import WarmupStableDecay
 
@@ -19,10 +18,9 @@ ON_PAPER = ComputeConfig(dtype="bfloat16", remat="full")
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run spec with experts, the hardware and mesh it is planned for, and how fast that is assumed to go."""
+    """A run spec, the hardware and mesh it is planned for, and how fast that is assumed to go."""
 
     spec: RunSpec
-    experts: ExpertsConfig
     hardware: str
     mesh: MeshShape
     utilisation: float
@@ -45,7 +43,7 @@ def april_1e23() -> PlannedRun:
     steps = round(1.02e12 / (2048 * 4096))
     spec = RunSpec(
         name="1e23",
-        model=_model(hidden_dim=5120, layers=48, seq_len=4096),
+        model=_model(hidden_dim=5120, layers=48, seq_len=4096, expert_dim=2560),
         optimizer=AdamHConfig(beta1=0.9062, beta2=0.95),
         schedule=WarmupStableDecay(1e-3, warmup_steps=steps // 10, decay_frac=0.9, min_lr_ratio=0.0),
         batch_size=2048,
@@ -57,7 +55,6 @@ def april_1e23() -> PlannedRun:
     )
     return PlannedRun(
         spec,
-        ExpertsConfig(num_experts=64, per_token=4, intermediate_dim=2560),
         "v4-512",
         MeshShape(expert=4),
         utilisation=0.28,
@@ -74,7 +71,7 @@ def june() -> PlannedRun:
     """The June model, 16B-A2B, on two nodes of eight H100."""
     spec = RunSpec(
         name="june",
-        model=_model(hidden_dim=2560, layers=24, seq_len=8192),
+        model=_model(hidden_dim=2560, layers=24, seq_len=8192, expert_dim=1280),
         optimizer=MuonConfig(),
         schedule=WarmupStableDecay(2e-2, warmup_steps=10, decay_frac=0.9, min_lr_ratio=0.05),
         batch_size=512,
@@ -86,7 +83,6 @@ def june() -> PlannedRun:
     )
     return PlannedRun(
         spec,
-        ExpertsConfig(num_experts=64, per_token=4, intermediate_dim=1280),
         "2xh100x8",
         MeshShape(expert=8),
         utilisation=0.2,
@@ -104,10 +100,10 @@ def planned_runs() -> dict[str, PlannedRun]:
     return {run.name: run for run in (april_1e23(), june())}
 
 
-def _model(*, hidden_dim: int, layers: int, seq_len: int) -> LlamaConfig:
+def _model(*, hidden_dim: int, layers: int, seq_len: int, expert_dim: int) -> MoeConfig:
     """By April's rules: heads of 128 in groups of four, a shared expert as wide as the residual stream, an untied head."""
     heads = hidden_dim // 128
-    return LlamaConfig(
+    return MoeConfig(
         vocab_size=128_256,
         hidden_dim=hidden_dim,
         intermediate_dim=hidden_dim,
@@ -115,6 +111,6 @@ def _model(*, hidden_dim: int, layers: int, seq_len: int) -> LlamaConfig:
         num_heads=heads,
         num_kv_heads=heads // 4,
         max_seq_len=seq_len,
-        tie_embeddings=False,
-        qk_norm=True,
+        experts=ExpertsConfig(64, expert_dim, shared_dim=hidden_dim),
+        router=RouterConfig(4),
     )

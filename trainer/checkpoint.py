@@ -26,6 +26,7 @@ from lineage.writing.writer import Writer
 from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.guard_history import history_of, restore_guards, ring_names
+from trainer.model.parts import parameters_of, parted
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.models import ModelConfig, read_config
 from trainer.spec.stage import FORMAT, MODEL_FILE, Weights
@@ -41,6 +42,7 @@ METRICS_SCHEMA = {
     "update_norm": pl.Float64,
     "direction_norm": pl.Float64,
 }
+ROUTER_FILE = "router.parquet"
 RECENT_STEPS = 20
 PART = re.compile(r"\.(\d{5})-of-\d{5}\.safetensors$")
 
@@ -59,6 +61,14 @@ class TrainState:
         """The trees that a checkpoint stores, by the name of their file."""
         trees = {"model": self.model, "optimizer": self.optimizer, "skip": self.skip, "ema": self.ema}
         return {name: tree for name, tree in trees.items() if tree is not None}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a checkpoint tells of its steps: a row a step, and with experts a row a step and layer (`trainer.router_table`)."""
+
+    metrics: pl.DataFrame
+    router: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -87,12 +97,12 @@ def write_checkpoint(
     out: Writer,
     spec: RunSpec,
     state: Snapshot,
-    metrics: pl.DataFrame,
+    tables: Tables,
     throughput: Mapping,
     start: Artifact | None = None,
     how: Mapping[str, Mapping] | None = None,
 ) -> None:
-    """Write a state and the metrics of all its steps into an artifact.
+    """Write a state and the tables of all its steps into an artifact.
 
     `start` is the checkpoint that the run started from. `how` says how the run was computed (`mesh`, `compute`); it goes into
     the manifest only.
@@ -106,14 +116,16 @@ def write_checkpoint(
     }
     _write_json(out.folder / "state.json", record)
     _write_json(out.folder / "spec.json", to_jsonable(spec))
-    metrics.write_parquet(out.folder / "metrics.parquet", compression="zstd")
+    tables.metrics.write_parquet(out.folder / "metrics.parquet", compression="zstd")
+    if tables.router is not None:
+        tables.router.write_parquet(out.folder / ROUTER_FILE, compression="zstd")
     out.extra["checkpoint"] = {
         "format": FORMAT,
         "step": state.step,
         "batch_size": spec.batches.to_record(),
         "seq_len": spec.seq_len,
         "tokens_seen": spec.tokens_before(state.step),
-        "loss_nats": _recent_loss(metrics),
+        "loss_nats": _recent_loss(tables.metrics),
         "vocab_size": spec.model.vocab_size,
         "parameters": spec.model.num_parameters,
     }
@@ -126,8 +138,8 @@ def write_checkpoint(
     out.record(tokens_in=spec.tokens_before(state.step))
 
 
-def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, pl.DataFrame]:
-    """State and metrics of a checkpoint, in the structure and with the placement of `like` (arrays or shapes).
+def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, Tables]:
+    """State and tables of a checkpoint, in the structure and with the placement of `like` (arrays or shapes).
 
     Each of several processes reads only the bytes that its devices need.
     """
@@ -136,7 +148,9 @@ def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, p
     read = {name: filled(tree, open_arrays(artifact, name, source)) for name, tree in like.trees().items()}
     if source is not None:
         log.info("arrays: %d of %d bytes read", source.bytes_read, sum(source.sizes.values()))
-    return TrainState(step=step, **read), pl.read_parquet(artifact.file("metrics.parquet"))
+    routers = [pl.read_parquet(path) for path in artifact.files(ROUTER_FILE)]
+    tables = Tables(pl.read_parquet(artifact.file("metrics.parquet")), next(iter(routers), None))
+    return TrainState(step=step, **read), tables
 
 
 def verify_together(artifact: Artifact) -> None:
@@ -191,7 +205,7 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     unknown = new - {word for name in shapes_of(fresh.model) for word in words_of(name)}
     if unknown:
         raise ValueError(f"run.start.new_parameters names {', '.join(sorted(unknown))}, which no array of the model has")
-    average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, eqx.filter(model, eqx.is_inexact_array))
+    average = None if fresh.ema is None else jax.tree.map(jax.numpy.copy, parameters_of(model))
     if config.average == "carried":
         average = filled(average, open_arrays(start, "ema", source), is_new)
     return TrainState(model, optimizer, 0, skip, average)
@@ -217,7 +231,13 @@ def first_sequence(spec: RunSpec, start: Artifact | None) -> int:
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:
     """The model alone, with its raw weights or their average. Raises: ValueError if the checkpoint has no average."""
-    return filled(like, open_arrays(artifact, "model" if weights == "raw" else "ema"))
+    if weights == "raw":
+        return filled(like, open_arrays(artifact, "model"))
+    parameters, state, rest = parted(like)
+    averaged = filled(parameters, open_arrays(artifact, "ema"))
+    if jax.tree.leaves(state):  # a bias is not averaged
+        state = parted(filled(like, open_arrays(artifact, "model")))[1]
+    return eqx.combine(averaged, state, rest)
 
 
 def read_spec(artifact: Artifact) -> RunSpec:

@@ -21,13 +21,14 @@ from jaxtyping import PyTree
 
 from trainer.model.build import init_model
 from trainer.model.cross_entropy import TILE_ROWS
-from trainer.model.experts import ExpertsConfig, with_experts
+from trainer.model.parts import parameters_of
 from trainer.model.protocol import LanguageModel
 from trainer.objectives import next_token_loss
 from trainer.optimizers.groups import STACKED
 from trainer.spec.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import Layout, MeshShape
+from trainer.spec.moe import MoeConfig
 from trainer.step import initial_step_state
 
 
@@ -55,9 +56,9 @@ class Footprint:
         return self.device_state_bytes + self.device_gradient_bytes + self.device_activation_bytes + self.device_working_bytes
 
 
-def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsConfig | None = None) -> Footprint:
+def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
     """Of a step with the first phase's batch. Raises: ValueError for an array or batch that the mesh cannot divide."""
-    model = eqx.filter_eval_shape(lambda: _model(spec, experts))
+    model = eqx.filter_eval_shape(lambda: init_model(spec.model, key=jax.random.key(spec.seed)))
     state = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
     sizes = shape.sizes(devices)
     layout = Layout(cast(Mesh, AbstractMesh(sizes, ("slice", "data", "expert", "tensor"))))  # only shapes are placed on it
@@ -65,14 +66,11 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsCon
     microbatch = spec.microbatch_size or batch
     if microbatch % layout.batch_shards:
         raise ValueError(f"a microbatch of {microbatch} sequences does not divide over {layout.batch_shards} devices")
-    parameters = eqx.filter(model, _is_trained)
+    parameters = parameters_of(model)
     gradients = _device_bytes(layout, parameters) * (1 if microbatch == batch else 2)
-    total, active = spec.model.num_parameters, spec.model.num_parameters
-    if experts is not None:
-        total, active = experts.parameters(spec.model)
     return Footprint(
-        parameters=total,
-        active_parameters=active,
+        parameters=spec.model.num_parameters,
+        active_parameters=spec.model.active_parameters,
         flops_per_step=3.0 * forward_flops(spec, model) * batch,
         state_bytes=_bytes(state),
         device_state_bytes=_device_bytes(layout, state),
@@ -86,11 +84,6 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int, experts: ExpertsCon
 def _is_trained(leaf: object) -> bool:
     """`eqx.is_inexact_array` for shapes."""
     return isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
-
-
-def _model(spec: RunSpec, experts: ExpertsConfig | None) -> LanguageModel:
-    key = jax.random.key(spec.seed)
-    return init_model(spec.model, key=key) if experts is None else with_experts(spec.model, experts, key=key)
 
 
 def forward_flops(spec: RunSpec, model: LanguageModel) -> float:
@@ -114,6 +107,8 @@ def _on_accelerator(spec: RunSpec, attention: Backend, block: int, remat: Remat,
         remat=remat,
         unrolled=unrolled,
         notes=(),
+        experts="ragged" if isinstance(spec.model, MoeConfig) else None,
+        exchange=spec.compute.exchange if isinstance(spec.model, MoeConfig) else None,
     )
 
 

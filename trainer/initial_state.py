@@ -9,7 +9,7 @@ import polars as pl
 from lineage.artifact.store import Artifact
 from lineage.jobs.job import Job
 from lineage.order.history import MIXTURE
-from trainer.checkpoint import METRICS_SCHEMA, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
+from trainer.checkpoint import METRICS_SCHEMA, Tables, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
 from trainer.model.build import init_model
 from trainer.resume_checks import check_frozen_inputs, refuse_other_inputs
 from trainer.saving import saved_before, step_of
@@ -71,12 +71,10 @@ def log_first_sequence(spec: RunSpec, start: Artifact | None, mixture: Artifact)
     return begin
 
 
-def starting_state(
-    job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout
-) -> tuple[TrainState, pl.DataFrame]:
-    """Return the state and metrics of this run's last undamaged checkpoint.
+def starting_state(job: Job, config: CheckpointConfig, start: Artifact | None, layout: Layout) -> tuple[TrainState, Tables]:
+    """Return the state and tables of this run's last undamaged checkpoint.
 
-    Without a checkpoint, return the state of a warm start, or a fresh one, with empty metrics.
+    Without a checkpoint, return the state of a warm start, or a fresh one, with empty tables.
     Raises: ValueError if an unfinished run of the same name had other inputs.
     """
     refuse_other_inputs(job)
@@ -94,4 +92,4 @@ def starting_state(
         state = warm_start(start, state, config.run)
         new = ", ".join(config.run.start.new_parameters) or "nothing"
         log.info("%s: warm start from %s, optimizer %s, new: %s", config.run.name, start.uri, config.run.start.optimizer, new)
-    return state, pl.DataFrame(schema=METRICS_SCHEMA)
+    return state, Tables(pl.DataFrame(schema=METRICS_SCHEMA))

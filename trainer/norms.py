@@ -4,13 +4,13 @@ Every step computes them. A second compiled step that alone computed norms could
 would depend on how often its norms are logged.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from haliax import NamedArray
 from jaxtyping import Array, Float, PyTree
 
-from trainer.optimizers.groups import STACKED, own_dims
+from trainer.model.parts import parameters_of
+from trainer.optimizers.groups import STACKED
 
 
 def norm_names(parameters: PyTree) -> tuple[str, ...]:
@@ -28,17 +28,18 @@ def norm_names(parameters: PyTree) -> tuple[str, ...]:
 
 
 def norms(tree: PyTree) -> Float[Array, " weights"]:
-    """The Frobenius norm of every weight; one for each layer of stacked weights."""
+    """The Frobenius norm of every weight; one for each layer of stacked weights, with all its experts together."""
     results = []
     for _, leaf in _named(tree):
-        squares = jnp.sum(jnp.square(leaf.array.astype(jnp.float32)), axis=own_dims(leaf))
+        dims = tuple(dim for dim, axis in enumerate(leaf.axes) if axis.name != STACKED)
+        squares = jnp.sum(jnp.square(leaf.array.astype(jnp.float32)), axis=dims)
         results.append(jnp.sqrt(squares).reshape(-1))
     return jnp.concatenate(results)
 
 
 def _named(tree: PyTree) -> list[tuple[tuple, NamedArray]]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_inexact_array), is_leaf=_is_named)
-    return [(path, leaf) for path, leaf in leaves if _is_named(leaf)]
+    leaves = jax.tree_util.tree_leaves_with_path(parameters_of(tree), is_leaf=_is_named)
+    return [(path, leaf) for path, leaf in leaves if _is_named(leaf) and leaf.array is not None]
 
 
 def _is_named(leaf: object) -> bool:

@@ -4,6 +4,7 @@ Shapes: B batch, S sequence.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,8 +12,10 @@ from jaxtyping import Array, Float, Int
 
 from trainer.model.cross_entropy import row_nll, weighted_objective
 from trainer.model.protocol import LanguageModel
+from trainer.model.router import Routing
 from trainer.spec.compute import Compute
 from trainer.spec.config import NextToken, RunSpec
+from trainer.spec.moe import MoeConfig, RouterConfig
 
 
 class Batch(NamedTuple):
@@ -25,8 +28,18 @@ class Batch(NamedTuple):
     """Tokens attend to their own segment only; None: to the whole row."""
 
 
-type Objective = Callable[[LanguageModel, Batch], tuple[Array, tuple[Array, Array]]]
-"""(model, batch) to (objective, (loss, number of counted tokens)). Only the objective has a gradient."""
+class Sums(NamedTuple):
+    """What a microbatch tells besides its objective."""
+
+    loss: Float[Array, ""]
+    weight: Float[Array, ""]
+    """Number of counted tokens."""
+    routing: Routing | None = None
+
+
+type Objective = Callable[[LanguageModel, Batch, Array | None], tuple[Array, Sums]]
+"""(model, batch, share of each expert's load in the whole batch if it is known) to (objective, sums). Only the objective has a
+gradient."""
 
 
 def objective_of(spec: RunSpec, compute: Compute) -> Objective:
@@ -34,13 +47,40 @@ def objective_of(spec: RunSpec, compute: Compute) -> Objective:
     match spec.objective:
         case NextToken():
 
-            def next_token(model: LanguageModel, batch: Batch) -> tuple[Array, tuple[Array, Array]]:
+            def next_token(model: LanguageModel, batch: Batch, loads: Array | None = None) -> tuple[Array, Sums]:
                 tokens, weights, segment_ids = batch
-                value, loss = next_token_loss(model, tokens, spec.z_loss_weight, weights, segment_ids, compute)
+                x, routing = model.routed(tokens, segment_ids, replace(compute, training=True))
+                value, loss = loss_of_hidden(model, x, tokens, spec.z_loss_weight, weights)
+                if routing is not None and isinstance(spec.model, MoeConfig):
+                    value = value + router_losses(spec.model.router, routing, tokens.size, loads)
                 every = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1))
-                return value, (loss, every if weights is None else weights[:, 1:].sum())
+                return value, Sums(loss, every if weights is None else weights[:, 1:].sum(), routing)
 
             return next_token
+
+
+def router_losses(
+    config: RouterConfig, routing: Routing, rows: int, loads: Float[Array, "L E"] | None = None
+) -> Float[Array, ""]:
+    """The router's z-loss and balance loss (`trainer.spec.moe.RouterConfig`), means over layers and over all rows.
+
+    `loads` is each expert's share of the assignments of the whole batch; None: these rows are the whole batch.
+    """
+    total = jnp.float32(0)
+    if config.z_loss_weight:
+        total = total + config.z_loss_weight * jnp.mean(routing.log_z) / rows
+    if config.balance_loss_weight:
+        mean_scores = routing.scores / rows
+        mean_scores = mean_scores / mean_scores.sum(axis=-1, keepdims=True)
+        shares = load_shares(routing.loads) if loads is None else loads
+        total = total + config.balance_loss_weight * shares.shape[-1] * jnp.mean((shares * mean_scores).sum(axis=-1))
+    return total
+
+
+def load_shares(loads: Int[Array, "L E"]) -> Float[Array, "L E"]:
+    """Each expert's share of a layer's assignments."""
+    numbers = loads.astype(jnp.float32)
+    return numbers / jnp.maximum(numbers.sum(axis=-1, keepdims=True), 1.0)
 
 
 def next_token_loss(
@@ -57,8 +97,14 @@ def next_token_loss(
     and 0 where no token of the batch counts, so that such a batch changes nothing. Every position is computed, the last of
     each sequence with weight 0, which keeps shapes round.
     """
-    x = model.hidden(tokens, segment_ids, compute)
-    of_targets = jnp.ones(tokens.shape, jnp.float32) if weights is None else weights
+    return loss_of_hidden(model, model.hidden(tokens, segment_ids, compute), tokens, z_loss_weight, weights)
+
+
+def loss_of_hidden(
+    model: LanguageModel, x: Float[Array, "B S D"], tokens: Int[Array, "B S"], z_loss_weight: float, weights: Array | None
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """`next_token_loss` of given hidden states."""
+    of_targets = jnp.ones(tokens.shape, jnp.float32) if weights is None else jnp.asarray(weights)
     of_targets = jnp.roll(of_targets.at[:, 0].set(0.0), -1, axis=1).reshape(-1)
     total = of_targets.sum()
     shares = of_targets / jnp.where(total > 0, total, 1.0)

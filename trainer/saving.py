@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 import jax
 import numpy as np
-import polars as pl
 from jax.experimental import multihost_utils
 
 from lineage.artifact.file_entries import file_entry
@@ -31,7 +30,7 @@ from lineage.jobs.job import Job
 from lineage.shards.measure import Meter
 from lineage.writing.commit import damage_of
 from lineage.writing.writer import Writer
-from trainer.checkpoint import Snapshot, TrainState, snapshot, write_checkpoint
+from trainer.checkpoint import Snapshot, Tables, TrainState, snapshot, write_checkpoint
 from trainer.faults import inject_fault
 from trainer.records import Records
 from trainer.running import Running
@@ -112,14 +111,14 @@ class Saver:
         """Whether a rolling checkpoint is due. Process 0's clock decides."""
         return jax.process_index() == 0 and time.monotonic() - self.last_rolling > self.running.rolling_seconds
 
-    def save(self, state: TrainState, metrics: pl.DataFrame, throughput: Mapping, *, rolling: bool) -> None:
+    def save(self, state: TrainState, tables: Tables, throughput: Mapping, *, rolling: bool) -> None:
         """Copy a state to the host and start to write it. Waits for the previous save, and raises its error if it failed."""
         waited = time.monotonic()
         self.wait()
         if (waited := time.monotonic() - waited) > SLOW_SECONDS:
             log.warning("step %d waited %.1f s for the save before it; training is faster than the storage", state.step, waited)
         copied = snapshot(state)
-        self.pending = self.pool.submit(self._write, copied, metrics, dict(throughput), rolling)
+        self.pending = self.pool.submit(self._write, copied, tables, dict(throughput), rolling)
         self.last_rolling = time.monotonic()
 
     def check(self) -> None:
@@ -148,7 +147,7 @@ class Saver:
             for store in self._stores:
                 store.storage.delete(self._all_parts)
 
-    def _write(self, state: Snapshot, metrics: pl.DataFrame, throughput: Mapping, rolling: bool) -> None:
+    def _write(self, state: Snapshot, tables: Tables, throughput: Mapping, rolling: bool) -> None:
         started = time.monotonic()
         job = replace(self.job, store=rolling_store(self.job.store)) if rolling else self.job
         target = checkpoint_spec(job.spec, state.step)
@@ -157,7 +156,7 @@ class Saver:
             _until(lambda: job.store.find(target), f"{target.name} to be committed by the first process")
             return
         with job.writing(target, self.cost, replacing=_damaged(job.store, target)) as out:
-            write_checkpoint(out, self.spec, state, metrics, throughput, self.start, self.how)
+            write_checkpoint(out, self.spec, state, tables, throughput, self.start, self.how)
             self._gather(out, target)
             inject_fault(self.running.faults, "save", state.step)
         if jax.process_count() > 1:

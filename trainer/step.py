@@ -1,6 +1,7 @@
 """One training step, compiled: gradients (accumulated over microbatches), the rule, and the guard around both."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import equinox as eqx
@@ -9,26 +10,43 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from trainer.learning_rate import learning_rate
+from trainer.model.balance import balancing_bias
+from trainer.model.parts import joined, parted
 from trainer.model.protocol import LanguageModel
+from trainer.model.router import Routing
 from trainer.norms import norms
-from trainer.objectives import Batch, objective_of
+from trainer.objectives import Batch, Sums, load_shares, objective_of
 from trainer.optimizers.build import averaged, build_optimizer, clip_ring, select
 from trainer.optimizers.rolling import SkipState, accept_step, empty_skip_state, last_value
 from trainer.spec.compute import Compute
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import BATCH_AXES, Layout
+from trainer.spec.models import ModelConfig
+from trainer.spec.moe import MoeConfig
 
 
 class StepState(NamedTuple):
-    """What a step changes. The last two are None unless the spec sets them."""
+    """What a step changes. Guards and average are None unless the spec sets them, `router` is for a dense model."""
 
     parameters: PyTree
     optimizer: PyTree
     skip: SkipState | None = None
     ema: PyTree | None = None
+    router: PyTree | None = None
+    """The balancing bias, shaped as the model with None for everything else."""
+
+
+class RouterMetrics(NamedTuple):
+    """What the routers of L layers did in a step, before it changed their bias."""
+
+    loads: Int[Array, "L E"]
+    """Assignments by expert, before any capacity."""
+    dropped: Int[Array, " L"]
+    """Assignments above capacity."""
+    bias_norm: Float[Array, " L"]
 
 
 class StepMetrics(NamedTuple):
@@ -45,16 +63,19 @@ class StepMetrics(NamedTuple):
     """Global norm of the direction before `clip_update_norm`, with weight decay and without the learning rate."""
     norms: Float[Array, "3 weights"]
     """Norms of gradients, of parameters before the step, and of the update, one per weight and layer (`trainer.norms`)."""
+    router: RouterMetrics | None = None
+    """None for a dense model."""
 
 
 def initial_step_state(spec: RunSpec, model: LanguageModel) -> StepState:
     """The state before the first step, a function of spec and model."""
-    parameters = eqx.filter(model, eqx.is_inexact_array)
+    parameters, router, _ = parted(model)
     return StepState(
         parameters,
         build_optimizer(spec, model).init(parameters),
         None if spec.skip_bad_steps is None else empty_skip_state(spec.skip_bad_steps),
         None if spec.ema is None else jax.tree.map(jnp.copy, parameters),  # a copy, because a step donates both buffers
+        jax.tree.map(jnp.copy, router) if jax.tree.leaves(router) else None,
     )
 
 
@@ -92,13 +113,13 @@ def compiled_step(
     gradient norm is not finite, or if `skip_bad_steps` says so. That is enough: a finite norm means finite squares of
     all elements, so no moment and no direction can become infinite or NaN.
     """
-    static = eqx.partition(model, eqx.is_inexact_array)[1]
+    static = parted(model)[2]
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
     of_batch = objective_of(spec, compute or resolved_compute(spec, model))
 
-    def objective(parameters: PyTree, part: Batch) -> tuple[Array, tuple[Array, Array]]:
-        return of_batch(eqx.combine(parameters, static), part)
+    def objective(parameters: PyTree, part: Batch, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
+        return of_batch(joined(parameters, router, static), part, loads)
 
     def step_fn(
         state: StepState, tokens: Array, step: Array, weights: Array | None = None, segment_ids: Array | None = None
@@ -107,7 +128,12 @@ def compiled_step(
         parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), Batch(tokens, weights, segment_ids))
         if spread is not None:  # every microbatch is split over all devices
             parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES, None)))
-        gradients, loss = accumulated_gradients(objective, state.parameters, parts)
+        loads = None
+        if reads_twice(spec) and parts.tokens.shape[0] > 1:
+            told = jax.lax.map(lambda part: objective(state.parameters, part, state.router, None)[1].routing, parts)
+            loads = load_shares(told.loads.sum(axis=0))
+        of_part = partial(objective, router=state.router, loads=loads)
+        gradients, loss, routing = accumulated_gradients(of_part, state.parameters, parts)
         rate = learning_rate(spec.schedule, spec.num_steps, step)
         norm = optax.tree.norm(gradients)
         directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
@@ -122,9 +148,13 @@ def compiled_step(
         ema = None
         if spec.ema is not None:
             ema = select(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
+        router, told = None, None
+        if state.router is not None:
+            router = select(good, balanced(spec.model, state.router, routing), state.router)
+            told = router_metrics(state.router, routing)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
-        new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema)
-        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched)
+        new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema, router)
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, told)
 
     if spread is None:
         return jax.jit(step_fn, donate_argnums=0)
@@ -133,29 +163,53 @@ def compiled_step(
     return jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere))
 
 
-def accumulated_gradients[B](
-    objective: Callable[[PyTree, B], tuple[Array, tuple[Array, Array]]], parameters: PyTree, parts: B
-) -> tuple[PyTree, Float[Array, ""]]:
-    """(gradient of the objective, mean loss) over microbatches [parts, ...], each weighted by its tokens.
+def reads_twice(spec: RunSpec) -> bool:
+    """Whether a step of several microbatches needs the loads of all before the gradient of one."""
+    return isinstance(spec.model, MoeConfig) and spec.model.router.balance_loss_weight > 0
 
-    `objective(parameters, part)` returns (mean over the part's tokens, (mean loss, number of tokens)). The result is
+
+def balanced(config: ModelConfig, router: PyTree, routing: Routing | None) -> PyTree:
+    """The bias after a step that routed so."""
+    if not isinstance(config, MoeConfig) or config.router.balance == "none" or routing is None:
+        return router
+    (old,) = jax.tree.leaves(router)
+    new = balancing_bias(routing.margins, config.router.per_token)
+    return jax.tree.map(lambda _: new.astype(old.dtype), router)
+
+
+def router_metrics(router: PyTree, routing: Routing | None) -> RouterMetrics | None:
+    if routing is None:
+        return None
+    (bias,) = jax.tree.leaves(router)
+    return RouterMetrics(routing.loads, routing.dropped, jnp.linalg.norm(bias, axis=-1))
+
+
+def accumulated_gradients[B](
+    objective: Callable[[PyTree, B], tuple[Array, Sums]], parameters: PyTree, parts: B
+) -> tuple[PyTree, Float[Array, ""], Routing | None]:
+    """(gradient of the objective, mean loss, sum of routings) over microbatches [parts, ...], each weighted by its tokens.
+
+    `objective(parameters, part)` returns (mean over the part's tokens, (mean loss, number of tokens, routing)). The result is
     sum(w_i g_i) / sum(w_i), which is the whole batch's gradient however ragged the parts' masks are; a mean of means
     (Levanter issue 842) is not. A part without tokens does not count, even if its mean is 0 / 0; without any tokens, all is 0.
     """
     value_and_gradient = jax.value_and_grad(objective, has_aux=True)
     first = jax.tree.map(lambda part: part[0], parts)
     if jax.tree.leaves(parts)[0].shape[0] == 1:
-        (_, (loss, _)), gradients = value_and_gradient(parameters, first)
-        return gradients, loss
+        (_, told), gradients = value_and_gradient(parameters, first)
+        return gradients, told.loss, told.routing
 
-    def add(total: tuple[PyTree, Array, Array], part: B) -> tuple[tuple[PyTree, Array, Array], None]:
-        (_, (loss, weight)), gradients = value_and_gradient(parameters, part)
-        gradient_sum, loss_sum, weight_sum = total
+    def add(total: tuple[PyTree, Array, Array, PyTree], part: B) -> tuple[tuple[PyTree, Array, Array, PyTree], None]:
+        (_, (loss, weight, routing)), gradients = value_and_gradient(parameters, part)
+        gradient_sum, loss_sum, weight_sum, routed = total
+        routed = jax.tree.map(jnp.add, routed, routing)
         weighted = jax.tree.map(lambda s, g: s + jnp.where(weight > 0, weight * g, 0.0), gradient_sum, gradients)
-        return (weighted, loss_sum + jnp.where(weight > 0, weight * loss, 0.0), weight_sum + weight), None
+        return (weighted, loss_sum + jnp.where(weight > 0, weight * loss, 0.0), weight_sum + weight, routed), None
 
     zero = jnp.float32(0)
-    start = (jax.tree.map(jnp.zeros_like, parameters), zero, zero)
-    (gradient_sum, loss_sum, weight_sum), _ = jax.lax.scan(add, start, parts)
+    shapes = jax.eval_shape(objective, parameters, first)[1].routing
+    unrouted = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    start = (jax.tree.map(jnp.zeros_like, parameters), zero, zero, unrouted)
+    (gradient_sum, loss_sum, weight_sum, routed), _ = jax.lax.scan(add, start, parts)
     count = jnp.where(weight_sum > 0, weight_sum, 1.0)
-    return jax.tree.map(lambda total: total / count, gradient_sum), loss_sum / count
+    return jax.tree.map(lambda total: total / count, gradient_sum), loss_sum / count, routed

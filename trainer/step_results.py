@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import jax
 import polars as pl
 
-from trainer.checkpoint import METRICS_SCHEMA
+from trainer.checkpoint import METRICS_SCHEMA, Tables
 from trainer.meter import Throughput, row_of, values_of
+from trainer.router_table import SCHEMA, router_rows, router_values
 from trainer.signals import StopRequest, merge, read_request
 from trainer.spec.config import RunSpec
 from trainer.step import StepMetrics
@@ -44,10 +45,12 @@ class StepResults:
     """Steps between rows of the trackers that hold the norm of every weight."""
     alive: Callable[[], None]
     """Called once a step is read: the run makes progress."""
-    saved: pl.DataFrame
+    saved: Tables
     """Rows of earlier attempts, and of this one up to its last checkpoint."""
     waiting: deque[tuple[int, StepMetrics, StopRequest | jax.Array]] = field(default_factory=deque)
     rows: list[tuple] = field(default_factory=list)
+    routers: list[tuple] = field(default_factory=list)
+    """Rows of `trainer.router_table`."""
     request: StopRequest = field(default_factory=lambda: StopRequest(hurry=READ_BEHIND))
     """What all processes agreed on in the steps that were read."""
 
@@ -63,7 +66,12 @@ class StepResults:
             self.alive()
             self.meter.tick(self.rows[-1])
             watched = (step + 1) % self.watch_steps == 0 or step + 1 == self.spec.num_steps
-            self.trackers.log(step + 1, values_of(self.rows[-1], metrics, self.meter, self.norm_names if watched else None))
+            values = values_of(self.rows[-1], metrics, self.meter, self.norm_names if watched else None)
+            if metrics.router is not None:
+                told = router_rows(step + 1, metrics.router)
+                self.routers += told
+                values |= router_values(told)
+            self.trackers.log(step + 1, values)
             self.request = merge((self.request._replace(hurry=0), read_request(agreed)))
 
     def read_in_flight(self) -> None:
@@ -74,10 +82,14 @@ class StepResults:
         """How many steps earlier than usual this process wants metrics to be read."""
         return READ_BEHIND - steps_ahead(self.meter.seconds)
 
-    def table(self) -> pl.DataFrame:
+    def tables(self) -> Tables:
         """Rows of every step that was read, for a checkpoint."""
-        new = pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")
-        self.saved, self.rows = pl.concat([self.saved, new]), []
+        metrics = pl.concat([self.saved.metrics, pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")])
+        router = self.saved.router
+        if self.routers:
+            earlier = [] if router is None else [router]
+            router = pl.concat([*earlier, pl.DataFrame(self.routers, schema=SCHEMA, orient="row")])
+        self.saved, self.rows, self.routers = Tables(metrics, router), [], []
         return self.saved
 
     def clear_request(self) -> None:

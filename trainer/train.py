@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
-import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
@@ -26,6 +26,8 @@ from trainer.faults import inject_fault
 from trainer.initial_state import log_first_sequence, start_input, starting_state
 from trainer.loader import Loader, batch_of, batches_of, steps_at_once
 from trainer.meter import Throughput
+from trainer.model.parts import joined, parted
+from trainer.model.protocol import LanguageModel
 from trainer.norms import norm_names
 from trainer.profiling import ProfilerWindow
 from trainer.progress import LogLines, Show
@@ -71,13 +73,13 @@ def train(
     evaluation = read_evaluation(running.evaluation, inputs.spec.model.vocab_size)
     _announce(inputs.spec, inputs.last, layout, meter.arithmetic)
     with measuring() as cost:
-        state, metrics = starting_state(job, inputs.config, inputs.start, layout)
+        state, tables = starting_state(job, inputs.config, inputs.start, layout)
         compute = _resolve_compute(inputs.spec, state)
         saver = Saver(job, inputs.spec, layout, running, inputs.start, cost, _how(layout, compute))
         with _outputs(job, inputs.spec, running, saver) as trackers:
             alive = partial(watchdog, running.stall_seconds)
             names = norm_names(state.model)
-            results = StepResults(inputs.spec, meter, trackers, names, running.watch_steps, alive, metrics)
+            results = StepResults(inputs.spec, meter, trackers, names, running.watch_steps, alive, tables)
             begin = log_first_sequence(inputs.spec, inputs.start, inputs.mixture)
             _Loop(inputs, begin, layout, compute, running, stop, watchdog, saver, evaluation, results).run(state)
     return _committed(job, saver)
@@ -191,8 +193,9 @@ class _Loop:
     def run(self, state: TrainState) -> None:
         """From a state to the last step, saving on the way. Raises: PreemptedError."""
         spec, last, results = self.inputs.spec, self.inputs.last, self.results
-        dynamic, static = eqx.partition(state.model, eqx.is_inexact_array)
-        current = StepState(dynamic, state.optimizer, state.skip, state.ema)
+        dynamic, router, static = parted(state.model)
+        biased = router if jax.tree.leaves(router) else None
+        current = StepState(dynamic, state.optimizer, state.skip, state.ema, biased)
         step_fn = compiled_step(spec, state.model, self.layout, self.compute)
         agreement = Agreement(self.layout)
         kept = {*spec.saved_steps(last)}
@@ -245,16 +248,18 @@ class _Loop:
         began = time.perf_counter()
         weights = {"raw": state.parameters, **({} if state.ema is None else {"ema": state.ema})}
         spread = None if self.layout.size == 1 else self.layout
-        models = {name: eqx.combine(tree, static) for name, tree in weights.items()}
+        models: dict[str, LanguageModel] = {
+            name: cast(LanguageModel, joined(tree, state.router, static)) for name, tree in weights.items()
+        }
         self.results.trackers.log(done, evaluation.values(models, self.inputs.spec.model, done, spread))
         self.results.meter.leave_out(time.perf_counter() - began)
 
     def _save(self, state: StepState, static: PyTree, done: int, *, rolling: bool) -> None:
-        reached = TrainState(eqx.combine(state.parameters, static), state.optimizer, done, state.skip, state.ema)
-        metrics = self.results.table()
+        reached = TrainState(joined(state.parameters, state.router, static), state.optimizer, done, state.skip, state.ema)
+        tables = self.results.tables()
         # It waits for the save before it, which may wait for another process.
         self.watchdog(self.running.stall_seconds + PEER_SECONDS)
-        self.saver.save(reached, metrics, self.results.meter.summary(), rolling=rolling)
+        self.saver.save(reached, tables, self.results.meter.summary(), rolling=rolling)
 
 
 def _announce(spec: RunSpec, last: int, layout: Layout, arithmetic: Arithmetic) -> None:

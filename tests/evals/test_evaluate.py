@@ -27,7 +27,7 @@ from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spe
 from lineage.jobs.job import Job
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
-from trainer.checkpoint import METRICS_SCHEMA, snapshot, write_checkpoint
+from trainer.checkpoint import METRICS_SCHEMA, Tables, snapshot, write_checkpoint
 from trainer.initial_state import initial_state
 from trainer.scoring import load_scorer
 from trainer.spec.optimizers import EmaConfig
@@ -77,7 +77,7 @@ def write_model(out: Writer, config: Seed) -> None:
     spec = replace(RUN, seed=config.seed)
     metrics = pl.DataFrame([(0, 5.5, 1e-3, 1.0, False, 192, 0.1, 1.0)], schema=METRICS_SCHEMA, orient="row")
     state, average = initial_state(spec), initial_state(replace(spec, seed=config.seed + 1)).ema
-    write_checkpoint(out, spec, snapshot(replace(state, ema=average)), metrics, {})
+    write_checkpoint(out, spec, snapshot(replace(state, ema=average)), Tables(metrics), {})
 
 
 def write_tokenizer(out: Writer, config: dict) -> None:

@@ -1,21 +1,22 @@
 """Memory and FLOP plans from shapes equal those of real states, real steps and published formulas."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from tiny import tiny_model, tiny_spec
 
 from trainer.footprint import activation_bytes, footprint, forward_flops
 from trainer.model.build import init_model
-from trainer.model.experts import Experts, ExpertsConfig, with_experts
 from trainer.model.transformer import Transformer
 from trainer.objectives import next_token_loss
 from trainer.spec.compute import ComputeConfig
+from trainer.spec.decoder import DecoderConfig
 from trainer.spec.mesh import Layout, MeshShape
+from trainer.spec.models import ModelConfig
+from trainer.spec.moe import ExpertsConfig, MoeConfig
 from trainer.spec.schedules import WarmupStableDecay
 from trainer.step import initial_step_state
 
@@ -29,18 +30,26 @@ SPEC = tiny_spec(
     num_steps=4,
     compute=ComputeConfig(remat="full"),
 )
-EXPERTS = ExpertsConfig(num_experts=8, per_token=2, intermediate_dim=16)
+MIXED = MoeConfig(
+    **{
+        **{field.name: getattr(MODEL, field.name) for field in fields(DecoderConfig)},
+        "tie_embeddings": MODEL.tie_embeddings,
+        "qk_norm": "none",
+        "experts": ExpertsConfig(8, 16, shared_dim=64),
+    }
+)
+MODELS: dict[str, ModelConfig] = {"dense": MODEL, "mixed": MIXED}
 
 
-def real_model(experts: ExpertsConfig | None = None) -> Transformer:
-    key = jax.random.key(0)
-    return init_model(MODEL, key=key) if experts is None else with_experts(MODEL, experts, key=key)
+def real_model(model: ModelConfig = MODEL) -> Transformer:
+    return init_model(model, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("experts", [None, EXPERTS])
-def test_state_is_counted_as_it_is_allocated(experts: ExpertsConfig | None) -> None:
-    state = initial_step_state(SPEC, real_model(experts))
-    found = footprint(SPEC, MeshShape(), 1, experts)
+@pytest.mark.parametrize("model", MODELS)
+def test_state_is_counted_as_it_is_allocated(model: str) -> None:
+    spec = replace(SPEC, model=MODELS[model])
+    state = initial_step_state(spec, real_model(spec.model))
+    found = footprint(spec, MeshShape(), 1)
     allocated = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     assert found.state_bytes == found.device_state_bytes == allocated
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
@@ -49,17 +58,15 @@ def test_state_is_counted_as_it_is_allocated(experts: ExpertsConfig | None) -> N
 
 
 def test_a_device_of_a_mesh_has_its_share_and_an_uneven_mesh_is_refused() -> None:
-    one, eight = (footprint(SPEC, MeshShape(expert=n), n, EXPERTS) for n in (1, 8))
-    experts = EXPERTS.num_experts * MODEL.num_layers * 3 * MODEL.hidden_dim * EXPERTS.intermediate_dim
-    router = MODEL.num_layers * MODEL.hidden_dim * EXPERTS.num_experts
-    rest = one.parameters - experts - router
-    assert eight.device_gradient_bytes == 4 * (experts // 8 + router // 8 + rest)
+    one, eight = (footprint(replace(SPEC, model=MIXED), MeshShape(expert=n), n) for n in (1, 8))
+    experts = 8 * MODEL.num_layers * 3 * MODEL.hidden_dim * MIXED.experts.dim
+    assert eight.device_gradient_bytes == 4 * (experts // 8 + one.parameters - experts)
     assert eight.state_bytes == one.state_bytes
     assert eight.device_activation_bytes * 8 == one.device_activation_bytes, "rows are split over experts too"
-    by_data = footprint(SPEC, MeshShape(data=8), 8, EXPERTS)
+    by_data = footprint(replace(SPEC, model=MIXED), MeshShape(data=8), 8)
     assert by_data.device_state_bytes < one.device_state_bytes / 7
     with pytest.raises(ValueError, match="divi"):
-        footprint(SPEC, MeshShape(expert=3), 3, EXPERTS)
+        footprint(replace(SPEC, model=MIXED), MeshShape(expert=3), 3)
     with pytest.raises(ValueError, match="8 sequences does not divide over 16"):
         footprint(SPEC, MeshShape(data=16), 16)
 
@@ -71,10 +78,14 @@ def test_flops_are_levanters_formula_but_for_the_softmax() -> None:
 
 
 def test_flops_of_experts_are_those_that_a_token_meets() -> None:
-    dense, mixed = (forward_flops(SPEC, eqx.filter_eval_shape(lambda e=e: real_model(e))) for e in (None, EXPERTS))
-    one = 2 * 3 * MODEL.hidden_dim * EXPERTS.intermediate_dim
-    router = 2 * MODEL.hidden_dim * EXPERTS.num_experts
-    assert mixed - dense == SPEC.seq_len * MODEL.num_layers * (EXPERTS.per_token * one + router)
+    dense, mixed = (
+        forward_flops(replace(SPEC, model=m), eqx.filter_eval_shape(lambda m=m: real_model(m))) for m in MODELS.values()
+    )
+    one = 2 * 3 * MODEL.hidden_dim * MIXED.experts.dim
+    router = 2 * MODEL.hidden_dim * 8
+    assert mixed - dense == SPEC.seq_len * MODEL.num_layers * (2 * one + router)
+    counted = MIXED.training_flops_per_token(SPEC.seq_len) - MODEL.training_flops_per_token(SPEC.seq_len)
+    assert counted * SPEC.seq_len == 3 * (mixed - dense)
 
 
 @pytest.mark.slow
@@ -103,21 +114,7 @@ def test_less_is_kept_the_more_is_made_again() -> None:
     assert kept[2] >= MODEL.num_layers * SPEC.seq_len * MODEL.hidden_dim * 4, "the input of every layer"
 
 
-def test_experts_compute_what_a_loop_over_tokens_does() -> None:
-    experts = Experts.init(MODEL, EXPERTS, key=jax.random.key(1))
-    x = np.random.default_rng(0).normal(size=(11, MODEL.hidden_dim)).astype(np.float32)
-    router, w_gate, w_up, w_down = (np.asarray(w.array) for w in (experts.router, experts.w_gate, experts.w_up, experts.w_down))
-    expected = np.zeros_like(x)
-    for row, token in enumerate(x):
-        logits = token @ router
-        for chosen in np.argsort(-logits)[: EXPERTS.per_token]:
-            gate = token @ w_gate[chosen]
-            wide = gate / (1 + np.exp(-gate)) * (token @ w_up[chosen])
-            expected[row] += (wide @ w_down[chosen]) / (1 + np.exp(-logits[chosen]))
-    np.testing.assert_allclose(experts.of_rows(jnp.asarray(x)), expected, atol=1e-6, rtol=1e-4)
-
-
-def test_a_run_spec_has_no_experts_so_a_mesh_for_them_is_refused() -> None:
+def test_a_mesh_for_experts_is_refused_for_a_dense_model() -> None:
     layout = Layout(jax.sharding.AbstractMesh((1, 1, 2, 1), ("slice", "data", "expert", "tensor")))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"mesh\.expert is 2; it must be 1"):
         layout.check(SPEC)

@@ -14,7 +14,7 @@ from tiny import tiny_model, tiny_spec
 
 from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
-from trainer.objectives import next_token_loss
+from trainer.objectives import Sums, next_token_loss
 from trainer.optimizers.build import build_optimizer
 from trainer.optimizers.groups import decay_mask
 from trainer.spec.config import RunSpec
@@ -201,10 +201,10 @@ def test_ragged_microbatches_give_the_masked_mean_of_the_whole_batch(masks: list
         inputs, targets, keep = part
         count = keep.sum()
         loss = jnp.sum(jnp.where(keep, jnp.square(inputs @ parameters - targets), 0.0)) / count  # 0 / 0 for an empty part
-        return loss, (loss, count.astype(jnp.float32))
+        return loss, Sums(loss, count.astype(jnp.float32))
 
     arrays = (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.asarray(mask))
-    gradient, loss = accumulated_gradients(objective, jnp.asarray(w, jnp.float32), arrays)
+    gradient, loss, _ = accumulated_gradients(objective, jnp.asarray(w, jnp.float32), arrays)
     error = (x @ w - y) * mask
     np.testing.assert_allclose(loss, (error**2).sum() / mask.sum(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(gradient, 2 * np.einsum("ps,psd->d", error, x) / mask.sum(), rtol=1e-3, atol=1e-5)

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from trainer.hf.format import EMBEDDING, HEAD, LEAF, HfFormat, HfNames
+from trainer.hf.format import EMBEDDING, HEAD, LEAF, HfFormat, HfNames, HfStack
 from trainer.hf.llama import LLAMA_FORMAT
+from trainer.hf.moe import MOE_FORMAT
 from trainer.hf.olmo2 import OLMO2_FORMAT
 from trainer.spec.llama import LlamaConfig
 from trainer.spec.models import ModelConfig
+from trainer.spec.moe import MoeConfig
 from trainer.spec.olmo2 import Olmo2Config
 
-HF_FORMATS: Mapping[type, HfFormat] = {LlamaConfig: LLAMA_FORMAT, Olmo2Config: OLMO2_FORMAT}
+HF_FORMATS: Mapping[type, HfFormat] = {LlamaConfig: LLAMA_FORMAT, Olmo2Config: OLMO2_FORMAT, MoeConfig: MOE_FORMAT}
 """The format of each family, by its config."""
 
 
@@ -40,16 +42,27 @@ def from_hf_config(stated: Mapping[str, Any]) -> ModelConfig:
 
 
 def to_hf(arrays: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
-    """Their tensors from ours (`model.safetensors` of a checkpoint). Raises: KeyError naming an array that is missing."""
+    """Their tensors from ours (`model.safetensors` of a checkpoint).
+
+    Raises: KeyError naming an array that is missing; ValueError for a model that their form does not hold.
+    """
     names = _names(config)
     tensors = {theirs: arrays[ours] for theirs, ours in names.outer.items()}
-    for theirs, ours in names.layer.items():
-        stacked = arrays[f".blocks.stacked.{ours}{LEAF}"]
-        for layer in range(config.num_layers):
-            weight = stacked[layer]
-            inputs = names.inputs.get(ours)
-            flat = weight.reshape(-1) if inputs is None else np.ascontiguousarray(weight.reshape(inputs, -1).T)
-            tensors[f"model.layers.{layer}.{theirs}.weight"] = flat
+    for stack in names.stacks:
+        for theirs, ours, layer, expert in stack.places():
+            weight = arrays[_path(stack, ours)][layer]
+            weight = weight if expert is None else weight[expert]
+            inputs = stack.inputs.get(ours)
+            if inputs is None:
+                tensors[theirs] = weight.reshape(-1)
+                continue
+            outputs_first = weight.reshape(inputs, -1).T
+            if more := stack.padded.get(ours, 0):
+                outputs_first = np.pad(outputs_first, ((0, 0), (0, more)) if ours.endswith("w_down") else ((0, more), (0, 0)))
+            tensors[theirs] = np.ascontiguousarray(outputs_first)
+        for ours in stack.zeros:
+            if np.any(arrays[_path(stack, ours)]):
+                raise ValueError(f"{ours} is not zero, and {architecture(config)} has none")
     return tensors
 
 
@@ -61,8 +74,7 @@ def from_hf(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str,
     """
     tensors = _tied_once(tensors) if config.tie_embeddings else tensors
     names = _names(config)
-    wanted = {f"model.layers.{layer}.{theirs}.weight" for theirs in names.layer for layer in range(config.num_layers)}
-    wanted |= set(names.outer)
+    wanted = {theirs for stack in names.stacks for theirs, *_ in stack.places()} | set(names.outer)
     missing, odd = sorted(wanted - set(tensors)), sorted(set(tensors) - wanted)
     if missing or odd:
         raise ValueError(
@@ -70,12 +82,20 @@ def from_hf(tensors: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str,
             "check the config's layers, norms and tie_embeddings"
         )
     arrays = {ours: np.asarray(tensors[theirs], np.float32) for theirs, ours in names.outer.items()}
-    for theirs, ours in names.layer.items():
-        layers = [tensors[f"model.layers.{layer}.{theirs}.weight"] for layer in range(config.num_layers)]
-        stacked = np.stack([np.asarray(weight, np.float32).T.reshape(names.shapes[ours]) for weight in layers])
-        # numpy keeps the memory order of a transpose, and safetensors (0.8) writes memory as it lies.
-        arrays[f".blocks.stacked.{ours}{LEAF}"] = np.ascontiguousarray(stacked)
+    for stack in names.stacks:
+        for ours, shape in {**stack.shapes, **stack.zeros}.items():
+            if ours in {*stack.layer.values(), *stack.zeros}:
+                # filled in place: numpy keeps the memory order of a transpose, and safetensors (0.8) writes memory as it lies
+                arrays[_path(stack, ours)] = np.zeros((stack.count, *shape), np.float32)
+        for theirs, ours, layer, expert in stack.places():
+            into = arrays[_path(stack, ours)][layer]
+            into = into if expert is None else into[expert]
+            into[...] = np.asarray(tensors[theirs], np.float32).T.reshape(into.shape)
     return arrays
+
+
+def _path(stack: HfStack, ours: str) -> str:
+    return f".{stack.name}.stacked.{ours}{LEAF}"
 
 
 def _names(config: ModelConfig) -> HfNames:

@@ -4,8 +4,8 @@ Our weights are `[layers, in axes..., out axes...]` with every layer in one arra
 Rotary embeddings have the same half-split layout on both sides, and head `i` of theirs is (i // group, i % group) of ours.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from trainer.spec.decoder import DecoderConfig, Llama3RopeScaling
@@ -27,17 +27,43 @@ LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_
 
 
 @dataclass(frozen=True)
+class HfStack:
+    """The place of the tensors of some layers in one stack of ours."""
+
+    name: str
+    """Our field of the stack: `blocks`."""
+    first: int
+    """Their number of our first layer."""
+    count: int
+    layer: Mapping[str, str]
+    """Their name within a layer (`mlp.up_proj.weight`) to ours within the stack (`mlp.w_up`). A name with `{expert}` stands for
+    a tensor an expert, which are one array of ours."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Shape of one layer of ours, by our name."""
+    inputs: Mapping[str, int]
+    """Inputs of our matrices, by our name: the product of the leading axes that they read from."""
+    zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Arrays of ours that they lack and that must be zero."""
+    padded: Mapping[str, int] = field(default_factory=dict)
+    """How much wider than ours their tensor is, by our name; the rest is zeros."""
+    experts: int = 0
+
+    def places(self) -> Iterator[tuple[str, str, int, int | None]]:
+        """(their full name, ours, our layer, expert or None) of every tensor."""
+        for layer in range(self.count):
+            for theirs, ours in self.layer.items():
+                each = range(self.experts) if "{expert}" in theirs else (None,)
+                for expert in each:
+                    yield f"model.layers.{self.first + layer}.{theirs.replace('{expert}', str(expert))}", ours, layer, expert
+
+
+@dataclass(frozen=True)
 class HfNames:
     """The place of each of their tensors in our arrays."""
 
     outer: Mapping[str, str]
     """Their name to the key path of our array, for what is not in a layer."""
-    layer: Mapping[str, str]
-    """Their name within a layer (`mlp.up_proj`) to ours within the stacked blocks (`mlp.w_up`)."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """Shape of one layer of ours, by our name."""
-    inputs: Mapping[str, int]
-    """Inputs of our matrices, by our name: the product of the leading axes that they read from."""
+    stacks: tuple[HfStack, ...]
 
 
 class HfFormat(Protocol):
@@ -65,26 +91,40 @@ class HfFormat(Protocol):
 
 def decoder_names(config: DecoderConfig, norms: Mapping[str, str], norm_shapes: Mapping[str, tuple[int, ...]]) -> HfNames:
     """Names of a family with the usual matrices; `norms` maps their norms to ours, `norm_shapes` is by our name."""
-    d, m, h, kv = config.hidden_dim, config.intermediate_dim, config.head_size, config.num_kv_heads
-    group = config.num_heads // kv
-    outer = {EMBEDDING: f".embedding{LEAF}", "model.norm.weight": f".norm.weight{LEAF}"}
+    d, m = config.hidden_dim, config.intermediate_dim
     shapes = {
-        "attention.w_q": (d, kv, group, h),
-        "attention.w_k": (d, kv, h),
-        "attention.w_v": (d, kv, h),
-        "attention.w_o": (kv, group, h, d),
+        **attention_shapes(config),
         "mlp.w_gate": (d, m),
         "mlp.w_up": (d, m),
         "mlp.w_down": (m, d),
         **{f"{ours}.weight": shape for ours, shape in norm_shapes.items()},
     }
-    inputs = dict.fromkeys(MATRICES.values(), d) | {"attention.w_o": config.num_heads * h, "mlp.w_down": m}
-    return HfNames(
-        outer=outer if config.tie_embeddings else outer | {HEAD: f".head{LEAF}"},
-        layer=MATRICES | {theirs: f"{ours}.weight" for theirs, ours in norms.items()},
-        shapes=shapes,
-        inputs=inputs,
-    )
+    inputs = dict.fromkeys(MATRICES.values(), d) | {"attention.w_o": config.num_heads * config.head_size, "mlp.w_down": m}
+    layer = weights(MATRICES | {theirs: f"{ours}.weight" for theirs, ours in norms.items()})
+    return HfNames(outer_names(config), (HfStack("blocks", 0, config.num_layers, layer, shapes, inputs),))
+
+
+def weights(names: Mapping[str, str]) -> dict[str, str]:
+    """Modules of theirs as their weights."""
+    return {f"{theirs}.weight": ours for theirs, ours in names.items()}
+
+
+def outer_names(config: DecoderConfig) -> dict[str, str]:
+    """Embedding, last norm, and the head if it is not the embedding."""
+    outer = {EMBEDDING: f".embedding{LEAF}", "model.norm.weight": f".norm.weight{LEAF}"}
+    return outer if config.tie_embeddings else outer | {HEAD: f".head{LEAF}"}
+
+
+def attention_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of a layer's four projections of ours."""
+    d, h, kv = config.hidden_dim, config.head_size, config.num_kv_heads
+    group = config.num_heads // kv
+    return {
+        "attention.w_q": (d, kv, group, h),
+        "attention.w_k": (d, kv, h),
+        "attention.w_v": (d, kv, h),
+        "attention.w_o": (kv, group, h, d),
+    }
 
 
 def decoder_config(
@@ -159,17 +199,16 @@ def shared_fields(stated: Mapping[str, Any], rope_theta: float) -> dict[str, Any
     }
 
 
-def read_rope(architecture: str, stated: Mapping[str, Any]) -> tuple[float, Llama3RopeScaling | None]:
+def read_rope(architecture: str, stated: Mapping[str, Any], *, partial: bool = False) -> tuple[float, Llama3RopeScaling | None]:
     """(theta, scaling) of `rope_parameters` (transformers 5) or of `rope_theta` and `rope_scaling` (before).
 
-    The oldest form says `type` for `rope_type`. Raises: ValueError for a scaling that our model does not compute.
+    The oldest form says `type` for `rope_type`. Raises: ValueError for a scaling that our model does not compute, and for heads
+    that are rotated in part unless `partial`.
     """
     theta, scaling = float(stated.get("rope_theta") or 10_000.0), None
-    partial = {"config.json": stated.get("partial_rotary_factor")}
     for where in ("rope_scaling", "rope_parameters"):
         fields = stated.get(where) or {}
         name = fields.get("rope_type", fields.get("type", "default"))
-        partial[where] = fields.get("partial_rotary_factor")
         if name not in ("default", "llama3") or any(isinstance(value, Mapping) for value in fields.values()):
             raise ValueError(
                 f"{architecture} with {where} = {dict(fields)} is not computed by our model: rope scaling {name!r} changes "
@@ -178,12 +217,27 @@ def read_rope(architecture: str, stated: Mapping[str, Any]) -> tuple[float, Llam
         if name == "llama3":
             scaling = _our_scaling(where, fields)
         theta = float(fields.get("rope_theta") or theta)
-    for where, share in partial.items():
-        if share not in (None, 1, 1.0):
+    for where, fields in _rope_places(stated).items():
+        share = fields.get("partial_rotary_factor")
+        if not partial and share not in (None, 1, 1.0):
             raise ValueError(
                 f"{architecture} with partial_rotary_factor = {share!r} in {where} is not computed by our model; only 1.0 is"
             )
     return theta, scaling
+
+
+def rope_share(stated: Mapping[str, Any], default: float) -> float:
+    """`partial_rotary_factor`, which a config may state in several places."""
+    shares = [fields.get("partial_rotary_factor") for fields in _rope_places(stated).values()]
+    found = {share for share in shares if share is not None}
+    if len(found) > 1:
+        raise ValueError(f"config.json states several partial_rotary_factor: {sorted(found)}; keep the one that holds")
+    return next(iter(found), default)
+
+
+def _rope_places(stated: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Where a config may say how heads are rotated."""
+    return {"config.json": stated, **{name: stated.get(name) or {} for name in ("rope_scaling", "rope_parameters")}}
 
 
 def _rope_scaling(scaling: Llama3RopeScaling | None) -> dict[str, Any] | None:

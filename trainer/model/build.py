@@ -5,10 +5,12 @@ import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from trainer.model.llama import init_llama
+from trainer.model.moe import init_moe
 from trainer.model.olmo2 import init_olmo2
 from trainer.model.transformer import Transformer
 from trainer.spec.llama import LlamaConfig
 from trainer.spec.models import ModelConfig
+from trainer.spec.moe import MoeConfig
 from trainer.spec.olmo2 import Olmo2Config
 
 
@@ -17,6 +19,8 @@ def init_model(config: ModelConfig, *, key: PRNGKeyArray) -> Transformer:
     match config:
         case LlamaConfig():
             return init_llama(config, key=key)
+        case MoeConfig():
+            return init_moe(config, key=key)
         case Olmo2Config():
             return init_olmo2(config, key=key)
 

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from haliax import Axis, NamedArray
 from jaxtyping import Array, Float, Int
 
+from trainer.model.gated_norm import GatedNorm
+from trainer.model.layer_folds import LayerKind
 from trainer.model.layers import Attention, RmsNorm
 from trainer.model.protocol import KeyValueCache
 from trainer.spec.roles import EMBEDDING, HEAD
@@ -28,9 +30,10 @@ class TransformerDecoder(eqx.Module):
 
     embedding: NamedArray = field(metadata=EMBEDDING)
     blocks: tuple
-    norm: RmsNorm
+    norm: RmsNorm | GatedNorm
     head: NamedArray | None = field(metadata=HEAD)
-    sliding_window: int | None = eqx.field(static=True)
+    kinds: tuple[LayerKind, ...] = eqx.field(static=True)
+    embedding_norm: RmsNorm | GatedNorm | None = None
 
     def head_weight(self) -> Float[Array, "V D"]:
         """The output matrix; the embedding if the two are tied."""
@@ -57,20 +60,24 @@ class TransformerDecoder(eqx.Module):
         axes = (row, Axis("key_position", cache.keys[0].shape[1]), *self._heads())
         positions = hax.named(starts[:, None] + jnp.arange(tokens.shape[1]), (row, "position"))
         queries, kept = positions.broadcast_axis(axes[1]), hax.arange(axes[1])
-        reach = queries >= kept
-        if self.sliding_window is not None:
-            reach = reach & (queries - kept < self.sliding_window)
         x, extended = self.embedding.take("vocab", named), []
-        for block, old_keys, old_values in zip(self.blocks, cache.keys, cache.values, strict=True):
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        for block, kind, old_keys, old_values in zip(self.blocks, self.kinds, cache.keys, cache.values, strict=True):
+            turns = positions if kind.rotary else None
+            reach = queries >= kept
+            if kind.window is not None:
+                reach = reach & (queries - kept < kind.window)
 
-            def read(attention: Attention, y: NamedArray, old_keys=old_keys, old_values=old_values) -> NamedArray:
-                new_keys, new_values = attention.keys_values(y, positions)
+            def read(
+                attention: Attention, y: NamedArray, old_keys=old_keys, old_values=old_values, turns=turns, reach=reach
+            ) -> NamedArray:
+                new_keys, new_values = attention.keys_values(y, turns)
                 keys = _write(hax.named(old_keys, axes), new_keys, starts)
                 values = _write(hax.named(old_values, axes), new_values, starts)
                 extended.append((keys.rearrange(axes).array, values.rearrange(axes).array))
-                return attention.attend(y, keys, values, positions, reach)
+                return attention.attend(y, keys, values, turns, reach)
 
-            x = block(x, read)
+            x, _ = block(x, read)
         all_keys, all_values = zip(*extended, strict=True)
         return KeyValueCache(all_keys, all_values), self.norm(x).rearrange((row, "position", "embed")).array
 

@@ -22,7 +22,7 @@ from trainer.model.rotary import rotate
 from trainer.spec.compute import Compute
 from trainer.spec.decoder import DecoderConfig, Llama3RopeScaling
 from trainer.spec.mesh import is_spread
-from trainer.spec.roles import MATRIX, NORM
+from trainer.spec.roles import GATE, MATRIX, NORM
 
 
 class Axes(eqx.Module):
@@ -80,6 +80,12 @@ class Attention(eqx.Module):
     k_norm: RmsNorm | None
     rope_theta: float = eqx.field(static=True)
     rope_scaling: Llama3RopeScaling | None = eqx.field(static=True)
+    head_gate: NamedArray | None = field(default=None, metadata=GATE)
+    """Makes a factor 2 sigmoid for the output of each head."""
+    exclude_self: bool = eqx.field(default=False, static=True)
+    """Take from a head's output its component along the position's own value vector."""
+    rotated_dim: int | None = eqx.field(default=None, static=True)
+    """First dimensions of a head that are rotated; None: all."""
 
     @staticmethod
     def init(
@@ -90,6 +96,9 @@ class Attention(eqx.Module):
         q_norm: RmsNorm | None,
         k_norm: RmsNorm | None,
         rope_scaling: Llama3RopeScaling | None = None,
+        head_gate: NamedArray | None = None,
+        exclude_self: bool = False,
+        rotated_dim: int | None = None,
     ) -> "Attention":
         """Normal weights of deviation `initializer_range`, and of `out_std` for what writes to the residual stream."""
         a = Axes.of(config)
@@ -104,33 +113,60 @@ class Attention(eqx.Module):
             k_norm=k_norm,
             rope_theta=config.rope_theta,
             rope_scaling=rope_scaling,
+            head_gate=head_gate,
+            exclude_self=exclude_self,
+            rotated_dim=rotated_dim,
         )
 
-    def __call__(self, x: NamedArray, segment_ids: Array | None, window: int | None, compute: Compute) -> NamedArray:
-        positions = hax.arange(x.resolve_axis("position"))
+    def __call__(
+        self, x: NamedArray, segment_ids: Array | None, window: int | None, compute: Compute, *, rotary: bool = True
+    ) -> NamedArray:
+        positions = hax.arange(x.resolve_axis("position")) if rotary else None
         q, k, v = dots(x, (self.w_q, self.w_k, self.w_v), "embed", compute)
         q, k = self._rotated(q, self.q_norm, positions), self._rotated(k, self.k_norm, positions)
         order = ("batch", "position", "kv_heads", "q_group", "head_dim")
         k, v = (each.rearrange(("batch", "position", "kv_heads", "head_dim")).array for each in (k, v))
         read = hax.named(attention(q.rearrange(order).array, k, v, segment_ids, window, compute), order)
-        return dots(read, (self.w_o,), ("kv_heads", "q_group", "head_dim"), compute)[0]
+        own = hax.named(v, ("batch", "position", "kv_heads", "head_dim"))
+        return dots(self._adjusted(read, x, own), (self.w_o,), ("kv_heads", "q_group", "head_dim"), compute)[0]
 
-    def keys_values(self, x: NamedArray, positions: NamedArray) -> tuple[NamedArray, NamedArray]:
+    def keys_values(self, x: NamedArray, positions: NamedArray | None) -> tuple[NamedArray, NamedArray]:
         """Rotated keys, and values, of every position, over `key_position`: all that later positions need of these."""
         k, v = self._rotated(dot(x, self.w_k, "embed"), self.k_norm, positions), dot(x, self.w_v, "embed")
         return k.rename({"position": "key_position"}), v.rename({"position": "key_position"})
 
-    def attend(self, x: NamedArray, k: NamedArray, v: NamedArray, positions: NamedArray, mask: NamedArray) -> NamedArray:
+    def attend(self, x: NamedArray, k: NamedArray, v: NamedArray, positions: NamedArray | None, mask: NamedArray) -> NamedArray:
         """The output for the queries of `x` over given keys and values where `mask` is true. For decoding: few queries."""
         q = self._rotated(dot(x, self.w_q, "embed"), self.q_norm, positions)
         scale = q.resolve_axis("head_dim").size ** -0.5
         scores = hax.dot(q * scale, k, axis="head_dim")
         weights = hax.nn.softmax(hax.where(mask, scores, -1e9), axis="key_position")
-        return hax.dot(hax.dot(weights, v, axis="key_position"), self.w_o, axis=("kv_heads", "q_group", "head_dim"))
+        read = hax.dot(weights, v, axis="key_position")
+        own = dot(x, self.w_v, "embed") if self.exclude_self else None
+        return hax.dot(self._adjusted(read, x, own), self.w_o, axis=("kv_heads", "q_group", "head_dim"))
 
-    def _rotated(self, x: NamedArray, norm: RmsNorm | None, positions: NamedArray) -> NamedArray:
-        """Queries or keys, normalized if the family does so, rotated by their positions."""
-        return rotate(x if norm is None else norm(x), self.rope_theta, positions, self.rope_scaling)
+    def _adjusted(self, read: NamedArray, x: NamedArray, own: NamedArray | None) -> NamedArray:
+        """What heads read, without their own values' part and times their gates, where declared.
+
+        Source: docs/references.md#marin-moe; y - (y . v / |v|^2) v. A value of zero takes nothing away.
+        """
+        if self.exclude_self and own is not None:
+            length = hax.dot(own, own, axis="head_dim")
+            along = hax.dot(read, own, axis="head_dim") / hax.where(length > 0, length, 1.0)
+            read = read - along.broadcast_axis(own.resolve_axis("head_dim")) * own
+        if self.head_gate is not None:
+            read = read * (2 * hax.nn.sigmoid(dot(x, self.head_gate, "embed")))
+        return read
+
+    def _rotated(self, x: NamedArray, norm: RmsNorm | None, positions: NamedArray | None) -> NamedArray:
+        """Queries or keys, normalized if the family does so, rotated by their positions if there are any."""
+        x = x if norm is None else norm(x)
+        if positions is None:
+            return x
+        if self.rotated_dim is None:
+            return rotate(x, self.rope_theta, positions, self.rope_scaling)
+        turned = rotate(x["head_dim", : self.rotated_dim], self.rope_theta, positions, self.rope_scaling)
+        return hax.concatenate("head_dim", [turned, x["head_dim", self.rotated_dim :]])
 
 
 type Read = Callable[[Attention, NamedArray], NamedArray]

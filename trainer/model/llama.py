@@ -31,11 +31,10 @@ class LlamaBlock(eqx.Module):
             mlp=Mlp.init(config, key=k_mlp, out_std=out_std),
         )
 
-    def __call__(self, x: NamedArray, read: Read, compute: Compute | None = None) -> NamedArray:
+    def __call__(self, x: NamedArray, read: Read, compute: Compute | None = None) -> tuple[NamedArray, None]:
         x = x + read(self.attention, self.attention_norm(x))
-        return hax.auto_sharded(
-            x + self.mlp(self.mlp_norm(x), compute)
-        )  # by the batch, so weights come to it (`trainer.spec.mesh`)
+        # by the batch, so weights come to it (`trainer.spec.mesh`)
+        return hax.auto_sharded(x + self.mlp(self.mlp_norm(x), compute)), None
 
 
 def llama_attention(config: LlamaConfig, *, key: PRNGKeyArray) -> Attention:

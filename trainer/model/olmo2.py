@@ -37,9 +37,9 @@ class Olmo2Block(eqx.Module):
             mlp_norm=RmsNorm.init(a.embed, eps),
         )
 
-    def __call__(self, x: NamedArray, read: Read, compute: Compute | None = None) -> NamedArray:
+    def __call__(self, x: NamedArray, read: Read, compute: Compute | None = None) -> tuple[NamedArray, None]:
         x = x + self.attention_norm(read(self.attention, x))
-        return hax.auto_sharded(x + self.mlp_norm(self.mlp(x, compute)))
+        return hax.auto_sharded(x + self.mlp_norm(self.mlp(x, compute))), None
 
 
 def init_olmo2(config: Olmo2Config, *, key: PRNGKeyArray) -> Transformer:

@@ -2,16 +2,15 @@
 
 Shapes: B batch, S sequence, D hidden, V vocabulary, R rows of a cache, C positions of a row, N rows of hidden states.
 
-A model is an `equinox` module, so it is a pytree of arrays. Its trainable parameters are its inexact arrays; each declares a
-role (`trainer.spec.roles`). What the next family, a mixture of experts, adds to this protocol: arrays that are train state
-without a gradient (a router's balancing bias) need a role of their own that `trainer.step` keeps out of the parameters, and
-`hidden` gains a second result, per-layer metrics (load, dropped share) that the step sums over microbatches.
+A model is an `equinox` module, so it is a pytree of arrays. Every inexact array declares a role (`trainer.spec.roles`):
+parameters have gradients, a router's balancing bias is state that training changes without one (`trainer.model.parts`).
 """
 
 from typing import NamedTuple, Protocol
 
 from jaxtyping import Array, Bool, Float, Int
 
+from trainer.model.router import Routing
 from trainer.spec.compute import Compute, ComputeConfig
 
 
@@ -54,6 +53,12 @@ class LanguageModel(Protocol):
         self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None, compute: Compute | None = None
     ) -> Float[Array, "B S D"]:
         """Hidden states; state `s` depends on tokens `0..s` only, of its own segment where ids are given."""
+        ...
+
+    def routed(
+        self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None, how: Compute
+    ) -> tuple[Float[Array, "B S D"], Routing | None]:
+        """(`hidden`, what the routers did if `how.training`, with a leading axis of layers; None for a dense model)."""
         ...
 
     def hidden_in_tree(

@@ -12,20 +12,17 @@ import haliax as hax
 import jax
 import jax.numpy as jnp
 from haliax import NamedArray
-from haliax.nn.scan import ScanCheckpointPolicy, Stacked
-from jax.extend.core import Primitive
+from haliax.nn.scan import Stacked
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from trainer.model.decoding import TransformerDecoder
+from trainer.model.gated_norm import GatedNorm
+from trainer.model.layer_folds import Layer, LayerKind, through_layers
 from trainer.model.layers import Attention, Axes, Read, RmsNorm
+from trainer.model.router import Routing
 from trainer.spec.compute import Compute, ComputeConfig, Remat, Work, resolve
 from trainer.spec.decoder import DecoderConfig
 from trainer.spec.roles import EMBEDDING, HEAD
-
-SAVED_NAMES = ("attention", "mlp")
-"""What `remat: named` keeps of a layer: the output of attention and the two products inside the MLP. Norms, rotations and the
-four attention projections are computed again. Inside attention nothing is computed again if the back-end names its softmax
-denominators (blocked, splash, cudnn); reference and xla compute their scores again."""
 
 READING = ComputeConfig(layers="scan")
 """How a model is computed when nothing is trained: many batch shapes, each compiled once and used a few times."""
@@ -36,8 +33,11 @@ class Block(Protocol):
 
     attention: Attention
 
-    def __call__(self, x: NamedArray, read: Read, compute: Compute | None = None) -> NamedArray:
-        """The residual stream after this layer. `read(attention, y)` is the attention's output for the input `y`."""
+    def __call__(self, x: NamedArray, read: Read, compute: Compute | None = None) -> tuple[NamedArray, Routing | None]:
+        """The residual stream after this layer, and what its router did in training; None for a layer without experts.
+
+        `read(attention, y)` is the attention's output for the input `y`. `compute` is None outside training.
+        """
         ...
 
 
@@ -46,9 +46,14 @@ class Transformer(eqx.Module):
 
     embedding: NamedArray = field(metadata=EMBEDDING)
     blocks: Stacked
-    norm: RmsNorm
+    norm: RmsNorm | GatedNorm
     head: NamedArray | None = field(metadata=HEAD)
     sliding_window: int | None = eqx.field(static=True)
+    first: Stacked | None = None
+    """Layers of another class before `blocks`: the dense ones of a mixture of experts."""
+    embedding_norm: RmsNorm | GatedNorm | None = None
+    kinds: tuple[LayerKind, ...] | None = eqx.field(default=None, static=True)
+    """The kind of every layer; None: all have the window `sliding_window`."""
 
     @classmethod
     def init(cls, config: DecoderConfig, block: type, *, key: PRNGKeyArray) -> Self:
@@ -72,22 +77,39 @@ class Transformer(eqx.Module):
         Positions do not restart in a segment: rotary embeddings see only differences of positions. Without `compute`, the
         model is computed as `READING` means on this machine.
         """
-        how = compute or self.resolved(READING, tokens.shape[1], segment_ids is not None)
+        return self.routed(tokens, segment_ids, compute or self.resolved(READING, tokens.shape[1], segment_ids is not None))[0]
+
+    def routed(
+        self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None, how: Compute
+    ) -> tuple[Float[Array, "B S D"], Routing | None]:
+        """(`hidden`, what the routers did if `how.training`, with a leading axis of layers; None for a dense model)."""
         x = hax.auto_sharded(self.embedding.take("vocab", hax.named(tokens, ("batch", "position"))).astype(how.dtype))
 
-        def read(attention: Attention, y: NamedArray) -> NamedArray:
-            return attention(y, segment_ids, self.sliding_window, how)
+        def layer(x: NamedArray, block: Block, kind: LayerKind) -> tuple[NamedArray, Routing | None]:
+            def read(attention: Attention, y: NamedArray) -> NamedArray:
+                return attention(y, segment_ids, kind.window, how, rotary=kind.rotary)
 
-        def layer(x: NamedArray, block: Block) -> NamedArray:
             return block(x, read, how)
 
-        folded = hax.fold(
-            eqx.filter_checkpoint(layer, policy=is_kept, prevent_cse=False) if how.remat == "named" else layer,
-            self.blocks.Block,
-            remat=REMATS[how.remat],
-            unroll=self.blocks.Block.size if how.unrolled else 1,
-        )(x, self.blocks.stacked)
-        return self.norm(folded).rearrange(("batch", "position", "embed")).array
+        x, routing = self._through(layer, x, how.remat, unrolled=how.unrolled)
+        return self.norm(x).rearrange(("batch", "position", "embed")).array, routing
+
+    def _through(self, layer: Layer, x: NamedArray, remat: Remat, *, unrolled: bool) -> tuple[NamedArray, Routing | None]:
+        """All layers after the norm of the embedding, and what the last stack told."""
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        kinds = self.layer_kinds
+        stacks = [stack for stack in (self.first, self.blocks) if stack is not None]
+        routing = None
+        for stack in stacks:
+            mine, kinds = kinds[: stack.Block.size], kinds[stack.Block.size :]
+            x, routing = through_layers(layer, stack, mine, x, remat, unrolled=unrolled)
+        return x, routing
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of every layer, first to last."""
+        number = self.blocks.Block.size + (0 if self.first is None else self.first.Block.size)
+        return self.kinds or (LayerKind(self.sliding_window),) * number
 
     def hidden_in_tree(
         self, tokens: Int[Array, " S"], positions: Int[Array, " S"], reach: Bool[Array, "S S"]
@@ -99,22 +121,33 @@ class Transformer(eqx.Module):
         named, query = hax.named(tokens, "position"), hax.named(positions, "position")
         key = query.rename({"position": "key_position"})
         allowed = hax.named(reach, ("position", "key_position"))
-        if self.sliding_window is not None:
-            allowed = allowed & (query.broadcast_axis(key.resolve_axis("key_position")) - key < self.sliding_window)
+        distance = query.broadcast_axis(key.resolve_axis("key_position")) - key
 
-        def read(attention: Attention, y: NamedArray) -> NamedArray:
-            return attention.attend(y, *attention.keys_values(y, query), query, allowed)
+        def layer(x: NamedArray, block: Block, kind: LayerKind) -> tuple[NamedArray, None]:
+            mask = allowed if kind.window is None else allowed & (distance < kind.window)
+            positions = query if kind.rotary else None
 
-        def layer(x: NamedArray, block: Block) -> NamedArray:
-            return block(x, read)
+            def read(attention: Attention, y: NamedArray) -> NamedArray:
+                return attention.attend(y, *attention.keys_values(y, positions), positions, mask)
 
-        x = hax.fold(layer, self.blocks.Block)(self.embedding.take("vocab", named), self.blocks.stacked)
+            return block(x, read)[0], None
+
+        x, _ = self._through(layer, self.embedding.take("vocab", named), "none", unrolled=False)
         return self.norm(x).rearrange(("position", "embed")).array
 
     def resolved(self, config: ComputeConfig, seq_len: int, segmented: bool) -> Compute:
         """What a declared way to compute means for this model on this machine."""
         size = self.blocks.stacked.attention.w_k.resolve_axis("head_dim").size
-        work = Work(seq_len, size, segmented, self.sliding_window, self.blocks.Block.size)
+        windows = [kind.window for kind in self.layer_kinds if kind.window is not None]
+        work = Work(
+            seq_len,
+            size,
+            segmented,
+            max(windows, default=None),
+            len(self.layer_kinds),
+            experts=hasattr(self.blocks.stacked, "experts"),
+            mixed_layers=len(set(self.layer_kinds)) > 1,
+        )
         return resolve(config, jax.default_backend(), work)
 
     def head_weight(self) -> Float[Array, "V D"]:
@@ -127,28 +160,13 @@ class Transformer(eqx.Module):
 
     def decoder(self) -> TransformerDecoder:
         """The same model for decoding. It copies the parameters: drop the model where memory is short."""
-        stacked, axis = self.blocks.stacked, self.blocks.Block.name
-
-        def layer(number: int) -> Block:
-            return jax.tree.map(lambda named: named[axis, number], stacked, is_leaf=lambda leaf: isinstance(leaf, NamedArray))
-
-        blocks = tuple(layer(number) for number in range(self.blocks.Block.size))
-        return TransformerDecoder(self.embedding, blocks, self.norm, self.head, self.sliding_window)
+        blocks = []
+        for stack in (self.first, self.blocks):
+            blocks += [] if stack is None else [_layer_of(stack, number) for number in range(stack.Block.size)]
+        return TransformerDecoder(self.embedding, tuple(blocks), self.norm, self.head, self.layer_kinds, self.embedding_norm)
 
 
-REMATS: dict[Remat, ScanCheckpointPolicy] = {
-    "none": ScanCheckpointPolicy(disable=True),
-    "full": ScanCheckpointPolicy(simple=True),
-    "named": ScanCheckpointPolicy(disable=True),  # a layer has a policy of its own, `is_kept`
-    "offload": ScanCheckpointPolicy(save_carries="offload"),
-}
-"""What the backward pass computes again, in haliax's terms."""
-
-
-def is_kept(primitive: Primitive, *values: object, **params: object) -> bool:
-    """The policy of `remat: named`: keep `SAVED_NAMES` and both results of cuDNN's forward call.
-
-    cuDNN's softmax denominators are an output of its call, and no name can be given to them from here.
-    """
-    of_name = jax.checkpoint_policies.save_only_these_names(*SAVED_NAMES)
-    return primitive.name.startswith("dot_product_attention_fwd") or bool(of_name(primitive, *values, **params))
+def _layer_of(stack: Stacked, number: int) -> Block:
+    axis = stack.Block.name
+    is_named = lambda leaf: isinstance(leaf, NamedArray)  # noqa: E731
+    return jax.tree.map(lambda named: named[axis, number], stack.stacked, is_leaf=is_named)

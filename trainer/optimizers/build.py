@@ -24,6 +24,10 @@ from trainer.spec.optimizers import (
     NAdamWConfig,
     OptimizerConfig,
 )
+from trainer.spec.roles import Role
+
+ADAM_ROLES: tuple[Role, ...] = ("embedding", "norm", "router", "gate")
+"""Roles that AdamH and Muon leave to Adam; the head is one of them for Muon."""
 
 
 def build_optimizer(spec: RunSpec, model: PyTree) -> optax.GradientTransformationExtraArgs:
@@ -54,16 +58,16 @@ def _rule(config: OptimizerConfig, model: PyTree, peak_rate: float) -> list[opta
         case AdamHConfig():
             plain = optax.chain(adam(config), optax.scale(config.adam_lr_ratio))
             sphere = optax.chain(adam(config), on_sphere())
-            return [_by_group(model, {"matrix": sphere, "head": sphere, "embedding": plain, "norm": plain})]
+            return [_by_group(model, {"matrix": sphere, "expert": sphere, "head": sphere, **dict.fromkeys(ADAM_ROLES, plain)})]
         case MuonConfig():
             decay = optax.add_decayed_weights(config.weight_decay, mask=decay_mask(model, config.decay_groups))
             rest = adam(config)
             ratio = optax.scale(config.adam_lr_ratio)
-            same = optax.identity()
+            same, turned = optax.identity(), muon(config)
             return [
-                _by_group(model, {"matrix": muon(config), "head": rest, "embedding": rest, "norm": rest}),
+                _by_group(model, {"matrix": turned, "expert": turned, "head": rest, **dict.fromkeys(ADAM_ROLES, rest)}),
                 decay,
-                _by_group(model, {"matrix": same, "head": ratio, "embedding": ratio, "norm": ratio}),
+                _by_group(model, {"matrix": same, "expert": same, "head": ratio, **dict.fromkeys(ADAM_ROLES, ratio)}),
             ]
         case _:
             return [_elementwise(config), _decay(config, model, peak_rate)]

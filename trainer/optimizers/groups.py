@@ -3,21 +3,22 @@
 A parameter tree has the structure of the model: named arrays, whose values may be masked out (`optax.MaskedNode`).
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
-import equinox as eqx
 import haliax as hax
 import jax
 import optax
 from haliax import NamedArray
-from jax.tree_util import GetAttrKey, SequenceKey
 from jaxtyping import Array, Float, PyTree
 
-from trainer.spec.roles import KEY, Role
+from trainer.model.parts import declared_role, parameters_of
+from trainer.spec.roles import Role
 
 STACKED = "layers"
+STACKS = (STACKED, "expert")
+"""Axes along which a weight is a stack of weights, each with a norm of its own."""
 RESIDUAL = "embed"
 """The axis that every matrix of a block reads from or writes to."""
 
@@ -27,53 +28,45 @@ def role_of(model: PyTree, path: tuple) -> Role:
 
     Raises: TypeError naming a parameter whose field declares no role.
     """
-    node, role = model, None
-    for key in path:
-        if isinstance(node, NamedArray):
-            break
-        if isinstance(key, GetAttrKey) and dataclasses.is_dataclass(node):
-            declared = {field.name: field.metadata.get(KEY) for field in dataclasses.fields(node)}
-            role = declared[key.name] or role
-            node = getattr(node, key.name)
-        elif isinstance(key, SequenceKey):
-            node = node[key.idx]
+    role = declared_role(model, path)
     if role is None:
         name = jax.tree_util.keystr(path)
         raise TypeError(f"parameter {name} declares no role; give its field metadata=MATRIX or another of trainer.spec.roles")
-    return role
+    return cast(Role, role)
 
 
 def groups(model: PyTree) -> PyTree:
     """The role of every trainable parameter, as a tree of strings."""
-    parameters = eqx.filter(model, eqx.is_inexact_array)
+    parameters = parameters_of(model)
     return jax.tree_util.tree_map_with_path(lambda path, _: role_of(parameters, path), parameters)
 
 
 def decay_mask(model: PyTree, decay_groups: Sequence[Role]) -> PyTree:
-    """True where weight decay applies."""
-    return jax.tree.map(lambda role: role in decay_groups, groups(model))
+    """True where weight decay applies; experts are matrices."""
+    decayed = {*decay_groups, *(["expert"] if "matrix" in decay_groups else [])}
+    return jax.tree.map(lambda role: role in decayed, groups(model))
 
 
 def map_named(function: Callable[..., NamedArray], first: PyTree, *rest: PyTree) -> PyTree:
-    """`jax.tree.map` whose leaves are named arrays; masked ones stay as they are."""
+    """`jax.tree.map` whose leaves are named arrays; masked ones, and state in a tree of parameters, stay as they are."""
 
     def unless_masked(named: NamedArray, *others: NamedArray) -> NamedArray:
-        return named if isinstance(named.array, optax.MaskedNode) else function(named, *others)
+        return named if named.array is None or isinstance(named.array, optax.MaskedNode) else function(named, *others)
 
     return jax.tree.map(unless_masked, first, *rest, is_leaf=lambda leaf: isinstance(leaf, NamedArray))
 
 
 def own_dims(named: NamedArray) -> tuple[int, ...]:
-    """Dimensions of one parameter, without the stack of layers it is stored in."""
-    return tuple(dim for dim, axis in enumerate(named.axes) if axis.name != STACKED)
+    """Dimensions of one parameter, without the stacks of layers and experts it is stored in."""
+    return tuple(dim for dim, axis in enumerate(named.axes) if axis.name not in STACKS)
 
 
-def as_matrices(named: NamedArray) -> Float[Array, "layers inputs outputs"]:
+def as_matrices(named: NamedArray) -> Float[Array, "stack inputs outputs"]:
     """A weight as a stack of matrices, inputs before outputs; one matrix for a weight that is not stacked.
 
     Raises: ValueError for a weight that neither begins nor ends with the residual stream: its inputs are unknown.
     """
-    axes = [axis for axis in named.axes if axis.name != STACKED]
+    axes = [axis for axis in named.axes if axis.name not in STACKS]
     if len(axes) < 2 or RESIDUAL not in (axes[0].name, axes[-1].name):
         names = ", ".join(axis.name for axis in named.axes)
         raise ValueError(f"a weight over ({names}) is no matrix from or to {RESIDUAL!r}; give it another role than 'matrix'")

@@ -6,7 +6,7 @@ else a warning and a line in the run's record.
 """
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from trainer.spec.checks import require
@@ -14,9 +14,13 @@ from trainer.spec.checks import require
 log = logging.getLogger("trainer")
 
 type Backend = Literal["reference", "blocked", "xla", "cudnn", "splash"]
+type ExpertEngine = Literal["reference", "tiled", "ragged"]
+type Exchange = Literal["ring", "all_to_all"]
 type Remat = Literal["none", "full", "named", "offload"]
 BACKENDS: tuple[Backend, ...] = ("reference", "blocked", "xla", "cudnn", "splash")
 FIRST_CHOICE: dict[str, Backend] = {"gpu": "cudnn", "tpu": "splash"}
+ENGINES: tuple[ExpertEngine, ...] = ("reference", "tiled", "ragged")
+FIRST_ENGINE: dict[str, ExpertEngine] = {"gpu": "ragged", "tpu": "ragged"}
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
 """Query rows per block of `blocked`: the fastest of those tried on a CPU; not measured on an accelerator."""
 UNROLLED_LAYERS = 8
@@ -33,10 +37,14 @@ class ComputeConfig:
     """auto: splash on TPUs, cudnn on GPUs, blocked on CPUs and where the first choice does not support the work."""
     remat: Remat = "none"
     """What the backward pass computes again: nothing; all of a layer from its input (full); all but
-    `trainer.model.transformer.SAVED_NAMES` (named); all, with inputs kept in host memory (offload)."""
+    `trainer.model.layer_folds.SAVED_NAMES` (named); all, with inputs kept in host memory (offload)."""
     layers: Literal["auto", "scan", "unrolled"] = "auto"
     """scan: one compiled layer. unrolled: each layer compiled alone, slower to compile and faster to run, because what a layer
     keeps for the backward pass is not copied into arrays of all layers. auto: unrolled on a CPU up to `UNROLLED_LAYERS`."""
+    experts: Literal["auto", "reference", "tiled", "ragged"] = field(default="auto", metadata={"added_later": True})
+    """How rows meet the matrices of their experts (`trainer.model.expert_products`). auto: tiled on CPUs, ragged elsewhere."""
+    exchange: Exchange = field(default="ring", metadata={"added_later": True})
+    """How tokens meet experts of other devices (`trainer.model.expert_parallel`)."""
     strict: bool = False
     """Refuse to run where something requested by name is unavailable."""
 
@@ -47,6 +55,8 @@ class ComputeConfig:
         remats = ("none", "full", "named", "offload")
         require(self.remat in remats, "compute.remat", self.remat, f"one of {', '.join(remats)}")
         require(self.layers in ("auto", "scan", "unrolled"), "compute.layers", self.layers, "auto, scan or unrolled")
+        require(self.experts in ("auto", *ENGINES), "compute.experts", self.experts, f"one of auto, {', '.join(ENGINES)}")
+        require(self.exchange in ("ring", "all_to_all"), "compute.exchange", self.exchange, "ring or all_to_all")
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,16 @@ class Compute:
     remat: Remat
     unrolled: bool
     notes: tuple[str, ...]
+    experts: ExpertEngine | None = None
+    """None for a model without experts."""
+    exchange: Exchange | None = None
+    training: bool = False
+    """Routers tell what they did, and capacities hold. Not a choice: `trainer.objectives` sets it."""
 
     def record(self) -> dict[str, str | int | bool]:
         """Every choice, and the notes in one line, for the run's record."""
-        return {**{key: value for key, value in asdict(self).items() if key != "notes"}, "notes": "; ".join(self.notes)}
+        choices = {key: value for key, value in asdict(self).items() if key not in ("notes", "training") and value is not None}
+        return {**choices, "notes": "; ".join(self.notes)}
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,9 @@ class Work:
     segmented: bool = False
     window: int | None = None
     num_layers: int = 1
+    experts: bool = False
+    mixed_layers: bool = False
+    """Layers differ in their windows, so they are folded by periods."""
 
 
 def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
@@ -106,6 +125,9 @@ def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
     if remat == "offload" and platform == "cpu":
         miss("compute.remat 'offload'", "a CPU has no second memory", "full")
         remat = "full"
+    if remat == "offload" and work.mixed_layers:
+        miss("compute.remat 'offload'", "layers differ in their windows", "full")
+        remat = "full"
     if config.dtype == "bfloat16" and platform == "cpu":
         notes.append("bfloat16 on a CPU is for checking, not for speed")
     on_cpu = platform == "cpu"
@@ -114,7 +136,15 @@ def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
     few = on_cpu and work.num_layers <= UNROLLED_LAYERS
     unrolled = config.layers == "unrolled" or (config.layers == "auto" and few)
     notes.append(f"layers {'unrolled' if unrolled else 'scanned'}: {work.num_layers} on {platform}, {config.layers} requested")
-    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes))
+    engine, exchange = None, None
+    if work.experts:
+        exchange = config.exchange
+        engine = FIRST_ENGINE.get(platform, "tiled") if config.experts == "auto" else config.experts
+        if engine == "ragged" and on_cpu:
+            miss("compute.experts 'ragged'", "on a CPU it multiplies every row by every expert", "tiled")
+            engine = "tiled"
+        notes.append(f"experts {engine}: {config.experts} requested on {platform}")
+    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes), engine, exchange)
 
 
 def cannot(backend: Backend, platform: str, dtype: str, work: Work) -> str | None:

@@ -94,6 +94,11 @@ class DecoderConfig:
         embeddings = self.vocab_size * d * (1 if self.tie_embeddings else 2)
         return self.num_layers * layer + embeddings + d
 
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token meets."""
+        return self.num_parameters
+
     def training_flops_per_token(self, seq_len: int, *, causal: bool = False) -> float:
         """FLOPs of one token, forward and backward, as Levanter counts them.
 

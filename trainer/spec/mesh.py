@@ -3,7 +3,7 @@
 `slice` replicates across slices: only gradients cross the slow network between them. `data` shards the batch and, by the
 residual axis, parameters and optimizer state (FSDP, ZeRO-3: weights are gathered a layer at a time, because activations are
 pinned to the batch). `tensor` splits heads and MLP. `expert` splits the experts of a mixture of experts, and the batch once
-more (no run spec has experts yet: `trainer.model.experts`). A mesh decides where numbers are and in which order they are added,
+more (`trainer.model.expert_parallel`). A mesh decides where numbers are and in which order they are added,
 not what a run is: it is in the checkpoint's record and in no identity.
 """
 
@@ -24,7 +24,7 @@ from trainer.spec.checks import require
 from trainer.spec.config import RunSpec
 
 BATCH_AXES = ("slice", "data", "expert")
-PARAMETERS = {"embed": "data", "mlp": "tensor", "kv_heads": "tensor", "expert": "expert"}
+PARAMETERS = {"embed": "data", "mlp": "tensor", "kv_heads": "tensor", "expert": "expert", "expert_mlp": "tensor"}
 """Mesh axis by named axis, for parameters and all trees of the same shape: gradients, moments, averages."""
 ACTIVATIONS = {"batch": BATCH_AXES, "mlp": "tensor", "kv_heads": "tensor"}
 

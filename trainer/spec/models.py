@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from lineage.config import from_jsonable
 from trainer.spec.llama import LlamaConfig
+from trainer.spec.moe import MoeConfig
 from trainer.spec.olmo2 import Olmo2Config
 
-type ModelConfig = LlamaConfig | Olmo2Config
+type ModelConfig = LlamaConfig | Olmo2Config | MoeConfig
 
 
 def read_config(value: object, where: str) -> ModelConfig:
@@ -19,5 +20,5 @@ def read_config(value: object, where: str) -> ModelConfig:
 
 def no_array_fields() -> tuple[str, ...]:
     """Fields of any family that change what a model computes and that the shapes of its arrays do not show."""
-    members = (LlamaConfig, Olmo2Config)
+    members = (LlamaConfig, Olmo2Config, MoeConfig)
     return tuple(dict.fromkeys(name for member in members for name in member.NO_ARRAY_FIELDS))
