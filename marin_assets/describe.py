@@ -22,6 +22,8 @@ from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
 from marin_assets.values import counts_table, picture, records_table
 from trainer.plots import loss_curve_png
+from trainer.router_table import FILE as ROUTER_FILE
+from trainer.router_table import load_map_png
 
 _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out")
 
@@ -164,7 +166,10 @@ def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     metrics = pl.read_parquet(artifact.files("metrics.parquet")[0])
-    return {"loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None))}
+    shown = {"loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None))}
+    for table in artifact.files(ROUTER_FILE):
+        shown["expert_loads"] = picture(lambda path, table=table: load_map_png(pl.read_parquet(table), path))
+    return shown
 
 
 def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:

@@ -167,7 +167,7 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
             tags=identity_tags(built.artifact),
             check_results=[
                 *(checked(invariant, built.artifact, context.run.run_id) for invariant in family.invariants),
-                *(_run_check(advisory, built.artifact) for advisory in family.advisories),
+                *(run_check(advisory, built.artifact) for advisory in family.advisories),
             ],
         )
 
@@ -224,7 +224,7 @@ def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCh
     )
 
 
-def _run_check(advisory: WarningCheck, artifact: Artifact) -> dg.AssetCheckResult:
+def run_check(advisory: WarningCheck, artifact: Artifact) -> dg.AssetCheckResult:
     outcome, why = advisory.judge(artifact)
     return dg.AssetCheckResult(
         check_name=advisory.name,

@@ -8,6 +8,7 @@ import polars as pl
 
 from evals.audit.page import VERDICTS
 from lineage.artifact.store import Artifact
+from trainer.router_table import FILE, balance_of, unbalanced
 
 LOSS_SHARE_OF_GUESSING = 0.9
 """A run that ends above 0.9 ln(V) has learned almost nothing (ln 8192 = 9.01; the unigram entropy of our text is near
@@ -76,3 +77,10 @@ def judge_termination(canary: Artifact) -> tuple[Literal["passed", "warn", "erro
         f"(95 %: {low:.2f} to {high:.2f})."
     )
     return ("passed" if facts["ended"] else "warn"), why
+
+
+def router_judgement(artifact: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
+    """Whether the experts of a run share its last tokens (`trainer.router_table`)."""
+    per_token = artifact.spec.config["run"]["model"]["router"]["per_token"]
+    bad = unbalanced(balance_of(pl.read_parquet(artifact.file(FILE)), per_token))
+    return ("warn", "; ".join(bad[:5])) if bad else ("passed", "every expert has its share of the last tokens")

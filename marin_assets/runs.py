@@ -16,12 +16,13 @@ from evals.items.stage import TaskSpec
 from lineage.build.plan import Node
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
-from marin_assets.factory import OWNER, AssetTemplate, Invariant, WarningCheck, asset_of, checked, dependencies
+from marin_assets.factory import OWNER, AssetTemplate, Invariant, WarningCheck, asset_of, checked, dependencies, run_check
 from marin_assets.invariants import (
     audit_violations,
     judge_contamination,
     judge_termination,
     loss_violations,
+    router_judgement,
     score_violations,
     special_token_violations,
 )
@@ -31,10 +32,12 @@ from recipes.runs import audit, checkpoint, contamination_scores, eval_result, e
 from resources.lab import Lab
 from resources.progress import observing
 from trainer.spec.config import RunSpec
+from trainer.spec.moe import MoeConfig
 from trainer.spec.settings import RuntimeOptions, mesh_argument
 from trainer.spec.stage import parse_step_partition, step_partition
 
 LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that of guessing", loss_violations)
+ROUTER = WarningCheck("router_balanced", "no expert has too many or too few tokens in the last 65,536", router_judgement)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
 EVAL_MATERIAL = ("suites", "shots", "policy", "trajectories")
 """Inputs of an evaluation that it makes where they are missing."""
@@ -96,6 +99,7 @@ def _kept(spec: RunSpec) -> str:
 def training_asset(run: Run) -> dg.AssetsDefinition:
     """Launches the run, which commits its checkpoints by itself; resumes at the last one after a kill."""
     final = checkpoint(run, run.spec.num_steps)
+    advisories = (ROUTER,) if isinstance(run.spec.model, MoeConfig) else ()
 
     @dg.asset(
         key=training_key(run),
@@ -105,7 +109,10 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
         owners=[OWNER],
         kinds={"jax"},
         code_version=f"{final.stage.name}@{final.stage.version}",
-        check_specs=[dg.AssetCheckSpec(LOSS.name, asset=training_key(run), description=LOSS.promise, blocking=True)],
+        check_specs=[
+            dg.AssetCheckSpec(LOSS.name, asset=training_key(run), description=LOSS.promise, blocking=True),
+            *(dg.AssetCheckSpec(each.name, asset=training_key(run), description=each.promise) for each in advisories),
+        ],
     )
     def training(context: dg.AssetExecutionContext, config: TrainingConfig, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         listener = observing(context, training_key(run), None)
@@ -115,7 +122,10 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),
             tags=identity_tags(built.artifact),
-            check_results=[checked(LOSS, built.artifact, context.run.run_id)],
+            check_results=[
+                checked(LOSS, built.artifact, context.run.run_id),
+                *(run_check(each, built.artifact) for each in advisories),
+            ],
         )
 
     return training

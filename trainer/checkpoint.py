@@ -27,6 +27,7 @@ from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.guard_history import history_of, restore_guards, ring_names
 from trainer.model.parts import parameters_of, parted
+from trainer.router_table import FILE as ROUTER_FILE
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.models import ModelConfig, read_config
 from trainer.spec.stage import FORMAT, MODEL_FILE, Weights
@@ -42,7 +43,6 @@ METRICS_SCHEMA = {
     "update_norm": pl.Float64,
     "direction_norm": pl.Float64,
 }
-ROUTER_FILE = "router.parquet"
 RECENT_STEPS = 20
 PART = re.compile(r"\.(\d{5})-of-\d{5}\.safetensors$")
 

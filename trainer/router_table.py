@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from lineage.figures import new_figure
-from trainer.step import RouterMetrics
 
+FILE = "router.parquet"
 SCHEMA = {
     "step": pl.Int64,
     "layer": pl.Int64,
@@ -30,8 +31,8 @@ def empty_table() -> pl.DataFrame:
     return pl.DataFrame(schema=SCHEMA)
 
 
-def router_rows(step: int, told: RouterMetrics) -> list[tuple]:
-    """A row for each layer. `step` is the number of steps taken with this one."""
+def router_rows(step: int, told: tuple[ArrayLike, ArrayLike, ArrayLike]) -> list[tuple]:
+    """A row for each layer of (loads [L, E], dropped [L], bias norms [L]). `step` counts this step too."""
     loads, dropped, norms = (np.asarray(each) for each in told)
     return [(step, layer, *_row(loads[layer], int(dropped[layer])), float(norms[layer])) for layer in range(len(loads))]
 

@@ -38,6 +38,7 @@ SPEC = replace(
 )
 OVER_DEVICES = """
 import sys
+from pathlib import Path
 from lineage.jobs.job import read_job
 from trainer.spec.mesh import MeshShape
 from trainer.running import Running
