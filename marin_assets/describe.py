@@ -21,9 +21,8 @@ from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
 from marin_assets.values import counts_table, picture, records_table
-from trainer.plots import loss_curve_png
+from trainer.plots import load_map_png, loss_curve_png
 from trainer.router_table import FILE as ROUTER_FILE
-from trainer.router_table import load_map_png
 
 _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out")
 

@@ -43,6 +43,9 @@ def copied_to_host(tree: PyTree) -> HostArrays:
         jax.tree_util.keystr(path): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
     }  # fmt: skip
+    for leaf in leaves.values():  # all transfers run at once; np.array below waits for its own
+        if isinstance(leaf, jax.Array):
+            leaf.copy_to_host_async()
     if jax.process_count() == 1:
         return HostArrays({name: np.array(leaf) for name, leaf in leaves.items()})
     pieces: dict[str, np.ndarray] = {}

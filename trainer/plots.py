@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from lineage.figures import new_figure
+from trainer.router_table import MOST_UNEVEN
 
 
 def loss_curve_png(metrics: pl.DataFrame, path: Path, unigram_entropy: float | None, title: str = "training loss") -> None:
@@ -25,4 +27,25 @@ def loss_curve_png(metrics: pl.DataFrame, path: Path, unigram_entropy: float | N
     axes.legend(frameon=False, fontsize=8)
     axes.grid(axis="y", color="#eceff4")
     axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=90)
+
+
+def load_map_png(table: pl.DataFrame, path: Path, title: str = "load of experts") -> None:
+    """Draw one strip a layer: experts by time, the colour the load as a share of the mean."""
+    layers = sorted(table["layer"].unique().to_list())
+    figure = new_figure(7, 1.0 + 1.1 * len(layers))
+    every = figure.subplots(len(layers), 1, squeeze=False)[:, 0]
+    steps = table["step"]
+    image = None
+    for layer, axes in zip(layers, every, strict=True):
+        loads = np.array(table.filter(pl.col("layer") == layer).sort("step")["loads"].to_list(), np.float64).T
+        shares = loads / np.maximum(loads.mean(axis=0, keepdims=True), 1e-9)
+        extent = (float(steps.min()), float(steps.max()) + 1, loads.shape[0] - 0.5, -0.5)  # type: ignore[arg-type]
+        look = {"aspect": "auto", "cmap": "viridis", "interpolation": "nearest"}
+        image = axes.imshow(shares, vmin=0, vmax=MOST_UNEVEN, extent=extent, **look)
+        axes.set(ylabel=f"layer {layer}")
+    every[-1].set(xlabel="step")
+    every[0].set(title=f"{title}: load of each expert as a share of the mean")
+    if image is not None:
+        figure.colorbar(image, ax=list(every), fraction=0.03)
     figure.savefig(path, dpi=90)

@@ -1,13 +1,10 @@
-"""What routers did, by step and layer: the table `router.parquet` of a checkpoint with experts, and its picture."""
+"""What routers did, by step and layer: the table `router.parquet` of a checkpoint with experts, which `trainer.plots` draws."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
-
-from lineage.figures import new_figure
 
 FILE = "router.parquet"
 SCHEMA = {
@@ -82,24 +79,3 @@ def unbalanced(found: list[Balance]) -> list[str]:
         f"load (at most {MOST_UNEVEN:g}), the idlest {each.least_over_mean:.2f} (at least {DEAD_SHARE:g})"
         for each in bad
     ]
-
-
-def load_map_png(table: pl.DataFrame, path: Path, title: str = "load of experts") -> None:
-    """Draw one strip a layer: experts by time, the colour the load as a share of the mean."""
-    layers = sorted(table["layer"].unique().to_list())
-    figure = new_figure(7, 1.0 + 1.1 * len(layers))
-    every = figure.subplots(len(layers), 1, squeeze=False)[:, 0]
-    steps = table["step"]
-    image = None
-    for layer, axes in zip(layers, every, strict=True):
-        loads = np.array(table.filter(pl.col("layer") == layer).sort("step")["loads"].to_list(), np.float64).T
-        shares = loads / np.maximum(loads.mean(axis=0, keepdims=True), 1e-9)
-        extent = (float(steps.min()), float(steps.max()) + 1, loads.shape[0] - 0.5, -0.5)  # type: ignore[arg-type]
-        look = {"aspect": "auto", "cmap": "viridis", "interpolation": "nearest"}
-        image = axes.imshow(shares, vmin=0, vmax=MOST_UNEVEN, extent=extent, **look)
-        axes.set(ylabel=f"layer {layer}")
-    every[-1].set(xlabel="step")
-    every[0].set(title=f"{title}: load of each expert as a share of the mean")
-    if image is not None:
-        figure.colorbar(image, ax=list(every), fraction=0.03)
-    figure.savefig(path, dpi=90)

@@ -15,8 +15,9 @@ from tiny_run import RUN, at_step, ended, job_of, log_of, started
 
 from trainer.model.balance import BINS, balancing_bias, counted, margins
 from trainer.model.build import init_model
+from trainer.plots import load_map_png
 from trainer.router_table import FILE as ROUTER_FILE
-from trainer.router_table import SCHEMA, balance_of, load_map_png, router_rows, unbalanced
+from trainer.router_table import SCHEMA, balance_of, router_rows, unbalanced
 from trainer.spec.moe import ExpertsConfig, RouterConfig
 from trainer.step import compiled_step, initial_step_state
 from trainer.train import train
