@@ -129,7 +129,7 @@ def test_a_bad_spec_names_field_value_and_what_is_allowed(change: dict, message:
         (MuonConfig, {"num_iterations": 0}, "optimizer.num_iterations is 0; it must be positive"),
         (LionConfig, {"max_grad_norm": 0.0}, "optimizer.max_grad_norm is 0.0; it must be positive, or None for no clipping"),
         (LionConfig, {"decay_groups": ("bias",)},
-         "optimizer.decay_groups is ('bias',); it must be of matrix, head, embedding, norm"),
+         "optimizer.decay_groups is ('bias',); it must be of matrix, head, embedding, norm, expert, router, gate"),
         (ClipUpdateNormConfig, {"window": 1}, "clip_update_norm.window is 1; it must be at least 2"),
         (SkipBadStepsConfig, {"num_std": 0.0}, "skip_bad_steps.num_std is 0.0; it must be positive"),
         (EmaConfig, {"beta": 1.0}, "ema.beta is 1.0; it must be in [0, 1)"),
