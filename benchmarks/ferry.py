@@ -26,7 +26,7 @@ from evals.reports.report import stage_rows
 from lineage.artifact.store import Artifact
 from lineage.build.plan import resolve
 from lineage.shards.execution import Execution
-from marin_assets.cli.summary import stage_table
+from marin_assets.cli.ferry import stage_table
 from recipes import ferry as recipe
 from recipes.smoke import smoke_ferry
 from resources.lab import REPOSITORY, Lab

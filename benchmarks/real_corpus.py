@@ -28,7 +28,7 @@ from datakit.sources.record import Record
 from datakit.sources.source import PypiFiles
 from lineage.storage.digests import text_digest
 from recipes.sources import catalogue
-from resources.lab import DEFAULT_ROOT
+from resources.stores import DEFAULT_ROOT
 
 PROSE = ("sotu", "kjv", "wiki")
 SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt")

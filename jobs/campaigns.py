@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from marin_assets.operations import CAMPAIGN_TAG
+from marin_assets.outcomes import CAMPAIGN_TAG
 from partitions.axes import DAY_FORMAT
 from recipes.canary import CanaryBand
 from resources.dagster_private import UnresolvedAssetJobDefinition

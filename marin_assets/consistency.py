@@ -13,7 +13,7 @@ from lineage.graph.consistency import Comparison, LogEvent, Unknown, compare
 from lineage.graph.edges import lineage_tables, read_tables
 from marin_assets.event_log import read_log, witnessed
 from resources.dagster_private import BaseAssetGraph
-from resources.lab import FERRY_TTL_DAYS
+from resources.stores import FERRY_TTL_DAYS
 
 log = logging.getLogger(__name__)
 

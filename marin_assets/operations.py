@@ -6,7 +6,6 @@ A pass rate is read from the run ledger, so it includes every outcome: passes, b
 import datetime
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import dagster as dg
 
@@ -14,78 +13,16 @@ from lineage.artifact.store import Store
 from lineage.graph.consistency import Comparison
 from marin_assets.consistency import CACHE_KINDS, check_consistency, reasons
 from marin_assets.factory import OWNER
+from marin_assets.outcomes import WINDOW_RUNS, outcomes
 from marin_assets.values import records_table
 from partitions.axes import day_of
 from resources.dagster_private import BaseAssetGraph
-from resources.lab import FERRY_TTL_DAYS, Lab
+from resources.lab import Lab
+from resources.stores import FERRY_TTL_DAYS
 
 log = logging.getLogger(__name__)
 
-CAMPAIGN_TAG = "marin/campaign"
 MIN_PASS_RATE = 0.9
-WINDOW_RUNS = 30
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one run of a campaign ended."""
-
-    day: str
-    run_id: str
-    status: str
-    """`passed`, `regression` (a blocking check failed), `infrastructure` (anything else that failed), `running`."""
-
-    cause: str
-    ended: str
-    seconds: float
-
-
-def outcomes(instance: dg.DagsterInstance, campaign: str, limit: int = WINDOW_RUNS) -> list[Outcome]:
-    """Return the latest runs of a campaign, newest first, and why the failed ones failed."""
-    records = instance.get_run_records(dg.RunsFilter(tags={CAMPAIGN_TAG: campaign}), limit=limit)
-    return [_outcome(instance, record) for record in records]
-
-
-def _outcome(instance: dg.DagsterInstance, record: dg.RunRecord) -> Outcome:
-    run = record.dagster_run
-    status, cause = classify(instance, run)
-    ended = datetime.datetime.fromtimestamp(record.end_time, datetime.UTC) if record.end_time else None
-    return Outcome(
-        day=run.tags.get("dagster/partition", ""),
-        run_id=run.run_id,
-        status=status,
-        cause=cause,
-        ended=ended.isoformat(timespec="seconds") if ended else "",
-        seconds=round((record.end_time or 0) - (record.start_time or 0), 1) if record.end_time else 0.0,
-    )
-
-
-def classify(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str]:
-    """Tell a broken promise from a broken machine: the first failed blocking check decides, else the first error."""
-    if run.status is dg.DagsterRunStatus.SUCCESS:
-        return "passed", ""
-    if run.status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED):
-        return "running", run.status.value
-    failures = []
-    for entry in instance.all_logs(run.run_id):
-        event = entry.dagster_event
-        if event is None:
-            continue
-        if event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-            evaluation = event.asset_check_evaluation_data
-            if not evaluation.passed and evaluation.blocking:
-                return "regression", f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
-        elif event.is_step_failure:
-            failures.append(f"{event.step_key}: {_innermost(event.step_failure_data.error)}")
-        elif event.is_run_failure and event.message:
-            failures.append(event.message)
-    return "infrastructure", (failures or [run.status.value])[0][:300]
-
-
-def _innermost(error) -> str:
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return error.message.strip() if error is not None else "no error was recorded"
 
 
 def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:

@@ -22,10 +22,8 @@ from recipes.hardware import refuse_accelerators
 from resources.cluster import connect
 from resources.cluster_settings import ClusterSettings
 from resources.kubernetes_launcher import KubernetesLauncher
+from resources.stores import DEFAULT_ROOT, lab_stores
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-DEFAULT_ROOT = ".marin"
-FERRY_TTL_DAYS = 7
 PRIORITY_TAG = "marin/priority"
 """Tag of a run: `production`, `interactive` or `batch`, the priority of jobs that it launches on a cluster."""
 
@@ -56,12 +54,7 @@ class Lab:
         `scratch` is a local folder for downloads and working copies. Default: on the file system of a local root, or below the
         system's temporary folder for a URL. If `execution` has a pool, the caller ends it.
         """
-        base = root
-        if "://" not in root:
-            base = str((REPOSITORY / root).resolve())
-            scratch = scratch or f"{base}/work"
-        folder = scratch or None  # both stores share one, so nothing is downloaded twice
-        kept, expiring = (Store(f"{base}/{name}", folder) for name in ("artifacts", f"ttl-{FERRY_TTL_DAYS}d"))
+        kept, expiring = lab_stores(root, scratch)
         return Lab(kept, expiring, execution, launcher, fan_out)
 
     def build(self, store: Store, node: Node, *, listener: Listener | None = None, run_id: str = "") -> Built:

@@ -8,7 +8,7 @@ has no location, and a sensor that names the jobs it monitors never sees it (Dag
 import dagster as dg
 
 from jobs.campaigns import FERRY
-from marin_assets.operations import CAMPAIGN_TAG, classify
+from marin_assets.outcomes import CAMPAIGN_TAG, classify
 from resources.dagster_private import UnresolvedAssetJobDefinition
 
 CLOUD_SAFE_CHARS = 300

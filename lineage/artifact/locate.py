@@ -1,6 +1,7 @@
 """Find an artifact from what a user typed: a folder, an address, or a name such as
-`ferry/runs/smoke/checkpoint[2026-11-21]`."""
+`ferry/runs/smoke/checkpoint[2026-11-21]`, with `@step` where one job saves several steps, or the name of a run."""
 
+import difflib
 import logging
 import re
 from collections.abc import Sequence
@@ -12,14 +13,17 @@ from lineage.artifact.store import Artifact, Store
 from lineage.storage.digests import DIGEST_CHARS
 
 log = logging.getLogger(__name__)
+CHECKPOINT = "checkpoint"
 _ADDRESS = re.compile(rf".+/[0-9a-f]{{{DIGEST_CHARS}}}")
-_NAME = re.compile(r"(?P<key>[^\[\]]+?)(?:\[(?P<partition>[^\[\]]+)\])?")
+_NAME = re.compile(r"(?P<key>[^\[\]@]+?)(?:\[(?P<partition>[^\[\]]+)\])?(?:@(?P<step>\d+))?")
+NEAR = 3
 
 
 def locate(stores: Sequence[Store], text: str) -> Artifact:
     """Find an artifact by its folder (in any local store), or by its address or name in one of the stores.
 
-    If several artifacts have the name, the newest is returned and a warning is logged. An address names exactly one.
+    `@480` chooses a step; without it the last step is returned. If several artifacts still have the name, the newest is
+    returned and a warning is logged. An address names exactly one.
     Raises: ValueError with the text, the stores that were searched, and what they hold.
     """
     folder = Path(text)
@@ -48,17 +52,47 @@ def _in_folder(folder: Path) -> Artifact:
 
 def _by_name(stores: Sequence[Store], text: str) -> Artifact:
     match = _NAME.fullmatch(text)
-    roots = ", ".join(store.root for store in stores)
     if match is None:
-        raise ValueError(f"{text!r} is no artifact's folder, address or name; names look like datakit/normalized[kjv]")
-    key = tuple(match["key"].split("/"))
-    place = partition_address(key, match["partition"]).split("/")
-    found = [artifact for store in stores for artifact in store.artifacts(*place) if artifact.name == text]
-    if not found:
-        partitions = sorted({name for store in stores for name in store.storage.folders("/".join(key))})
-        there = f"under {'/'.join(key)} there is: {', '.join(partitions[:20])}" if partitions else "nothing is under that key"
-        raise ValueError(f"no artifact {text!r} in {roots}; {there}")
+        raise ValueError(
+            f"{text!r} is no artifact's folder, address or name; names look like datakit/normalized[kjv] or tiny@50"
+        )
+    step = None if match["step"] is None else int(match["step"])
+    for key in (match["key"], f"runs/{match['key']}/checkpoint"):  # the name of a run stands for its checkpoints
+        found = _named(stores, key, match["partition"], step)
+        if found:
+            return _newest(found, text)
+    raise ValueError(_nothing(stores, text, match["key"]))
+
+
+def _named(stores: Sequence[Store], key: str, partition: str | None, step: int | None) -> list[Artifact]:
+    """Return the artifacts of a key and partition; with a step those of that step. A checkpoint without a partition is the
+    last step that there is."""
+    parts = tuple(key.split("/"))
+    is_any = partition is None and (step is not None or parts[-1] == CHECKPOINT)
+    place = parts if is_any else tuple(partition_address(parts, partition).split("/"))
+    found = [artifact for store in stores for artifact in store.artifacts(*place) if artifact.spec.key == parts]
+    if not is_any:
+        found = [artifact for artifact in found if artifact.spec.partition == partition]
+    if step is not None:
+        return [artifact for artifact in found if artifact.spec.config.get("step") == step]
+    last = max((int(artifact.spec.config.get("step", -1)) for artifact in found), default=-1)
+    return [artifact for artifact in found if int(artifact.spec.config.get("step", -1)) == last]
+
+
+def _newest(found: Sequence[Artifact], text: str) -> Artifact:
     newest = max(found, key=lambda artifact: (artifact.manifest.created, artifact.spec.version))
-    if len(found) > 1:
+    if len({artifact.name for artifact in found}) < len(found):
         log.warning("%d artifacts are called %s; the newest is taken, %s", len(found), text, newest.spec.address)
     return newest
+
+
+def _nothing(stores: Sequence[Store], text: str, key: str) -> str:
+    """Say what is not there, where, and what is: partitions of the key, or names that are near."""
+    roots = ", ".join(store.root for store in stores)
+    partitions = sorted({name for store in stores for name in store.storage.folders(key)})
+    if partitions:
+        return f"no artifact {text!r} in {roots}; under {key} there is: {', '.join(partitions[:20])}"
+    names = {artifact.name for store in stores for artifact in store.artifacts()}
+    near = difflib.get_close_matches(text, names, n=NEAR)
+    hint = f"did you mean {', '.join(near)}?" if near else "`./marin list` shows what there is, `./marin materialize` makes it"
+    return f"no artifact {text!r} in {roots}; {hint}"

@@ -97,7 +97,8 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
         return kept
     made = read_manifests(store, {address: current[address] for address in fresh})
     tables = made if kept is None else _merge(kept, made, gone | set(fresh))
-    log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
+    if fresh or gone:
+        log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
     if save and (stamps or kept is not None):  # nothing is written to an empty root
         _save_if_allowed(store, tables)
     return tables

@@ -3,12 +3,12 @@
 import dataclasses
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
+import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 
 from evals.audit.takedown import Copy, Selection, TakedownScope, find_holders
@@ -18,11 +18,35 @@ from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
 from lineage.graph.affected import Affected, affected_by, artifacts_of_stage
 from lineage.graph.edges import LineageTables, lineage_tables
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 LISTED_STEPS = 12
-MAX_WIDTH = 400
 CHECKPOINT_STAGE = "trainer.checkpoint"
+
+
+def affected(
+    stage: Annotated[str | None, typer.Option(help="Stage, e.g. datakit.token_cache.")] = None,
+    version: Annotated[str | None, typer.Option(help="Its version; any version unless told.")] = None,
+    artifact: Annotated[str | None, typer.Option(help=ARTIFACT)] = None,
+    document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits), for a takedown.")] = None,
+    source: Annotated[str | None, typer.Option(help="Name of a source, for a takedown.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Text of a licence, for a takedown.")] = None,
+    field: Annotated[str | None, typer.Option(help="NAME=VALUE of documents' metadata (an author), for a takedown.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show what a bad artifact, stage version, document, source, licence or author has reached, and what mending costs."""
+    given = [name for name in (stage, artifact, document, source, licence, field) if name]
+    if len(given) != 1 or (version is not None and stage is None):
+        raise typer.BadParameter("give one of --stage (with --version), --artifact, --document, --source, --licence, --field")
+    if field is not None and "=" not in field:
+        raise typer.BadParameter(f"--field is {field!r}; give NAME=VALUE, e.g. author=Someone")
+    if stage or artifact:
+        print_affected(root, stage, version, artifact, as_json=as_json, console=Console())
+    else:
+        print_takedown(root, document or [], source, licence, field, as_json=as_json, console=Console())
 
 
 def print_affected(
@@ -34,7 +58,7 @@ def print_affected(
         print(json.dumps([_affected_record(*result) for result in results], indent=1, ensure_ascii=False))
         return
     for store, found, flops in results:
-        print_whole(_affected_table(store.root, found), console)
+        print_table(_affected_table(store.root, found), console)
         cost = found.cost
         console.print(
             f"{cost.num_artifacts} artifacts; to make them again: {cost.wall_seconds:,.1f} s ({cost.cpu_seconds:,.1f} CPU s), "
@@ -137,8 +161,8 @@ def _with_field(stores: list[tuple[Store, LineageTables]], field: str) -> tuple[
 
 def _print_takedown(store: Store, found: TakedownScope, plan: TakedownPlan, below: Affected | None, console: Console) -> None:
     if found.holders:
-        print_whole(_holders_table(store.root, found.holders, plan), console)
-        print_whole(_plan_table(plan.whole.steps, found.holders), console)
+        print_table(_holders_table(store.root, found.holders, plan), console)
+        print_table(_plan_table(plan.whole.steps, found.holders), console)
         whole = plan.whole
         console.print(
             f"all of it: {whole.wall_seconds:,.1f} s, {whole.num_bytes / 1e6:,.1f} MB, {whole.flops:.3g} training FLOPs",
@@ -248,9 +272,3 @@ def _takedown_record(store: Store, found: TakedownScope, plan: TakedownPlan, bel
         "below": None if below is None else below.addresses,
         "unknown": [{"address": address, "why": why} for address, why in found.unknown],
     }
-
-
-def print_whole(table: Table, console: Console) -> None:
-    """Print a table as wide as it is: names and addresses are there to be copied, and a pipe has no width."""
-    needed = Measurement.get(console, console.options.update(max_width=MAX_WIDTH), table).maximum
-    Console(file=console.file, width=max(needed, console.width)).print(table)

@@ -1,30 +1,126 @@
-"""The console script `marin`: a few lines over the graph for every command (`commands_*.py`).
+"""The console script `marin`: reads the command's name, imports its module (`table.py` says which), and reports errors.
 
-The graph is imported inside the commands: worker processes import this file again as their main module, and Dagster costs
-each of them seconds that a shard of text does not (measured 2026-11-21: 6 s of a 7 s stage).
+No command's module is imported for help, completion of names, or another command: Dagster and JAX cost seconds. Worker
+processes import this file again as their main module, so it imports no package of ours but the table.
 """
 
+import difflib
+import importlib
 import logging
+import sys
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import typer
+from typer._click import Command as ClickCommand
+from typer._click import Context, HelpFormatter
+from typer._click.exceptions import ClickException, NoArgsIsHelpError
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from marin_assets.cli import (
-    commands_declared,
-    commands_lineage,
-    commands_make,
-    commands_models,
-    commands_signing,
-    commands_storage,
-    commands_trust,
-)
+from marin_assets.cli.errors import report
+from marin_assets.cli.table import COMMANDS, GROUPS, Group
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="An open language-model lab as one Dagster asset graph.")
-for commands in (commands_make, commands_lineage, commands_trust, commands_signing, commands_models, commands_declared):
-    app.add_typer(commands.app)
-app.add_typer(commands_storage.app, name="storage", rich_help_panel="Storage")
 TOLD = ("datakit", "evals", "lineage", "marin_assets", "serving", "trainer")
 """Packages whose progress the terminal shows; of libraries it shows warnings."""
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+INTERRUPTED = 130
+
+
+class LazyGroup(TyperGroup):
+    """Commands of the table, each imported when it is named; a failure of any is one line."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> ClickCommand | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].place.partition(":")
+        found = getattr(importlib.import_module(f"marin_assets.cli.{module}"), attribute)
+        if not isinstance(found, typer.Typer):
+            single = typer.Typer(add_completion=False, context_settings=HELP_OPTIONS)
+            single.command(cmd_name)(found)
+            found = single
+        return get_command(found)
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=2)
+            meant = f"did you mean {' or '.join(near)}? " if near else ""
+            raise ClickException(f"there is no command {args[0]!r}; {meant}`marin -h` lists them all")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        formatter.write(help_text())
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        told = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in told
+        try:
+            code = super().main(
+                [each for each in told if each != "--debug"], "marin", complete_var, False, windows_expand_args, **extra
+            )
+        except NoArgsIsHelpError as error:
+            print(error.ctx.get_help())
+            code = 0
+        except ClickException as error:
+            if not standalone_mode:
+                raise
+            code = _refused(error)
+        except typer.Abort:
+            code = INTERRUPTED
+        except Exception as error:
+            if debug or not standalone_mode:
+                raise
+            report(error)
+            code = 1
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+
+def _refused(error: ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    where = f"; `{context.command_path} -h` explains it" if context is not None and context.parent is not None else ""
+    print(f"marin: {error.format_message().removeprefix('Invalid value: ').rstrip('.')}{where}", file=sys.stderr)
+    return 1
+
+
+def help_text() -> str:
+    """Every command in its group: one line each for the first group, names alone for the others."""
+    lines = ["Usage: marin COMMAND [OPTIONS]", "", "An open language-model lab as one Dagster asset graph.", ""]
+    first, *others = GROUPS
+    lines += [f"{first.title}:", *(f"  {command.name:<12}{command.summary}" for command in first.commands), ""]
+    width = max(len(group.title) for group in others) + 2
+    for group in others:
+        lines += _wrapped(group, width)
+    lines += ["", "`marin COMMAND -h` explains one command, `marin help` has a line for each.", ""]
+    lines += ["--debug shows the traceback of an error. --install-completion sets up your shell.", ""]
+    return "\n".join(lines)
+
+
+def _wrapped(group: Group, width: int) -> list[str]:
+    lines, current = [], f"{group.title:<{width}}"
+    for command in group.commands:
+        if len(current) + len(command.name) + 1 > 80:
+            lines.append(current.rstrip())
+            current = " " * width
+        current += f"{command.name} "
+    return [*lines, current.rstrip()]
+
+
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, context_settings=HELP_OPTIONS)
 
 
 @app.callback()

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -14,10 +16,24 @@ from evals.scoring.report_page import Table as PageTable
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact
 from lineage.graph.edges import lineage_tables, open_all
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
 from marin_assets.cli.show_lineage import stores_of
 
 AUDIT_STAGE = "evals.audit"
 LEFT_TO_THE_PAGE = ("Digests",)
+
+
+def audit(
+    checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show the contamination audit of a checkpoint: which items, which documents, at which steps, and what it changed.
+
+    Ends with status 1 if a step up to the checkpoint read a whole benchmark item; fragments alone end with 0.
+    """
+    exit_by(print_audit(checkpoint, root, as_json=as_json, console=Console()))
 
 
 def print_audit(text: str, root: str | None, *, as_json: bool, console: Console) -> bool:
@@ -25,13 +41,13 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
 
     Raises: ValueError for a checkpoint that was not audited, with the command that does.
     """
-    audit = audit_of(locate(stores_of(root), text))
-    report = json.loads(audit.files("audit.json")[0].read_text())
+    found = audit_of(locate(stores_of(root), text))
+    report = json.loads(found.files("audit.json")[0].read_text())
     if as_json:
-        print(json.dumps({"audit": audit.spec.address, **report}, indent=1, ensure_ascii=False))
+        print(json.dumps({"audit": found.spec.address, **report}, indent=1, ensure_ascii=False))
         return report["verdict_at_step"] != "contaminated"
-    page = audit.files("audit.html")[0]
-    console.print(f"[bold]{escape(audit.name)}[/], made {audit.manifest.created[:19]}", soft_wrap=True)
+    page = found.files("audit.html")[0]
+    console.print(f"[bold]{escape(found.name)}[/], made {found.manifest.created[:19]}", soft_wrap=True)
     for heading, blocks in page_sections(page.parent, report):
         if heading not in LEFT_TO_THE_PAGE:
             console.print(f"\n[bold]{heading}[/]")
@@ -56,7 +72,7 @@ def audit_of(checkpoint: Artifact) -> Artifact:
 def _print_blocks(blocks: Sequence[Block], console: Console) -> None:
     for block in blocks:
         if isinstance(block, PageTable):
-            console.print(_table(block))
+            print_table(_table(block), console)
         elif isinstance(block, Picture):
             console.print(f"{block.caption}: {_relative(block.path)}", soft_wrap=True, markup=False)
         else:
@@ -66,7 +82,7 @@ def _print_blocks(blocks: Sequence[Block], console: Console) -> None:
 def _table(block: PageTable) -> Table:
     table = Table(header_style="bold", pad_edge=False)
     for column in block.columns:
-        table.add_column(column, justify="right" if column in block.numbers else "left", overflow="fold")
+        table.add_column(column, justify="right" if column in block.numbers else "left")
     for row in block.rows:
         table.add_row(*(escape(cell) for cell in row))
     return table

@@ -3,18 +3,36 @@
 import dataclasses
 import datetime
 import json
+from typing import Annotated
 
 import dagster as dg
+import typer
 from rich.console import Console
 from rich.markup import escape
 
+from marin_assets import rebuild as log_rebuild
+from marin_assets.cli.options import AS_JSON, ROOT, exit_by
 from marin_assets.cli.show_lineage import stores_of
 from marin_assets.consistency import check_consistency, reasons
 from marin_assets.definitions import defs
-from marin_assets.rebuild import rebuild_event_log
 from resources.dagster_private import keep_engines
 
 SHOWN = 20
+
+
+def consistency(as_json: Annotated[bool, AS_JSON] = False) -> None:
+    """Compare manifests, lineage tables and Dagster's event log, and name what disagrees."""
+    exit_by(print_consistency(as_json=as_json, console=Console()))
+
+
+def rebuild_event_log(
+    fill_gaps: Annotated[
+        bool, typer.Option("--fill-gaps", help="Report what is missing in a log with events of its own.")
+    ] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Make Dagster's event log again from manifests alone."""
+    exit_by(rebuild(root, fill_gaps=fill_gaps, console=Console()))
 
 
 def print_consistency(*, as_json: bool, console: Console) -> bool:
@@ -43,7 +61,7 @@ def rebuild(root: str | None, *, fill_gaps: bool, console: Console) -> bool:
     stores = stores_of(root)
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
-        done = rebuild_event_log(stores, instance, defs.resolve_asset_graph(), fill_gaps=fill_gaps)
+        done = log_rebuild.rebuild_event_log(stores, instance, defs.resolve_asset_graph(), fill_gaps=fill_gaps)
     told = f"{len(done.reported)} artifacts reported, {done.verdicts} verdicts; {done.present} were in the log already"
     console.print(f"{', '.join(store.root for store in stores)}: {told}", soft_wrap=True)
     for name in done.older[:SHOWN]:

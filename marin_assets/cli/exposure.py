@@ -1,17 +1,34 @@
 """What `marin exposure` prints. Storage is all it reads; with `--root` Dagster is not even imported."""
 
 import json
+from typing import Annotated
 
 import polars as pl
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from evals.audit.training_matches import document_reads, item_matches
 from lineage.artifact.locate import locate
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 LISTED_STEPS = 12
+
+
+def exposure(
+    checkpoint: Annotated[str, typer.Argument(help=ARTIFACT)],
+    document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits); give it again for more.")] = None,
+    item: Annotated[str | None, typer.Option(help="Benchmark item: task/item_id, or suite/task/item_id.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show at which training steps a checkpoint saw documents, or the documents that hold a benchmark item."""
+    if (not document) == (item is None):
+        raise typer.BadParameter("give --document (once or more) or --item")
+    print_exposure(checkpoint, root, document or [], item, as_json=as_json, console=Console())
 
 
 def print_exposure(
@@ -47,8 +64,6 @@ def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], con
 
 def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: dict[str, str], console: Console) -> None:
     table = Table("run", "component", "document", "tier", "reads", "steps", title=escape(f"what {name} has read"))
-    for column in table.columns:
-        column.overflow = "fold"  # an id that is cut cannot be asked for
     grouped = reads.group_by("leg", "checkpoint", "component", "id", maintain_order=True)
     for (_, checkpoint, component, document), rows in grouped:
         steps = rows["step"].unique(maintain_order=True).to_list()
@@ -57,7 +72,7 @@ def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: di
             escape(str(checkpoint)), str(component), str(document), tiers.get(str(document), ""), str(rows.height), shown
         )
     if table.row_count:
-        console.print(table)
+        print_table(table, console)
     unread = sorted(set(documents) - set(reads["id"]))
     for document in unread:
         told = f" ({tiers[document]})" if document in tiers else ""

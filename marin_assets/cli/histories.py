@@ -1,17 +1,30 @@
 """What `marin histories` prints: the declared runs of the retrospectives, phase by phase, and the mixes behind them."""
 
 import json
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from lineage.config import to_jsonable
-from recipes.marin_history import History, histories
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import AS_JSON
+from recipes import marin_history
+from recipes.marin_history import History
+
+
+def histories(
+    name: Annotated[str | None, typer.Argument(help="One of them, with every share: marin_8b, marin_32b_bison, ...")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Show the declared runs of the retrospectives: phases, steps, tokens that add up, mixes."""
+    print_histories(name, as_json=as_json, console=Console())
 
 
 def print_histories(name: str | None, *, as_json: bool, console: Console) -> None:
     """Phases with steps, tokens and the largest shares; of one history every share. Raises: ValueError for an unknown name."""
-    every = {history.name: history for history in histories()}
+    every = {history.name: history for history in marin_history.histories()}
     if name is not None and name not in every:
         raise ValueError(f"no history {name!r} is declared; there are: {', '.join(every)}")
     chosen = list(every.values()) if name is None else [every[name]]
@@ -39,7 +52,7 @@ def _print_phases(history: History, console: Console) -> None:
             f"{top}; {len(phase.mix)} in all",
             phase.note,
         )
-    console.print(table)
+    print_table(table, console)
 
 
 def _print_mixes(history: History, console: Console) -> None:
@@ -51,4 +64,4 @@ def _print_mixes(history: History, console: Console) -> None:
             share, total = dict(phase.mix).get(dataset), sum(part for _, part in phase.mix)
             cells.append("" if share is None else f"{share:g} ({share / total * history.tokens(phase) / 1e9:,.0f})")
         table.add_row(dataset, *cells)
-    console.print(table)
+    print_table(table, console)

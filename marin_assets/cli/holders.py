@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -12,16 +13,30 @@ from rich.table import Table
 from datakit.contamination.marks import CONTAMINATION
 from datakit.contamination.tables import HOLDERS
 from lineage.artifact.store import Artifact, Store
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 SHOWN_ROWS = 50
 _COLUMNS = ("marks", "source", "part", "id", "channel", "tier", "score", "start_byte", "end_byte")
 
 
+def holders(
+    item: Annotated[str, typer.Argument(help="Benchmark item: task/item_id, or suite/task/item_id.")],
+    key: Annotated[
+        str, typer.Option(help="Marks to ask: contamination, contamination/POLICY, ferry/contamination.")
+    ] = "contamination",
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show which documents of all scanned sources hold a benchmark item: source, part, tier and span of each."""
+    print_holders(item, key, root, as_json=as_json, console=Console())
+
+
 def print_holders(item: str, key: str, root: str | None, *, as_json: bool, console: Console) -> None:
     """Print every document that holds an item, by the newest marks of each source under a key; JSON has all of them."""
     scans = newest_scans(stores_of(root), key)
-    rows = holders(scans, item)
+    rows = item_holders(scans, item)
     if as_json:
         print(json.dumps({"item": item, "scans": [scan.spec.address for scan in scans], "documents": rows}, indent=1))
         return
@@ -29,11 +44,9 @@ def print_holders(item: str, key: str, root: str | None, *, as_json: bool, conso
     console.print(f"{documents:,} documents of {len(scans)} scans hold {item} or a fragment of it", markup=False)
     if rows:
         table = Table(*_COLUMNS, header_style="bold", pad_edge=False)
-        for column in table.columns:
-            column.overflow = "fold"  # an id that is cut cannot be asked for
         for row in rows[:SHOWN_ROWS]:
             table.add_row(*(escape(str(row[name])) for name in _COLUMNS))
-        console.print(table)
+        print_table(table, console)
     if len(rows) > SHOWN_ROWS:
         console.print(f"and {len(rows) - SHOWN_ROWS:,} more: --json has all")
 
@@ -58,7 +71,7 @@ def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
     return [newest[name] for name in sorted(newest)]
 
 
-def holders(scans: Sequence[Artifact], item: str) -> list[dict[str, Any]]:
+def item_holders(scans: Sequence[Artifact], item: str) -> list[dict[str, Any]]:
     """Rows of an item, `task/item_id` or `suite/task/item_id`. Raises: ValueError where no scan looked for it."""
     is_item = (pl.concat_str(["suite", "task", "item_id"], separator="/") == item) | (
         pl.concat_str(["task", "item_id"], separator="/") == item

@@ -1,24 +1,60 @@
 """What `marin leaderboard`, `marin compare` and `marin gap` print and write."""
 
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from evals.items.stage import TaskSpec
 from evals.reports.compare import TaskComparison, compare_results
-from evals.reports.leaderboard import as_json, cells, open_board, primary_scores
+from evals.reports.leaderboard import as_json as rows_json
+from evals.reports.leaderboard import cells, open_board, primary_scores
 from evals.reports.leaderboard_page import write_page
 from evals.reports.perplexity_gap import Reader, perplexity_gap
 from evals.tasks.perplexity import heldout_documents
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 from serving.server.loaded_model import tokenizer_of
 from serving.tokenization import open_tokenizer
 from trainer.scoring import load_scorer
+
+
+def leaderboard(
+    policy: Annotated[str | None, typer.Option(help="One evaluation policy, e.g. 2026-11-22; all of them unless told.")] = None,
+    task: Annotated[str | None, typer.Option(help="One task.")] = None,
+    sql: Annotated[str | None, typer.Option(help="A DuckDB query over the views results, leaderboard and items.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page instead.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show every evaluation result, a board a policy, ranked by the bound of the interval that speaks against a model."""
+    print_leaderboard(root, policy=policy, task=task, sql=sql, html=html, json=as_json, console=Console())
+
+
+def compare(
+    first: Annotated[str, typer.Argument(help="Result, e.g. 'runs/tiny/eval_result[step-00000050|piqa]'.")],
+    second: Annotated[str, typer.Argument(help="Another result under the same policy.")],
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Compare two results item by item: McNemar's or the sign test, and a paired bootstrap."""
+    print_comparison(first, second, root, Console())
+
+
+def gap(
+    first: Annotated[str, typer.Argument(help="Checkpoint, e.g. 'runs/tiny/checkpoint[step-00000050]'.")],
+    second: Annotated[str, typer.Argument(help="Another checkpoint; its tokenizer may be another one.")],
+    worst: Annotated[int, typer.Option(min=0, help="Documents to show, the largest gap first.")] = 10,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show where a second checkpoint finds held-out text harder than a first, byte by byte (the first one's corpora)."""
+    print_gap(first, second, root, worst=worst, console=Console())
 
 
 def print_leaderboard(
@@ -28,7 +64,7 @@ def print_leaderboard(
     board = open_board(stores_of(root))
     if sql is not None:
         found = board.query(sql)
-        print(as_json(found)) if json else console.print(_table("", found, found.columns))
+        print(rows_json(found)) if json else print_table(_table("", found, found.columns), console)
         return
     rows = primary_scores(board, policy)
     rows = rows if task is None else rows.filter(pl.col("task") == task)
@@ -36,12 +72,12 @@ def print_leaderboard(
         write_page(rows, html)
         console.print(f"{html}: {rows.height} scores", soft_wrap=True, markup=False)
     elif json:
-        print(as_json(rows))
+        print(rows_json(rows))
     elif not rows.height:
         console.print("no result yet: `./marin materialize runs/tiny/training`, and `make ui` evaluates its checkpoints")
     else:
         for name in rows["board"].unique().sort():
-            console.print(_board(str(name), rows.filter(board=name)))
+            print_table(_board(str(name), rows.filter(board=name)), console)
 
 
 def print_comparison(first: str, second: str, root: str | None, console: Console) -> None:
@@ -53,7 +89,7 @@ def print_comparison(first: str, second: str, root: str | None, console: Console
         table.add_column(column, justify="left" if column in ("task", "measure", "") else "right")
     for found in compare_results(one, two):
         table.add_row(*_comparison(found))
-    console.print(table)
+    print_table(table, console)
 
 
 def print_gap(first: str, second: str, root: str | None, *, worst: int, console: Console) -> None:
@@ -70,7 +106,7 @@ def print_gap(first: str, second: str, root: str | None, *, worst: int, console:
     for s in summaries:
         sides = f"{s.first:.4f}", f"{s.second:.4f}", f"{s.gap:+.4f}", f"{s.low:+.4f} to {s.high:+.4f}"
         table.add_row(s.tag or "everything", f"{s.num_documents:,}", f"{s.num_bytes:,}", *sides)
-    console.print(table)
+    print_table(table, console)
     for g in gaps[:worst]:
         told = f"{g.id} ({g.tag}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
         console.print(told, markup=False, soft_wrap=True)

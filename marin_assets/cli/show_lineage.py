@@ -4,34 +4,66 @@ import dataclasses
 import json
 import tempfile
 from collections.abc import Sequence
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact, Store
-from lineage.build.reproduce import Comparison, reproduce
+from lineage.build import reproduce as again
+from lineage.build.reproduce import Comparison
 from lineage.graph.check_tables import check_lineage
 from lineage.graph.edges import lineage_tables, open_all, rebuild_tables
 from lineage.graph.walk import Direction, LineageGraph
 from lineage.shards.execution import Execution
 from marin_assets.cli.lineage_picture import html_page, mermaid
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
+from resources.stores import stores_from_environment
 
 SHOWN = ("text", "json", "mermaid", "html")
 REPRODUCE_WORKERS = 2
+
+
+def lineage(
+    artifact: Annotated[str | None, typer.Argument(help=ARTIFACT)] = None,
+    down: Annotated[bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")] = False,
+    graph: Annotated[str | None, typer.Option(help="Print a picture instead: mermaid or html (one file, no network).")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    check: Annotated[bool, typer.Option(help="Compare manifests and lineage tables, and name what disagrees.")] = False,
+    rebuild: Annotated[bool, typer.Option(help="Make the lineage tables again from the manifests alone.")] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Show what an artifact was made from, or what was made from it, from manifests alone."""
+    if check or rebuild:
+        exit_by(check_stores(root, rebuild=rebuild, as_json=as_json, console=Console()))
+    elif artifact is None:
+        raise typer.BadParameter("name an artifact, or give --check or --rebuild")
+    else:
+        shown = graph or ("json" if as_json else "text")
+        show_walk(artifact, root, direction="down" if down else "up", shown=shown, console=Console())
+
+
+def reproduce(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    into: Annotated[
+        str | None, typer.Option(help="An empty folder or URL to make it in; a new temporary folder unless told.")
+    ] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Make an artifact and all its ancestors again from manifests alone, and compare their bytes."""
+    exit_by(reproduce_into(artifact, root, into, as_json=as_json, console=Console()))
 
 
 def stores_of(root: str | None) -> list[Store]:
     """The store under a root, or the canonical store and the ferries' of the lab that the environment names."""
     if root is not None:
         return [Store(root)]
-    from resources.lab import lab_from_environment  # Dagster: seconds that a bucket alone does not cost
-
-    resource = lab_from_environment()
-    lab = resource.lab()
-    return [lab.store, lab.ferry_store]
+    return list(stores_from_environment())
 
 
-def show(text: str, root: str | None, *, direction: Direction, shown: str, console: Console) -> None:
+def show_walk(text: str, root: str | None, *, direction: Direction, shown: str, console: Console) -> None:
     """Print the walk from an artifact as text, JSON, Mermaid or HTML. Raises ValueError for another form."""
     if shown not in SHOWN:
         raise ValueError(f"--graph is {shown!r}; allowed: mermaid, html")
@@ -76,7 +108,7 @@ def record(artifact: Artifact) -> dict[str, object]:
     }
 
 
-def check(root: str | None, *, rebuild: bool, as_json: bool, console: Console) -> bool:
+def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Console) -> bool:
     """Rebuild the tables when told to, then compare everything; whether nothing disagrees."""
     found = []
     for store in stores_of(root):
@@ -105,7 +137,7 @@ def reproduce_into(text: str, root: str | None, into: str | None, *, as_json: bo
     quiet = Console(quiet=as_json)
     line = console if not as_json else quiet
     line.print(f"reproducing {artifact.name} ({artifact.spec.version[:12]}) in {target.root}", soft_wrap=True, markup=False)
-    result = reproduce(
+    result = again.reproduce(
         artifact,
         target,
         stages(),

@@ -3,14 +3,43 @@
 import getpass
 import json
 import socket
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
-from lineage.upkeep.mirror import mirror
+from lineage.upkeep import mirror as copies
+from marin_assets.cli.options import ARTIFACT, ROOT
 from marin_assets.cli.show_lineage import stores_of
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Copies between roots, and rules of buckets (docs/design/storage.md)."
+)
+
+
+@app.command()
+def mirror(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    into: Annotated[str, typer.Option(help="Root to copy to: a folder or gs:// URL.")],
+    root: Annotated[str | None, ROOT] = None,
+    alone: Annotated[
+        bool, typer.Option(help="Without its ancestors: what is built on the copy is refused without them.")
+    ] = False,
+) -> None:
+    """Copy an artifact and its ancestors to another root: same identity, same bytes, and where it came from."""
+    print_mirror(artifact, root, into, ancestors=not alone, console=Console())
+
+
+@app.command()
+def lifecycle(
+    root: Annotated[str, typer.Option(help="The lab's gs:// root.", envvar="MARIN_ROOT")],
+    apply: Annotated[bool, typer.Option(help="Write them to the bucket, beside the rules of others.")] = False,
+) -> None:
+    """Print the bucket rules that delete what has a time to live, or write them."""
+    print_lifecycle(root, apply=apply)
 
 
 def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, console: Console) -> None:
@@ -18,7 +47,7 @@ def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, con
     artifact = locate(stores_of(root), text)
     who = f"{getpass.getuser()} at {socket.gethostname()}"
     copied = 0
-    for each in mirror(artifact, Store(into), who, ancestors=ancestors):
+    for each in copies.mirror(artifact, Store(into), who, ancestors=ancestors):
         copied += each.bytes if each.outcome == "copied" else 0
         console.print(f"{each.outcome}: {escape(each.name)} ({each.bytes:,} bytes)", soft_wrap=True)
     console.print(f"{copied:,} bytes copied to {escape(into)}", soft_wrap=True)
@@ -27,7 +56,7 @@ def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, con
 def print_lifecycle(root: str, *, apply: bool) -> None:
     """Print the rules as the bucket's JSON has them, those of others too where they are written."""
     from lineage.storage import lifecycle
-    from resources.lab import FERRY_TTL_DAYS
+    from resources.stores import FERRY_TTL_DAYS
 
     rules = lifecycle.ttl_rules(root, {f"ttl-{FERRY_TTL_DAYS}d": FERRY_TTL_DAYS})
     print(json.dumps({"rule": lifecycle.apply(root, rules) if apply else rules}, indent=1))

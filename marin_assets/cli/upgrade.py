@@ -1,5 +1,8 @@
 """What `marin upgrade` does: plan the upgrade of one or several stores, print it, and apply it on request."""
 
+from typing import Annotated
+
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -7,7 +10,19 @@ from rich.table import Table
 from lineage.artifact.store import Store
 from lineage.upkeep.upgrade import apply_upgrade
 from lineage.upkeep.upgrade_plan import Plan, plan_upgrade
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import ROOT, exit_by
 from marin_assets.cli.show_lineage import stores_of
+
+
+def upgrade(
+    apply: Annotated[
+        bool, typer.Option(help="Make the changes. Without it the plan is printed and nothing is written.")
+    ] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Bring a store that older code made to today's formats and keys; no data file changes."""
+    exit_by(print_upgrade(root, apply=apply, console=Console()))
 
 
 def print_upgrade(root: str | None, *, apply: bool, console: Console) -> bool:
@@ -34,6 +49,6 @@ def _print_plan(store: Store, plan: Plan, console: Console) -> None:
             table.add_row(*(escape(text) for text in (change.name, change.before, change.after, change.why)))
         for address in plan.leftovers:
             table.add_row(escape(address), "files without a manifest", "deleted", "an earlier upgrade was interrupted")
-        console.print(table)
+        print_table(table, console)
     for problem in plan.problems:
         console.print(f"[red]cannot be upgraded[/]: {escape(problem)}", soft_wrap=True)

@@ -7,17 +7,20 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact, Store
+from lineage.build import verify as build_verify
 from lineage.build.reproduce import Registry
-from lineage.build.verify import verify
 from lineage.shards.execution import Execution
 from lineage.storage.digests import identity_digest
 from lineage.trust.evidence import Drift, Evidence, drift_of
 from lineage.trust.fingerprint import stage_code
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
 from marin_assets.cli.show_lineage import stores_of
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,34 @@ class Asked:
     def __str__(self) -> str:
         outcome = "left out" if self.evidence is None else self.evidence.outcome
         return f"{outcome:<8} {self.artifact.name}: {self.left_out if self.evidence is None else self.evidence.verdict}"
+
+
+def verify(
+    artifact: Annotated[str | None, typer.Argument(help=ARTIFACT)] = None,
+    all_drifted: Annotated[bool, typer.Option(help="The newest artifact of every name that has drifted.")] = False,
+    shards: Annotated[int, typer.Option(min=1, help="Shards to make again, of an artifact that lists more.")] = 3,
+    jobs: Annotated[bool, typer.Option(help="Make artifacts of training and evaluation jobs again too.")] = False,
+    attested: Annotated[
+        str | None, typer.Option(help="An exported folder instead: check its signatures, every byte, and all it was made from.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="With --attested: PEM file of a publisher's public key.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Make drifted artifacts again with today's code in scratch space, compare their bytes, and record what came out.
+
+    With --attested: verify a folder that somebody exported.
+    """
+    if attested is not None:
+        from marin_assets.cli import signing
+
+        if artifact is not None or all_drifted:
+            raise typer.BadParameter("--attested names a folder; give no artifact with it")
+        exit_by(signing.print_attested(attested, key or [], as_json=as_json, console=Console()))
+        return
+    if (artifact is not None) == all_drifted:
+        raise typer.BadParameter("name an artifact, or give --all-drifted")
+    exit_by(print_verified(artifact, root, num_shards=shards, jobs=jobs, as_json=as_json, console=Console()))
 
 
 def print_verified(text: str | None, root: str | None, *, num_shards: int, jobs: bool, as_json: bool, console: Console) -> bool:
@@ -94,7 +125,7 @@ def _ask(artifact: Artifact, drift: Drift, registry: Registry, scratch: str, num
         return Asked(artifact, drift, None, f"made by a job in {seconds:.0f} s; --jobs makes those again too")
     into = Store(f"{scratch}/{identity_digest(artifact.store.root)}")
     execution = Execution(VERIFY_WORKERS)
-    evidence = verify(artifact, known, into, who=getpass.getuser(), num_shards=num_shards, execution=execution)
+    evidence = build_verify.verify(artifact, known, into, who=getpass.getuser(), num_shards=num_shards, execution=execution)
     return Asked(artifact, drift, evidence)
 
 

@@ -29,7 +29,7 @@ from lineage.build.plan import resolve
 from recipes import ferry as recipe
 from recipes.smoke import smoke_ferry
 from resources.cluster import JOBS, Cluster
-from resources.lab import DEFAULT_ROOT, FERRY_TTL_DAYS
+from resources.stores import DEFAULT_ROOT, FERRY_TTL_DAYS
 
 TIMED = ("evals.report",)
 """Stages whose bytes tell how long the others took."""

@@ -13,7 +13,8 @@ from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
 from marin_assets.canary import loss_check, throughput_check
 from marin_assets.consistency import check_consistency
 from marin_assets.due import due_rules, results_check
-from marin_assets.operations import classify, delete_expired, outcomes, pass_rate_asset
+from marin_assets.operations import delete_expired, pass_rate_asset
+from marin_assets.outcomes import classify, outcomes
 from marin_assets.rebuild import rebuild_event_log
 from marin_assets.runs import saved_partitions
 from recipes.canary import CanaryBand

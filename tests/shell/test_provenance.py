@@ -214,7 +214,7 @@ def test_a_question_without_a_subject_is_refused() -> None:
         ["affected", "--version", "1"],
     ):
         result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 2, result.output
+        assert result.exit_code == 1 and result.stderr.count("\n") == 1, result.output
 
 
 @pytest.mark.parametrize("option", ["--check", "--rebuild"])

@@ -1,11 +1,12 @@
-"""What the command line runs and shows: ferries and canaries in process, tables, and where to look next."""
+"""The commands `marin ferry` and `marin canary`: a campaign's day in this process, its tables, and where to look next."""
 
-import json
-import logging
+import datetime
 import time
 from collections.abc import Callable
+from typing import Annotated
 
 import dagster as dg
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -13,36 +14,72 @@ from datakit.sources.roster import registry_reachable
 from evals.reports.report import StageRow, stage_rows, unigram_entropy
 from evals.scoring.report_page import score_cells
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, exists, resolve
-from marin_assets.definitions import declared_defs, declared_templates
-from marin_assets.operations import Outcome, outcomes
+from lineage.build.plan import resolve
+from marin_assets.cli.console import print_json, print_table
+from marin_assets.cli.materialize import QUIET
+from marin_assets.cli.options import AS_JSON, exit_by
+from marin_assets.definitions import declared_defs
+from marin_assets.outcomes import classify
+from partitions.axes import DAY_FORMAT, FIRST_DAY
 from recipes import ferry as recipe
 from recipes.canary import bands
-from recipes.lab import declarations
-from recipes.runs import checkpoint
 from recipes.smoke import smoke_ferry
 from resources.dagster_private import keep_engines
-from resources.lab import PRIORITY_TAG, Lab, LabResource, lab_from_environment
+from resources.lab import Lab, LabResource, lab_from_environment
 
-log = logging.getLogger(__name__)
-CAMPAIGNS = ("ferry", *(band.campaign for band in bands()))
-QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
-"""Dagster's events go to the instance, where the UI shows them; the terminal is for progress and results."""
+DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC unless told.")
 
 
-def run_ferry(day: str, *, direct: bool, console: Console) -> bool:
-    """Materialize a day's ferry in this process and print its tables; whether it passed."""
+def ferry(
+    day: Annotated[str | None, DAY] = None,
+    direct: Annotated[bool, typer.Option(help="Build the same nodes without Dagster (to measure its overhead).")] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Materialize a day's smoke ferry and show what it did."""
+    day = day_of(day)
     resource = lab_from_environment()
     lab = resource.lab()
     before = {artifact.spec.address for artifact in lab.ferry_store.artifacts()}
     started = time.perf_counter()
     passed = ferry_direct(lab, day) if direct else run_job(resource, "smoke_ferry", day)
     seconds = time.perf_counter() - started
-    if passed:
-        print_ferry(lab.ferry_store, day, before, seconds, console)
+    if as_json:
+        report = resolve(lab.ferry_store, recipe.report(recipe.rostered_run(smoke_ferry(), lab.ferry_store, day)))
+        print_json({"day": day, "passed": passed, "seconds": round(seconds, 1), "report": report.uri})
     else:
-        console.print(f"[bold red]the ferry of {day} failed[/]; `make ui` shows the run, `./marin status` its cause")
-    return passed
+        print_ferry(lab.ferry_store, day, before, seconds, Console())
+    exit_by(passed)
+
+
+def canary(
+    hardware: Annotated[str, typer.Option(help="What it trains on: cpu.")] = "cpu",
+    day: Annotated[str | None, DAY] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Materialize a day's canary: its fixed run and the verdict on it."""
+    known = {band.hardware: band for band in bands()}
+    if hardware not in known:
+        raise ValueError(f"there is no canary on {hardware!r}; there is one on {', '.join(known)}")
+    day = day_of(day)
+    passed = run_job(lab_from_environment(), known[hardware].campaign, day)
+    if as_json:
+        print_json({"day": day, "hardware": hardware, "passed": passed})
+    else:
+        print(f"the canary of {day} passed; `./marin status` shows the latest")
+    exit_by(passed)
+
+
+def day_of(text: str | None) -> str:
+    """Return a day as typed, or today's in UTC. Raises: ValueError for what is no day that has a partition."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    try:
+        day = today if text is None else datetime.datetime.strptime(text, DAY_FORMAT).date()
+    except ValueError as error:
+        raise ValueError(f"--day is {text!r}; give a day as YYYY-MM-DD, like {today}") from error
+    first = datetime.date.fromisoformat(FIRST_DAY)
+    if not first <= day <= today:
+        raise ValueError(f"--day is {day}; give one from {first} to {today} (UTC)")
+    return day.isoformat()
 
 
 def ferry_direct(lab: Lab, day: str) -> bool:
@@ -56,7 +93,10 @@ def ferry_direct(lab: Lab, day: str) -> bool:
 
 
 def run_job(resource: LabResource, job: str, partition: str) -> bool:
-    """Run a job in this process, recorded in the instance that the UI reads; whether it succeeded."""
+    """Run a job in this process, recorded in the instance that the UI reads.
+
+    Raises: RuntimeError with the cause of a failure.
+    """
     definition = declared_defs(resource).resolve_job_def(job)
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
@@ -67,56 +107,10 @@ def run_job(resource: LabResource, job: str, partition: str) -> bool:
             tags={"marin/launched_by": "command line"},
             run_config=QUIET,
         )
+        if not result.success:
+            _, cause = classify(instance, result.dagster_run)
+            raise RuntimeError(f"{job} of {partition} failed: {cause}; run it again to resume, `make ui` shows the run")
     return result.success
-
-
-def run_canary(hardware: str, day: str) -> bool:
-    """Materialize a day's canary in this process; whether it passed."""
-    return run_job(lab_from_environment(), f"canary_{hardware}", day)
-
-
-def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
-    """Materialize one canonical asset and what is missing above it, one Dagster run each.
-
-    Raises: ValueError naming a key that the graph has not; what the engines raise.
-    """
-    resource = lab_from_environment()
-    lab = resource.lab()
-    node, target = _node(lab, key, partition)
-    definitions = declared_defs(resource)
-    with dg.DagsterInstance.get() as instance:
-        keep_engines(instance)
-        for ancestor in ancestors_first([node]):
-            at_target = ancestor is node
-            if not at_target and exists(lab.store, ancestor):
-                continue
-            asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
-            asset_partition = ancestor.partition if asset.partitions_def is not None else None
-            result = dg.materialize(
-                [asset],
-                partition_key=asset_partition,
-                instance=instance,
-                raise_on_error=True,
-                selection=[asset.key],
-                tags={PRIORITY_TAG: "interactive"},
-                run_config=QUIET,
-            )
-            log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
-    return resolve(lab.store, node)
-
-
-def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
-    parts = key.split("/")
-    if len(parts) == 3 and parts[0] == "runs" and parts[2] == "training":
-        run = declarations().run(parts[1])
-        return checkpoint(run, run.spec.num_steps), parts
-    for family in declared_templates():
-        if "/".join(family.example.key) == key:
-            found = family.node_at(lab, partition)
-            if isinstance(found, Node):
-                return found, list(found.key)
-            raise ValueError(f"{key}[{partition}] is left out: {found.reason}")
-    raise ValueError(f"the graph has no asset {key!r}; `dg list defs` shows them all")
 
 
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:
@@ -129,9 +123,9 @@ def print_ferry(store: Store, day: str, before: set[str], seconds: float, consol
     by_stage = {artifact.spec.stage: artifact for artifact in artifacts}
     scores = by_stage["evals.result"].manifest.extra["scores"]
     rows = stage_rows(artifacts)
-    console.print(stage_table(rows, title=f"smoke ferry {day}: in > out"))
-    console.print(drops_table(rows))
-    console.print(scores_table(scores))
+    print_table(stage_table(rows, title=f"smoke ferry {day}: in > out"), console)
+    print_table(drops_table(rows), console)
+    print_table(scores_table(scores), console)
     console.print(_loss_line(by_stage["trainer.checkpoint"], unigram_entropy(scores)))
     console.print(f"audit: [bold]{report.manifest.extra['verdict']}[/] " + _audit_counts(by_stage["evals.audit"]))
     if roster["reason"]:
@@ -150,7 +144,9 @@ def _loss_line(checkpoint_artifact: Artifact, entropy: float | None) -> str:
 
 
 def _audit_counts(audit: Artifact) -> str:
-    return json.dumps(audit.manifest.extra["audit"].get("counts", {}), sort_keys=True)
+    counts = audit.manifest.extra["audit"].get("counts", {})
+    told = [f"{count:,} {what.replace('_', ' ')}" for what, count in sorted(counts.items())]
+    return f"({', '.join(told)})" if told else ""
 
 
 def stage_table(rows: list[StageRow], title: str) -> Table:
@@ -205,23 +201,3 @@ def scores_table(scores: list[dict]) -> Table:
     for score in scores:
         table.add_row(*score_cells(score))
     return table
-
-
-def status_table(history: list[Outcome], campaign: str) -> Table:
-    """The latest runs of a campaign."""
-    table = Table(title=campaign, title_style="bold", header_style="bold", pad_edge=False)
-    for name in ("day", "ended", "status", "s", "cause", "run"):
-        table.add_column(name)
-    for o in history:
-        table.add_row(o.day, o.ended, o.status, f"{o.seconds:.0f}", o.cause, o.run_id[:8])
-    return table
-
-
-def print_status(console: Console) -> None:
-    """The latest ferries and canaries, and how many passed."""
-    with dg.DagsterInstance.get() as instance:
-        for campaign in CAMPAIGNS:
-            history = outcomes(instance, campaign)
-            finished = [o for o in history if o.status != "running"]
-            passed = sum(o.status == "passed" for o in finished)
-            console.print(status_table(history, f"{campaign}: {passed} of {len(finished)} finished runs passed"))

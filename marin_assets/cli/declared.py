@@ -1,6 +1,9 @@
-"""What `marin spec` and `marin heldout` print: a declared run as `python -m trainer` reads it, and text to score it on."""
+"""Commands that print what recipes declare: sources, and a run as `python -m trainer` reads it, with text to score it on."""
 
 import json
+from typing import Annotated
+
+import typer
 
 from evals.items.stage import TaskSpec
 from evals.tasks.heldout_file import heldout_lines
@@ -8,11 +11,38 @@ from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
 from lineage.build.plan import Node
 from lineage.config import to_jsonable
+from marin_assets.cli.console import print_json
+from marin_assets.cli.options import AS_JSON, ROOT
+from marin_assets.cli.show_lineage import stores_of
 from recipes import data as recipes_data
 from recipes import runs
+from recipes.catalogue_table import markdown
 from recipes.lab import declarations
 from recipes.records.run import Run
+from recipes.sources import catalogue
 from serving.tokenization import open_tokenizer
+
+
+def sources(as_json: Annotated[bool, AS_JSON] = False) -> None:
+    """Print the source catalogue as a Markdown table: pins, licences, and what of them is unverified."""
+    if as_json:
+        print_json({name: to_jsonable(source) for name, source in catalogue().items()})
+    else:
+        typer.echo(markdown(catalogue()), nl=False)
+
+
+def spec(run: Annotated[str, typer.Argument(help="A declared run: tiny, tiny_packed, ...")]) -> None:
+    """Print a declared run as the file that `python -m trainer` reads (docs/recipes/add_a_run.md)."""
+    print_spec(run, stores_of(None)[0])
+
+
+def heldout(
+    run: Annotated[str, typer.Argument(help="A declared run: its corpora and its tokenizer.")],
+    kib_per_domain: Annotated[int, typer.Option(help="Text of each domain, at most.", min=1)] = 64,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Print held-out text by tag as the file that `MARIN_EVAL` names (docs/recipes/add_a_run.md)."""
+    print_heldout(run, stores_of(root)[0], kib_per_domain)
 
 
 def print_spec(run: str, store: Store) -> None:

@@ -1,0 +1,117 @@
+"""The command `marin materialize`: an asset and whatever is missing above it."""
+
+import difflib
+import logging
+from collections.abc import Sequence
+from typing import Annotated
+
+import dagster as dg
+import typer
+from rich.console import Console
+
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node, ancestors_first, exists, resolve
+from marin_assets.cli.console import print_json
+from marin_assets.cli.options import AS_JSON
+from marin_assets.definitions import declared_defs, declared_templates
+from marin_assets.factory import AssetTemplate
+from recipes.lab import declarations
+from recipes.runs import checkpoint
+from resources.dagster_private import keep_engines
+from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
+
+log = logging.getLogger(__name__)
+SHOWN_PARTITIONS = 20
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Dagster's events go to the instance, where the UI shows them; the terminal is for progress, results and the cause of a
+failure."""
+
+
+def materialize(
+    asset: Annotated[str, typer.Argument(help="Asset key, e.g. runs/tiny/training or corpus/default.")],
+    partition: Annotated[str | None, typer.Option(help="Partition, for an asset that has partitions.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Materialize one canonical asset and whatever is missing above it, one Dagster run each."""
+    made = materialize_with_ancestors(asset, partition)
+    if as_json:
+        print_json({"name": made.name, "uri": made.uri, "data_version": made.data_version})
+    else:
+        Console().print(f"{made.name} is at {made.uri}", soft_wrap=True, markup=False)
+
+
+def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
+    """Materialize one canonical asset and what is missing above it, one Dagster run each.
+
+    Raises: ValueError naming a key that the graph has not; what the engines raise.
+    """
+    resource = lab_from_environment()
+    lab = resource.lab()
+    node, target = _node(lab, key, partition)
+    definitions = declared_defs(resource)
+    with dg.DagsterInstance.get() as instance:
+        keep_engines(instance)
+        for ancestor in ancestors_first([node]):
+            at_target = ancestor is node
+            if not at_target and exists(lab.store, ancestor):
+                continue
+            asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
+            asset_partition = ancestor.partition if asset.partitions_def is not None else None
+            result = dg.materialize(
+                [asset],
+                partition_key=asset_partition,
+                instance=instance,
+                raise_on_error=True,
+                selection=[asset.key],
+                tags={PRIORITY_TAG: "interactive"},
+                run_config=QUIET,
+            )
+            log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
+    return resolve(lab.store, node)
+
+
+def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
+    trained = {f"runs/{run.name}/training": run for run in declarations().runs}
+    if key in trained:
+        run = trained[key]
+        if partition is not None:
+            raise ValueError(f"{key} has no partitions; leave --partition out")
+        return checkpoint(run, run.spec.num_steps), key.split("/")
+    families = {"/".join(template.example.key): template for template in declared_templates()}
+    if key not in families:
+        near = difflib.get_close_matches(key, [*trained, *families], n=3, cutoff=0.5)
+        meant = f"did you mean {', '.join(near)}?" if near else "`make ui` shows every key"
+        raise ValueError(f"the graph has no asset {key!r}; {meant}")
+    family = families[key]
+    _check_partition(key, family, partition)
+    found = family.node_at(lab, partition)
+    if isinstance(found, Node):
+        return found, list(found.key)
+    raise ValueError(f"{key}[{partition}] is left out: {found.reason}")
+
+
+def _check_partition(key: str, family: AssetTemplate, partition: str | None) -> None:
+    """Raises: ValueError for a partition that is forgotten, not wanted, or not one of the asset's, with those there are."""
+    if family.partitions_def is None:
+        if partition is not None:
+            raise ValueError(f"{key} has no partitions; leave --partition out")
+        return
+    there = partitions_of(family)
+    if partition is None:
+        raise ValueError(f"{key} has partitions; give one with --partition: {_listed(there)}")
+    if isinstance(family.partitions_def, dg.StaticPartitionsDefinition) and partition not in there:
+        near = difflib.get_close_matches(partition, there, n=3)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(f"{key} has no partition {partition!r}; {meant}it has: {_listed(there)}")
+
+
+def partitions_of(family: AssetTemplate) -> Sequence[str]:
+    """Return the partitions of an asset; of one over steps, an example."""
+    if isinstance(family.partitions_def, dg.StaticPartitionsDefinition | dg.TimeWindowPartitionsDefinition):
+        return family.partitions_def.get_partition_keys()
+    return [str(family.example.partition)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_PARTITIONS} more" if len(names) > SHOWN_PARTITIONS else ""
+    return ", ".join(names[:SHOWN_PARTITIONS]) + more

@@ -1,0 +1,96 @@
+"""Which commands there are: the group, the place and one line of each. Their modules are imported when they run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its name, the `module:function` in `marin_assets.cli` that it runs, and what it does in one line."""
+
+    name: str
+    place: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands that belong together."""
+
+    title: str
+    commands: tuple[Command, ...]
+
+
+GROUPS = (
+    Group(
+        "Start here",
+        (
+            Command("ferry", "ferry:ferry", "text to a trained, evaluated, audited model: a day's smoke test"),
+            Command("status", "status:status", "runs of the lab, what its stores hold, what it cost"),
+            Command("list", "listing:list_artifacts", "artifacts with size, age and state"),
+            Command("show", "listing:show", "one artifact: files, inputs, cost, facts"),
+            Command("help", "explain:explain", "every command in one line"),
+        ),
+    ),
+    Group(
+        "Make",
+        (
+            Command("materialize", "materialize:materialize", "make an asset and whatever is missing above it"),
+            Command("canary", "ferry:canary", "make a day's canary"),
+            Command("serve", "serve:serve", "serve a checkpoint over OpenAI's API"),
+        ),
+    ),
+    Group(
+        "Contamination and trust",
+        (
+            Command("audit", "audit:audit", "the contamination audit of a checkpoint"),
+            Command("holders", "holders:holders", "documents that hold a benchmark item"),
+            Command("gate", "commands_trust:gate", "whether an artifact is fit to build on"),
+            Command("waive", "commands_trust:waive", "allow what a check holds back, until a day"),
+            Command("quarantine", "commands_trust:quarantine", "take an artifact out of use"),
+        ),
+    ),
+    Group(
+        "Lineage",
+        (
+            Command("lineage", "show_lineage:lineage", "what an artifact was made from, or what from it"),
+            Command("exposure", "exposure:exposure", "at which steps a checkpoint saw documents"),
+            Command("affected", "affected:affected", "what a bad artifact, stage or document has reached"),
+            Command("reproduce", "show_lineage:reproduce", "make an artifact again and compare its bytes"),
+            Command("verify", "verify:verify", "make drifted artifacts again and compare"),
+            Command("consistency", "consistency:consistency", "compare manifests, tables and event log"),
+            Command("rebuild-event-log", "consistency:rebuild_event_log", "make Dagster's event log again"),
+            Command("upgrade", "upgrade:upgrade", "bring an old store to today's formats"),
+        ),
+    ),
+    Group(
+        "Signatures and exports",
+        (
+            Command("export", "commands_signing:export", "a model or corpus for others, with provenance"),
+            Command("key", "commands_signing:key", "the public key that this machine signs with"),
+            Command("sign", "commands_signing:sign", "sign an artifact, or add your signature"),
+            Command("log", "commands_signing:log", "append to the transparency log"),
+            Command("openlineage", "commands_signing:openlineage", "send OpenLineage events"),
+        ),
+    ),
+    Group(
+        "Evaluation",
+        (
+            Command("leaderboard", "leaderboard:leaderboard", "every evaluation result, ranked"),
+            Command("compare", "leaderboard:compare", "two results item by item"),
+            Command("gap", "leaderboard:gap", "where one checkpoint finds text harder than another"),
+        ),
+    ),
+    Group(
+        "What is declared",
+        (
+            Command("sources", "declared:sources", "the source catalogue"),
+            Command("spec", "declared:spec", "a declared run as a spec file"),
+            Command("heldout", "declared:heldout", "held-out text of a declared run"),
+            Command("histories", "histories:histories", "declared runs of the retrospectives"),
+            Command("plan-run", "show_run_plan:plan_run", "plan a large run on paper"),
+            Command("storage", "storage:app", "copies between roots, rules of buckets"),
+        ),
+    ),
+)
+
+COMMANDS = {command.name: command for group in GROUPS for command in group.commands}
