@@ -20,27 +20,28 @@ from resources.dagster_private import keep_engines
 SHOWN = 20
 
 
-def consistency(as_json: Annotated[bool, AS_JSON] = False) -> None:
+def consistency(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None) -> None:
     """Compare manifests, lineage tables and Dagster's event log, and name what disagrees."""
-    exit_by(print_consistency(as_json=as_json, console=Console()))
+    exit_by(print_consistency(root, as_json=as_json, console=Console()))
 
 
 def rebuild_event_log(
     fill_gaps: Annotated[
         bool, typer.Option("--fill-gaps", help="Report what is missing in a log with events of its own.")
     ] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Make Dagster's event log again from manifests alone."""
-    exit_by(rebuild(root, fill_gaps=fill_gaps, console=Console()))
+    exit_by(rebuild(root, fill_gaps=fill_gaps, as_json=as_json, console=Console()))
 
 
-def print_consistency(*, as_json: bool, console: Console) -> bool:
+def print_consistency(root: str | None, *, as_json: bool, console: Console) -> bool:
     """Compare the lab's stores with the instance's event log; whether nothing disagrees."""
     today = datetime.datetime.now(datetime.UTC).date()
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
-        found = check_consistency(stores_of(None), instance, defs.resolve_asset_graph(), today)
+        found = check_consistency(stores_of(root), instance, defs.resolve_asset_graph(), today)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=1, ensure_ascii=False))
         return not found.disagreements
@@ -56,12 +57,24 @@ def print_consistency(*, as_json: bool, console: Console) -> bool:
     return not found.disagreements
 
 
-def rebuild(root: str | None, *, fill_gaps: bool, console: Console) -> bool:
+def rebuild(root: str | None, *, fill_gaps: bool, console: Console, as_json: bool = False) -> bool:
     """Report the artifacts of one root, or of both of the lab's stores, to the lab's instance; whether all are sound."""
     stores = stores_of(root)
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
         done = log_rebuild.rebuild_event_log(stores, instance, defs.resolve_asset_graph(), fill_gaps=fill_gaps)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "reported": len(done.reported),
+                    "present": done.present,
+                    "older": done.older,
+                    "unsound": [str(f) for f in done.unsound],
+                }
+            )
+        )
+        return not done.unsound
     told = f"{len(done.reported)} artifacts reported, {done.verdicts} verdicts; {done.present} were in the log already"
     console.print(f"{', '.join(store.root for store in stores)}: {told}", soft_wrap=True)
     for name in done.older[:SHOWN]:

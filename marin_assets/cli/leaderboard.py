@@ -1,5 +1,6 @@
 """What `marin leaderboard`, `marin compare` and `marin gap` print and write."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from evals.reports.perplexity_gap import Reader, perplexity_gap
 from evals.tasks.perplexity import heldout_documents
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact
-from marin_assets.cli.console import print_table
+from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 from serving.server.loaded_model import tokenizer_of
@@ -41,20 +42,22 @@ def leaderboard(
 def compare(
     first: Annotated[str, typer.Argument(help="Result, e.g. 'runs/tiny/eval_result[step-00000050|piqa]'.")],
     second: Annotated[str, typer.Argument(help="Another result under the same policy.")],
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Compare two results item by item: McNemar's or the sign test, and a paired bootstrap."""
-    print_comparison(first, second, root, Console())
+    print_comparison(first, second, root, Console(), as_json=as_json)
 
 
 def gap(
     first: Annotated[str, typer.Argument(help="Checkpoint, e.g. 'runs/tiny/checkpoint[step-00000050]'.")],
     second: Annotated[str, typer.Argument(help="Another checkpoint; its tokenizer may be another one.")],
     worst: Annotated[int, typer.Option(min=0, help="Documents to show, the largest gap first.")] = 10,
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Show where a second checkpoint finds held-out text harder than a first, byte by byte (the first one's corpora)."""
-    print_gap(first, second, root, worst=worst, console=Console())
+    print_gap(first, second, root, worst=worst, console=Console(), as_json=as_json)
 
 
 def print_leaderboard(
@@ -80,25 +83,32 @@ def print_leaderboard(
             print_table(_board(str(name), rows.filter(board=name)), console)
 
 
-def print_comparison(first: str, second: str, root: str | None, console: Console) -> None:
+def print_comparison(first: str, second: str, root: str | None, console: Console, *, as_json: bool = False) -> None:
     """The paired comparison of two results, a row a task and measure."""
     stores = stores_of(root)
     one, two = locate(stores, first), locate(stores, second)
+    compared = compare_results(one, two)
+    if as_json:
+        print_json([dataclasses.asdict(found) for found in compared])
+        return
     table = Table(title=f"{escape(two.name)} less {escape(one.name)}, item by item", title_justify="left", pad_edge=False)
     for column in ("task", "measure", "items", "difference", "95 % interval", "better", "worse", "p", ""):
         table.add_column(column, justify="left" if column in ("task", "measure", "") else "right")
-    for found in compare_results(one, two):
+    for found in compared:
         table.add_row(*_comparison(found))
     print_table(table, console)
 
 
-def print_gap(first: str, second: str, root: str | None, *, worst: int, console: Console) -> None:
+def print_gap(first: str, second: str, root: str | None, *, worst: int, console: Console, as_json: bool = False) -> None:
     """The perplexity gap of two checkpoints on the held-out text of the first one's corpora."""
     stores = stores_of(root)
     one, two = locate(stores, first), locate(stores, second)
     corpora = {c.spec.address: c for c in one.store.walk_up(one) if c.spec.stage == "datakit.corpus"}
     documents = heldout_documents(list(corpora.values()), TaskSpec("gap", "perplexity"))
     summaries, gaps = perplexity_gap(_reader(one), _reader(two), documents)
+    if as_json:
+        print_json({"tags": [dataclasses.asdict(s) for s in summaries], "worst": [dataclasses.asdict(g) for g in gaps[:worst]]})
+        return
     title = f"{escape(two.name)} less {escape(one.name)}, bits per byte: above zero the second finds the text harder"
     table = Table(title=title, title_justify="left", pad_edge=False)
     for column in ("tag", "documents", "bytes", "first", "second", "gap", "95 % interval"):

@@ -1,5 +1,6 @@
 """What `marin storage mirror` and `marin storage lifecycle` do."""
 
+import dataclasses
 import getpass
 import json
 import socket
@@ -12,7 +13,8 @@ from rich.markup import escape
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
 from lineage.upkeep import mirror as copies
-from marin_assets.cli.options import ARTIFACT, ROOT
+from marin_assets.cli.console import print_json
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 app = typer.Typer(
@@ -28,9 +30,10 @@ def mirror(
     alone: Annotated[
         bool, typer.Option(help="Without its ancestors: what is built on the copy is refused without them.")
     ] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Copy an artifact and its ancestors to another root: same identity, same bytes, and where it came from."""
-    print_mirror(artifact, root, into, ancestors=not alone, console=Console())
+    print_mirror(artifact, root, into, ancestors=not alone, console=Console(), as_json=as_json)
 
 
 @app.command()
@@ -42,11 +45,14 @@ def lifecycle(
     print_lifecycle(root, apply=apply)
 
 
-def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, console: Console) -> None:
+def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, console: Console, as_json: bool = False) -> None:
     """Copy, a line an artifact."""
     artifact = locate(stores_of(root), text)
     who = f"{getpass.getuser()} at {socket.gethostname()}"
     copied = 0
+    if as_json:
+        print_json([dataclasses.asdict(each) for each in copies.mirror(artifact, Store(into), who, ancestors=ancestors)])
+        return
     for each in copies.mirror(artifact, Store(into), who, ancestors=ancestors):
         copied += each.bytes if each.outcome == "copied" else 0
         console.print(f"{each.outcome}: {escape(each.name)} ({each.bytes:,} bytes)", soft_wrap=True)

@@ -44,9 +44,11 @@ GROUPS = (
         (
             Command("audit", "audit:audit", "the contamination audit of a checkpoint"),
             Command("holders", "holders:holders", "documents that hold a benchmark item"),
-            Command("gate", "commands_trust:gate", "whether an artifact is fit to build on"),
-            Command("waive", "commands_trust:waive", "allow what a check holds back, until a day"),
-            Command("quarantine", "commands_trust:quarantine", "take an artifact out of use"),
+            Command("gate", "gate:gate", "whether an artifact is fit to build on"),
+            Command("waive", "gate:waive", "allow what a check holds back, until a day"),
+            Command("revoke", "gate:revoke", "end a waiver before its day"),
+            Command("quarantine", "gate:quarantine", "take an artifact out of use"),
+            Command("verdicts", "gate:verdicts", "the log of verdicts, and its faults"),
         ),
     ),
     Group(

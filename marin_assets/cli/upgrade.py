@@ -1,5 +1,6 @@
 """What `marin upgrade` does: plan the upgrade of one or several stores, print it, and apply it on request."""
 
+import dataclasses
 from typing import Annotated
 
 import typer
@@ -10,8 +11,8 @@ from rich.table import Table
 from lineage.artifact.store import Store
 from lineage.upkeep.upgrade import apply_upgrade
 from lineage.upkeep.upgrade_plan import Plan, plan_upgrade
-from marin_assets.cli.console import print_table
-from marin_assets.cli.options import ROOT, exit_by
+from marin_assets.cli.console import print_json, print_table
+from marin_assets.cli.options import AS_JSON, ROOT, exit_by
 from marin_assets.cli.show_lineage import stores_of
 
 
@@ -19,17 +20,23 @@ def upgrade(
     apply: Annotated[
         bool, typer.Option(help="Make the changes. Without it the plan is printed and nothing is written.")
     ] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Bring a store that older code made to today's formats and keys; no data file changes."""
-    exit_by(print_upgrade(root, apply=apply, console=Console()))
+    exit_by(print_upgrade(root, apply=apply, as_json=as_json, console=Console()))
 
 
-def print_upgrade(root: str | None, *, apply: bool, console: Console) -> bool:
+def print_upgrade(root: str | None, *, apply: bool, as_json: bool = False, console: Console) -> bool:
     """Print the plan of every store, and apply it if asked. Returns False if an artifact cannot be upgraded."""
     from recipes.upgrades import key_today  # the data engines: seconds that other commands need not wait for
 
     plans = [(store, plan_upgrade(store, key_today)) for store in stores_of(root)]
+    if as_json:
+        done = [sum(1 for _ in apply_upgrade(store, plan)) if apply else 0 for store, plan in plans]
+        told = zip(plans, done, strict=True)
+        print_json([{"root": store.root, "done": n, **dataclasses.asdict(plan)} for (store, plan), n in told])
+        return not any(plan.problems for _, plan in plans)
     for store, plan in plans:
         _print_plan(store, plan, console)
         if apply:
