@@ -35,7 +35,7 @@ def locate(stores: Sequence[Store], text: str) -> Artifact:
             found = store.open(address)
             if found is not None:
                 return found
-    return _by_name(stores, address)
+    return _by_name(stores, address, text)
 
 
 def _in_folder(folder: Path) -> Artifact:
@@ -50,8 +50,8 @@ def _in_folder(folder: Path) -> Artifact:
     return artifact
 
 
-def _by_name(stores: Sequence[Store], text: str) -> Artifact:
-    match = _NAME.fullmatch(text)
+def _by_name(stores: Sequence[Store], address: str, text: str) -> Artifact:
+    match = _NAME.fullmatch(address)
     if match is None:
         raise ValueError(
             f"{text!r} is no artifact's folder, address or name; names look like datakit/normalized[kjv] or tiny@50"

@@ -92,7 +92,8 @@ class LazyGroup(TyperGroup):
 
 def _refused(error: ClickException) -> int:
     context = getattr(error, "ctx", None)
-    where = f"; `{context.command_path} -h` explains it" if context is not None and context.parent is not None else ""
+    path = context.command_path if context is not None and context.parent is not None else "marin COMMAND"
+    where = "" if "marin -h" in error.format_message() else f"; `{path} -h` explains it"
     print(f"marin: {error.format_message().removeprefix('Invalid value: ').rstrip('.')}{where}", file=sys.stderr)
     return 1
 
@@ -106,14 +107,14 @@ def help_text() -> str:
     for group in others:
         lines += _wrapped(group, width)
     lines += ["", "`marin COMMAND -h` explains one command, `marin help` has a line for each.", ""]
-    lines += ["--debug shows the traceback of an error. --install-completion sets up your shell.", ""]
+    lines += ["--debug shows the traceback of an error; --install-completion sets up a shell.", ""]
     return "\n".join(lines)
 
 
 def _wrapped(group: Group, width: int) -> list[str]:
     lines, current = [], f"{group.title:<{width}}"
     for command in group.commands:
-        if len(current) + len(command.name) + 1 > 80:
+        if len(current) + len(command.name) + 1 > 78:
             lines.append(current.rstrip())
             current = " " * width
         current += f"{command.name} "

@@ -61,6 +61,8 @@ def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, con
 
 def print_lifecycle(root: str, *, apply: bool) -> None:
     """Print the rules as the bucket's JSON has them, those of others too where they are written."""
+    if not root.startswith("gs://"):
+        raise ValueError(f"--root is {root!r}; rules are for buckets: give the lab's gs:// root")
     from lineage.storage import lifecycle
     from resources.stores import FERRY_TTL_DAYS
 

@@ -1,0 +1,236 @@
+"""Typical mistakes on the command line: each costs one line that names the thing and a remedy, and status 1."""
+
+import errno
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small import Sailed, repository
+from typer.testing import CliRunner, Result
+
+from marin_assets.cli.app import app
+from marin_assets.cli.errors import cause, chain, one_line
+from recipes import ferry as recipe
+
+CHECKPOINT = "ferry/runs/small/checkpoint"
+ITEM = "marin_assets.cli"
+
+MISTAKES: dict[str, tuple[str, str]] = {
+    # start here
+    "ferry --day tomorrow": ("'tomorrow'", "YYYY-MM-DD"),
+    "ferry --day 2020-01-01": ("2020-01-01", "give one from 2026-11-01"),
+    "ferry --dya 2026-11-20": ("--dya", "--day"),
+    "gaet x": ("'gaet'", "did you mean gate"),
+    "statsu": ("'statsu'", "did you mean status"),
+    "xyzzy": ("'xyzzy'", "marin -h"),
+    "list nothing_like_it": ("'nothing_like_it'", "./marin ferry"),
+    "list --root": ("--root", "-h"),
+    "show": ("artifact", "marin show -h"),
+    "show nope": ("'nope'", "./marin list"),
+    # make
+    "materialize": ("asset", "marin materialize -h"),
+    "materialize runs/nope/training": ("'runs/nope/training'", "did you mean"),
+    "materialize datakit/normalised --partition kjv": ("'datakit/normalised'", "did you mean datakit/normalized"),
+    "materialize datakit/normalized": ("datakit/normalized has partitions", "--partition: "),
+    "materialize datakit/normalized --partition kvj": ("'kvj'", "did you mean kjv"),
+    "materialize runs/tiny/training --partition x": ("runs/tiny/training", "leave --partition out"),
+    "materialize runs/tiny/hf_model": ("runs/tiny/hf_model has partitions", "step-"),
+    "canary --hardware tpu": ("'tpu'", "there is one on cpu"),
+    "canary --day 2026-13-01": ("'2026-13-01'", "YYYY-MM-DD"),
+    "serve": ("checkpoint", "marin serve -h"),
+    "serve nope": ("'nope'", "./marin list"),
+    "serve nope --port 99999": ("--port", "65535"),
+    "serve /no/such/folder": ("/no/such/folder", "./marin list"),
+    # contamination and trust
+    "audit nope": ("'nope'", "./marin list"),
+    "audit": ("checkpoint", "marin audit -h"),
+    "holders mmlu:x/1": ("'contamination'", "keys look like contamination/benchmarks"),
+    "holders mmlu/1 --key nope": ("'nope'", "keys look like contamination/benchmarks"),
+    "gate ferry/nope[2026-11-21]": ("'ferry/nope[2026-11-21]'", "./marin list"),
+    "gate nope[": ("'nope['", "names look like"),
+    "waive missing --artifact a --who b --why c --expires 2026-12-01": ("'missing'", "quarantined"),
+    "waive failed --artifact a --who b --why c --expires soon": ("'soon'", "YYYY-MM-DD"),
+    "waive failed --artifact a --who b --why c": ("--expires", "marin waive -h"),
+    "quarantine nope --why x": ("'nope'", "./marin list"),
+    "quarantine nope": ("--why", "marin quarantine -h"),
+    "revoke nope --why x": ("'nope'", "./marin list"),
+    # lineage
+    "lineage": ("name an artifact", "--check"),
+    "lineage nope": ("'nope'", "./marin list"),
+    "exposure nope": ("--document", "--item"),
+    "exposure nope --item arc_easy/1": ("'nope'", "./marin list"),
+    "affected": ("--stage", "--source"),
+    "affected --field author": ("'author'", "NAME=VALUE"),
+    "affected --source a --licence b": ("give one of", "--licence"),
+    "reproduce nope": ("'nope'", "./marin list"),
+    "verify": ("name an artifact", "--all-drifted"),
+    "verify nope": ("'nope'", "./marin list"),
+    "verify --all-drifted --shards 0": ("--shards", "or equal to 1"),
+    # evaluation
+    "compare a": ("second", "marin compare -h"),
+    "compare a b": ("'a'", "./marin list"),
+    "gap a b": ("'a'", "./marin list"),
+    "gap a b --worst -1": ("--worst", "or equal to 0"),
+    "leaderboard --plicy x": ("--plicy", "--policy"),
+    # what is declared
+    "spec nope": ("'nope'", "there are: tiny"),
+    "spec": ("run", "marin spec -h"),
+    "heldout tiny": ("corpus/default", "./marin"),
+    "heldout tiny --kib-per-domain 0": ("--kib-per-domain", "or equal to 1"),
+    "histories nope": ("'nope'", "marin_8b"),
+    "plan-run nope": ("'nope'", "1e23"),
+    "plan-run 1e23 --remat some": ("'some'", "none, named or full"),
+    "plan-run 1e23 --hardware abacus": ("abacus", "v4"),
+    "storage mirror nope": ("--into", "marin storage mirror -h"),
+    "storage mirror nope --into /tmp/x": ("'nope'", "./marin list"),
+    "storage lifecycle --root /tmp/x": ("/tmp/x", "gs://"),
+}
+
+
+@pytest.fixture(scope="module")
+def empty_lab(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Nothing was made yet: what a fresh clone has."""
+    folder = tmp_path_factory.mktemp("empty_lab")
+    return {"MARIN_ROOT": str(folder / "root"), "DAGSTER_HOME": str(folder), "COLUMNS": "80"}
+
+
+def marin(arguments: list[str], environment: dict[str, str]) -> Result:
+    return CliRunner().invoke(app, arguments, env=environment)
+
+
+def the_line(result: Result) -> str:
+    """The one line of a refusal."""
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.output
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("marin: ")]
+    assert result.stderr.splitlines()[-1] == line  # the cause is last
+    return line
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_costs_one_line_that_names_the_thing_and_the_remedy(command: str, empty_lab: dict[str, str]) -> None:
+    thing, remedy = MISTAKES[command]
+    line = the_line(marin(command.split(), empty_lab))
+    assert thing in line and remedy in line, line
+    assert "defect of marin" not in line
+
+
+def test_at_least_sixty_mistakes_and_five_a_group() -> None:
+    from marin_assets.cli.table import GROUPS
+
+    assert len(MISTAKES) >= 60
+    for group in GROUPS:
+        names = {command.name for command in group.commands}
+        assert sum(command.split()[0] in names for command in MISTAKES) >= 5, group.title
+
+
+def test_debug_shows_the_traceback(empty_lab: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="no run 'nope' is declared"):
+        CliRunner().invoke(app, ["spec", "nope", "--debug"], env=empty_lab, catch_exceptions=False)
+
+
+def test_an_item_or_a_step_that_there_is_not(sailed: Sailed) -> None:
+    root = ["--root", sailed.lab.ferry_store.root]
+    checkpoint = recipe.final_checkpoint(recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
+    for arguments, thing in (
+        (["exposure", checkpoint.name, "--item", "typo"], "'typo'"),
+        (["exposure", checkpoint.name, "--document", "short"], "short"),
+        (["show", f"{checkpoint.name}@999999"], "@999999"),
+        (["affected", "--stage", "datakit.nope"], "datakit.nope"),
+        (["affected", "--source", "nope"], "nope"),
+    ):
+        assert thing in the_line(marin([*arguments, *root], {}))
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "free some space"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/x"), "MARIN_ROOT"),
+        (OSError(errno.EROFS, "Read-only file system", "/data/x"), "MARIN_ROOT"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "check the path and the network"),
+        (ModuleNotFoundError("No module named 'jax'"), "make setup"),
+        (MemoryError(), "MARIN_WORKERS"),
+        (KeyError("x"), "--debug"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_what_a_machine_lacks_is_one_line(error: Exception, remedy: str) -> None:
+    assert remedy in one_line(error) and "\n" not in one_line(error)
+
+
+def test_a_cycle_of_exceptions_ends_and_the_cause_is_the_first_of_ours() -> None:
+    """Dagster's errors may refer to each other in a cycle; a traceback printer walked one for 25 minutes."""
+    import dagster as dg
+
+    outer, inner, ours = dg.DagsterError("outer"), dg.DagsterError("inner"), ValueError("vocabulary of 8192 is too large")
+    outer.__cause__, inner.__cause__, ours.__context__ = inner, ours, outer
+    assert [str(each) for each in chain(outer)] == ["outer", "inner", "vocabulary of 8192 is too large"]
+    assert cause(outer) is ours
+    inner.__cause__ = outer
+    assert cause(outer) in (outer, inner)
+
+
+def test_a_root_on_which_nothing_can_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "a_file"
+    file.write_text("")
+    line = the_line(
+        marin(
+            ["waive", "failed", "--artifact", "a", "--who", "b", "--why", "c", "--expires", "2027-01-01", "--root", str(file)],
+            {},
+        )
+    )
+    assert str(file) in line
+
+
+def test_a_port_that_is_taken(sailed: Sailed) -> None:
+    checkpoint = recipe.final_checkpoint(recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = the_line(marin(["serve", checkpoint.name, "--port", port, "--root", sailed.lab.ferry_store.root], {}))
+    assert "--port" in line
+
+
+def test_without_an_environment_the_script_says_what_to_run(tmp_path: Path) -> None:
+    script = tmp_path / "marin"
+    script.write_bytes((repository() / "marin").read_bytes())
+    script.chmod(0o755)
+    done = subprocess.run([script, "status"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "make setup" in done.stderr
+
+
+def test_another_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    """`.venv` made by another Python than 3.12."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    python = tmp_path / ".venv/bin/python"
+    python.write_text("#!/bin/sh\necho 3.11\n")
+    python.chmod(0o755)
+    script = tmp_path / "marin"
+    script.write_bytes((repository() / "marin").read_bytes())
+    script.chmod(0o755)
+    done = subprocess.run([script, "status"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "3.12" in done.stderr, done.stderr
+
+
+def test_help_imports_no_engine_and_fits_a_screen() -> None:
+    program = (
+        "import sys\nfrom marin_assets.cli.app import app\n"
+        "try:\n    app(['-h'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'dagster', 'jax', 'polars', 'duckdb'} & {name.split('.')[0] for name in sys.modules}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=repository(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+
+
+def test_completion_knows_every_command() -> None:
+    from marin_assets.cli.table import COMMANDS
+
+    environment = {**os.environ, "_MARIN_COMPLETE": "complete_bash", "COMP_WORDS": "marin ", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", ITEM], cwd=repository(), env=environment, capture_output=True, text=True)
+    assert set(re.findall(r"[\w-]+", done.stdout)) >= set(COMMANDS)
