@@ -95,4 +95,4 @@ def _nothing(stores: Sequence[Store], text: str, key: str) -> str:
     names = {artifact.name for store in stores for artifact in store.artifacts()}
     near = difflib.get_close_matches(text, names, n=NEAR)
     hint = f"did you mean {', '.join(near)}?" if near else "`./marin list` shows what there is, `./marin materialize` makes it"
-    return f"no artifact {text!r} in {roots}; {hint}"
+    return f"no artifact {text!r} in {roots}; nothing is under that key; {hint}"

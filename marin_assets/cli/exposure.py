@@ -1,6 +1,7 @@
 """What `marin exposure` prints. Storage is all it reads; with `--root` Dagster is not even imported."""
 
 import json
+import re
 from typing import Annotated
 
 import polars as pl
@@ -16,6 +17,7 @@ from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 LISTED_STEPS = 12
+DOCUMENT_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def exposure(
@@ -28,6 +30,9 @@ def exposure(
     """Show at which training steps a checkpoint saw documents, or the documents that hold a benchmark item."""
     if (not document) == (item is None):
         raise typer.BadParameter("give --document (once or more) or --item")
+    for each in document or []:
+        if not DOCUMENT_ID.fullmatch(each):
+            raise typer.BadParameter(f"--document is {each!r}; give an id of 32 hex digits, as `./marin holders` prints it")
     print_exposure(checkpoint, root, document or [], item, as_json=as_json, console=Console())
 
 
