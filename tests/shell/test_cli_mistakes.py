@@ -141,7 +141,6 @@ def test_an_item_or_a_step_that_there_is_not(sailed: Sailed) -> None:
         (["exposure", checkpoint.name, "--document", "short"], "short"),
         (["show", f"{checkpoint.name}@999999"], "@999999"),
         (["affected", "--stage", "datakit.nope"], "datakit.nope"),
-        (["affected", "--source", "nope"], "nope"),
     ):
         assert thing in the_line(marin([*arguments, *root], {}))
 
