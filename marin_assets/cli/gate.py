@@ -65,7 +65,14 @@ def print_gate(
     judged = judge(artifact, needs, waivers, target)
     is_fit = all(each.waiver is not None for each in judged)
     if as_json:
-        print_json({"artifact": artifact.name, "is_fit": is_fit, "signatures": signatures.policy, "findings": [_judged_record(each) for each in judged]})
+        print_json(
+            {
+                "artifact": artifact.name,
+                "is_fit": is_fit,
+                "signatures": str(signatures.policy),
+                "findings": [_judged_record(each) for each in judged],
+            }
+        )
         return is_fit
     console.print(escape(f"signatures: {signatures.policy}"), soft_wrap=True)
     for each in judged:
