@@ -77,6 +77,9 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
         if partition is not None:
             raise ValueError(f"{key} has no partitions; leave --partition out")
         return checkpoint(run, run.spec.num_steps), key.split("/")
+    for broken in declarations().broken:
+        if key == f"runs/{broken.name}/training":
+            raise ValueError(str(broken))
     families = {"/".join(template.example.key): template for template in declared_templates()}
     if key not in families:
         near = difflib.get_close_matches(key, [*trained, *families], n=3, cutoff=0.5)

@@ -77,7 +77,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "gap a b --worst -1": ("--worst", "or equal to 0"),
     "leaderboard --plicy x": ("--plicy", "--policy"),
     # what is declared
-    "spec nope": ("'nope'", "there are: tiny"),
+    "spec nope": ("'nope'", "the declared runs are"),
     "spec": ("run", "marin spec -h"),
     "heldout tiny": ("corpus/default", "./marin"),
     "heldout tiny --kib-per-domain 0": ("--kib-per-domain", "or equal to 1"),
@@ -135,7 +135,7 @@ def test_debug_shows_the_traceback(empty_lab: dict[str, str]) -> None:
 
 def test_an_item_or_a_step_that_there_is_not(sailed: Sailed) -> None:
     root = ["--root", sailed.lab.ferry_store.root]
-    checkpoint = recipe.final_checkpoint(recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
+    checkpoint = recipe.final_checkpoint(recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
     for arguments, thing in (
         (["exposure", checkpoint.name, "--item", "typo"], "'typo'"),
         (["exposure", checkpoint.name, "--document", "short"], "short"),
@@ -187,7 +187,7 @@ def test_a_root_on_which_nothing_can_be_written(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken(sailed: Sailed) -> None:
-    checkpoint = recipe.final_checkpoint(recipe.rostered_line(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
+    checkpoint = recipe.final_checkpoint(recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         line = the_line(marin(["serve", checkpoint.name, "--port", port, "--root", sailed.lab.ferry_store.root], {}))
