@@ -129,7 +129,7 @@ def test_at_least_sixty_mistakes_and_five_a_group() -> None:
 
 
 def test_debug_shows_the_traceback(empty_lab: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="no run 'nope' is declared"):
+    with pytest.raises(ValueError, match="run 'nope' is not declared"):
         CliRunner().invoke(app, ["spec", "nope", "--debug"], env=empty_lab, catch_exceptions=False)
 
 
