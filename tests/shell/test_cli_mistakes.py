@@ -58,6 +58,14 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "quarantine nope --why x": ("'nope'", "./marin list"),
     "quarantine nope": ("--why", "marin quarantine -h"),
     "revoke nope --why x": ("'nope'", "./marin list"),
+    # signatures and exports
+    "export": ("artifact", "marin export -h"),
+    "export nope": ("--into", "marin export -h"),
+    "export nope --into somewhere": ("'nope'", "./marin list"),
+    "sign nope": ("'nope'", "./marin list"),
+    "key --pme": ("--pme", "--pem"),
+    "openlineage nope": ("'nope'", "./marin list"),
+    "verify --attested /no/such/folder": ("/no/such/folder", ""),
     # lineage
     "lineage": ("name an artifact", "--check"),
     "lineage nope": ("'nope'", "./marin list"),
