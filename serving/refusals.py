@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST_BODY_BYTES = 4 << 20
 LOOPBACK = "127.0.0.1"
+CLIENT_LEFT = 499
+"""nginx's status for a client that went away; nobody reads it."""
 MODEL_VERSION_HEADER = "x-model-version"
 """Of an answer: the data version of the model that gave it, where the server knows one."""
 
@@ -47,12 +49,15 @@ def refuse_unrouted(paths: Sequence[str]) -> Callable[[Request, Exception], Awai
 
 
 async def read_body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
-    """The body, refused as soon as it is too long. Raises: RequestError, 413."""
+    """The body, refused as soon as it is too long. Raises: RequestError, 413, or 499 when the client leaves before its end."""
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most:
-            raise RequestError(413, f"the body has more than {most} bytes; no more are allowed")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > most:
+                raise RequestError(413, f"the body has more than {most} bytes; no more are allowed")
+    except ClientDisconnect as gone:
+        raise RequestError(CLIENT_LEFT, "the client left before the end of its body") from gone
     return bytes(body)
 
 
@@ -95,4 +100,4 @@ def check_host(host: str, key: str | None) -> None:
 
 def says_nothing(status: int) -> bool:
     """Whether an answer is about the server or the way to it and not about the request: the same request may fare better."""
-    return status >= 500 or status in (408, 429, 499)
+    return status >= 500 or status in (408, 429, CLIENT_LEFT)

@@ -9,6 +9,7 @@ import uvicorn
 
 from serving.broker.app import build_broker
 from serving.broker.queue import QueueLimits, WorkQueue
+from serving.connections import server_config
 from serving.refusals import LOOPBACK, check_host, read_key
 
 log = logging.getLogger("serving.broker")
@@ -47,7 +48,7 @@ def main() -> None:
         server.should_exit = True
 
     app = build_broker(queue, given.answer_seconds, given.keep_hours * 3600, key, end)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+    server = uvicorn.Server(server_config(app))
     with socket.create_server((given.host, given.port)) as listener:
         log.info("broker on http://%s:%d, %s in %s", given.host, listener.getsockname()[1], queue.counts(), given.store)
         server.run(sockets=[listener])

@@ -16,6 +16,7 @@ import uvicorn
 from lineage.artifact.store import MANIFEST_NAME, Artifact, open_folder
 from lineage.trust.gate import apply_waivers, inspect, utc_today
 from serving.broker.worker import LAST_WORDS_SECONDS, POLL_SECONDS, Worker, worker_name
+from serving.connections import server_config
 from serving.refusals import LOOPBACK, check_host, read_key
 from serving.server.app import build_app
 from serving.server.engine import EngineSettings
@@ -72,7 +73,7 @@ def serve(
             server.should_exit = True  # what was asked is answered first
 
         app = build_app(served, settings, max_waiting, where.api_key, end)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+        server = uvicorn.Server(server_config(app))
         with working(where, address, end):
             server.run(sockets=[listener])
     if faults:

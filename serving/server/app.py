@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.forms import parse
-from serving.refusals import MODEL_VERSION_HEADER, Guard, RequestError, read_body, refuse, refuse_unrouted
+from serving.refusals import CLIENT_LEFT, MODEL_VERSION_HEADER, Guard, RequestError, read_body, refuse, refuse_unrouted
 from serving.server.answers import Choice, Kind, answer, usage
 from serving.server.engine import Engine, EngineSettings, NoRoomError
 from serving.server.generation_requests import chat_ask, completion_asks
@@ -107,7 +107,7 @@ class Server:
             events = events_of(kind, head, choices, deltas, options is not None and options.include_usage)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"} | version)
         if not await while_connected(request, gather(choices, deltas)):
-            return Response(status_code=499)  # nginx's code for a client that went away; nobody reads it
+            return Response(status_code=CLIENT_LEFT)
         whole = answer(kind, head, [choice.whole() for choice in choices], stream=False)
         return JSONResponse({**whole, "usage": usage(choices)}, headers=version)
 

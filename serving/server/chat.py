@@ -4,24 +4,18 @@ A checkpoint that was not trained on conversations has none, and the server says
 """
 
 import json
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from serving.refusals import RequestError
 from serving.server.protocol import Message
+from serving.server.template_process import TemplateFaultError, TemplateProcess
 
 TEMPLATE_FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"
-TEMPLATE_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a template's own expressions raise on messages that it was not written for, as `1 + message.content`."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +25,8 @@ class ChatTemplate:
     source: str
     bos_token: str = ""
     eos_token: str = ""
+    process: TemplateProcess = field(default_factory=TemplateProcess, compare=False, repr=False)
+    """What renders it: a template is a stranger's code, so it has bounds."""
 
     def render(self, messages: list[Message], tokenizer: Tokenizer) -> list[int]:
         """Token ids of a conversation up to where the assistant speaks.
@@ -43,38 +39,13 @@ class ChatTemplate:
             for special in specials:
                 if special in message.content or special in message.role:
                     raise RequestError(400, f"messages.{index} holds {special!r}; no special token is allowed", "messages")
-        environment = chat_environment()
-        given = [message.model_dump() for message in messages]
+        names = {"bos_token": self.bos_token, "eos_token": self.eos_token, "add_generation_prompt": True}
+        given = names | {"messages": [message.model_dump() for message in messages]}
         try:
-            text = environment.from_string(self.source).render(
-                messages=given,
-                add_generation_prompt=True,
-                bos_token=self.bos_token,
-                eos_token=self.eos_token,
-                raise_exception=_raise,
-                strftime_now=lambda form: datetime.now().strftime(form),
-            )
-        except TEMPLATE_FAULTS as error:
+            text = self.process.render(self.source, given)
+        except TemplateFaultError as error:
             raise RequestError(400, f"messages do not fit the chat template: {error}", "messages") from error
         return reading_specials(tokenizer).encode(text, add_special_tokens=False).ids
-
-
-class GenerationBlock(Extension):
-    """`{% generation %}...{% endgeneration %}` of training templates: for a server it is what stands inside."""
-
-    tags = {"generation"}  # noqa: RUF012 - the type that Jinja declares
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def chat_environment() -> ImmutableSandboxedEnvironment:
-    """As transformers renders: blocks leave no line behind, loops may be left, JSON is not escaped for HTML."""
-    extensions = [GenerationBlock, "jinja2.ext.loopcontrols"]
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    return environment
 
 
 def find_chat_template(folder: Path) -> ChatTemplate | None:
@@ -109,7 +80,3 @@ def reading_specials(tokenizer: Tokenizer) -> Tokenizer:
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.encode_special_tokens = False
     return copy
-
-
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)

@@ -25,6 +25,7 @@ from lineage.build.plan import Node, Stage, build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_cache import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
+from serving.connections import BoundedProtocol, server_config
 from serving.refusals import LOOPBACK
 from serving.server.app import build_app
 from serving.server.engine import EngineSettings
@@ -175,10 +176,13 @@ def serving(
     max_waiting: int = 1024,
     api_key: str | None = None,
     on_fault: Callable[[BaseException], None] = lambda fault: None,
+    protocol: type[BoundedProtocol] = BoundedProtocol,
 ) -> Iterator[Client]:
     """A real server on a free port, stopped at the end."""
     app = build_app(served, settings, max_waiting, api_key, on_fault)
-    server = uvicorn.Server(uvicorn.Config(app, host=LOOPBACK, port=0, log_level="warning", timeout_graceful_shutdown=5))
+    config = server_config(app, protocol)
+    config.host, config.port = LOOPBACK, 0
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
