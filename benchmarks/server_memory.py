@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:tests:tests/evals .venv/bin/python -P benchmarks/server_memory.py [--requests 10000]
 
-Starts `python -m serving.server` over a small model with 64 MiB of prefix cache, sends the requests from eight threads, and
+Starts `python -m serving.server` over a small model with a small prefix cache, sends the requests from eight threads, and
 prints the resident size of the server after each tenth of them. The last number less that after the first fifth is what
 grows: lanes are compiled and the prefix cache is filled by then.
 """
@@ -66,10 +66,11 @@ def resident_mib(process: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--prefix-mib", type=int, default=64)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         folder = write_hf_folder(Path(root) / "small", max_seq_len=CONTEXT)
-        command = [sys.executable, "-m", "serving.server", str(folder), "--port", "0", "--prefix-mib", "64"]
+        command = [sys.executable, "-m", "serving.server", str(folder), "--port", "0", "--prefix-mib", str(asked.prefix_mib)]
         with subprocess.Popen([*command, "--name", "small"], stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
             line = next(line for line in server.stderr if "http://" in line)

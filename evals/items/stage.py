@@ -8,12 +8,13 @@ from evals.items.task import Style
 from lineage.stage import Stage
 from trainer.api import Weights
 
-EVAL_RESULT = Stage("evals.result", "8", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
+EVAL_RESULT = Stage("evals.result", "9", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 """2: what cannot be scored is told apart. 3: the loss in row tiles, and 4: shared beginnings once: both change
 rounding. 5: under a policy, styles and examples, generation, programs, scores over items attempted. 6: sources are
 tags, micro and macro. 7: records hold what was scored or written whole, the right answer, suite and source; units of a
 final answer end at their letters. 8: texts, log-probabilities and answers have columns; a value that is no number
-fails; endings of SentencePiece's tokenizers.
+fails; endings of SentencePiece's tokenizers. 9: answers of MATH are equal when SymPy shows it; GSM8K reads fractions
+and powers of ten.
 """
 CONTAMINATION_SCORES = Stage(
     "evals.contamination_scores", "5", job="evals", gate={"datakit.token_cache": "datakit.contamination"}

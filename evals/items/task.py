@@ -117,6 +117,8 @@ class Task:
     """The normalized answer in a generated text; None when the text holds no answer."""
     normalize: Callable[[str], str] = str.strip
     """The gold answer in the form in which `extract` returns answers."""
+    equality: Literal["text", "math"] = "text"
+    """When two normalized answers are equal: as texts, or as `evals/tasks/math_equal.py` says."""
     metrics: tuple[Metric, ...] = ()
     shots: Callable[[Item, Sequence[Item], int], list[Item]] = first_shots
     """(item, all examples, how many) -> the examples of the item."""

@@ -220,16 +220,22 @@ class Names(dict):
 
 
 def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
-    """Have the program run its text, then run the tests; `{"passed": True}` only at the end of theirs."""
+    """Have the program run its text, then run the tests; `{"passed": True}` only at the end of theirs.
+
+    A list of booleans that the tests call `told` goes along.
+    """
     calls, loaded = Calls(stream), False
+    names = Names(calls, own)
     try:
         calls.ask("load")
         loaded = True
-        exec(compile(tests, "tests", "exec"), Names(calls, own))
+        exec(compile(tests, "tests", "exec"), names)
     except GoneError:
         return {"raised": "the program ended before its tests did"}
     except MemoryError:
         return {"raised": "MemoryError", "memory": True}
     except BaseException as error:  # an assert, or any other way not to come to the end
         return {"raised": shown(error) if loaded else "".join(map(str, error.args))}
-    return {"passed": True}
+    told = dict.get(names, "told")
+    is_list = type(told) is list and all(type(each) is bool for each in told)
+    return {"passed": True, "told": told if is_list else None}

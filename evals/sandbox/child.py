@@ -83,7 +83,7 @@ def confine(job: dict, user: int, *, dumpable: bool = True) -> None:
         walls.check(walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0), "not dumpable")
     if not has_root:
         die_with_parent()
-        landlock.restrict(walls.readable_places())
+        landlock.restrict(walls.readable_places(job["libraries"]))
     syscalls.refuse_calls(alone=not has_root)
 
 
@@ -145,7 +145,7 @@ def first_process(job: dict) -> None:
     die_with_parent()
     try:
         if job["walls"] == "namespaces":
-            walls.build_root(job["limits"]["disk_mib"])
+            walls.build_root(job["limits"]["disk_mib"], job["libraries"])
         reports, report = os.pipe()
         asking, answering = socket.socketpair()
     except OSError as error:

@@ -70,29 +70,39 @@ class Run:
     outcome: Outcome
     detail: str
     walls: Walls = ""
+    told: tuple[bool, ...] | None = None
+    """What the tests of a program that passed said by a list of booleans named `told`."""
 
     @property
     def passed(self) -> bool:
         return self.outcome == "passed"
 
 
-def run_program(program: str, tests: str, limits: Limits | None = None, names: Collection[str] = ()) -> Run:
+def run_program(
+    program: str,
+    tests: str,
+    limits: Limits | None = None,
+    names: Collection[str] = (),
+    libraries: Collection[Path] = (),
+) -> Run:
     """Run Python source and then its tests, which pass at their end alone, or until a limit stops either.
 
     Names that the tests neither define nor find in Python are the program's; `names` are its own although Python has them.
+    `libraries`: folders that it may read beside Python's own, under the same paths.
     Raises: ValueError for tests that hold nothing, NoSandboxError where the walls cannot be built.
     """
     if not tests.strip():
         raise ValueError("the tests are empty; nothing would be judged, give at least one assert")
     limits = limits or Limits()
-    head = json.dumps({"source": program, "names": sorted(names), "limits": asdict(limits)})
-    job = f"{len(head):8d}{head}{json.dumps(tests)}"
+    job = {"source": program, "names": sorted(names), "limits": asdict(limits)}
+    head = json.dumps(job | {"libraries": [str(folder) for folder in libraries]})
+    text = f"{len(head):8d}{head}{json.dumps(tests)}"
     command = [sys.executable, "-I", "-S", str(CHILD)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env={}
     )
     try:
-        written, errors = process.communicate(job, timeout=limits.wall_seconds + SETUP_SECONDS)
+        written, errors = process.communicate(text, timeout=limits.wall_seconds + SETUP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()  # the outermost: with it dies the first process inside, and with that all the others
         process.communicate()
@@ -110,7 +120,8 @@ def _told(written: str, errors: str) -> Run:
         return Run("failed", f"the supervisor gave no report: {errors[-SHOWN_CHARACTERS:]}")
     if report["walls"] == "landlock":
         _say_landlock()
-    return Run(report["outcome"], report["detail"], report["walls"])
+    told = report.get("told")
+    return Run(report["outcome"], report["detail"], report["walls"], None if told is None else tuple(told))
 
 
 @functools.cache

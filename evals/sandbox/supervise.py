@@ -59,7 +59,7 @@ def told(outcome: str, detail: str, said: dict, program: int | None, tests: int 
     if said.get("memory"):
         return {"outcome": "memory", "detail": "MemoryError"}
     if said.get("passed") is True:
-        return {"outcome": "passed", "detail": ""}
+        return {"outcome": "passed", "detail": "", "told": said.get("told")}
     if signal.SIGXCPU in signals:
         return {"outcome": "timeout", "detail": "its CPU time was over"}
     raised = said.get("raised", "the program ended before its tests did")

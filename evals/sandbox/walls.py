@@ -40,12 +40,12 @@ def enter_namespaces() -> None:
     Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
 
 
-def build_root(disk_mib: int) -> None:
-    """A root in memory: the system's libraries and this Python read-only, a small `/tmp`, three devices, and no more."""
+def build_root(disk_mib: int, libraries: list[str]) -> None:
+    """A root in memory: the system's libraries, this Python and `libraries` read-only, a small `/tmp`, three devices."""
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     top = "/tmp"  # any folder that is there: what it covers is gone with the pivot
     root = top + JAIL
-    folders = [Path(folder) for folder in dict.fromkeys((*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix)))]
+    folders = [Path(folder) for folder in dict.fromkeys((*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), *libraries))]
     held = {str(folder): os.open(folder, os.O_PATH) for folder in folders if folder.is_dir() and not folder.is_symlink()}
     links = {str(folder): folder.readlink() for folder in folders if folder.is_symlink()}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in ("null", "zero", "urandom")}
@@ -86,9 +86,9 @@ def locked_flags(folder: str) -> int:
     return sum(mine for theirs, mine in known.items() if flags & theirs)
 
 
-def readable_places() -> list[str]:
+def readable_places(libraries: list[str]) -> list[str]:
     """What a program may read where it has no root of its own: libraries, this Python, two devices."""
-    places = (*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), "/dev/null", "/dev/urandom")
+    places = (*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), *libraries, "/dev/null", "/dev/urandom")
     return [place for place in places if Path(place).exists()]
 
 

@@ -22,6 +22,7 @@ from evals.sandbox.run import Limits, Run, run_program
 from evals.scoring.records import EvalRecord, Score, Verdict
 from evals.scoring.statistics import metric_score, share_score
 from evals.tasks.generator import Generated, TextGenerator
+from evals.tasks.math_equal import equal_pairs
 from lineage.storage.digests import text_digest
 
 _CODE_BLOCK = re.compile(r"```(?:python)?\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -62,7 +63,7 @@ def evaluate_generation(
     if spec.kind == "program":
         judged = _judge_programs(task, items, generated, limits or Limits())
     else:
-        judged = [_judge_answer(task, item, each) for item, each in zip(items, generated, strict=True)]
+        judged = _judge_answers(task, items, generated)
     policy = policy_name(spec.style, spec.num_shots)
     records = [
         EvalRecord(
@@ -112,11 +113,16 @@ def _outputs(generated: Generated) -> dict[str, object]:
     }
 
 
-def _judge_answer(task: Task, item: Item, generated: Generated) -> Judged:
-    answer, gold = task.extract(generated.text), task.normalize(item.answer)
-    if answer is None:
-        return Judged("unparsed", None, {"gold": gold})
-    return Judged("graded", answer == gold, {"gold": gold}, answer)
+def _judge_answers(task: Task, items: Sequence[Item], generated: Sequence[Generated]) -> list[Judged]:
+    """Compare the answer in every text with the gold one."""
+    answers = [task.extract(each.text) for each in generated]
+    golds = [task.normalize(item.answer) for item in items]
+    pairs = [("" if answer is None else answer, gold) for answer, gold in zip(answers, golds, strict=True)]
+    equal = equal_pairs(pairs) if task.equality == "math" else [answer == gold for answer, gold in pairs]
+    return [
+        Judged("unparsed", None, {"gold": gold}) if answer is None else Judged("graded", right, {"gold": gold}, answer)
+        for answer, gold, right in zip(answers, golds, equal, strict=True)
+    ]
 
 
 def _judge_programs(task: Task, items: Sequence[Item], generated: Sequence[Generated], limits: Limits) -> list[Judged]:

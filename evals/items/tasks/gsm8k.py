@@ -1,7 +1,9 @@
 """GSM8K (Cobbe et al. 2021, arXiv:2110.14168): word problems of school mathematics with worked solutions."""
 
+import itertools
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 from evals.items.files import json_lines, table_rows
@@ -9,22 +11,40 @@ from evals.items.item import Item
 from evals.items.rendering import CALCULATION, continuation, styles
 from evals.items.task import Channels, RenderedItem, Task
 
-_NUMBER = r"-?\$?\d[\d,]*(?:\.\d+)?"
+_NUMBER = r"-?\$?-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d{1,2}(?![\w])|/\d[\d,]*)?"
 _STATED = (re.compile(rf"####\s*({_NUMBER})"), re.compile(rf"[Tt]he answer is:?\s*({_NUMBER})"))
 """lm-eval's `#### 18` and OLMES's "So the answer is 18."."""
 _ANY_NUMBER = re.compile(_NUMBER)
 
 
 def extract_number(text: str) -> str | None:
-    """The last stated answer of a text, else its last number; without commas, dollar signs and trailing zeros."""
+    """The last stated answer of a text, else its last number, in the form that `plain_number` gives."""
     stated = next((found[-1] for form in _STATED if (found := form.findall(text))), None)
     if stated is None:
         numbers = _ANY_NUMBER.findall(text)
         stated = numbers[-1] if numbers else None
-    if stated is None:
-        return None
-    plain = stated.replace(",", "").replace("$", "")
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return None if stated is None else plain_number(stated)
+
+
+MOST_DIGITS = 1_000
+"""Python turns no text of more than 4,300 digits into a number."""
+
+
+def plain_number(stated: str) -> str:
+    """A number without commas, dollar signs and trailing zeros; `1e3` is 1000, `1/2` is 0.5, and `2/3` stays a fraction."""
+    text = stated.replace(",", "").replace("$", "")
+    if len(text) > MOST_DIGITS:
+        return text
+    try:
+        value = Fraction(text)
+    except ZeroDivisionError:
+        return text
+    if 10 ** value.denominator.bit_length() % value.denominator:
+        return str(value)
+    places = next(places for places in itertools.count() if not 10**places % value.denominator)
+    digits = str(abs(value) * 10**places).zfill(places + 1)
+    whole = digits[: len(digits) - places] + ("." + digits[-places:] if places else "")
+    return f"-{whole}" if value < 0 else whole
 
 
 def _normalize(answer: str) -> str:
