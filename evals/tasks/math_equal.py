@@ -5,7 +5,6 @@ that hits a limit is asked again pair by pair, so one answer that never ends cos
 """
 
 import functools
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ PAIR_LIMITS = Limits(wall_seconds=60.0, cpu_seconds=20, memory_mib=1024)
 """`math_inside.PAIR_SECONDS` ends most pairs; these limits end what holds the interpreter."""
 MOST_CHARACTERS = 1_000
 """Of an answer that SymPy is asked about; the longest gold answer of MATH has 159."""
-LIBRARIES = ("sympy", "mpmath")
 
 type Pair = tuple[str, str]
 
@@ -56,5 +54,8 @@ def _run(batch: list[Pair], limits: Limits) -> Run:
 @functools.cache
 def _library_folders() -> list[Path]:
     """Where the libraries lie. They are imported here once, so that compiled files lie beside them: without these a sandbox,
-    which writes nothing, compiles them each time (8 s). Raises: ModuleNotFoundError."""
-    return [Path(str(importlib.import_module(name).__file__)).parent for name in LIBRARIES]
+    which writes nothing, compiles them each time (8 s)."""
+    import mpmath
+    import sympy
+
+    return [Path(str(library.__file__)).parent for library in (sympy, mpmath)]

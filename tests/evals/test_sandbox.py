@@ -4,6 +4,8 @@ import ctypes
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 import uuid
 from dataclasses import replace
@@ -434,23 +436,28 @@ def test_a_program_cannot_hide_its_memory_from_the_supervisor():
     assert found.passed, found.detail
 
 
+HOG = """
+import os, sys
+from evals.sandbox.memory import enter_group
+group = enter_group(96 << 20)
+if group is None:
+    sys.exit(0 if os.getuid() != 0 or not os.access("/sys/fs/cgroup/memory", os.W_OK) else 3)
+hog = os.fork()
+if hog == 0:
+    held = bytearray(400 << 20)
+    held[::4096] = b"1" * len(held[::4096])
+    os._exit(0)
+_, status = os.waitpid(hog, 0)
+killed, counted = os.WIFSIGNALED(status), group.kills()
+group.leave()
+sys.exit(0 if killed and counted and not group.place.exists() else 4)
+"""
+
+
 def test_a_memory_cgroup_holds_what_polling_would_see_too_late():
-    """Where no group can be made, `None` says so and nothing is changed."""
-    child = os.fork()
-    if child == 0:
-        group = enter_group(96 << 20)
-        if group is None:
-            os._exit(0 if os.getuid() != 0 or not os.access("/sys/fs/cgroup/memory", os.W_OK) else 3)
-        hog = os.fork()
-        if hog == 0:
-            held = bytearray(400 << 20)
-            held[::4096] = b"1" * len(held[::4096])
-            os._exit(0)
-        _, status = os.waitpid(hog, 0)
-        killed, counted = os.WIFSIGNALED(status), group.kills()
-        group.leave()
-        os._exit(0 if killed and counted and not group.place.exists() else 4)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """Where no group can be made, `None` says so. In a small process of its own: the kernel ends the largest of a group."""
+    root = str(Path(__file__).parents[2])
+    assert subprocess.run([sys.executable, "-S", "-c", HOG], env={"PYTHONPATH": root}).returncode == 0
 
 
 def test_no_memory_cgroup_is_made_where_none_can_be(tmp_path):
