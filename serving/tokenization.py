@@ -5,6 +5,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from lineage.artifact.store import Artifact
+from lineage.strangers import naming
 
 
 def open_tokenizer(artifact: Artifact, vocab_size: int | None) -> tuple[Tokenizer, int]:
@@ -36,7 +37,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
     Published files may say that texts are cut or padded, as those of the batches that the model was last trained on were.
     """
-    tokenizer = Tokenizer.from_file(str(path))
+    with naming(str(path)):  # tokenizers raises plain Exceptions
+        tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

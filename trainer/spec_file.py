@@ -9,7 +9,6 @@ with other data is another run, which never continues from the checkpoints of th
 unfinished (`trainer.resume_checks`).
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
 from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs.job import Job, read_job
+from lineage.strangers import json_object, naming
 from lineage.trust.fingerprint import stage_code
 from lineage.trust.gate import check_launch, utc_today
 from trainer.spec.config import RunSpec
@@ -40,13 +40,13 @@ class SpecFile:
 
 def open_job(path: Path) -> Job:
     """The job of a file: a job file of a launcher, or a spec. Raises: ValueError naming what is wrong."""
-    try:
-        record = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+    with naming(str(path)):
+        record = json_object(path.read_text(), str(path))
     if "job" in record:
         return read_job(path)
-    return job_of(from_jsonable(SpecFile, record, where=str(path)))
+    with naming(str(path)):
+        file = from_jsonable(SpecFile, record, where=str(path))
+    return job_of(file)
 
 
 def job_of(file: SpecFile) -> Job:

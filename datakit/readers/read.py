@@ -71,7 +71,7 @@ def _parsing(read: Callable[[str, ast.Module], Iterator[Record | Unreadable]]) -
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # "invalid escape sequence" warnings concern the author of the file.
                 tree = ast.parse(code)
-        except (SyntaxError, ValueError, RecursionError):  # ValueError: null bytes.
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # null bytes; a source too deep for the parser's stack
             yield Unreadable(name, "unparsable")
             return
         yield from read(name, tree)

@@ -17,6 +17,7 @@ from lineage.artifact.made_by import MadeBy
 from lineage.artifact.spec import ArtifactSpec, InputRef, partition_address
 from lineage.names import check_part, check_relative
 from lineage.storage.digests import identity_digest
+from lineage.strangers import json_object, naming
 
 SCHEMA = 2
 SEALED_SCHEMA = 2
@@ -160,9 +161,12 @@ def from_json(text: str, where: str) -> Manifest:
     Raises: ValueError naming `where` for a newer schema, for a record that differs from its seal, for a record of schema 2 or
     later without a seal, and for a file name, data folder or address that could lead outside the artifact's folder or the root.
     """
-    record = json.loads(text)
-    if not isinstance(record, dict):
-        raise ValueError(f"{where}: a manifest is a JSON object, this is a {type(record).__name__}")
+    with naming(where):
+        return _from_json(text, where)
+
+
+def _from_json(text: str, where: str) -> Manifest:
+    record = json_object(text, where)
     seal = record.pop("seal", None)
     if record["schema"] > SCHEMA:
         raise ValueError(f"{where}: manifest schema {record['schema']} is newer than {SCHEMA}; update this checkout")
@@ -233,10 +237,8 @@ def sound_manifest(text: str, address: str, where: str) -> Manifest:
     """Read the manifest at an address and check that it is consistent and belongs there. Raises: UnsoundManifestError."""
     try:
         manifest = from_json(text, where)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnsoundManifestError(
-            "edited", str(error) if isinstance(error, ValueError) else f"{where} is no manifest: {error!r}"
-        ) from error
+    except ValueError as error:
+        raise UnsoundManifestError("edited", str(error)) from error
     if manifest.spec.address != address:
         raise UnsoundManifestError("moved", f"it says that it is {manifest.spec.address}")
     wanted = content_version(manifest.files, {name: manifest.extra.get(name) for name in manifest.facts})

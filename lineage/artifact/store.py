@@ -12,6 +12,7 @@ from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.spec import ArtifactSpec, InputRef, partition_address
 from lineage.storage.digests import file_digest
 from lineage.storage.root import Storage
+from lineage.strangers import naming
 
 WORK_FOLDER = ".work"
 
@@ -155,7 +156,8 @@ class Store:
     def open(self, address: str) -> Artifact | None:
         """Return the artifact at an address relative to the root, or None."""
         where = f"{address}/{MANIFEST_NAME}"
-        text = self.storage.read_text(where)
+        with naming(self.storage.uri(where)):
+            text = self.storage.read_text(where)
         return None if text is None else Artifact(self, from_json(text, self.storage.uri(where)))
 
     def artifacts(self, *key: str) -> Iterator[Artifact]:
@@ -222,7 +224,8 @@ def open_folder(folder: Path) -> Artifact:
     path = folder.resolve()
     if not (path / MANIFEST_NAME).is_file():
         raise ValueError(f"{folder} holds no {MANIFEST_NAME}; give the folder of an artifact, as the UI shows it")
-    spec = from_json((path / MANIFEST_NAME).read_text(), str(path)).spec
+    with naming(str(path / MANIFEST_NAME)):
+        spec = from_json((path / MANIFEST_NAME).read_text(), str(path)).spec
     root = path.parents[len(spec.address.split("/")) - 1]
     artifact = Store(str(root)).open(spec.address)
     if artifact is None or path != root / spec.address:

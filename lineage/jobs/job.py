@@ -21,6 +21,7 @@ from lineage.shards.execution import ONE_WORKER, Execution
 from lineage.shards.measure import Meter
 from lineage.shards.run import ShardLimits
 from lineage.stage import RequiredAncestors
+from lineage.strangers import json_object, naming
 from lineage.trust.gate import check_launch, utc_today
 from lineage.trust.verdict_log import HEAD, read_head
 from lineage.writing.write import writing
@@ -181,21 +182,26 @@ def read_job(path: Path) -> Job:
     Raises: ValueError naming an input that is gone or has other bytes; GateError naming every unfit ancestor; ForeignReadError
     of inputs in another region's bucket (`lineage.jobs.regions`).
     """
-    record = json.loads(path.read_text())
-    if record["job"] != JOB_FORMAT:
-        raise ValueError(f"{path}: job format is {record['job']}, this checkout reads {JOB_FORMAT}; write the job again")
-    store = Store(**record["store"])
-    execution = Execution(record["execution"]["workers"], ShardLimits(**record["execution"]["limits"]))
-    refs = tuple(InputRef.from_record(ref) for ref in record["inputs"])
-    spec = ArtifactSpec(
-        key=tuple(record["key"]),
-        partition=record["partition"],
-        stage=record["stage"],
-        stage_version=record["stage_version"],
-        config=record["config"],
-        inputs=refs,
-    )
-    groups: dict[str, tuple[Artifact, ...]] = dict.fromkeys(record["tuples"], ())
+    with naming(str(path)):
+        record = json_object(path.read_text(), str(path))
+        if record["job"] != JOB_FORMAT:
+            raise ValueError(f"{path}: job format is {record['job']}, this checkout reads {JOB_FORMAT}; write the job again")
+        store = Store(**record["store"])
+        if not isinstance(store.root, str):
+            raise ValueError(f"{path}: store.root is {store.root!r}; a folder or a URL is allowed")
+        execution = Execution(record["execution"]["workers"], ShardLimits(**record["execution"]["limits"]))
+        refs = tuple(InputRef.from_record(ref) for ref in record["inputs"])
+        spec = ArtifactSpec(
+            key=tuple(record["key"]),
+            partition=record["partition"],
+            stage=record["stage"],
+            stage_version=record["stage_version"],
+            config=record["config"],
+            inputs=refs,
+        )
+        groups: dict[str, tuple[Artifact, ...]] = dict.fromkeys(record["tuples"], ())
+        gate, waivers, packages = record["gate"], tuple(record.get("waivers", ())), tuple(record.get("packages", ()))
+        code, run_id = record["code_fingerprint"], record["run_id"]
     inputs: dict[str, Artifact | tuple[Artifact, ...]] = {}
     for ref in refs:
         artifact = store.open(ref.address)
@@ -208,20 +214,9 @@ def read_job(path: Path) -> Job:
         else:
             inputs[ref.name] = artifact
     guard_reads(store, spec.name, _artifacts(inputs | groups))
-    waivers = record.get("waivers", ())
-    if record["gate"] is not None:
-        waivers = check_launch(store, spec.name, refs, record["gate"], utc_today())
-    return Job(
-        store,
-        spec,
-        inputs | groups,
-        record["code_fingerprint"],
-        record["run_id"],
-        record["gate"],
-        tuple(waivers),
-        tuple(record.get("packages", ())),
-        execution,
-    )
+    if gate is not None:
+        waivers = tuple(check_launch(store, spec.name, refs, gate, utc_today()))
+    return Job(store, spec, inputs | groups, code, run_id, gate, waivers, packages, execution)
 
 
 def job_folder(job: Job) -> Path:

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from lineage.artifact.store import Artifact
 from lineage.storage.digests import file_digest, identity_digest
+from lineage.strangers import naming
 from serving.server.chat import ChatTemplate, find_chat_template, special_token
 from serving.tokenization import open_tokenizer, read_tokenizer
 from trainer.inference import (
@@ -59,6 +60,11 @@ def tokenizer_of(checkpoint: Artifact) -> Artifact:
 
 def open_hf_folder(folder: Path, name: str | None = None) -> LoadedModel:
     """Load a folder in Hugging Face's form, which has no lineage. Raises: ValueError for what our model does not compute."""
+    with naming(str(folder)):
+        return _open_hf_folder(folder, name)
+
+
+def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
     found = read_hf_folder(folder)
     tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
     if tokenizer.get_vocab_size() > found.config.vocab_size:

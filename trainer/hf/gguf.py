@@ -15,6 +15,8 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from lineage.strangers import naming
+
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 LAYER = {
     "attn_norm": "input_layernorm",
@@ -46,6 +48,11 @@ class GgufModel:
 
 def read_gguf(path: Path) -> GgufModel:
     """Read a whole file. Raises: ValueError for an architecture, a tensor or a tokenizer that is not supported."""
+    with naming(path.name):
+        return _read(path)
+
+
+def _read(path: Path) -> GgufModel:
     reader = GGUFReader(path)
     facts = {name: field.contents() for name, field in reader.fields.items()}
     if facts.get("general.architecture") != "llama":

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from lineage.artifact.store import Artifact
 from lineage.config import to_jsonable
 from lineage.stage import Stage
+from lineage.strangers import naming
 from lineage.writing.writer import Writer
 from trainer.hf.convert import architecture, from_hf, from_hf_config
 from trainer.hf.gguf import read_gguf
@@ -58,7 +59,8 @@ def import_hf(out: Writer, config: HfImportConfig, raw: Artifact) -> None:
 
     Raises: ValueError for a model that ours does not compute, missing files, or a document end that is not a token.
     """
-    published = _read(raw)
+    with naming(raw.name):
+        published = _read(raw)
     stated = from_hf_config(published.config)
     model = stated if config.max_seq_len is None else _shortened(stated, config.max_seq_len, raw.name)
     arrays = from_hf(published.tensors, model)

@@ -1,0 +1,148 @@
+"""Run one target: hostile inputs one after the other, each within a bound of time; what breaks the target is kept.
+
+An attempt may return, or raise an error that names what is wrong: a `ValueError` of ours, or what the target lists. It breaks
+the target by any other exception, by running over its time, by writing outside its folder, or by growing: the resident size
+after the last input may exceed that after the first tenth by 64 MiB.
+"""
+
+import gc
+import json
+import os
+import random
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+from fuzz.mutate import mutated
+
+FOUND = Path(__file__).with_name("found")
+MOST_GROWTH_MIB = 64
+SHOWN_FAULTS = 20
+"""Faults of one kind are one fault; beyond so many kinds the run ends."""
+UNNAMED = (UnicodeError, json.JSONDecodeError)
+"""ValueErrors that say nothing of what was read."""
+
+
+class LateError(BaseException):
+    """An attempt runs over its time. Not an `Exception`: what is under attack must not catch it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is under attack. `attempt(data, folder)` may write below the folder, which is empty again before the next input."""
+
+    name: str
+    seeds: list[bytes]
+    attempt: Callable[[bytes, Path], None]
+    named: tuple[type[Exception], ...] = ()
+    """Errors that are answers, beside `ValueError`."""
+    seconds: float = 10.0
+    """Bound of one attempt."""
+
+
+@dataclass
+class Report:
+    """What a run found."""
+
+    target: str
+    inputs: int = 0
+    returned: int = 0
+    faults: dict[str, str] = field(default_factory=dict)
+    """Where each kind of fault is; the file that is kept, and what it said."""
+    longest_seconds: float = 0.0
+    growth_mib: float = 0.0
+
+    @property
+    def sound(self) -> bool:
+        return not self.faults and self.growth_mib <= MOST_GROWTH_MIB
+
+    def __str__(self) -> str:
+        refused = self.inputs - self.returned - len(self.faults)
+        return (
+            f"{self.target}: {self.inputs} inputs, {self.returned} read, {refused} refused by name, {len(self.faults)} faults; "
+            f"the longest took {self.longest_seconds:.2f} s; memory grew by {self.growth_mib:.1f} MiB after the first tenth"
+        )
+
+
+def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
+    """Ask kept cases first, then `inputs` hostile ones."""
+    report, draw = Report(target.name), random.Random(f"{target.name} {seed}")
+    kept = [path.read_bytes() for path in sorted((FOUND / target.name).glob("*")) if path.is_file()]
+    before = signal.signal(signal.SIGALRM, _late)
+    try:
+        with tempfile.TemporaryDirectory() as top:
+            folder = Path(top) / "inside"
+            folder.mkdir()
+            start = 0.0
+            for number in range(len(kept) + inputs):
+                data = kept[number] if number < len(kept) else mutated(target.seeds, draw)
+                fault = _attempted(target, data, folder, report)
+                if escaped := [path.name for path in Path(top).iterdir() if path != folder]:
+                    fault = ("a path escaped", f"it wrote {escaped} outside its folder")
+                if fault is not None and fault[0] not in report.faults:
+                    report.faults[fault[0]] = f"{_kept(target.name, data) if keep else ''} {fault[1]}"
+                _empty(folder)
+                if number == len(kept) + inputs // 10:
+                    start = resident_mib()
+                if len(report.faults) >= SHOWN_FAULTS:
+                    break
+            report.growth_mib = resident_mib() - start
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return report
+
+
+def _attempted(target: Target, data: bytes, folder: Path, report: Report) -> tuple[str, str] | None:
+    """What broke the target, and what that said; None for an answer."""
+    report.inputs += 1
+    began = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, target.seconds)
+    try:
+        target.attempt(data, folder)
+        report.returned += 1
+    except target.named:
+        return None
+    except ValueError as error:
+        return None if not isinstance(error, UNNAMED) and str(error) else _where(error)
+    except (Exception, LateError) as error:
+        return _where(error)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        report.longest_seconds = max(report.longest_seconds, time.monotonic() - began)
+    return None
+
+
+def _where(error: BaseException) -> tuple[str, str]:
+    """Kind of a fault with the line of ours that it came through last, and what it says."""
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = ("site-packages", "/lib/python", "<frozen")
+    ours = [frame for frame in frames if not any(part in frame.filename for part in foreign)]
+    last = ours[-1]
+    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno} {last.name}", str(error)[:150]
+
+
+def _kept(name: str, data: bytes) -> str:
+    place = FOUND / name / blake2b(data, digest_size=6).hexdigest()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(data)
+    return place.name
+
+
+def _late(*_: object) -> None:
+    raise LateError("it runs over its time")
+
+
+def _empty(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def resident_mib() -> float:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -1,0 +1,1 @@
+"""One file a target: `target()` gives its seeds and one attempt."""
