@@ -175,6 +175,8 @@ def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator
         if not is_damage(error):
             raise
         raise ValueError(f"{name}: not a whole {format.container} file ({error}); fetch or restore it") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: the name of a column is not UTF-8 ({error}); fetch or restore it") from error
 
 
 def _batch_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
