@@ -14,6 +14,7 @@ from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
 from marin_assets.factory import OWNER, AssetTemplate, asset_of
 from marin_assets.ferry import ferry_assets
+from marin_assets.histories import history_specs
 from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_templates, training_asset
@@ -23,6 +24,7 @@ from recipes import data
 from recipes.canary import bands
 from recipes.ferry import Ferry
 from recipes.gaps import gap_node
+from recipes.histories.declared import declared_histories
 from recipes.lab import Broken, Declarations, declarations
 from recipes.models import PublishedModel
 from recipes.records.run import Run
@@ -107,6 +109,7 @@ def build_defs(lab: LabResource, *, ferry: Ferry, declared: Declarations) -> dg.
             ferry_expiry_asset(),
             lineage_consistency_asset(lambda: definitions.resolve_asset_graph()),
             transparency_log_asset(),
+            *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],
         jobs=[sail, *canaries, rates, board, expiry, consistency, log_job],

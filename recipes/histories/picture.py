@@ -3,8 +3,6 @@
 from pathlib import Path
 
 from lineage.figures import new_figure
-from recipes.histories.marin_8b import marin_8b
-from recipes.histories.marin_32b import marin_32b
 from recipes.histories.phase import History
 
 COLOURS = {"kept": "#2b3a55", "published": "#2e7d32", "abandoned": "#b03a2e"}
@@ -45,8 +43,3 @@ def _lanes(history: History) -> dict[str, int]:
         follows = phase.outcome == "kept" and phase.start is not None and phase.start.phase == history.published.name
         lanes[phase.name] = 0 if phase.name in main or follows else max(lanes.values(), default=0) + 1
     return lanes
-
-
-def declared() -> tuple[History, ...]:
-    """Every history that is declared as a graph."""
-    return marin_8b(), marin_32b()

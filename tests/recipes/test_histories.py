@@ -6,20 +6,21 @@ from pathlib import Path
 import pytest
 
 from lineage.config import from_jsonable, to_jsonable
+from recipes.histories.declared import declared_histories
 from recipes.histories.marin_8b import interpolated, marin_8b
 from recipes.histories.marin_32b import QWEN3, marin_32b
 from recipes.histories.phase import From, History
-from recipes.histories.picture import declared, draw
+from recipes.histories.picture import draw
 from trainer.spec.config import RunSpec
 
 
-@pytest.mark.parametrize("history", declared(), ids=lambda history: history.name)
+@pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)
 def test_every_told_number_is_the_computed_one_at_its_printed_precision(history: History) -> None:
     wrong = [(told.what, told.printed, told.computed) for told in history.told if not told.agrees]
     assert not wrong and len(history.told) >= 7
 
 
-@pytest.mark.parametrize("history", declared(), ids=lambda history: history.name)
+@pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)
 def test_every_phase_is_a_spec_that_the_trainer_reads_back(history: History) -> None:
     for phase in history.phases:
         assert from_jsonable(RunSpec, to_jsonable(phase.spec)) == phase.spec
@@ -31,7 +32,7 @@ def test_the_published_lines_leave_out_what_was_abandoned() -> None:
     assert [phase.name for phase in marin_8b().line_to("starling")] == [
         "kestrel-1", "kestrel-2", "ocelot", "jellyfish", "phoenix-1", "phoenix-2", "starling",
     ]  # fmt: skip
-    dead = {phase.name for history in declared() for phase in history.phases if phase.outcome == "abandoned"}
+    dead = {phase.name for history in declared_histories() for phase in history.phases if phase.outcome == "abandoned"}
     assert dead == {"necromancy", "nadamw", "muon", "bison", "raccoon", "spoonbill"}
 
 
@@ -63,7 +64,7 @@ def test_a_phase_that_starts_nowhere_is_refused() -> None:
         replace(last, outcome="abandoned")
 
 
-@pytest.mark.parametrize("history", declared(), ids=lambda history: history.name)
+@pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)
 def test_a_history_is_drawn(history: History, tmp_path: Path) -> None:
     draw(history, tmp_path / "history.png")
     assert (tmp_path / "history.png").read_bytes()[:4] == b"\x89PNG"
