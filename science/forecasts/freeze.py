@@ -21,6 +21,8 @@ from trainer.spec.stage import CHECKPOINT, CheckpointConfig
 from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
 
 FORMAT = "forecast/1"
+TRAINED = (CHECKPOINT.name, "trainer.trial")
+"""Stages that train a run spec: of declared runs, and of the trials of a sweep."""
 NOT_PROVABLE = "that nobody trained this spec on this mixture outside this store"
 
 
@@ -110,7 +112,7 @@ def results_of(store: Store, target: RunSpec, mixture: Artifact, *roots: Artifac
 
 
 def _is_of(artifact: Artifact, recipe: str) -> bool:
-    if artifact.spec.stage != CHECKPOINT.name:
+    if artifact.spec.stage not in TRAINED:
         return False
     return recipe_digest(from_jsonable(CheckpointConfig, artifact.spec.config).run) == recipe
 

@@ -12,14 +12,13 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
+from science.forecasts.outcome import outcome_of
 from science.trials import Trial
 from trainer.spec.schedules import WarmupStableDecay
 from trainer.spec.stage import CheckpointConfig
 from trainer.spec.target import size_of
 
 FILE = "trials.parquet"
-DIVERGED = "diverged"
-"""Key of a result's `extra` for a trial that a guard or a loss that is not finite ended: why."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +53,21 @@ def read_trial(result: Artifact, name: str, config: TableConfig) -> Trial:
     Raises: ValueError if the result lacks the score.
     """
     budget = next(trial.budget for trial in config.trials if trial.name == name)
-    checkpoint = result.input("checkpoint")
+    found = outcome_of(result)
+    checkpoint = found.checkpoint
     run = from_jsonable(CheckpointConfig, checkpoint.spec.config).run
     size = size_of(run)
     vocabulary, epochs = _data_of(checkpoint.input("mixture"), size.tokens)
-    why = result.manifest.extra.get(DIVERGED)
     schedule = run.schedule
     batch = run.batches.phases[0].batch_size * run.seq_len
     return Trial(
         name=name, budget=budget, flops=size.flops, width=run.model.hidden_dim, parameters=size.parameters, tokens=size.tokens,
-        loss=None if why is not None else score_of(result, config.task, config.metric),
+        loss=None if found.diverged is not None else found.score(config.task, config.metric),
         learning_rate=schedule.peak_learning_rate, batch_tokens=batch, seed=run.seed,
         vocabulary=vocabulary, epochs=epochs,
-        policy=str(result.manifest.extra["policy"]["data_version"]),
+        policy=found.policy,
         schedule_end=schedule.min_lr_ratio if isinstance(schedule, WarmupStableDecay) else 0.0,
-        beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if why is None else "diverged",
+        beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if found.diverged is None else "diverged",
     )  # fmt: skip
 
 
@@ -82,15 +81,6 @@ def _data_of(mixture: Artifact, tokens: int) -> tuple[str, float]:
     read = {name: tokens * weight / total for name, weight in weights.items()}
     vocabulary = "+".join(sorted({str(cache["tokenizer"]) for cache in caches.values()}))
     return vocabulary, max(read[name] / caches[name]["num_tokens"] for name in read)
-
-
-def score_of(result: Artifact, task: str, metric: str) -> float:
-    """A score of an evaluation result. Raises: ValueError naming what it has."""
-    scores = {(score["task"], score["metric"]): float(score["value"]) for score in result.manifest.extra["scores"]}
-    if (task, metric) not in scores:
-        known = ", ".join(f"{name} {of}" for name, of in sorted(scores))
-        raise ValueError(f"{result.name} has no score {task} {metric}; it has {known}")
-    return scores[task, metric]
 
 
 def trial_name(result: Artifact) -> str:

@@ -9,7 +9,8 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
-from science.forecasts.table import DIVERGED, score_of
+from science.forecasts.outcome import Outcome as Found
+from science.forecasts.outcome import outcome_of
 from trainer.spec.stage import CheckpointConfig
 from trainer.spec.target import FORECAST, FORECAST_FILE, run_digest
 
@@ -44,22 +45,23 @@ def judge(config: VerdictConfig, forecast: Artifact, result: Artifact) -> Judged
     """Judge a result of the forecast's target. Raises: ValueError for a forecast whose file was edited."""
     forecast.verify()
     told = json.loads(forecast.file(FORECAST_FILE).read_text())
-    why = _void(config, told, forecast, result)
+    found = outcome_of(result)
+    why = _void(config, told, forecast, found, result)
     if why is not None:
         return Judged("void", why, None, None, None, None)
-    measured = score_of(result, config.task, config.metric)
+    measured = found.score(config.task, config.metric)
     low, high = told["intervals"][LEVEL]
     error = measured - told["point"]
     outcome: Outcome = "low" if measured < low else "high" if measured > high else "hit"
     return Judged(outcome, "", measured, error, error / told["noise"], 2 * error / (high - low))
 
 
-def _void(config: VerdictConfig, told: dict[str, Any], forecast: Artifact, result: Artifact) -> str | None:
+def _void(config: VerdictConfig, told: dict[str, Any], forecast: Artifact, found: Found, result: Artifact) -> str | None:
     """Why the result says nothing about the forecast; None if it does."""
     metric, target = told["metric"], told["target"]
     if (config.task, config.metric) != (metric["task"], metric["name"]):
         return f"it forecasts {metric['task']} {metric['name']}, not {config.task} {config.metric}"
-    checkpoint = result.input("checkpoint")
+    checkpoint = found.checkpoint
     frozen = [ref for ref in checkpoint.spec.inputs if ref.name == FORECAST]
     if [ref.data_version for ref in frozen] != [forecast.data_version]:
         had = frozen[0].data_version if frozen else "no forecast"
@@ -71,12 +73,12 @@ def _void(config: VerdictConfig, told: dict[str, Any], forecast: Artifact, resul
         return "the run read another mixture"
     if made.step != target["steps"]:
         return f"the run is judged at step {made.step} of {target['steps']}"
-    if result.manifest.extra["policy"]["data_version"] != metric["policy"]:
-        return f"it was scored by the policy {result.manifest.extra['policy']['data_version']}, not {metric['policy']}"
+    if found.policy != metric["policy"]:
+        return f"it was scored by the policy {found.policy}, not {metric['policy']}"
     for artifact in (checkpoint, result):
         if waived := artifact.manifest.extra.get("waivers"):
             return f"{artifact.name} was made under {len(waived)} waivers"
-    return f"the run diverged: {result.manifest.extra[DIVERGED]}" if DIVERGED in result.manifest.extra else None
+    return f"the run diverged: {found.diverged}" if found.diverged is not None else None
 
 
 def make_verdict(out: Writer, config: VerdictConfig, forecast: Artifact, result: Artifact) -> None:

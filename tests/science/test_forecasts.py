@@ -17,7 +17,7 @@ from lineage.writing.writer import Writer
 from science.fit_sweep import FitConfig
 from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST, ForecastConfig, RefusedForecastError
-from science.forecasts.table import write_table
+from science.forecasts.table import TABLE, Expected, TableConfig, read_table, write_table
 from science.forecasts.verdict import VERDICT, Judged, VerdictConfig, judge, write_page
 from tests.trainer.tiny_run import COUNTING, RUN, TEXT
 from trainer.spec.config import RunSpec
@@ -230,3 +230,35 @@ def test_all_verdicts_stand_on_one_page(after: Store, tmp_path: Path) -> None:
     made(after, Node(("forecasts", "f", "verdict"), None, VERDICT, config, {"forecast": forecast_node(), "result": result}))
     write_page(tmp_path / "page.md", [found for found in after.artifacts("forecasts") if found.spec.stage == VERDICT.name])
     assert "| forecasts/f/verdict | high | " in (tmp_path / "page.md").read_text()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Of a trial: its loss, or why it diverged."""
+
+    loss: float | None
+    why: str | None = None
+
+
+def record(out: Writer, config: Trained, trial: Artifact) -> None:
+    scores = [] if config.loss is None else [{"task": "held-out", "metric": "loss", "value": config.loss}]
+    out.extra["result"] = {"scores": scores, "policy": "p", "diverged": config.why}
+
+
+def test_a_table_reads_specs_from_trials_and_losses_from_results(tmp_path: Path) -> None:
+    trained, recorded = Stage("tests.trained", "1", lambda out, config, mixture: None), Stage("tests.record", "1", record)
+    results = []
+    for name, told in (("a", Trained(3.5)), ("b", Trained(None, "loss is nan"))):
+        run = replace(TARGET, name=name)
+        trial = Node(("sweeps", "s", "trial"), name, trained, CheckpointConfig(run, 4), {"mixture": mixture()})
+        results.append(Node(("sweeps", "s", "result"), name, recorded, told, {"trial": trial}))
+    config = TableConfig(tuple(Expected(name, 1e6) for name in "abc"), "held-out", "loss", max_missing=1)
+    store = Store(str(tmp_path))
+    table = made(store, Node(("sweeps", "s", "table"), None, TABLE, config, {"results": tuple(results)}))
+    first, second = read_table(table)
+    assert (first.loss, first.status, second.loss, second.status) == (3.5, "done", None, "diverged")
+    assert first.tokens == 4 * 4 * 16 and first.parameters < TARGET.model.num_parameters and first.vocabulary == "tok"
+    assert first.epochs == pytest.approx(256 / 8000) and table.manifest.extra["sweep"]["missing"] == ["c"]
+    strict = replace(config, max_missing=0)
+    with pytest.raises(ValueError, match=r"1 of 3 trials are missing, at most 0 may be: c"):
+        made(store, Node(("sweeps", "s", "table"), None, TABLE, strict, {"results": tuple(results)}))
