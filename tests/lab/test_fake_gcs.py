@@ -65,7 +65,7 @@ def test_an_artifact_is_written_found_and_read(store: Store, tmp_path: Path) -> 
     found = Store(store.root, scratch_folder=str(tmp_path / "reader")).find(SPEC)
     assert found is not None
     found.verify()
-    assert store.storage.folders(SPEC.address) == [found.manifest.data_folder]
+    assert store.storage.folders(SPEC.address) == [found.manifest.data_folder, "signatures"]
     assert store.storage.files.read_range(f"{SPEC.address}/{found.manifest.data_folder}/big", 16, 20) == b"0123"
     assert [a.spec for a in store.artifacts("tests")] == [SPEC]
     store.delete(found)

@@ -107,7 +107,7 @@ def main(folder: Path, seed: int, points: int) -> None:
             "before": before,
             "ran": log.read_text().split(),
             "equal": made.data_version == whole,
-            "data_folders": len(store.storage.folders(SPEC.address)),
+            "data_folders": sum(name.startswith("data-") for name in store.storage.folders(SPEC.address)),
         }
         print(json.dumps(said), flush=True)
 

@@ -160,7 +160,7 @@ def test_a_second_writer_of_a_remote_identity_is_discarded(tmp_path: Path) -> No
         with writing(store, SPEC) as second:
             filled(second.folder, x="second")
     assert first.artifact.data_version == second.artifact.data_version
-    assert store.storage.folders(SPEC.address) == [second.artifact.manifest.data_folder]
+    assert store.storage.folders(SPEC.address) == [second.artifact.manifest.data_folder, "signatures"]
     assert list((tmp_path / "scratch" / "writing").iterdir()) == [], "neither working folder stays"
 
 

@@ -127,13 +127,18 @@ def test_one_key_counts_once_whatever_the_hints_say() -> None:
     assert forged.signers([ADA.public, EVE.public]) == {ADA.public.key_id}
 
 
-@given(st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps) | st.just("[" * 100_000))
+@given(st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps))
 def test_no_text_raises_anything_but_an_envelope_error(text: str) -> None:
     try:
         read_statement(read_envelope(text, "fuzz"), "fuzz")
     except EnvelopeError:
         return
     raise AssertionError(f"{text!r} was read as an envelope")
+
+
+def test_deep_brackets_are_no_envelope() -> None:
+    with pytest.raises(EnvelopeError):
+        read_envelope("[" * 100_000, "it")
 
 
 def test_reading_signatures_needs_no_jax_and_no_dagster() -> None:
