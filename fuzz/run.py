@@ -101,9 +101,12 @@ def _attempted(target: Target, data: bytes, folder: Path, report: Report) -> tup
     """What broke the target, and what that said; None for an answer."""
     report.inputs += 1
     began = time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, target.seconds)
     try:
-        target.attempt(data, folder)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, target.seconds)
+            target.attempt(data, folder)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         report.returned += 1
     except target.named:
         return None
@@ -112,7 +115,6 @@ def _attempted(target: Target, data: bytes, folder: Path, report: Report) -> tup
     except (Exception, LateError) as error:
         return _where(error)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         report.longest_seconds = max(report.longest_seconds, time.monotonic() - began)
     return None
 

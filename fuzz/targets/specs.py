@@ -43,4 +43,6 @@ def _attempt(data: bytes, folder: Path) -> None:
     if isinstance(record, dict) and "model" in record:
         from_jsonable(RunSpec, record, where="spec.json")
         return
+    if isinstance(record, dict) and isinstance(record.get("root"), str) and Path(record["root"]).is_dir():
+        path.write_text(json.dumps(record | {"root": str(folder)}))  # `/` is a root too, and listing it takes minutes
     open_job(path)

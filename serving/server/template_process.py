@@ -53,8 +53,9 @@ class TemplateProcess:
             ready.register(process.stdout, selectors.EVENT_READ)
             ready.register(process.stdin, selectors.EVENT_WRITE)
             while not found.endswith(b"\n"):
-                events = ready.select(max(deadline - time.monotonic(), 0))
-                if not events:
+                left = deadline - time.monotonic()
+                events = ready.select(max(left, 0))
+                if not events or left < 0:
                     self._end()
                     raise TemplateFaultError(f"it takes more than {self.seconds:g} s")
                 if any(key.fileobj is process.stdin for key, _ in events):
