@@ -153,6 +153,7 @@ def test_a_power_law_says_what_it_cannot_fit() -> None:
         fit_free(V16.budgets, 3 + 0.1 * np.log(V16.budgets / 1e18))
 
 
+@pytest.mark.slow
 def test_intervals_hold_in_a_slice_of_the_coverage_study() -> None:
     """25 sweeps a law at one target; the bars of the study hold for 400 (docs/design/science.md)."""
     rows = study(25, SIGMA, seed=5, ratios=(5.0,))
