@@ -59,6 +59,11 @@ def test_a_masked_loss_and_its_gradient_are_those_of_the_tokens_that_count() -> 
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
+def test_weights_may_be_numpy_arrays() -> None:
+    model, tokens = model_of(), jnp.asarray(GOOD)
+    assert next_token_loss(model, tokens, 0.0, MASK)[1] == next_token_loss(model, tokens, 0.0, jnp.asarray(MASK))[1]
+
+
 def token_nll_by_logits(model, tokens):
     log_probabilities = jax.nn.log_softmax(model(tokens[:, :-1]), axis=-1)
     return -jnp.take_along_axis(log_probabilities, tokens[:, 1:, None], axis=-1)[..., 0]

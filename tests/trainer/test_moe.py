@@ -56,12 +56,12 @@ def test_every_engine_and_its_gradient_are_those_of_a_loop_in_float64(activation
     pull = np.random.default_rng(1).normal(size=(N, D))
 
     def gradients(of, *arguments):
-        return jax.value_and_grad(lambda x, s, w: jnp.sum(of(x, s, w) * pull), argnums=(0, 1, 2))(*arguments)
+        pulled = lambda x, s, w: jnp.sum(of(x, s, w) * jnp.asarray(pull, x.dtype))  # noqa: E731
+        return jax.jit(jax.value_and_grad(pulled, argnums=(0, 1, 2)))(*arguments)
 
     with jax.enable_x64(True):
-        wanted = jax.jit(gradients, static_argnums=0)(
-            lambda x, s, w: looped(x, ids, s, w, activation, capacity), x, shares, weights
-        )
+        wide = jax.tree.map(jnp.asarray, (x, shares, weights))
+        wanted = jax.tree.map(np.asarray, gradients(lambda x, s, w: looped(x, ids, s, w, activation, capacity), *wide))
     narrow = jax.tree.map(lambda each: jnp.asarray(each, jnp.float32), (x, shares, weights))
     for engine in ENGINES:
         of = lambda x, s, w, engine=engine: experts_output(x, jnp.asarray(ids), s, w, engine, activation, capacity)  # noqa: E731
