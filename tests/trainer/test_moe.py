@@ -137,6 +137,7 @@ def test_scores_do_not_depend_on_neighbours_even_where_training_drops_tokens() -
         np.testing.assert_allclose(one, among, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_layers_scanned_by_periods_equal_layers_one_by_one() -> None:
     model = tiny_moe(
         num_layers=6, dense_layers=1, extras=replace(EVERYTHING, long_short=replace(EVERYTHING.long_short, every=2))
