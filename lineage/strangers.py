@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from lineage.storage.files import RootGoneError
+
 UNNAMED = (UnicodeError, json.JSONDecodeError)
 """ValueErrors that do not say what was read."""
 
@@ -19,7 +21,7 @@ def naming(what: str) -> Iterator[None]:
         yield
     except UNNAMED as error:
         raise ValueError(f"{what} cannot be read: {error}") from error
-    except (ValueError, OSError):
+    except (ValueError, OSError, RootGoneError):
         raise
     except Exception as error:
         raise ValueError(f"{what} cannot be read: {type(error).__name__}: {error}") from error

@@ -42,7 +42,7 @@ def test_the_log_of_a_ferry_comes_back_from_its_bucket(sailed: Sailed) -> None:
         (checkpoint,) = instance.fetch_materializations(dg.AssetKey(["ferry", "runs", "smoke", "checkpoint"]), limit=1).records
         event = checkpoint.asset_materialization
         assert event is not None
-        assert event.metadata["step"].value == sailed.ferry.online.run.num_steps
+        assert event.metadata["step"].value == sailed.ferry.online.spec.num_steps
         numbers = {e.version: e.number for e in read_log(instance).reported}
         for artifact in store.artifacts():
             for ref in artifact.spec.inputs:

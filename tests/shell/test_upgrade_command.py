@@ -20,5 +20,5 @@ def test_the_plan_is_printed_then_applied_once(tmp_path: Path) -> None:
         return ended.output
 
     assert "datakit/minhash-20x5/kjv/" in run() and "nothing was written" in run()
-    assert "5 of 5 changes are done" in run("--apply")
+    assert "6 of 6 changes are done" in run("--apply")
     assert "nothing to upgrade" in run()

@@ -57,7 +57,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, started: Callable[[int], None], read:
             started(number)
             newest[0] = number
             new, metrics = step_fn(state, tokens, number, *rest)
-            return new, StepMetrics(*(Watched(value, lambda: read(number)) for value in metrics))
+            return new, StepMetrics(*(None if value is None else Watched(value, lambda: read(number)) for value in metrics))
 
         return step
 

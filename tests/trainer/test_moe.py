@@ -112,7 +112,10 @@ def test_the_bias_has_no_gradient_and_is_no_parameter() -> None:
     assert not np.any(jax.tree.leaves(moved)[0])
 
 
-@pytest.mark.parametrize("model", [tiny_moe(), tiny_moe(num_layers=5, dense_layers=1, extras=EVERYTHING)])
+@pytest.mark.parametrize(
+    "model",
+    [tiny_moe(), pytest.param(tiny_moe(num_layers=5, dense_layers=1, extras=EVERYTHING), marks=pytest.mark.slow)],
+)
 def test_decoding_and_trees_give_the_hidden_states_of_the_whole_row(model: MoeConfig) -> None:
     made = init_model(model, key=jax.random.PRNGKey(0))
     bias = 0.3 * jax.random.normal(jax.random.key(1), (model.num_expert_layers, 8))
@@ -153,6 +156,7 @@ def test_layers_scanned_by_periods_equal_layers_one_by_one() -> None:
         np.testing.assert_allclose(other[:2], losses[0][:2], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_microbatches_add_loads_and_give_the_bias_of_the_whole_batch() -> None:
     router = RouterConfig(2, z_loss_weight=0.1, balance_loss_weight=0.1)
     found = []
