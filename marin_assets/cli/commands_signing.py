@@ -25,15 +25,18 @@ def log(root: Annotated[str | None, ROOT] = None) -> None:
 
 
 def export(
-    artifact: Annotated[str, typer.Argument(help="An exported model (hf_model) or a corpus: folder, address or name.")],
-    into: Annotated[str, typer.Option(help="A folder that does not exist yet.")],
+    artifact: Annotated[str, typer.Argument(help="A checkpoint, an hf_model or a corpus: folder, address or name (tiny@150).")],
+    into: Annotated[str, typer.Option(help="A folder (hf) or a file (gguf) that does not exist yet.")],
     licence: Annotated[
         str | None, typer.Option(help="Licence of the weights, an SPDX expression; 'not stated' unless told.")
     ] = None,
+    form: Annotated[str, typer.Option(help="hf: for transformers and vLLM; gguf: one file for llama.cpp.")] = "hf",
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Write an artifact for others: its files, card, bill of materials or Croissant, and signed provenance."""
-    exit_by(signing.export(artifact, root, into, licence, Console()))
+    if form not in ("hf", "gguf"):
+        raise typer.BadParameter(f"--form is {form!r}; give hf or gguf")
+    exit_by(signing.export(artifact, root, into, licence, Console(), form))
 
 
 def openlineage(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:

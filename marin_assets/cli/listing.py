@@ -41,7 +41,7 @@ def list_artifacts(
         return
     if not rows:
         raise ValueError(f"no artifact's name starts with {prefix!r} in {_roots(stores)}; {_there(stores)}")
-    table = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold", pad_edge=False, box=None)
     table.add_column("artifact", no_wrap=True)
     for name in ("size", "age", "took"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -22,12 +22,14 @@ from lineage.signing.policy import Policy, policy_from
 from lineage.signing.sign import countersign, find_envelope, sign_manifest
 from lineage.storage.digests import file_sha256
 from lineage.trust.gate import inspect
+from marin_assets.cli.hf_model import hf_model_of
 from marin_assets.cli.show_lineage import stores_of
 from standards.ancestry import Ancestry, ancestry_of, audit_of
 from standards.croissant import croissant
 from standards.hf_cards import dataset_card, model_card
 from standards.openlineage import run_event, send
 from standards.spdx import bill_of_materials
+from trainer.hf.gguf_export import write_gguf
 
 CORPUS_STAGE = "datakit.corpus"
 CARD, CROISSANT, BILL = "README.md", "croissant.json", "sbom.spdx.json"
@@ -65,20 +67,27 @@ def append_logs(root: str | None, console: Console) -> None:
         console.print(escape(f"{where.root}: {view.head.size} entries, root {view.head.root}"), soft_wrap=True)
 
 
-def export(text: str, root: str | None, into: str, licence: str | None, console: Console) -> bool:
+def export(text: str, root: str | None, into: str, licence: str | None, console: Console, form: str = "hf") -> bool:
     """Write an artifact as a folder for others: files, card, bill of materials or Croissant, provenance, attestation.
+
+    A checkpoint is written in Hugging Face's form. `form` gguf writes one file for llama.cpp, without provenance.
 
     Returns whether it was written: the gate's findings stop it. Raises: ValueError for a folder that exists.
     """
-    artifact, signer, target = locate(stores_of(root), text), _signer(), Path(into)
+    target = Path(into)
     if target.exists():
-        raise ValueError(f"{target} exists; give a folder that does not")
+        raise ValueError(f"{target} exists; give a path that does not")
+    artifact, signer = hf_model_of(locate(stores_of(root), text)), _signer()
     findings = inspect(artifact.store, [artifact.ref("exported")], {})
     for finding in findings:
         console.print(escape(f"{finding.problem}: {finding.artifact}: {finding.detail}"), soft_wrap=True)
     if findings:
         return False
     artifact.verify()
+    if form == "gguf":
+        write_gguf(artifact.folder(), target, artifact.name)
+        console.print(escape(f"{artifact.name} is in {target}, without provenance: GGUF has no place for it"), soft_wrap=True)
+        return True
     judge = judge_of(artifact.store.storage)
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
