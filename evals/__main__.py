@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 from evals.audit.contamination_scores import score_contamination
-from evals.items.stage import CONTAMINATION_SCORES, EVAL_RESULT, EXPORT_CANARY, GAP
+from evals.items.stage import CONTAMINATION_SCORES, EVAL_RESULT, EXPORT_CANARY, GAP, TRIAL_RESULT
 from evals.reports.gap import measure_gap
 from evals.tasks.evaluate import evaluate
 from evals.tasks.export_check import check_export
+from evals.tasks.trial_result import score_trial
 from lineage.jobs.job import read_job
 
 
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> None:
         CONTAMINATION_SCORES.name: score_contamination,
         GAP.name: measure_gap,
         EXPORT_CANARY.name: check_export,
+        TRIAL_RESULT.name: score_trial,
     }
     if job.spec.stage not in engines:
         raise SystemExit(f"{arguments[0]} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")

@@ -18,6 +18,7 @@ from marin_assets.histories import history_specs
 from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_templates, training_asset
+from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.table import AssetTable
 from marin_assets.transparency import transparency_log_asset
 from recipes import data
@@ -30,6 +31,8 @@ from recipes.models import PublishedModel
 from recipes.records.run import Run
 from recipes.runs import policy
 from recipes.smoke import smoke_ferry
+from recipes.study import Sweep
+from recipes.sweeps import results
 from resources.executor import one_here_many_apart
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
@@ -60,6 +63,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
 
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
     _add_cards(table, runs)
+    sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
     corpora = kept(
         declared.corpora, lambda corpus: corpus.name, lambda corpus: table.add(corpus_assets(corpus), data.corpora(corpus))
     )
@@ -69,7 +73,9 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     gaps = kept(declared.gaps, lambda gap: gap.name, lambda gap: table.add(gap_families([gap]), [gap_node(gap)]))
     for band in bands():
         table.add(*canary_data(band))
-    return table, replace(declared, runs=runs, corpora=corpora, policies=policies, gaps=gaps, broken=tuple(broken))
+    return table, replace(
+        declared, runs=runs, sweeps=sweeps, corpora=corpora, policies=policies, gaps=gaps, broken=tuple(broken)
+    )
 
 
 def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
@@ -79,6 +85,11 @@ def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
     of_models = (asset for model in models.values() for asset in model_assets(model, run))
     assets = chain(mix_assets(run), evaluation_assets(run), of_models, templates)
     return assets, [policy(run), *(template.example for template in templates)]
+
+
+def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
+    """All assets of a sweep, and the nodes whose ancestors must be among them."""
+    return chain(sweep_data(sweep), sweep_templates(sweep)), list(results(sweep))
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
@@ -99,9 +110,12 @@ def build_defs(lab: LabResource, *, ferry: Ferry, declared: Declarations) -> dg.
     expiry, consistency, log_job = campaigns.expiry_job(), campaigns.consistency_job(), campaigns.log_job()
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
+    of_sweeps = {("sweeps", sweep.name) for sweep in declared.sweeps}
+    by_factory = [template for template in every if template.example.key[:2] not in of_sweeps]
     definitions = dg.Definitions(
         assets=[
-            *(asset_of(template) for template in every),
+            *(asset_of(template) for template in by_factory),
+            *(sweep_asset(sweep) for sweep in declared.sweeps),
             *(training_asset(run) for run in declared.runs),
             leaderboard_asset(results_of(every), declared.runs),
             *(canary_asset(band) for band in bands()),

@@ -28,6 +28,15 @@ def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return shown | {"scores": records_table(told, ("task", "metric", "value", "low", "high", "items"))}
 
 
+def trial_result(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Scores as numbers that plot over trials, and whether the trial diverged."""
+    found = artifact.manifest.extra["result"]
+    shown: dict[str, dg.MetadataValue] = {
+        f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in found["scores"]
+    }
+    return shown | {"diverged": dg.MetadataValue.text(found["diverged"] or "no")}
+
+
 def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return bars of what can be drawn: a model's own answers may be unparsed for every item."""
     scores = artifact.manifest.extra["scores"]

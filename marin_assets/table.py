@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lineage.build.plan import Node, ancestors_first
+from lineage.build.plan import Node
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from marin_assets.factory import AssetTemplate
@@ -42,8 +42,8 @@ class AssetTable:
         try:
             for asset in assets:
                 self._join(asset)
-            for node in ancestors_first(nodes):
-                self._check(node)
+            for node in nodes:
+                self._check_with_ancestors(node)
         except Exception:
             self._assets, self._partitions = before
             self._checked = checked
@@ -62,9 +62,15 @@ class AssetTable:
             self._assets[key] = _joined(mine, self._partitions[key], asset, new)
             self._partitions[key] |= frozenset(new)
 
+    def _check_with_ancestors(self, node: Node) -> None:
+        """Check a node after its inputs. By object: two nodes of one key and partition may differ."""
+        if id(node) not in self._checked:
+            for parent in node.parents():
+                self._check_with_ancestors(parent)
+            self._check(node)
+            self._checked[id(node)] = node
+
     def _check(self, node: Node) -> None:
-        if id(node) in self._checked:
-            return
         asset = self._assets.get(node.key)
         if asset is None or asset.node is None:
             raise ValueError(f"no asset makes {node.name}; declare the record that it belongs to")
@@ -76,7 +82,6 @@ class AssetTable:
                 f"two declarations mean different artifacts by {node.name}: {difference(made, node)}; one of them could never "
                 "be made. Give the record that differs a name of its own (scope, decontamination, corpus, tokens, mix)"
             )
-        self._checked[id(node)] = node
 
     def _digest(self, node: Node) -> str:
         """Digest of all that a node is made by and from; no artifact is read."""

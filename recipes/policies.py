@@ -5,6 +5,7 @@ never in one table (docs/recipes/add_an_eval_suite.md).
 """
 
 from dataclasses import replace
+from functools import cache
 
 from datakit.tokens.formats import Chat
 from evals.items.stage import TaskSpec
@@ -22,6 +23,7 @@ GSM8K_SHOTS, MATH_SHOTS = 8, 4
 """All that the suite of examples holds."""
 
 
+@cache
 def policy_config(run: Run) -> PolicyConfig:
     """Today's policy of a run: held-out text and the main suite at every saved step; at the last one the wider suites,
     examples in prompts, answers in the model's own words, and programs that are run. Where the run keeps an average of its

@@ -3,6 +3,8 @@
 What a run is composed of is declared in `recipes/studies/` (docs/recipes/add_a_run.md).
 """
 
+from functools import cache
+
 from evals.audit.build import AUDIT, AuditConfig
 from evals.items.stage import (
     CONTAMINATION_SCORES,
@@ -19,14 +21,16 @@ from recipes import data
 from recipes.data import contamination, corpora, suites, tokenizer, trajectories
 from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.policies import EVAL_SEED, policy_config
+from recipes.records.placement import TrialOf
 from recipes.records.run import Run
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.spec.settings import mesh_argument
-from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
+from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig, step_partition
 
 CONTROLS_PER_TASK = 50
 
 
+@cache
 def checkpoint(run: Run, step: int) -> Node:
     """Arrays, optimizer state and metrics at a step."""
     place = run.place.of_run(run.name, "checkpoint", partition=step_partition(step))
@@ -35,9 +39,11 @@ def checkpoint(run: Run, step: int) -> Node:
         inputs["start"] = first
     config = CheckpointConfig(run=run.spec, step=step)
     meshes = {name: (mesh_argument(mesh),) for name, mesh in run.execution.meshes.items()}
-    return Node(*place, CHECKPOINT, config, inputs, run.execution.hardware, run.execution.settings.arguments(), meshes)
+    stage = TRIAL if isinstance(run.place, TrialOf) else CHECKPOINT
+    return Node(*place, stage, config, inputs, run.execution.hardware, run.execution.settings.arguments(), meshes)
 
 
+@cache
 def mixture(run: Run) -> Node:
     """The mixture that a run reads."""
     return data.mixture(run.data, run.batches, run.place.data)
@@ -50,6 +56,7 @@ def start(run: Run) -> Node | None:
     return None if run.start is None else checkpoint(run.start.run, run.start.step)
 
 
+@cache
 def hf_model(run: Run, step: int) -> Node:
     """The checkpoint at a step as a folder that transformers opens."""
     place = run.place.of_run(run.name, "hf_model", partition=step_partition(step))
@@ -61,6 +68,7 @@ def hf_model(run: Run, step: int) -> Node:
     )
 
 
+@cache
 def export_canary(run: Run, step: int) -> Node:
     """Whether that folder opens, stops by itself, and has the special tokens of training."""
     place = run.place.of_run(run.name, "hf_canary", partition=step_partition(step))
@@ -84,6 +92,7 @@ def published_export_canary(model: PublishedModel) -> Node:
     return Node(("models", model.name, "hf_canary"), None, EXPORT_CANARY, ExportCanaryConfig(max_new_tokens=256), inputs)
 
 
+@cache
 def policy(run: Run) -> Node:
     """The dated evaluation policy of a run's checkpoints; `recipes/policies.py` says what is in it."""
     at = run.place.data
@@ -129,6 +138,7 @@ def model_scores(model: PublishedModel, run: Run, task: TaskSpec) -> Node:
     return Node(("models", model.name, "eval_result"), task.name, EVAL_RESULT, config, inputs, run.evaluation.hardware)
 
 
+@cache
 def contamination_scores(run: Run, step: int) -> Node:
     """Every item that the corpora hold and clean ones beside it, scored at a step and at the start of a warm run."""
     bound = {task.name for suite in run.decontamination.suites for task in suite.config.tasks}
@@ -145,6 +155,7 @@ def contamination_scores(run: Run, step: int) -> Node:
     return Node(*place, CONTAMINATION_SCORES, config, inputs, run.evaluation.hardware)
 
 
+@cache
 def audit(run: Run, step: int) -> Node:
     """Which benchmark items the corpora held, before and after, which steps up to this one saw them, and what it changed."""
     every_corpus = {node.name: node for each in run.history for node in corpora(each.corpus, each.place.data)}

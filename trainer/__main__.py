@@ -19,8 +19,10 @@ from trainer.processes import INDEX, NotMetError, join
 from trainer.progress import shown
 from trainer.running import running_of
 from trainer.signals import LEFT, PreemptedError, Stop
+from trainer.spec.stage import TRIAL
 from trainer.spec_file import open_job
 from trainer.train import train
+from trainer.trial import run_trial
 
 
 def main(arguments: list[str]) -> None:
@@ -42,7 +44,8 @@ def main(arguments: list[str]) -> None:
             running = running_of(os.environ, settings)
             join(os.environ, stop)
             job = open_job(Path(file))
-            checkpoint = train(job, running, stop, watchdog, show)
+            run = run_trial if job.spec.stage == TRIAL.name else train
+            checkpoint = run(job, running, stop, watchdog, show)
     except PreemptedError as error:
         logging.getLogger("trainer").warning("%s", error)
         raise SystemExit(LEFT) from error
@@ -56,7 +59,7 @@ def main(arguments: list[str]) -> None:
         logging.getLogger("trainer").exception("this process failed; it ends at once so that its peers end too")
         logging.shutdown()
         os._exit(1)  # jax.distributed shutdown blocks for five minutes (measured): peers wait for this process in a collective
-    if jax.process_index() == 0:
+    if jax.process_index() == 0 and "diverged" not in checkpoint.manifest.extra:
         report(checkpoint, job_folder(job) / "loss.png", draw=console.is_terminal)
 
 

@@ -34,6 +34,7 @@ ROLES: dict[str, Role] = {
     "datakit.token_cache": "cache",
     "lineage.mixture": "mixture",
     "trainer.checkpoint": "checkpoint",
+    "trainer.trial": "checkpoint",
     "trainer.hf_model": "export",
 }  # fmt: skip
 LINKS: tuple[tuple[Role, str, Role], ...] = (

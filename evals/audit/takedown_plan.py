@@ -104,8 +104,8 @@ def training_flops(manifest: Manifest, from_step: int = 0) -> float:
     """Return FLOPs of training a checkpoint's run from a step to its own. Raises: ValueError for another kind of
     artifact.
     """
-    if manifest.spec.stage != "trainer.checkpoint":
-        raise ValueError(f"{manifest.spec.name} was made by {manifest.spec.stage}; only trainer.checkpoint has training FLOPs")
+    if manifest.spec.stage not in ("trainer.checkpoint", "trainer.trial"):
+        raise ValueError(f"{manifest.spec.name} was made by {manifest.spec.stage}; it has no training FLOPs")
     run = manifest.spec.config["run"]
     return training_flops_per_token(run, f"{manifest.spec.name}.run") * _tokens_since(manifest, from_step)
 

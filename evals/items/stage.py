@@ -23,6 +23,7 @@ CONTAMINATION_SCORES = Stage(
 5: columns as in `evals.result` 8."""
 GAP = Stage("evals.gap", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals")
+TRIAL_RESULT = Stage("evals.trial_result", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 LONGEST_CHARACTER_BYTES = 4
 """Bytes of UTF-8: a cut of fewer bytes might hold no character at all."""
 
@@ -96,6 +97,18 @@ class EvalConfig:
         names = [task.name for task in self.tasks]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"evaluation tasks are {names}; give at least one, each name once")
+
+
+@dataclass(frozen=True)
+class TrialResultConfig:
+    """The held-out task that a trial is scored on, and the seed that resamples."""
+
+    task: TaskSpec
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.task.kind != "perplexity":
+            raise ValueError(f"task {self.task.name} of a trial's result is of kind {self.task.kind!r}; allowed: perplexity")
 
 
 @dataclass(frozen=True)

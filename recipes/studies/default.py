@@ -1,6 +1,7 @@
 """The default corpus, and the run `tiny` that shows checkpoints as step partitions; other studies build on both."""
 
 from dataclasses import replace
+from functools import cache
 
 from datakit.corpus.filters import CorpusConfig
 from datakit.quality.score_cutoff import ScoreCutoffConfig
@@ -25,6 +26,7 @@ def study() -> Study:
     )
 
 
+@cache
 def default_corpus() -> Corpus:
     """Eight small sources, cleaned of every suite that checkpoints are evaluated on."""
     scope = Scope("default", ONLINE_SOURCES)
@@ -32,11 +34,13 @@ def default_corpus() -> Corpus:
     return Corpus("default", scope, cleaned, scorer=reference_prose())
 
 
+@cache
 def default_mix() -> Mix:
     tokens = Tokens("default-bpe8k", default_corpus(), TrainedTokenizer("bpe8k", vocab_size=8192))
     return Mix("default", tokens)
 
 
+@cache
 def default_evaluation() -> Evaluation:
     return Evaluation((main_suite(), *wider_suites()), shot_suites())
 
@@ -46,6 +50,7 @@ def tiny_spec(vocab_size: int) -> RunSpec:
     return replace(smoke_spec(vocab_size), name="tiny", num_steps=150, save_every_steps=50)
 
 
+@cache
 def tiny() -> Run:
     """The declared run that the others are compared with."""
     mix = default_mix()

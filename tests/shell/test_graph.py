@@ -10,13 +10,16 @@ import pytest
 import yaml
 
 from lineage.build.plan import ancestors_first
-from marin_assets.definitions import tabled
+from marin_assets.definitions import build_defs, tabled
 from marin_assets.factory import dependencies
 from partitions.axes import days
 from recipes.lab import Declarations, declarations
 from recipes.records.data import decontamination
 from recipes.runs import audit
+from recipes.smoke import smoke_ferry
 from recipes.studies.default import tiny
+from recipes.study import Sweep
+from resources.lab import LabResource
 
 GOLDEN = Path(__file__).with_name("asset_graph.golden.txt")
 
@@ -92,6 +95,20 @@ def test_a_run_that_means_another_artifact_by_a_key_is_disabled_alone(caplog: py
     named = replace(corpus, decontamination=replace(cleaned, name="f"))
     other = fewer.with_data(replace(fewer.data, tokens=replace(tokens, corpus=named)))
     assert tabled(Declarations(runs=(base, other)))[1].runs == (base, other)
+
+
+def test_runs_and_trials_need_no_jobs_or_sensors_of_their_own(tmp_path: Path) -> None:
+    """Twelve more runs and a sweep of twelve trials: the same jobs and sensors, and two assets for the sweep."""
+    base = tiny()
+    runs = tuple(replace(base, spec=replace(base.spec, name=f"r{i}", seed=i)) for i in range(12))
+    trials = tuple(replace(run, spec=replace(run.spec, save_every_steps=None)) for run in runs)
+    declared = Declarations(runs=(base, *runs), sweeps=(Sweep("s", trials),))
+    definitions = build_defs(LabResource(root=str(tmp_path)), ferry=smoke_ferry(), declared=declared)
+    assert len(list(definitions.jobs or ())) <= 20
+    assert len(list(definitions.sensors or ())) <= 12
+    keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+    assert {key for key in keys if key.startswith("sweeps/")} == {"sweeps/s/trial", "sweeps/s/result"}
+    assert {f"runs/{run.name}/training" for run in runs} <= keys
 
 
 def test_pyproject_and_workspace_name_the_same_definitions() -> None:

@@ -11,6 +11,8 @@ CHECKPOINT = Stage("trainer.checkpoint", "8", job="trainer", gate={"datakit.toke
 """Versions. 2: loss in row tiles. 3: update norm in the metrics. 4: attention in blocks. 5: gradients of products by rows.
 6: norm of the direction before its clip in the metrics. 7: RMS norms with a gradient of their own. 2, 4, 5 and 7 round
 differently."""
+TRIAL = Stage("trainer.trial", CHECKPOINT.version, job="trainer", gate=CHECKPOINT.gate)
+"""One run of a sweep: its last checkpoint, or the record of its divergence (`trainer/trial.py`)."""
 type Weights = Literal["raw", "ema"]
 """The parameters of a checkpoint, or their average if its run keeps one."""
 FORMAT = "checkpoint/1"

@@ -1,0 +1,130 @@
+"""A sweep as two assets, `sweeps/<name>/trial` and `sweeps/<name>/result`, with one partition for each trial.
+
+One operation makes both, and takes many trials to a Dagster run. Each trial is reported as it ends, so an interrupted run shows
+what it finished, and the next one goes on with the rest. A trial that diverged is a result.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from lineage.build.plan import Built, MissingArtifactError, Node, ancestors_first, exists
+from marin_assets.data import mix_assets
+from marin_assets.data_stages import FILES
+from marin_assets.describe import describe, materialization
+from marin_assets.event_log import STAGE_METADATA
+from marin_assets.factory import OWNER, AssetTemplate, dependencies
+from partitions.axes import trials
+from recipes.study import Sweep
+from recipes.sweeps import result, trial
+from resources.lab import Lab
+from resources.progress import observing
+
+TRIALS_PER_RUN = 50
+SHOWN_FAILURES = 5
+
+
+def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
+    """The data that the trials read; trials over one mix share it."""
+    seen = set()
+    for run in sweep.trials:
+        if (run.data, run.batches) not in seen:
+            seen.add((run.data, run.batches))
+            yield from mix_assets(run)
+
+
+def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, AssetTemplate]:
+    """Trials and results; `sweep_asset` makes both, so they are external to the factory."""
+    by_name = {run.name: run for run in sweep.trials}
+    names = trials(list(by_name))
+
+    def template(make, description: str, kinds: set[str]) -> AssetTemplate:
+        return AssetTemplate(
+            example=make(sweep.trials[0]),
+            node_at=lambda lab, name: make(by_name[str(name)]),
+            node=lambda name: make(by_name[str(name)]),
+            store_of=lambda lab: lab.store,
+            group="sweeps",
+            description=description,
+            kinds=frozenset(kinds),
+            partitions_def=names,
+            invariants=(FILES,),
+        )
+
+    return (
+        template(trial, "One trained model for each trial, or the record of its divergence.", {"jax", "safetensors"}),
+        template(result, "Held-out bits per byte of each trial by domain, or that it diverged.", {"json"}),
+    )
+
+
+def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
+    """The operation that trains and scores the asked trials."""
+    made, scored = sweep_templates(sweep)
+    specs = [_spec(template) for template in (made, scored)]
+    keys = [spec.key for spec in specs]
+
+    @dg.multi_asset(
+        name=f"sweeps__{sweep.name}".replace("-", "_").replace(".", "_"),
+        specs=specs,
+        partitions_def=made.partitions_def,
+        can_subset=True,
+        backfill_policy=dg.BackfillPolicy.multi_run(TRIALS_PER_RUN),
+    )
+    def run_trials(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[dg.MaterializeResult]:
+        failed: list[str] = []
+        asked = [template for template, key in zip((made, scored), keys, strict=True) if key in context.selected_asset_keys]
+        for name in context.partition_keys:
+            try:
+                for template in asked:
+                    _make(context, lab, _node(template, name), made.example.key)
+            except Exception as error:  # one trial that fails leaves the others their turn; the run fails at its end
+                context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
+                failed.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})")
+        if failed:
+            more = f" and {len(failed) - SHOWN_FAILURES} more" if len(failed) > SHOWN_FAILURES else ""
+            raise dg.Failure(
+                f"{len(failed)} of {len(context.partition_keys)} trials of sweep {sweep.name} failed: "
+                f"{'; '.join(failed[:SHOWN_FAILURES])}{more}. Materialize them again: finished trials are reused",
+                allow_retries=False,
+            )
+        yield from ()  # each trial was reported by itself, with its own version
+
+    return run_trials
+
+
+def _node(template: AssetTemplate, name: str) -> Node:
+    assert template.node is not None
+    return template.node(name)
+
+
+def _make(context: dg.AssetExecutionContext, lab: Lab, node: Node, trials_key: tuple[str, ...]) -> None:
+    """Make a node and, if it is missing, the trial that it scores; report each."""
+    for each in ancestors_first([node]):
+        if each is not node and each.key != trials_key:
+            if not exists(lab.store, each):
+                raise MissingArtifactError(each, lab.store)
+            continue
+        key = dg.AssetKey(list(each.key))
+        built = lab.build(lab.store, each, listener=observing(context, key, each.partition), run_id=context.run.run_id)
+        if each is node or not built.reused:
+            context.log_event(_event(built))
+
+
+def _event(built: Built) -> dg.AssetMaterialization:
+    diverged = built.artifact.manifest.extra.get("diverged")
+    return materialization(built.artifact, describe(built), f"diverged: {diverged['why']}" if diverged else "")
+
+
+def _spec(template: AssetTemplate) -> dg.AssetSpec:
+    stage = template.example.stage
+    return dg.AssetSpec(
+        key=dg.AssetKey(list(template.example.key)),
+        deps=dependencies(template),
+        group_name=template.group,
+        description=template.description,
+        owners=[OWNER],
+        kinds=set(template.kinds),
+        metadata={STAGE_METADATA: stage.name},
+        code_version=f"{stage.name}@{stage.version}",
+        skippable=True,
+    )
