@@ -24,8 +24,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Affected:
-    """`rows`: ARTIFACTS_SCHEMA and `is_origin` (bad itself or equal to it, not by descent), inputs before what was made from
-    them."""
+    """`rows`: ARTIFACTS_SCHEMA and `is_origin` (bad itself, not by descent), inputs before what was made from them."""
 
     rows: pl.DataFrame
     cost: Cost
@@ -52,37 +51,13 @@ def artifacts_of_stage(tables: LineageTables, stage: str, version: str | None = 
 
 
 def affected_by(tables: LineageTables, origins: Sequence[str]) -> Affected:
-    """Return the origins, what is equal to them, and all descendants of both.
-
-    Descent goes by bytes, as identity does: artifacts of one name and data version count as one, so a descendant of a recompute
-    with equal bytes is found too. Raises: ValueError for an address that the tables do not have.
-    """
-    graph, classes = LineageGraph(tables), by_bytes(tables)
-    of = dict(classes.artifacts.select("at", "address").iter_rows())
-    of |= dict(classes.edges.filter(~pl.col("parent_at").is_in(list(of))).select("parent_at", "parent").iter_rows())
-    for origin in origins:
-        graph.require(origin)
-    bad = {of[origin] for origin in origins}
-    one_each = LineageTables(classes.artifacts.unique("address"), classes.edges)
-    reached = LineageGraph(one_each).reach(sorted(bad), "down")
-    found = classes.artifacts.filter(pl.col("address").is_in(list(reached)))
-    ordered = pl.DataFrame({"address": graph.oldest_first(found["at"].to_list())}, schema={"address": pl.String})
+    """Return the origins and all their descendants. Raises: ValueError for an address that the tables do not have."""
+    graph = LineageGraph(tables)
+    reached = {address for origin in origins for address in graph.walk(origin, "down")}
+    ordered = pl.DataFrame({"address": graph.oldest_first(reached)}, schema={"address": pl.String})
+    bad = pl.Series(list(origins), dtype=pl.String).implode()
     rows = ordered.join(tables.artifacts, on="address", how="inner", maintain_order="left")
-    equal = pl.Series(found.filter(pl.col("address").is_in(list(bad)))["at"], dtype=pl.String).implode()
-    return Affected(rows.with_columns(is_origin=pl.col("address").is_in(equal)), cost_of(rows))
-
-
-def by_bytes(tables: LineageTables) -> LineageTables:
-    """Return the tables with classes of equal bytes, `<name> <data version>`, in place of addresses.
-
-    `at` of an artifact and `parent_at` of an edge keep the addresses.
-    """
-    named = pl.format("{} {}", "name", "data_version")
-    artifacts = tables.artifacts.with_columns(at=pl.col("address"), address=named)
-    edges = tables.edges.join(artifacts.select(child="at", class_="address"), on="child")
-    parent = pl.format("{} {}", "parent_name", "parent_data_version")
-    edges = edges.with_columns(child=pl.col("class_"), parent_at=pl.col("parent"), parent=parent).drop("class_")
-    return LineageTables(artifacts, edges)
+    return Affected(rows.with_columns(is_origin=pl.col("address").is_in(bad)), cost_of(rows))
 
 
 def cost_of(rows: pl.DataFrame) -> Cost:

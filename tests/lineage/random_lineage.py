@@ -1,7 +1,6 @@
 """Random artifact graphs in real stores, and slow answers to questions about them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
@@ -44,40 +43,3 @@ def reached(parents: Parents, start: int, direction: str) -> set[int]:
     while more := {b for a, b in pairs if a in found} - found:
         found |= more
     return found
-
-
-@dataclass(frozen=True)
-class Recomputes:
-    """A drawn graph in which nodes were made several times with equal bytes.
-
-    `versions[n]` has, for each version of node n, its parents as (node, version); `(n, v)` names one artifact.
-    """
-
-    versions: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]
-
-    def write(self, store: Store) -> dict[tuple[int, int], Artifact]:
-        """Commit every artifact. Versions of one node differ in their config, so in their address, and not in their bytes."""
-        made: dict[tuple[int, int], Artifact] = {}
-        for number, versions in enumerate(self.versions):
-            for version, above in enumerate(versions):
-                made[number, version] = write(store, number, [made[parent] for parent in above], version=version)
-        return made
-
-    def below(self, origins: Iterable[int]) -> set[int]:
-        """The nodes whose bytes descend from some nodes, these included, by following pairs until nothing is new."""
-        found = set(origins)
-        pairs = {(n, p) for n, versions in enumerate(self.versions) for above in versions for p, _ in above}
-        while more := {n for n, p in pairs if p in found} - found:
-            found |= more
-        return found
-
-
-@st.composite
-def recomputes(draw: st.DrawFn, max_nodes: int = 7) -> Recomputes:
-    count = draw(st.integers(1, max_nodes))
-    versions: list[tuple[tuple[tuple[int, int], ...], ...]] = []
-    for number in range(count):
-        parent = st.integers(0, number - 1).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, len(versions[n]) - 1)))
-        above = st.lists(parent, max_size=3, unique=True).map(tuple) if number else st.just(())
-        versions.append(tuple(draw(st.lists(above, min_size=1, max_size=3))))
-    return Recomputes(tuple(versions))
