@@ -37,7 +37,7 @@ def canary_training(band: CanaryBand) -> AssetTemplate:
         store_of=lambda lab: lab.store,
         builds_inputs=tuple(_checkpoint(band, FIRST_DAY).inputs),
         group="canary",
-        description=f"Fixed data, fixed spec, trained anew every day on {band.hardware}.",
+        description=f"Fixed data, fixed spec, trained again every day on {band.hardware}.",
         kinds=frozenset({"jax"}),
         partitions_def=days(),
         invariants=(LOSS,),

@@ -17,7 +17,7 @@ def history_specs(histories: tuple[History, ...]) -> Iterator[dg.AssetSpec]:
 
 def _spec(history: History, phase: Phase) -> dg.AssetSpec:
     schedule = phase.spec.schedule
-    told = {
+    facts = {
         "outcome": phase.outcome,
         "reason": phase.reason or "-",
         "chosen_here": phase.chosen or "-",
@@ -39,12 +39,12 @@ def _spec(history: History, phase: Phase) -> dg.AssetSpec:
         owners=[OWNER],
         kinds={"jax"},
         code_version="history/1",
-        metadata=told,
+        metadata=facts,
     )
 
 
 def _mix(phase: Phase) -> str:
     if phase.mix is None:
-        return "not told"
+        return "not stated"
     rows = [f"| {name} | {share:.2f} |" for name, share in sorted(phase.mix, key=lambda part: -part[1])]
     return "\n".join(["| dataset | % |", "|---|---|", *rows])

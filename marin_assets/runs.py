@@ -178,8 +178,8 @@ def _step_of_both() -> dg.PartitionMapping:
 
 def hf_models(run: Run) -> AssetTemplate:
     """Hugging Face's form of one saved step."""
-    told = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
-    return _step_template(run, hf_model, told, {"safetensors", "huggingface"}, FILES)
+    description = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
+    return _step_template(run, hf_model, description, {"safetensors", "huggingface"}, FILES)
 
 
 def export_canaries(run: Run) -> AssetTemplate:
@@ -194,8 +194,8 @@ def scored_items(run: Run) -> AssetTemplate:
 
 def audits(run: Run) -> AssetTemplate:
     """Contamination audit of one saved step."""
-    told = "Which benchmark items the corpus held, before and after, which steps saw them, and what it changed."
-    return replace(_step_template(run, audit, told, {"parquet"}, AUDITED), advisories=(CLEAN,))
+    description = "Which benchmark items the corpus held, before and after, which steps saw them, and what it changed."
+    return replace(_step_template(run, audit, description, {"parquet"}, AUDITED), advisories=(CLEAN,))
 
 
 def _step_template(

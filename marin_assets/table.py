@@ -90,8 +90,8 @@ class AssetTable:
                 name: [self._digest(each) for each in (value if isinstance(value, tuple) else (value,))]
                 for name, value in node.inputs.items()
             }
-            told = [list(node.key), node.partition, node.stage.name, node.stage.version, to_jsonable(node.config), inputs]
-            self._digests[id(node)] = node, identity_digest(told)
+            identity = [list(node.key), node.partition, node.stage.name, node.stage.version, to_jsonable(node.config), inputs]
+            self._digests[id(node)] = node, identity_digest(identity)
         return self._digests[id(node)][1]
 
 
@@ -117,6 +117,6 @@ def difference(first: Node, second: Node) -> str:
     if unlike := sorted(one.keys() ^ other.keys()):
         return f"only one of them is made from {', '.join(unlike)}"
     for name, parent in one.items():
-        if told := difference(parent, other[name]):
-            return f"{name} differs: {told}"
+        if reason := difference(parent, other[name]):
+            return f"{name} differs: {reason}"
     return ""

@@ -1,8 +1,8 @@
 """The mixes of the 8B and 32B retrospectives as data: phases by step, shares in per cent, batch sizes.
 
-Numbers are those of `reference/paper_outline_8b_32b.md` and `reference/marin_32b_retrospective.md`; where only tokens are
-told, steps are those tokens divided by the batch, and `exact_steps` says that they are not. Shares are as printed: rounded to a
-hundredth or a tenth, so a table may miss 100 by some hundredths; a mixture divides by their sum.
+The numbers are those of Marin's 8B and 32B retrospectives. Where only tokens are stated, steps are those tokens divided
+by the batch, and `exact_steps` is false. Shares are as printed, rounded to a hundredth or a tenth, so a table may miss
+100 by some hundredths; a mixture divides by their sum.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class History:
     batches: BatchSchedule
     shuffle: ShuffleName
     """Of the last phase; where it began a new order (Mantis), the phases before were read by `linear`."""
-    told_tokens: float
+    stated_tokens: float
     """What the retrospective says that all phases together read."""
 
     def tokens(self, phase: HistoryPhase) -> int:
@@ -150,12 +150,12 @@ STARLING: Mix = (
 def marin_32b(cooldown: str) -> History:
     """The 32B run with its cooldown `bison` (linear shuffle, leaked GSM8K) or `mantis` (Feistel, MegaMath).
 
-    The two share steps 0 to 160,000. Mantis added StackV2's Python at about step 174,000, with weights that are not told.
+    The two share steps 0 to 160,000. Mantis added StackV2's Python at about step 174,000, with weights that are not stated.
     Raises: ValueError for another name.
     """
     cooldowns: dict[str, tuple[Mix, ShuffleName, str]] = {
         "bison": (BISON, "linear", "abandoned: GSM8K's test set was in all_math, and batches came in phases near 190k"),
-        "mantis": (MANTIS, "feistel_levanter", "StackV2 Python from about step 174k on, with weights that are not told"),
+        "mantis": (MANTIS, "feistel_levanter", "StackV2 Python from about step 174k on, with weights that are not stated"),
     }
     if cooldown not in cooldowns:
         raise ValueError(f"cooldown {cooldown!r} of the 32B run; allowed: {', '.join(cooldowns)}")
@@ -169,14 +169,14 @@ def marin_32b(cooldown: str) -> History:
         ),
         BatchSchedule((BatchPhase(0, 8192), BatchPhase(18_500, 7680), BatchPhase(21_010, 8192))),
         shuffle,
-        told_tokens=6.437e12,
+        stated_tokens=6.437e12,
     )
 
 
 def marin_8b() -> History:
     """The 8B run, Kestrel to Starling. Phoenix's mix is that of the 32B run, which says that it mirrors it.
 
-    Starling ends at 11.1 + 1.34 T tokens: the length of the cooldown is told as a number, the timeline's 12.75 T as "about".
+    Starling ends at 11.1 + 1.34 T tokens: the length of the cooldown is stated as a number, the timeline's 12.75 T as "about".
     """
     small, middle, large = 1024, 3072, 4096  # 4, 12 and 16 Mi tokens
     kestrel = _steps(2.77e12, small)
@@ -195,7 +195,7 @@ def marin_8b() -> History:
         ),
         BatchSchedule((BatchPhase(0, small), BatchPhase(kestrel, middle), BatchPhase(phoenix, large))),
         "linear",
-        told_tokens=12.44e12,
+        stated_tokens=12.44e12,
     )
 
 

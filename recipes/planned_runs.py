@@ -1,6 +1,6 @@
 """Runs that are planned and not run: the 1e23 recipe and the June model, with where every number comes from.
 
-Told are numbers of Marin's weekly summaries and roadmap (docs/references.md#marin-moe). What they do not tell is chosen
+Stated are numbers of Marin's weekly summaries and roadmap (docs/references.md#marin-moe). What they do not tell is chosen
 here, and `chosen` says so.
 """
 
@@ -26,7 +26,7 @@ class PlannedRun:
     utilisation: float
     """Share of the hardware's peak that the run's own FLOPs reach."""
 
-    told: str
+    stated: str
     chosen: str
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ def april_1e23() -> PlannedRun:
         "v4-512",
         MeshShape(expert=4),
         utilisation=0.28,
-        told=(
+        stated=(
             "48 layers, d 5120, 40 heads, groups of 4, 64 experts of which a token meets 4, one shared expert, 129 to 131 B "
             "parameters of which 16 B are active, 1.02 T tokens, 2,048 sequences a step, experts over 4, AdamH, 14 % of the "
             "peak of 512 chips, which is 28 % of the 256 that a v4-512 has"
@@ -86,10 +86,10 @@ def june() -> PlannedRun:
         "2xh100x8",
         MeshShape(expert=8),
         utilisation=0.2,
-        told="about 16 B parameters of which 2 B are active, about 1,000 steps, two nodes or more; MuonH, sequences of 8,192",
+        stated="about 16 B parameters of which 2 B are active, about 1,000 steps, two nodes or more; MuonH, sequences of 8,192",
         chosen=(
             "its shape by April's rules at d 2560 with 24 layers (May's recipe has 256 experts; how many a token meets is not "
-            "told), Muon for MuonH, 512 sequences a step, microbatches of 16, 20 % MFU (the April model of that width and 26 "
+            "stated), Muon for MuonH, 512 sequences a step, microbatches of 16, 20 % MFU (the April model of that width and 26 "
             "layers had 26.7 % on one node)"
         ),
     )

@@ -192,8 +192,8 @@ class Cluster:
                 if away_since is None:
                     away_since = time.monotonic()
                     if self.patience_seconds:
-                        told = "the API server at %s does not answer (%s); jobs continue meanwhile"
-                        log.warning(told, self.server, type(error).__name__)
+                        message = "the API server at %s does not answer (%s); jobs continue meanwhile"
+                        log.warning(message, self.server, type(error).__name__)
                 if time.monotonic() - away_since >= self.patience_seconds:
                     raise
                 time.sleep(max(ASK_AGAIN_SECONDS, error.retry_after) if isinstance(error, ApiError) else ASK_AGAIN_SECONDS)

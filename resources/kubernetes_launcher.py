@@ -85,15 +85,15 @@ class KubernetesLauncher:
                         raise
                     self._pause()
                     continue
-                told = (launch.name, start.kind.name, name, start.shape.name, start.attempt)
-                log.info("%s: %s %s created on %s, attempt %d", *told)
+                fields = (launch.name, start.kind.name, name, start.shape.name, start.attempt)
+                log.info("%s: %s %s created on %s, attempt %d", *fields)
                 break
             if "deletionTimestamp" in found["metadata"]:
                 # Its watcher may have died between deletion and creation: the account continues.
-                told = annotations(found)
-                ours = JUDGED in told and VERDICT not in told and not differences(launch, self.settings, found)
-                history = told[HISTORY] if ours else start.history
-                start = replace(start, attempt=int(told[ATTEMPT]) + 1, history=history)
+                recorded = annotations(found)
+                ours = JUDGED in recorded and VERDICT not in recorded and not differences(launch, self.settings, found)
+                history = recorded[HISTORY] if ours else start.history
+                start = replace(start, attempt=int(recorded[ATTEMPT]) + 1, history=history)
                 self._pause()
                 continue
             state = state_of(kind, found)
@@ -157,15 +157,15 @@ class KubernetesLauncher:
                 return classify(watch.evidence(stuck=True), gang=kind.gang) if given_up == "pods" else given_up
             evicted = watch.evictions()
             if len(evicted) >= self.policy.max_identical:
-                told = evicted[-1]["status"].get("message", "")
-                return Verdict("permanent", "evictions", f"its pods were evicted {len(evicted)} times: {told}")
+                message = evicted[-1]["status"].get("message", "")
+                return Verdict("permanent", "evictions", f"its pods were evicted {len(evicted)} times: {message}")
             time.sleep(self.poll_seconds)
 
-    def _note(self, launch: LaunchRequest, kind: Kind, submitted: Object, told: Mapping[str, str]) -> None:
+    def _note(self, launch: LaunchRequest, kind: Kind, submitted: Object, notes: Mapping[str, str]) -> None:
         """Annotate a failed attempt's object, unless another watcher has created the next one, which has the account."""
         name, uid = object_name(launch), submitted["metadata"]["uid"]
         try:
-            self.cluster.annotate(kind.collection, name, uid, told)
+            self.cluster.annotate(kind.collection, name, uid, notes)
         except ApiError:
             found = self.cluster.get(kind.collection, name)
             if found is not None and found["metadata"]["uid"] == uid:

@@ -46,7 +46,7 @@ class Waiting:
     limits: WaitLimits
     since: dict[Reason, float] = field(default_factory=dict)
     next_word: dict[Reason, float] = field(default_factory=dict)
-    told: dict[Reason, str] = field(default_factory=dict)
+    logged: dict[Reason, str] = field(default_factory=dict)
     """What each wait is for, in Kubernetes' words."""
 
     def look(self, job: Object, pods: Iterable[Object]) -> Literal["pods"] | Verdict | None:
@@ -54,9 +54,9 @@ class Waiting:
         reasons = self._reasons(job, pods)
         for gone in self.since.keys() - reasons.keys():
             del self.since[gone], self.next_word[gone]
-        for reason, told in reasons.items():
+        for reason, message in reasons.items():
             self.since.setdefault(reason, time.monotonic())
-            self._say(reason, told)
+            self._say(reason, message)
         if self._over("error", self.limits.error) or self._over("start", self.limits.start):
             return "pods"
         if MISSING_VOLUME.search(reasons.get("start", "")) and self._over("start", self.limits.error):
@@ -71,15 +71,15 @@ class Waiting:
     def _over(self, reason: Reason, limit: float) -> bool:
         return reason in self.since and time.monotonic() - self.since[reason] >= limit
 
-    def _say(self, reason: Reason, told: str) -> None:
+    def _say(self, reason: Reason, message: str) -> None:
         """Log a wait when its reason is new, after a minute, and whenever it has doubled since."""
         waited = time.monotonic() - self.since[reason]
-        if self.told.get(reason) != told:
-            self.told[reason] = told
-            log.info("%s: waits: %s", self.name, told)
+        if self.logged.get(reason) != message:
+            self.logged[reason] = message
+            log.info("%s: waits: %s", self.name, message)
         if waited >= self.next_word.setdefault(reason, FIRST_WORD_SECONDS):
             self.next_word[reason] = 2 * waited
-            log.warning("%s: has waited for %.0f minutes: %s", self.name, waited / 60, told)
+            log.warning("%s: has waited for %.0f minutes: %s", self.name, waited / 60, message)
 
     def _reasons(self, job: Object, pods: Iterable[Object]) -> dict[Reason, str]:
         if job["spec"].get("suspend"):
@@ -97,8 +97,8 @@ class Waiting:
             elif waiting.get("reason") in STUCK:
                 reasons["error"] = f"pod {pod_name}: {waiting['reason']}: {waiting.get('message', '')}"
             elif "nodeName" in pod["spec"]:  # its kubelet prepares it, or says nothing
-                told = waiting.get("reason", "its kubelet has not reported")
-                reasons["start"] = f"pod {pod_name} on {pod['spec']['nodeName']}: {told}: {last_warning(self.cluster, pod)}"
+                message = waiting.get("reason", "its kubelet has not reported")
+                reasons["start"] = f"pod {pod_name} on {pod['spec']['nodeName']}: {message}: {last_warning(self.cluster, pod)}"
         return reasons
 
     def _why_suspended(self, job: Object) -> str:

@@ -87,22 +87,22 @@ def fit_sweep(trials: Sequence[Trial], config: FitConfig) -> SweepFit:
 def forecast(fitted: SweepFit, parameters: float, tokens: float) -> Forecasted:
     """The point and intervals for one run of one seed. Intervals are stretched by what simulated sweeps say they lack."""
     points, config = fitted.points, fitted.config
-    coverage, told = {}, []
+    coverage, predictions = {}, []
     for number, found in enumerate(fitted.fits):
         checked = calibrate(found, points, parameters, tokens, config.calibration_draws, config.seed + number)
         coverage[found.form.name] = checked
-        told.append(predict(found, parameters, tokens, checked.stretch))
-    weights = {said.name: float(share[0]) for said, share in zip(told, shares(told), strict=True)}
-    centres = [float(said.centre[0]) for said in told if weights[said.name] > 0.01]
-    point = float(centre(told)[0])
+        predictions.append(predict(found, parameters, tokens, checked.stretch))
+    weights = {said.name: float(share[0]) for said, share in zip(predictions, shares(predictions), strict=True)}
+    centres = [float(said.centre[0]) for said in predictions if weights[said.name] > 0.01]
+    point = float(centre(predictions)[0])
     return Forecasted(
-        point, {level: _interval(told, level) for level in LEVELS}, weights, max(centres) - min(centres), coverage,
+        point, {level: _interval(predictions, level) for level in LEVELS}, weights, max(centres) - min(centres), coverage,
         float(fitted.noise.sigma[0]),
     )  # fmt: skip
 
 
-def _interval(told: Sequence[Prediction], level: float) -> tuple[float, float]:
-    low, high = envelope(told, level)
+def _interval(predictions: Sequence[Prediction], level: float) -> tuple[float, float]:
+    low, high = envelope(predictions, level)
     return float(low[0]), float(high[0])
 
 

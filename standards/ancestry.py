@@ -82,11 +82,11 @@ def _is_about(audit: Manifest, checkpoint: Manifest) -> bool:
 
 
 def _source(manifest: Manifest) -> SourceFacts:
-    told: Mapping[str, Any] = manifest.extra.get("source", {})
-    licence = told.get("licence")
+    declared: Mapping[str, Any] = manifest.extra.get("source", {})
+    licence = declared.get("licence")
     verified = licence if isinstance(licence, str) and licence.strip() else None
     claim = str(licence.get("claim") or "") if isinstance(licence, Mapping) else ""
-    name = str(told.get("name") or manifest.spec.partition or manifest.spec.name)
+    name = str(declared.get("name") or manifest.spec.partition or manifest.spec.name)
     return SourceFacts(name, manifest.spec.address, manifest.data_version, verified, claim)
 
 

@@ -28,9 +28,9 @@ def empty_table() -> pl.DataFrame:
     return pl.DataFrame(schema=SCHEMA)
 
 
-def router_rows(step: int, told: tuple[ArrayLike, ArrayLike, ArrayLike]) -> list[tuple]:
+def router_rows(step: int, counts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> list[tuple]:
     """A row for each layer of (loads [L, E], dropped [L], bias norms [L]). `step` counts this step too."""
-    loads, dropped, norms = (np.asarray(each) for each in told)
+    loads, dropped, norms = (np.asarray(each) for each in counts)
     return [(step, layer, *_row(loads[layer], int(dropped[layer])), float(norms[layer])) for layer in range(len(loads))]
 
 

@@ -130,8 +130,8 @@ def compiled_step(
             parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES, None)))
         loads = None
         if reads_twice(spec) and parts.tokens.shape[0] > 1:
-            told = jax.lax.map(lambda part: objective(state.parameters, part, state.router, None)[1].routing, parts)
-            loads = load_shares(told.loads.sum(axis=0))
+            parts_routing = jax.lax.map(lambda part: objective(state.parameters, part, state.router, None)[1].routing, parts)
+            loads = load_shares(parts_routing.loads.sum(axis=0))
         of_part = partial(objective, router=state.router, loads=loads)
         gradients, loss, routing = accumulated_gradients(of_part, state.parameters, parts)
         rate = learning_rate(spec.schedule, spec.num_steps, step)
@@ -148,13 +148,13 @@ def compiled_step(
         ema = None
         if spec.ema is not None:
             ema = select(good, averaged(state.ema, parameters, spec.ema.beta), state.ema)
-        router, told = None, None
+        router, watched_router = None, None
         if state.router is not None:
             router = select(good, balanced(spec.model, state.router, routing), state.router)
-            told = router_metrics(state.router, routing)
+            watched_router = router_metrics(state.router, routing)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
         new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema, router)
-        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, told)
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router)
 
     if spread is None:
         return jax.jit(step_fn, donate_argnums=0)
@@ -196,8 +196,8 @@ def accumulated_gradients[B](
     value_and_gradient = jax.value_and_grad(objective, has_aux=True)
     first = jax.tree.map(lambda part: part[0], parts)
     if jax.tree.leaves(parts)[0].shape[0] == 1:
-        (_, told), gradients = value_and_gradient(parameters, first)
-        return gradients, told.loss, told.routing
+        (_, aux), gradients = value_and_gradient(parameters, first)
+        return gradients, aux.loss, aux.routing
 
     def add(total: tuple[PyTree, Array, Array, PyTree], part: B) -> tuple[tuple[PyTree, Array, Array, PyTree], None]:
         (_, (loss, weight, routing)), gradients = value_and_gradient(parameters, part)

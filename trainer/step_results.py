@@ -68,9 +68,9 @@ class StepResults:
             watched = (step + 1) % self.watch_steps == 0 or step + 1 == self.spec.num_steps
             values = values_of(self.rows[-1], metrics, self.meter, self.norm_names if watched else None)
             if metrics.router is not None:
-                told = router_rows(step + 1, metrics.router)
-                self.routers += told
-                values |= router_values(told)
+                routing_rows = router_rows(step + 1, metrics.router)
+                self.routers += routing_rows
+                values |= router_values(routing_rows)
             self.trackers.log(step + 1, values)
             self.request = merge((self.request._replace(hurry=0), read_request(agreed)))
 

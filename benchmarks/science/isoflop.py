@@ -159,8 +159,8 @@ def main() -> None:
     policy = resolve(store, mixture(True, 0)).data_version
     chosen = list(forecasts_of(study, table, fit, policy, method))
     for name, forecast, _ in chosen:
-        told = build_all(store, forecast).manifest.extra["forecast"]
-        log.info("%s: %.4f, 90 %% %s, weights %s", name, told["point"], told["intervals"]["0.9"], told["weights"])
+        facts = build_all(store, forecast).manifest.extra["forecast"]
+        log.info("%s: %.4f, 90 %% %s, weights %s", name, facts["point"], facts["intervals"]["0.9"], facts["weights"])
     verdicts = [build_all(store, verdict) for *_, verdict in chosen]
     write_page(Path(asked.root) / "verdicts.md", verdicts)
     log.info("%s\n%s, %s", (Path(asked.root) / "verdicts.md").read_text(), fitted.file("law.png"), table.key)

@@ -33,8 +33,8 @@ def main() -> None:
             random = np.random.default_rng(seed)
             metrics = {name: of(weights) + random.normal(0, asked.noise, asked.runs) for name, of in surface.metrics.items()}
             found = propose(weights, metrics, surface.prior, surface.limits, ProposalConfig(draws=asked.draws))
-            told = surface.mean(np.stack([surface.prior, np.array(found.weights)]))
-            held.append(found.low <= told[0] - told[1] <= found.high)
+            expected = surface.mean(np.stack([surface.prior, np.array(found.weights)]))
+            held.append(found.low <= expected[0] - expected[1] <= found.high)
             ours.append(surface.regret(np.array(found.weights)))
             peers.append(surface.regret(regmix_proposal(weights, metrics, surface.prior, surface.limits, seed)))
         means = [f"{np.mean(side):.3f} ± {np.std(side) / np.sqrt(len(side)):.3f}" for side in (ours, peers)]

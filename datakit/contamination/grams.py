@@ -8,6 +8,7 @@ The work on a document is bounded by the different grams that it shares with the
 them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -109,7 +110,7 @@ class Shared:
         return Shared(*(column[rows] for column in columns), scores=scores[rows])
 
 
-class GramPolicy:
+class GramPolicy(ABC):
     """The parts of the `Policy` protocol that policies by grams share. A subclass is a frozen dataclass."""
 
     channel: ClassVar[str] = "record"
@@ -126,13 +127,13 @@ class GramPolicy:
         """The text of an item that is indexed: lm-eval's prompt with the gold answer."""
         return lm_eval_text(item)
 
+    @abstractmethod
     def cut(self, texts: Sequence[str]) -> Cut:
         """Cut the texts into words; no gram crosses a segment."""
-        raise NotImplementedError(f"{type(self).__name__} must say how it cuts texts")
 
+    @abstractmethod
     def spans(self, text: str) -> Iterator[Span]:
         """Return where each word of `cut` lies in a text."""
-        raise NotImplementedError(f"{type(self).__name__} must say where the words of a text lie")
 
     def grams_of(self, cut: Cut, n: int) -> tuple[Ints, UInt64s]:
         """Return (first words, hashes) of every gram of `n` words that the policy takes from texts."""
@@ -140,9 +141,9 @@ class GramPolicy:
         places = np.flatnonzero(whole_grams(cut.bounds, n, len(hashes)))
         return places, hashes[places]
 
+    @abstractmethod
     def build(self, items: pl.DataFrame, channels: pl.DataFrame) -> NamedIndex:
         """Return the grams of the channels."""
-        raise NotImplementedError(f"{type(self).__name__} must say which grams of an item it indexes")
 
     def flagged(self, texts: Sequence[str], pieces: Cut, hits: Hits, index: NamedIndex) -> Shared:
         """Return the shared grams that mark documents, with the score of each pair; by default every shared gram, score

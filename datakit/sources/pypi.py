@@ -103,5 +103,5 @@ def pip_certificates() -> str | None:
         return os.environ["PIP_CERT"]
     command = [sys.executable, "-m", "pip", "config", "get", "global.cert"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
-    told = result.stdout.strip()  # pip prints nothing and exits with 1 if nothing is set.
-    return told or requests_certificates() or machine_certificates()
+    configured = result.stdout.strip()  # pip prints nothing and exits with 1 if nothing is set.
+    return configured or requests_certificates() or machine_certificates()

@@ -103,7 +103,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class TakedownScope:
-    """Holders with inputs first; `unknown` names artifacts about which nothing can be told, and why."""
+    """Holders with inputs first; `unknown` names artifacts about which nothing is known, and why."""
 
     selection: Selection
     holders: tuple[Copy, ...]

@@ -222,7 +222,7 @@ class Names(dict):
 def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
     """Have the program run its text, then run the tests; `{"passed": True}` only at the end of theirs.
 
-    A list of booleans that the tests call `told` goes along.
+    A list of booleans that the tests call `results` goes along.
     """
     calls, loaded = Calls(stream), False
     names = Names(calls, own)
@@ -236,6 +236,6 @@ def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
         return {"raised": "MemoryError", "memory": True}
     except BaseException as error:  # an assert, or any other way not to come to the end
         return {"raised": shown(error) if loaded else "".join(map(str, error.args))}
-    told = dict.get(names, "told")
-    is_list = type(told) is list and all(type(each) is bool for each in told)
-    return {"passed": True, "told": told if is_list else None}
+    results = dict.get(names, "results")
+    is_list = type(results) is list and all(type(each) is bool for each in results)
+    return {"passed": True, "results": results if is_list else None}

@@ -70,8 +70,8 @@ class Run:
     outcome: Outcome
     detail: str
     walls: Walls = ""
-    told: tuple[bool, ...] | None = None
-    """What the tests of a program that passed said by a list of booleans named `told`."""
+    results: tuple[bool, ...] | None = None
+    """What the tests of a program that passed said by a list of booleans named `results`."""
 
     @property
     def passed(self) -> bool:
@@ -120,8 +120,8 @@ def _told(written: str, errors: str) -> Run:
         return Run("failed", f"the supervisor gave no report: {errors[-SHOWN_CHARACTERS:]}")
     if report["walls"] == "landlock":
         _say_landlock()
-    told = report.get("told")
-    return Run(report["outcome"], report["detail"], report["walls"], None if told is None else tuple(told))
+    results = report.get("results")
+    return Run(report["outcome"], report["detail"], report["walls"], None if results is None else tuple(results))
 
 
 @functools.cache

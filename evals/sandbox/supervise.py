@@ -48,10 +48,10 @@ def supervise(
     said = json.loads(verdict) if verdict.endswith(END) else {}
     if "refused" in said:
         return said
-    return told(outcome, detail, said, ends.get(program), ends.get(tests))
+    return verdict_of(outcome, detail, said, ends.get(program), ends.get(tests))
 
 
-def told(outcome: str, detail: str, said: dict, program: int | None, tests: int | None) -> dict:
+def verdict_of(outcome: str, detail: str, said: dict, program: int | None, tests: int | None) -> dict:
     """What goes out, of the wait statuses of both processes (None: it was killed here)."""
     signals = [os.WTERMSIG(status) for status in (program, tests) if status is not None and os.WIFSIGNALED(status)]
     if outcome in ("timeout", "memory", "failed"):
@@ -59,7 +59,7 @@ def told(outcome: str, detail: str, said: dict, program: int | None, tests: int 
     if said.get("memory"):
         return {"outcome": "memory", "detail": "MemoryError"}
     if said.get("passed") is True:
-        return {"outcome": "passed", "detail": "", "told": said.get("told")}
+        return {"outcome": "passed", "detail": "", "results": said.get("results")}
     if signal.SIGXCPU in signals:
         return {"outcome": "timeout", "detail": "its CPU time was over"}
     raised = said.get("raised", "the program ended before its tests did")

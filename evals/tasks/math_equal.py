@@ -38,17 +38,17 @@ def _is_askable(answer: str) -> bool:
 
 def _asked(batch: list[Pair]) -> list[bool]:
     run = _run(batch, BATCH_LIMITS)
-    if run.told is not None and len(run.told) == len(batch):
-        return list(run.told)
+    if run.results is not None and len(run.results) == len(batch):
+        return list(run.results)
     if len(batch) == 1:
         return [False]  # it hit a limit: nobody showed that they are equal
-    return [(_run([pair], PAIR_LIMITS).told or (False,))[0] for pair in batch]
+    return [(_run([pair], PAIR_LIMITS).results or (False,))[0] for pair in batch]
 
 
 def _run(batch: list[Pair], limits: Limits) -> Run:
     folders = _library_folders()
     source = f"import sys\nsys.path.append({str(folders[0].parent)!r})\n{INSIDE.read_text()}"
-    return run_program(source, f"told = equal_all({batch!r})", limits, libraries=folders)
+    return run_program(source, f"results = equal_all({batch!r})", limits, libraries=folders)
 
 
 @functools.cache

@@ -4,7 +4,7 @@ Protocol: the documents of all corpora of a domain in id order (a random order, 
 `max_bytes_per_document`, up to `max_bytes_per_domain`; windows of the context length without overlap, each opened by the
 last token of the one before (the first by the end-of-text token), so every token is scored exactly once. Bits per byte is
 the sum of all bits over the sum of all bytes: a mean of means would weight short documents like long ones
-(research/training_levanter_haliax_grug.md, section 1.15).
+(docs/references.md#levanter-bpb).
 """
 
 import heapq

@@ -3,7 +3,7 @@
 A tag is a path: `prose/kjv` is a leaf below `prose`. Micro is the sum of all bits over the sum of all bytes, so a large leaf
 weighs much; macro is the mean over leaves, so each weighs the same whatever it holds. A leaf exists by having a document: an
 empty one has no score and no part in a mean (Levanter's overall macro counted it as 0:
-research/training_levanter_haliax_grug.md, section 1.15).
+docs/references.md#levanter-bpb).
 """
 
 import logging

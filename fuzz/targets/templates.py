@@ -29,7 +29,7 @@ def target() -> Target:
     template = ChatTemplate(SOUND)
     chat = {"messages": [{"role": "user", "content": "hi <|end|>"}, {"role": "assistant", "content": "ho", "tool_calls": []}]}
     seeds = [b"t" + source.encode() for source in TEMPLATES] + [b"c" + json.dumps(chat).encode()] * 3
-    seeds += [json.dumps(chat).encode()] * 3  # changed as values, and told by its brace
+    seeds += [json.dumps(chat).encode()] * 3  # changed as values, and recognized by its brace
 
     def attempt(data: bytes, folder: Path) -> None:
         del folder

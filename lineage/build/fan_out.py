@@ -90,5 +90,5 @@ def together(ran: Sequence[LaunchRecord]) -> LaunchRecord | None:
 
 
 def _lost(name: str, error: RuntimeError, log_path: Path) -> ShardFailure:
-    told = str(error).splitlines()[0]
-    return ShardFailure(name, "killed", f"its runner died: {told}", f"the runner left none; its log: {log_path}", ())
+    reason = str(error).splitlines()[0]
+    return ShardFailure(name, "killed", f"its runner died: {reason}", f"the runner left none; its log: {log_path}", ())

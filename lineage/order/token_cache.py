@@ -5,7 +5,7 @@ shard) and `<name>.ids` (16 raw bytes a document). A cache in which not every to
 `<name>.weights`: the weight of each token as what is to be predicted, uint8 or float32 (since 2026-11-21; without it every
 weight is one, and who does not know of it reads the tokens as before). The shards of one artifact, in name order, are one
 long token array; the artifact's manifest says what they hold. Writer and reader are here so that the data engine and the
-trainer share the format and nothing else (DESIGN, section 4).
+trainer share the format and nothing else (docs/design/house.md).
 """
 
 import itertools

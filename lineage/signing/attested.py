@@ -63,8 +63,8 @@ def verify_attested(folder: Path, publishers: Sequence[PublicKey]) -> Attested:
     if record["predicateType"] != PUBLISHED:
         return Attested("", known, claimed, (), (*findings, f"{ATTESTATION} is {record['predicateType']}, not {PUBLISHED}"))
     try:
-        told = record["predicate"]["artifact"]
-        name, address, version = str(told["name"]), str(told["address"]), str(told["dataVersion"])
+        recorded = record["predicate"]["artifact"]
+        name, address, version = str(recorded["name"]), str(recorded["address"]), str(recorded["dataVersion"])
         makers = {PublicKey.from_text(each["public"]): str(each["name"]) for each in record["predicate"]["makers"].values()}
         unsigned = frozenset(record["predicate"]["unsigned"])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -194,11 +194,11 @@ class _Proofs:
 
     def has(self, name: str, sha256: str) -> bool:
         """Whether the log's tree has this file with this text."""
-        told = self.proofs.get(name)
-        if told is None:
+        recorded = self.proofs.get(name)
+        if recorded is None:
             return False
         try:
-            proof = [bytes.fromhex(each) for each in told["proof"]]
-            return includes(Entry(name, sha256).leaf, int(told["index"]), self.size, proof, self.root)
+            proof = [bytes.fromhex(each) for each in recorded["proof"]]
+            return includes(Entry(name, sha256).leaf, int(recorded["index"]), self.size, proof, self.root)
         except (KeyError, ValueError, TypeError):
             return False

@@ -98,10 +98,10 @@ def read_policy(path: Path) -> Policy:
     allowed = {"keys", "unsigned", "oldest_schema", "waive_all", "log"}
     if unknown := sorted(set(map(str, record)) - allowed):
         raise ValueError(f"{path} has the field {unknown[0]!r}; allowed: {', '.join(sorted(allowed))}")
-    told = record.get("keys") or {}
-    if not isinstance(told, dict):
-        raise ValueError(f"{path}: keys is {told!r}; it must map names to a public key and what it may do")
-    keys = tuple(_named_key(str(name), value, str(path)) for name, value in told.items())
+    stated = record.get("keys") or {}
+    if not isinstance(stated, dict):
+        raise ValueError(f"{path}: keys is {stated!r}; it must map names to a public key and what it may do")
+    keys = tuple(_named_key(str(name), value, str(path)) for name, value in stated.items())
     rest = {name: record[name] for name in allowed - {"keys"} if name in record}
     return Policy(str(path), keys, **rest)
 

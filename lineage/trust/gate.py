@@ -213,11 +213,11 @@ def _cut_log(log: VerdictLog, manifest: Manifest, ref: InputRef, there: Mapping[
 
     A mirrored artifact (`lineage.upkeep.mirror` leaves a note) carries the head of the log of the root it came from.
     """
-    told = manifest.extra.get(HEAD)
-    if told is None:
+    recorded_head = manifest.extra.get(HEAD)
+    if recorded_head is None:
         return []
     try:
-        seen = from_jsonable(Head, told, HEAD)
+        seen = from_jsonable(Head, recorded_head, HEAD)
     except ValueError as error:
         return [Finding("unjudged", ref, str(error))]
     fault = None if seen.first != log.digests.get(1) and MIRRORED in there else log.fault_against(seen)

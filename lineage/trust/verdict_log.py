@@ -165,10 +165,10 @@ def read_log(store: Store, judge: Judge | None = None) -> VerdictLog:
 
     `judge` may refuse further records.
     """
-    told = _listed(store)
-    names = [_where(number) for number in sorted(told)]
+    listed = _listed(store)
+    names = [_where(number) for number in sorted(listed)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="verdicts") as pool:
-        texts = dict(zip(sorted(told), pool.map(partial(_text, store), names), strict=True))
+        texts = dict(zip(sorted(listed), pool.map(partial(_text, store), names), strict=True))
     records: dict[int, Record] = {}
     why: dict[int, str] = {}
     for number, text in texts.items():
@@ -178,15 +178,15 @@ def read_log(store: Store, judge: Judge | None = None) -> VerdictLog:
         else:
             why[number] = found
     digests = {number: text_sha256(text) for number, text in texts.items() if text is not None}
-    for number in range(1, max(told, default=0) + 1):
-        if number not in told:
+    for number in range(1, max(listed, default=0) + 1):
+        if number not in listed:
             why.setdefault(number, "is missing")
         after = records.get(number + 1)
         if after is not None and number in records and after.previous != digests[number]:
             why[number] = "is not the one that the next record names"
     faults = []
     for number, reason in sorted(why.items()):
-        about = set(told.get(number, ()))
+        about = set(listed.get(number, ()))
         if number + 1 in records:
             about.add(records[number + 1].previous_subject)
         if number in records:
@@ -206,12 +206,12 @@ def read_head(store: Store) -> Head:
 def append(store: Store, subject: Subject, verdict: Verdict, accepts: Sequence[str] = ()) -> str:
     """Add a verdict to the log and return the record's address. Of two writers at once the second takes the next number."""
     while True:
-        told = _listed(store)
-        last = max(told, default=0)
+        listed = _listed(store)
+        last = max(listed, default=0)
         text = _text(store, _where(last)) if last else None
         previous = "" if text is None else text_sha256(text)
         before = _parse(last, text, None) if last else ""
-        about_last = before.subject.digest if isinstance(before, Record) else next(iter(told.get(last, ())), "")
+        about_last = before.subject.digest if isinstance(before, Record) else next(iter(listed.get(last, ())), "")
         record = Record(last + 1, previous, about_last, subject, verdict, tuple(accepts))
         store.storage.create(f"{LOG_FOLDER}/{last + 1:08d}.{subject.digest}", "")
         signed = sign_record(store.storage, _where(last + 1), record_text(record), "judge")

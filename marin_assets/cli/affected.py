@@ -28,7 +28,7 @@ CHECKPOINT_STAGE = "trainer.checkpoint"
 
 def affected(
     stage: Annotated[str | None, typer.Option(help="Stage, e.g. datakit.token_cache.")] = None,
-    version: Annotated[str | None, typer.Option(help="Its version; any version unless told.")] = None,
+    version: Annotated[str | None, typer.Option(help="Its version; any version by default.")] = None,
     artifact: Annotated[str | None, typer.Option(help=ARTIFACT)] = None,
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits), for a takedown.")] = None,
     source: Annotated[str | None, typer.Option(help="Name of a source, for a takedown.")] = None,

@@ -65,11 +65,11 @@ class LazyGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        told = list(sys.argv[1:] if args is None else args)
-        debug = "--debug" in told
+        arguments = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in arguments
         try:
             code = super().main(
-                [each for each in told if each != "--debug"], "marin", complete_var, False, windows_expand_args, **extra
+                [each for each in arguments if each != "--debug"], "marin", complete_var, False, windows_expand_args, **extra
             )
         except NoArgsIsHelpError as error:
             print(error.ctx.get_help())

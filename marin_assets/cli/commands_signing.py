@@ -28,7 +28,7 @@ def export(
     artifact: Annotated[str, typer.Argument(help="A checkpoint, an hf_model or a corpus: folder, address or name (tiny@150).")],
     into: Annotated[str, typer.Option(help="A folder (hf) or a file (gguf) that does not exist yet.")],
     licence: Annotated[
-        str | None, typer.Option(help="Licence of the weights, an SPDX expression; 'not stated' unless told.")
+        str | None, typer.Option(help="Licence of the weights, an SPDX expression; 'not stated' by default.")
     ] = None,
     form: Annotated[str, typer.Option(help="hf: for transformers and vLLM; gguf: one file for llama.cpp.")] = "hf",
     root: Annotated[str | None, ROOT] = None,

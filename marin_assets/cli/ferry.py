@@ -27,7 +27,7 @@ from recipes.smoke import smoke_ferry
 from resources.dagster_private import keep_engines
 from resources.lab import Lab, LabResource, lab_from_environment
 
-DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC unless told.")
+DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC by default.")
 
 
 def ferry(
@@ -139,14 +139,14 @@ def print_ferry(store: Store, day: str, before: set[str], seconds: float, consol
 
 def _loss_line(checkpoint_artifact: Artifact, entropy: float | None) -> str:
     facts = checkpoint_artifact.manifest.extra["checkpoint"]
-    told = f"training loss {facts['loss_nats']:.3f} nats a token at step {facts['step']:,}"
-    return told + (f"; unigram entropy of the held-out text {entropy:.3f}" if entropy is not None else "")
+    parts = f"training loss {facts['loss_nats']:.3f} nats a token at step {facts['step']:,}"
+    return parts + (f"; unigram entropy of the held-out text {entropy:.3f}" if entropy is not None else "")
 
 
 def _audit_counts(audit: Artifact) -> str:
     counts = audit.manifest.extra["audit"].get("counts", {})
-    told = [f"{count:,} {what.replace('_', ' ')}" for what, count in sorted(counts.items())]
-    return f"({', '.join(told)})" if told else ""
+    parts = [f"{count:,} {what.replace('_', ' ')}" for what, count in sorted(counts.items())]
+    return f"({', '.join(parts)})" if parts else ""
 
 
 def stage_table(rows: list[StageRow], title: str) -> Table:

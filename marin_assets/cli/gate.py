@@ -103,13 +103,13 @@ def _covering(waivers: Waivers, finding: Finding, target: str, today: datetime.d
 
 def _judged_record(judged: Judged) -> dict[str, object]:
     finding, waiver = judged.finding, judged.waiver
-    told: dict[str, object] = {
+    entry: dict[str, object] = {
         "problem": finding.problem,
         "artifact": finding.artifact,
         "detail": finding.detail,
         "mend": finding.mend,
     }
-    return told | {"waiver": None if waiver is None else dataclasses.asdict(waiver)}
+    return entry | {"waiver": None if waiver is None else dataclasses.asdict(waiver)}
 
 
 def _print_waivers(waivers: Waivers, console: Console) -> None:

@@ -38,7 +38,7 @@ def print_histories(name: str | None, *, as_json: bool, console: Console) -> Non
 
 
 def _print_phases(history: History, console: Console) -> None:
-    title = f"{history.name}: {history.num_tokens / 1e12:.3f} T tokens (told: {history.told_tokens / 1e12:.3f})"
+    title = f"{history.name}: {history.num_tokens / 1e12:.3f} T tokens (stated: {history.stated_tokens / 1e12:.3f})"
     table = Table("phase", "steps", "sequences a step", "T tokens", "mix", "", title=title)
     for phase in history.phases:
         changes = [p.batch_size for p in history.batches.phases if phase.start_step < p.start_step < phase.end_step]

@@ -28,7 +28,7 @@ from trainer.scoring import load_scorer
 
 
 def leaderboard(
-    policy: Annotated[str | None, typer.Option(help="One evaluation policy, e.g. 2026-11-22; all of them unless told.")] = None,
+    policy: Annotated[str | None, typer.Option(help="One evaluation policy, e.g. 2026-11-22; all of them by default.")] = None,
     task: Annotated[str | None, typer.Option(help="One task.")] = None,
     sql: Annotated[str | None, typer.Option(help="A DuckDB query over the views results, leaderboard and items.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page instead.")] = None,

@@ -76,8 +76,8 @@ def show(
         for value in record[name]:
             console.print(f"{name[:-1]:<14}{value}", soft_wrap=True, markup=False, highlight=False)
     for name in ("config", "facts"):
-        told = json.dumps(record[name], ensure_ascii=False)
-        console.print(f"{name:<14}{told[:2000]}", soft_wrap=True, markup=False, highlight=False)
+        text = json.dumps(record[name], ensure_ascii=False)
+        console.print(f"{name:<14}{text[:2000]}", soft_wrap=True, markup=False, highlight=False)
 
 
 def shown_record(found: Artifact) -> dict[str, Any]:

@@ -180,8 +180,8 @@ def manifest(found: RunPlan) -> Manifest:
         env={"MARIN_REGION": "REGION", "MARIN_ROOT": "gs://BUCKET"},
     )
     name, step = f"runs/{found.run.name}/checkpoint", found.run.spec.num_steps
-    told = (mesh_argument(mesh_text(found)),)
-    launch = LaunchRequest("trainer", Path("job.json"), Path("log.txt"), f"{name}[step-{step:08d}]", "0" * 32, arguments=told)
+    extra = (mesh_argument(mesh_text(found)),)
+    launch = LaunchRequest("trainer", Path("job.json"), Path("log.txt"), f"{name}[step-{step:08d}]", "0" * 32, arguments=extra)
     render = job_manifest if found.shape.pods == 1 else jobset_manifest
     return render(launch, found.shape, settings, 1, "[]")
 

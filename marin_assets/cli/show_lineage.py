@@ -47,7 +47,7 @@ def lineage(
 def reproduce(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
     into: Annotated[
-        str | None, typer.Option(help="An empty folder or URL to make it in; a new temporary folder unless told.")
+        str | None, typer.Option(help="An empty folder or URL to make it in; a new temporary folder by default.")
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,

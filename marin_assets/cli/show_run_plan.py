@@ -14,7 +14,7 @@ from recipes.planned_runs import planned_runs
 
 
 def plan_run(
-    name: Annotated[str | None, typer.Argument(help="A paper run: 1e23 or june; all of them unless told.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A paper run: 1e23 or june; all of them by default.")] = None,
     hardware: Annotated[str | None, typer.Option(help="Other hardware than its own, e.g. v5p-512.")] = None,
     remat: Annotated[str | None, typer.Option(help="Another choice of what backward makes again: none, named, full.")] = None,
     as_manifest: Annotated[bool, typer.Option("--manifest", help="Print the Kubernetes manifest of its training.")] = False,
@@ -44,7 +44,7 @@ def print_plans(name: str | None, *, hardware: str | None, remat: str | None, sh
     else:
         for found in plans:
             table = Table(
-                title=f"{found.run.name}: {found.run.told}", show_header=False, caption=f"Chosen: {found.run.chosen}."
+                title=f"{found.run.name}: {found.run.stated}", show_header=False, caption=f"Chosen: {found.run.chosen}."
             )
             for row in rows(found):
                 table.add_row(*row)

@@ -28,16 +28,16 @@ def status(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None
     with dg.DagsterInstance.get() as instance:
         history = {campaign: outcomes(instance, campaign) for campaign in CAMPAIGNS}
     if as_json:
-        campaigns = {name: [dataclasses.asdict(o) for o in told] for name, told in history.items()}
+        campaigns = {name: [dataclasses.asdict(o) for o in attempts] for name, attempts in history.items()}
         print_json({"campaigns": campaigns, "holds": rows})
         return
     console = Console()
-    for campaign, told in history.items():
-        finished = [o for o in told if o.status != "running"]
+    for campaign, attempts in history.items():
+        finished = [o for o in attempts if o.status != "running"]
         passed = sum(o.status == "passed" for o in finished)
         console.print(f"[bold]{campaign}[/]: {passed} of {len(finished)} finished runs passed", highlight=False)
-        if told:
-            print_table(_history_table(told[:SHOWN_OUTCOMES]), console)
+        if attempts:
+            print_table(_history_table(attempts[:SHOWN_OUTCOMES]), console)
     if not rows:
         console.print("nothing was made yet; `./marin ferry` makes a whole day")
         return

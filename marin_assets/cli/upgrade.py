@@ -34,8 +34,8 @@ def print_upgrade(root: str | None, *, apply: bool, as_json: bool = False, conso
     plans = [(store, plan_upgrade(store, key_today)) for store in stores_of(root)]
     if as_json:
         done = [sum(1 for _ in apply_upgrade(store, plan)) if apply else 0 for store, plan in plans]
-        told = zip(plans, done, strict=True)
-        print_json([{"root": store.root, "done": n, **dataclasses.asdict(plan)} for (store, plan), n in told])
+        pairs = zip(plans, done, strict=True)
+        print_json([{"root": store.root, "done": n, **dataclasses.asdict(plan)} for (store, plan), n in pairs])
         return not any(plan.problems for _, plan in plans)
     for store, plan in plans:
         _print_plan(store, plan, console)

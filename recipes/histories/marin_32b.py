@@ -6,7 +6,7 @@ Numbers: the published 32B retrospective. Where the documents are silent, `chose
 from dataclasses import replace
 
 from lineage.order.batches import BatchPhase
-from recipes.histories.phase import From, History, Phase, Told
+from recipes.histories.phase import From, History, Phase, Stated
 from recipes.marin_history import BISON, MANTIS, NEMOTRON_PT, SEQ_LEN
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec, WarmStart
@@ -56,7 +56,7 @@ def _first_phases() -> tuple[Phase, ...]:
     clip, skip = GUARDS
     first = _spec("1a", SPLIT, optimizer=optimizer, schedule=warmup, batch_size=batches, start=None)
     spared = _spec("1d", SPIKES - UNGUARDED, keep_steps=(RESCUED - UNGUARDED,))
-    silent = "warm-up of 2,000 steps: 1 % of a length that is not told"
+    silent = "warm-up of 2,000 steps: 1 % of a length that is not stated"
     return (
         Phase("1a", first, NEMOTRON_PT, chosen=silent),
         Phase("1b", _spec("1b", GUARDED - SPLIT), NEMOTRON_PT, From("1a", SPLIT)),
@@ -66,7 +66,9 @@ def _first_phases() -> tuple[Phase, ...]:
             NEMOTRON_PT,
             From("1b", GUARDED - SPLIT),
         ),
-        Phase("1d", spared, NEMOTRON_PT, From("1c", UNGUARDED - GUARDED), chosen="both guards off from 74,000: told as about"),
+        Phase(
+            "1d", spared, NEMOTRON_PT, From("1c", UNGUARDED - GUARDED), chosen="both guards off from 74,000: stated as about"
+        ),
     )
 
 
@@ -83,7 +85,7 @@ def marin_32b() -> History:
     cooldown = _spec(
         "bison", 32_000, model=QWEN3, optimizer=AdamCConfig(weight_decay=0.05, max_grad_norm=0.2), schedule=decay, start=FRESH
     )
-    few = "3,000 steps: told as a few thousand"
+    few = "3,000 steps: stated as a few thousand"
     moments = "fresh moments, because the rule changes; the last rate, a tenth of the peak"
     phases = (
         *_first_phases(),
@@ -97,23 +99,23 @@ def marin_32b() -> History:
         ),
         Phase(
             "mantis", replace(cooldown, name="marin-32b-mantis"), MANTIS, From("3", SWITCHED - SPIKES), "published",
-            chosen=f"{moments}; StackV2's Python from about 174,000 is left out, because its weights are not told",
+            chosen=f"{moments}; StackV2's Python from about 174,000 is left out, because its weights are not stated",
         ),
     )  # fmt: skip
-    return History("marin_32b", phases, _told(phases))
+    return History("marin_32b", phases, _stated(phases))
 
 
-def _told(phases: tuple[Phase, ...]) -> tuple[Told, ...]:
+def _stated(phases: tuple[Phase, ...]) -> tuple[Stated, ...]:
     by_name = {phase.name: phase for phase in phases}
     first = sum(by_name[name].tokens for name in ("1a", "1b", "1c", "1d")) / 1e12
     third, cooldown = by_name["3"].tokens / 1e12, by_name["mantis"].tokens / 1e12
     blocks = LLAMA.num_parameters - 2 * LLAMA.vocab_size * LLAMA.hidden_dim
     return (
-        Told("tokens of phase 1, T", 2.679, first, 3),
-        Told("tokens of phase 3, T", 2.684, third, 3),
-        Told("tokens of the cooldown, T", 1.074, cooldown, 3),
-        Told("tokens of the published model, T", 6.437, first + third + cooldown, 3),
-        Told("parameters with both embeddings, B", 32.5, LLAMA.num_parameters / 1e9, 1, "32B in its name"),
-        Told("parameters without embeddings, B", 31.2, blocks / 1e9, 1),
-        Told("share of the cooldown in all steps, %", 16.7, 100 * 32_000 / 192_000, 1),
+        Stated("tokens of phase 1, T", 2.679, first, 3),
+        Stated("tokens of phase 3, T", 2.684, third, 3),
+        Stated("tokens of the cooldown, T", 1.074, cooldown, 3),
+        Stated("tokens of the published model, T", 6.437, first + third + cooldown, 3),
+        Stated("parameters with both embeddings, B", 32.5, LLAMA.num_parameters / 1e9, 1, "32B in its name"),
+        Stated("parameters without embeddings, B", 31.2, blocks / 1e9, 1),
+        Stated("share of the cooldown in all steps, %", 16.7, 100 * 32_000 / 192_000, 1),
     )

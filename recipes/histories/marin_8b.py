@@ -5,7 +5,7 @@ Numbers: the published outline of both runs. Where the documents are silent, `ch
 
 from dataclasses import replace
 
-from recipes.histories.phase import From, History, Phase, Told
+from recipes.histories.phase import From, History, Phase, Stated
 from recipes.marin_history import JELLYFISH, KESTREL, NEMOTRON_PT, SEQ_LEN, STARLING
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec, WarmStart
@@ -102,7 +102,7 @@ def marin_8b() -> History:
     rope = replace(CARRIED, changed_fields=("rope_theta", "rope_scaling"))
     ocelot = Phase(
         "ocelot", _spec("ocelot", ocelot_steps, start=rope, ema=EmaConfig(0.995)), KESTREL,
-        From("kestrel-2", kestrel[1].spec.num_steps), chosen="the change of RoPE at its start; when in Ocelot is not told",
+        From("kestrel-2", kestrel[1].spec.num_steps), chosen="the change of RoPE at its start; when in Ocelot is not stated",
     )  # fmt: skip
     jellyfish = Phase(
         "jellyfish", _spec("jellyfish", 79_500, schedule=_fall(FULL, LOW)), JELLYFISH, From("ocelot", ocelot_steps)
@@ -121,33 +121,33 @@ def marin_8b() -> History:
         Phase("raccoon", raccoon, JELLYFISH, end, "abandoned", "loss creeps upward", "Jellyfish's mix"),
         Phase(
             "spoonbill", spoonbill, None, end, "abandoned", "loss creeps upward: the norm of lm_head explodes without z-loss",
-            "100 B tokens as Raccoon; Tulu v3 .3 % and FLAN 1 % are told, the rest of the mix is not",
+            "100 B tokens as Raccoon; Tulu v3 .3 % and FLAN 1 % are stated, the rest of the mix is not",
         ),
         *phoenix,
         Phase("starling", starling, STARLING, From("phoenix-2", phoenix[1].spec.num_steps), "published"),
-        Phase("sft", sft, None, From("starling", starling_steps), chosen="mix told by names only; the rate falls to 1.7e-5"),
+        Phase("sft", sft, None, From("starling", starling_steps), chosen="mix stated by names only; the rate falls to 1.7e-5"),
     )  # fmt: skip
-    return History("marin_8b", phases, _told(History("marin_8b", phases)))
+    return History("marin_8b", phases, _stated(History("marin_8b", phases)))
 
 
-def _told(history: History) -> tuple[Told, ...]:
+def _stated(history: History) -> tuple[Stated, ...]:
     def end(name: str) -> float:
         phase = history.by_name[name]
         return (history.tokens_at_start(phase) + phase.tokens) / 1e12
 
     return (
-        Told("Kestrel's end, T tokens", 2.77, end("kestrel-2"), 2, "2.7 in the table of phases"),
-        Told("Ocelot's end, T tokens", 3.78, end("ocelot"), 2),
-        Told("Jellyfish's end, T tokens", 4.78, end("jellyfish"), 2),
-        Told("Phoenix's end, T tokens", 11.1, end("phoenix-2"), 1),
-        Told("the interpolation, B tokens", 25.2, history.by_name["phoenix-1"].tokens / 1e9, 1),
-        Told(
+        Stated("Kestrel's end, T tokens", 2.77, end("kestrel-2"), 2, "2.7 in the table of phases"),
+        Stated("Ocelot's end, T tokens", 3.78, end("ocelot"), 2),
+        Stated("Jellyfish's end, T tokens", 4.78, end("jellyfish"), 2),
+        Stated("Phoenix's end, T tokens", 11.1, end("phoenix-2"), 1),
+        Stated("the interpolation, B tokens", 25.2, history.by_name["phoenix-1"].tokens / 1e9, 1),
+        Stated(
             "Starling's length, T tokens",
             1.34,
             history.by_name["starling"].tokens / 1e12,
             2,
             "12.75 - 11.1 = 1.65 by the timeline",
         ),
-        Told("SFT, Gi tokens", 5, history.by_name["sft"].tokens / 2**30, 0),
-        Told("parameters, B", 8, LLAMA_3.num_parameters / 1e9, 0),
+        Stated("SFT, Gi tokens", 5, history.by_name["sft"].tokens / 2**30, 0),
+        Stated("parameters, B", 8, LLAMA_3.num_parameters / 1e9, 0),
     )

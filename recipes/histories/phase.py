@@ -21,7 +21,7 @@ class From:
 
 
 @dataclass(frozen=True)
-class Told:
+class Stated:
     """A number of the documents, and the same number computed from the declaration."""
 
     what: str
@@ -80,7 +80,7 @@ class History:
 
     name: str
     phases: tuple[Phase, ...]
-    told: tuple[Told, ...] = field(default=())
+    stated: tuple[Stated, ...] = field(default=())
 
     def __post_init__(self) -> None:
         seen: dict[str, Phase] = {}

@@ -69,12 +69,8 @@ class Daily:
         return (self.prefix, "runs", run, *key), self.day
 
 
-@dataclass(frozen=True)
-class CanaryOf:
-    """A canary: its data is canonical; its run has the day as partition and its hardware in the key."""
-
-    hardware: str
-    day: str
+class _CanonicalData:
+    """Places the data of a run canonically; a subclass places the run."""
 
     @property
     def data(self) -> Canonical:
@@ -85,26 +81,24 @@ class CanaryOf:
 
     def of_all(self, *key: str) -> Place:
         return CANONICAL.of_all(*key)
+
+
+@dataclass(frozen=True)
+class CanaryOf(_CanonicalData):
+    """A canary: its data is canonical; its run has the day as partition and its hardware in the key."""
+
+    hardware: str
+    day: str
 
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         return ("canary", self.hardware, *key), self.day
 
 
 @dataclass(frozen=True)
-class TrialOf:
+class TrialOf(_CanonicalData):
     """A trial of a sweep: its data is canonical; its run is one partition of the sweep's assets."""
 
     sweep: str
-
-    @property
-    def data(self) -> Canonical:
-        return CANONICAL
-
-    def of_source(self, *key: str, source: str) -> Place:
-        return CANONICAL.of_source(*key, source=source)
-
-    def of_all(self, *key: str) -> Place:
-        return CANONICAL.of_all(*key)
 
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         renamed = ("trial", *key[1:]) if key[0] == "checkpoint" else key

@@ -21,7 +21,7 @@ def make_fit(out: Writer, config: FitConfig, table: Artifact) -> None:
     """Fit the sweep. Raises: RefusedSweepError naming every fault of the sweep."""
     trials = read_table(table)
     fitted = fit_sweep(trials, config)
-    told = {
+    facts = {
         "metric": config.metric, "unit": config.unit, "policy": trials[0].policy, "vocabulary": trials[0].vocabulary,
         "largest_budget": float(fitted.points.budgets.max()), "trials": len(trials),
         "noise": {"sigma": _round(fitted.noise.sigma[0]), "freedom": fitted.noise.freedom},
@@ -29,9 +29,9 @@ def make_fit(out: Writer, config: FitConfig, table: Artifact) -> None:
         "minima": [{name: _round(value) for name, value in asdict(valley).items()} for valley in fitted.minima],
         "minima_law": _minima_law(fitted),
     }  # fmt: skip
-    (out.folder / "fit.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+    (out.folder / "fit.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     draw(fitted, out.folder / "law.png")
-    out.extra["fit"] = told
+    out.extra["fit"] = facts
     out.record(rows_in=len(trials), rows_out=len(fitted.fits))
 
 

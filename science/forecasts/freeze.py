@@ -69,7 +69,7 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
             f"{out.spec.name}: the target has {size.flops:.3g} FLOPs, {size.flops / largest:.3g} times the largest fitted "
             f"budget; at most {method.max_ratio:g} times, or say in `beyond` why"
         )
-    told = forecast(fitted, size.parameters, size.tokens)
+    predicted = forecast(fitted, size.parameters, size.tokens)
     frozen = {
         "format": FORMAT,
         "target": {
@@ -78,13 +78,13 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
             "parameters": size.parameters, "tokens": size.tokens, "flops": size.flops,
         },
         "metric": {"task": config.task, "name": config.metric, "unit": config.unit, "policy": config.policy},
-        "point": told.point,
-        "intervals": {f"{level:g}": list(interval) for level, interval in told.intervals.items()},
-        "noise": told.noise,
+        "point": predicted.point,
+        "intervals": {f"{level:g}": list(interval) for level, interval in predicted.intervals.items()},
+        "noise": predicted.noise,
         "method": to_jsonable(method),
-        "weights": told.weights,
-        "disagreement": told.disagreement,
-        "coverage": {name: to_jsonable(found) for name, found in told.coverage.items()},
+        "weights": predicted.weights,
+        "disagreement": predicted.disagreement,
+        "coverage": {name: to_jsonable(found) for name, found in predicted.coverage.items()},
         "fit": fit.data_version,
         "largest_budget": largest,
         "ratio": size.flops / largest,

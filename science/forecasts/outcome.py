@@ -30,8 +30,10 @@ def outcome_of(result: Artifact) -> Outcome:
     """Read a result from its manifest. Raises: ValueError for an artifact that is neither kind of result."""
     extra, inputs = result.manifest.extra, {ref.name for ref in result.spec.inputs}
     if "result" in extra and "trial" in inputs:
-        told = extra["result"]
-        return Outcome(result.name, result.input("trial"), _scores(told["scores"]), str(told["policy"]), told["diverged"])
+        recorded = extra["result"]
+        return Outcome(
+            result.name, result.input("trial"), _scores(recorded["scores"]), str(recorded["policy"]), recorded["diverged"]
+        )
     if "scores" in extra and "policy" in extra and "checkpoint" in inputs:
         policy = str(extra["policy"]["data_version"])
         return Outcome(result.name, result.input("checkpoint"), _scores(extra["scores"]), policy, None)

@@ -44,21 +44,21 @@ class Judged:
 def judge(config: VerdictConfig, forecast: Artifact, result: Artifact) -> Judged:
     """Judge a result of the forecast's target. Raises: ValueError for a forecast whose file was edited."""
     forecast.verify()
-    told = json.loads(forecast.file(FORECAST_FILE).read_text())
+    facts = json.loads(forecast.file(FORECAST_FILE).read_text())
     found = outcome_of(result)
-    why = _void(config, told, forecast, found, result)
+    why = _void(config, facts, forecast, found, result)
     if why is not None:
         return Judged("void", why, None, None, None, None)
     measured = found.score(config.task, config.metric)
-    low, high = told["intervals"][LEVEL]
-    error = measured - told["point"]
+    low, high = facts["intervals"][LEVEL]
+    error = measured - facts["point"]
     outcome: Outcome = "low" if measured < low else "high" if measured > high else "hit"
-    return Judged(outcome, "", measured, error, error / told["noise"], 2 * error / (high - low))
+    return Judged(outcome, "", measured, error, error / facts["noise"], 2 * error / (high - low))
 
 
-def _void(config: VerdictConfig, told: dict[str, Any], forecast: Artifact, found: Found, result: Artifact) -> str | None:
+def _void(config: VerdictConfig, facts: dict[str, Any], forecast: Artifact, found: Found, result: Artifact) -> str | None:
     """Why the result says nothing about the forecast; None if it does."""
-    metric, target = told["metric"], told["target"]
+    metric, target = facts["metric"], facts["target"]
     if (config.task, config.metric) != (metric["task"], metric["name"]):
         return f"it forecasts {metric['task']} {metric['name']}, not {config.task} {config.metric}"
     checkpoint = found.checkpoint
@@ -96,12 +96,12 @@ def write_page(path: Path, verdicts: list[Artifact]) -> None:
     lines = ["# Forecasts and what became of them", "", "| verdict | outcome | error | in seed sigmas | in half-widths | why |"]
     lines.append("|---" * 6 + "|")
     for artifact in ordered:
-        told = artifact.manifest.extra["verdict"]
+        facts = artifact.manifest.extra["verdict"]
         numbers = [
-            "-" if told[name] is None else f"{told[name]:+.{digits}f}"
+            "-" if facts[name] is None else f"{facts[name]:+.{digits}f}"
             for name, digits in (("error", 4), ("sigmas", 1), ("half_widths", 2))
         ]
-        lines.append(f"| {artifact.name} | {told['outcome']} | {' | '.join(numbers)} | {told['why'] or '-'} |")
+        lines.append(f"| {artifact.name} | {facts['outcome']} | {' | '.join(numbers)} | {facts['why'] or '-'} |")
     path.write_text("\n".join(lines) + "\n")
 
 

@@ -34,10 +34,10 @@ def calibrate(fitted: Fit, points: Points, parameters: float, tokens: float, dra
     random = np.random.default_rng(seed)
     sigma = float(noise.sigma[0])
     truth = fitted.losses(points.parameters, points.tokens)[0]
-    told = float(fitted.losses(parameters, tokens)[0, 0])
+    predicted = float(fitted.losses(parameters, tokens)[0, 0])
     simulated = points.with_losses(truth + two_terms(random, sigma, (draws, len(truth))))
     again = fit(fitted.form, simulated, start=fitted.parameters[0])
-    new = told + two_terms(random, sigma, (draws,))
+    new = predicted + two_terms(random, sigma, (draws,))
     prediction = predict(again, parameters, tokens)
     size = np.abs(new - prediction.centre) / prediction.scale
     edge = special.stdtrit(prediction.freedom, 0.5 + NOMINAL / 2)

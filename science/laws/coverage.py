@@ -14,7 +14,7 @@ from science.laws.simulate import KnownLaw, best_size, design, known_laws, simul
 RATIOS = (2.5, 5.0, 10.0)
 LEVEL = 0.9
 EXPONENTS = {"chinchilla": ("alpha", "beta"), "farseer": ("g3", "a2", "g2", "b1", "a1", "g1")}
-"""By form, what a fit with known exponents is told."""
+"""By form, what a fit with known exponents knows."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def _of_law(law: KnownLaw, sweeps: int, sigma: float, seed: int, ratios: tuple[f
         at = best_size(law.loss, ratio * points.budgets.max())
         truth = float(law.loss(np.array([at[0]]), np.array([at[1]]))[0])
         new = truth + two_terms(random, sigma, (sweeps,))
-        told = {found.form.name: predict(found, *at) for found in fits}
-        low, high = envelope(list(told.values()), LEVEL)
-        right = told.get(law.form)
+        predicted = {found.form.name: predict(found, *at) for found in fits}
+        low, high = envelope(list(predicted.values()), LEVEL)
+        right = predicted.get(law.form)
         rows.append(
             CoverageRow(
                 law.name, ratio, sweeps, truth,
                 None if right is None else _covered(right, new), None if right is None else _width(right),
-                _covered(told["chinchilla"], new), float(((new >= low) & (new <= high)).mean()),
+                _covered(predicted["chinchilla"], new), float(((new >= low) & (new <= high)).mean()),
                 float(np.median(high - low)), _width(predict(known, *at)),
             )
         )  # fmt: skip
@@ -74,13 +74,13 @@ def _with_known_exponents(law: KnownLaw, points: Points) -> Form:
     return pinned(form, {name: values[name] for name in EXPONENTS[form.name]})
 
 
-def _half(told: Prediction) -> np.ndarray:
-    return special.stdtrit(told.freedom, 0.5 + LEVEL / 2) * told.scale
+def _half(predicted: Prediction) -> np.ndarray:
+    return special.stdtrit(predicted.freedom, 0.5 + LEVEL / 2) * predicted.scale
 
 
-def _covered(told: Prediction, new: np.ndarray) -> float:
-    return float((np.abs(new - told.centre) <= _half(told)).mean())
+def _covered(predicted: Prediction, new: np.ndarray) -> float:
+    return float((np.abs(new - predicted.centre) <= _half(predicted)).mean())
 
 
-def _width(told: Prediction) -> float:
-    return float(np.median(2 * _half(told)))
+def _width(predicted: Prediction) -> float:
+    return float(np.median(2 * _half(predicted)))

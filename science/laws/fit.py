@@ -124,8 +124,8 @@ def _problem(
     factor = scale[rows][:, None]
 
     def residuals(p: np.ndarray) -> np.ndarray:
-        told = [(p[:, [index]] - centre) / width * factor for index, centre, width in prior]
-        return np.concatenate([np.exp(form.log_loss(p, n, d)) - measured, *told], axis=1)
+        terms = [(p[:, [index]] - centre) / width * factor for index, centre, width in prior]
+        return np.concatenate([np.exp(form.log_loss(p, n, d)) - measured, *terms], axis=1)
 
     plain = np.repeat(edge[rows][:, None], measured.shape[1], axis=1)
     return residuals, np.concatenate([plain, np.full((len(rows), len(prior)), np.inf)], axis=1)

@@ -64,14 +64,14 @@ def shares(predictions: Sequence[Prediction]) -> np.ndarray:
 
 def _quantile(predictions: Sequence[Prediction], probability: float) -> np.ndarray:
     weights = shares(predictions)
-    reach = [special.stdtrit(told.freedom, np.clip(probability, 1e-9, 1 - 1e-9)) * told.scale for told in predictions]
-    ends = np.stack([told.centre + width for told, width in zip(predictions, reach, strict=True)])
+    reach = [special.stdtrit(each.freedom, np.clip(probability, 1e-9, 1 - 1e-9)) * each.scale for each in predictions]
+    ends = np.stack([each.centre + width for each, width in zip(predictions, reach, strict=True)])
     low, high = ends.min(axis=0), ends.max(axis=0)
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
         below = sum(
-            weight * special.stdtr(told.freedom, (middle - told.centre) / told.scale)
-            for weight, told in zip(weights, predictions, strict=True)
+            weight * special.stdtr(each.freedom, (middle - each.centre) / each.scale)
+            for weight, each in zip(weights, predictions, strict=True)
         )
         low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
     return 0.5 * (low + high)

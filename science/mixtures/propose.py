@@ -122,8 +122,8 @@ def mean_of(predictors: Sequence[Predictor]) -> Predictor:
 
 
 def _gain(surface: Predictor, reference: np.ndarray, weights: np.ndarray) -> float:
-    told = surface(np.stack([reference, weights]))
-    return float(told[0] - told[1])
+    predicted = surface(np.stack([reference, weights]))
+    return float(predicted[0] - predicted[1])
 
 
 def lowest(
@@ -149,11 +149,11 @@ def lowest(
             tried = np.repeat(here[None], len(give), axis=0)
             tried[rows, give] -= moved
             tried[rows, take] += moved
-            told = surface(tried)
-            at = int(np.argmin(told))
-            if told[at] >= value - 1e-12:
+            predicted = surface(tried)
+            at = int(np.argmin(predicted))
+            if predicted[at] >= value - 1e-12:
                 break
-            here, value = tried[at], float(told[at])
+            here, value = tried[at], float(predicted[at])
     return here
 
 

@@ -25,16 +25,16 @@ class KnownSurface:
     @property
     def gap(self) -> float:
         """Mean metric at the prior less that at the optimum."""
-        told = self.mean(np.stack([self.prior, self.optimum]))
-        return float(told[0] - told[1])
+        means = self.mean(np.stack([self.prior, self.optimum]))
+        return float(means[0] - means[1])
 
     def mean(self, weights: np.ndarray) -> np.ndarray:
         return mean_of(list(self.metrics.values()))(weights)
 
     def regret(self, weights: np.ndarray) -> float:
         """Share of the gap that a proposal leaves; above 1 it is worse than the prior."""
-        told = self.mean(np.stack([weights, self.optimum]))
-        return float(told[0] - told[1]) / self.gap
+        means = self.mean(np.stack([weights, self.optimum]))
+        return float(means[0] - means[1]) / self.gap
 
 
 def known_surface(kind: Kind, sources: int, seed: int) -> KnownSurface:

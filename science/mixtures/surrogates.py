@@ -30,8 +30,8 @@ def log_linear(weights: np.ndarray, losses: np.ndarray) -> Predictor:
         starts.append([floor, *np.linalg.solve(design.T @ design + ridge, design.T @ target)])
 
     def residuals(p: np.ndarray) -> np.ndarray:
-        told = p[:, [0]] + np.exp(p[:, [1]] + p[:, 2:] @ centred.T)
-        return np.concatenate([(told - losses) / scale, p[:, 2:] * (0.05 / SLOPE_WIDTH)], axis=1)
+        predicted = p[:, [0]] + np.exp(p[:, [1]] + p[:, 2:] @ centred.T)
+        return np.concatenate([(predicted - losses) / scale, p[:, 2:] * (0.05 / SLOPE_WIDTH)], axis=1)
 
     with np.errstate(over="ignore", invalid="ignore"):
         found = descend(residuals, np.array(starts), np.inf, rounds=80, tolerance=1e-7)

@@ -1,4 +1,4 @@
-"""`python -m serving.broker --store FILE`: one URL for clients, leases for workers, until it is told to stop."""
+"""`python -m serving.broker --store FILE`: one URL for clients, leases for workers, until it is stopped."""
 
 import argparse
 import logging

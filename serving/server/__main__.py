@@ -1,4 +1,4 @@
-"""`python -m serving.server CHECKPOINT_FOLDER`: one checkpoint on loopback until it is told to stop."""
+"""`python -m serving.server CHECKPOINT_FOLDER`: one checkpoint on loopback until it is stopped."""
 
 import argparse
 import logging
@@ -104,7 +104,7 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
     def work() -> None:
         try:
             worker.run()
-        except Exception as fault:  # of a thread: told to whoever started it, who ends the process
+        except Exception as fault:  # of a thread: passed to its starter, which ends the process
             log.exception("the worker ended")
             on_fault(fault)
 

@@ -107,7 +107,7 @@ def test_poor_documents_go_for_the_reason_they_are_poor(domain, text, reason):
 
 
 def test_prose_rules_do_not_judge_code():
-    """Prose rules keep 3 of 220 files of code and documentation (research/data_peers_measured.md, section 8b)."""
+    """Prose rules keep 3 of 220 files of code and documentation (docs/log.md)."""
     assert judge("prose", PROGRAM) != "" and judge("code", PROGRAM) == ""
 
 

@@ -49,7 +49,7 @@ def test_every_run_of_1024_indices_has_one_parity_under_the_five_round_feistel()
 
 
 def five_round_feistel(x: int, size: int, seed: int) -> int:
-    """The reference's permutation, one integer at a time, from its description (research, section 2.4)."""
+    """The reference's permutation, one integer at a time, from its description (docs/references.md#levanter-permutations)."""
     right_bits = (size - 1).bit_length() - (size - 1).bit_length() // 2
     mask = (1 << right_bits) - 1
     generator = np.random.Generator(np.random.PCG64(seed))

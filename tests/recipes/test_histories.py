@@ -16,8 +16,8 @@ from trainer.spec.config import RunSpec
 
 @pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)
 def test_every_told_number_is_the_computed_one_at_its_printed_precision(history: History) -> None:
-    wrong = [(told.what, told.printed, told.computed) for told in history.told if not told.agrees]
-    assert not wrong and len(history.told) >= 7
+    wrong = [(stated.what, stated.printed, stated.computed) for stated in history.stated if not stated.agrees]
+    assert not wrong and len(history.stated) >= 7
 
 
 @pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)

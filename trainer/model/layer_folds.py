@@ -34,7 +34,7 @@ type Layer = Callable[[NamedArray, Any, LayerKind], tuple[NamedArray, PyTree]]
 def through_layers(
     layer: Layer, stack: Stacked, kinds: Sequence[LayerKind], x: NamedArray, remat: Remat, *, unrolled: bool
 ) -> tuple[NamedArray, PyTree]:
-    """(activations behind the last layer, what layers told with a leading axis of layers)."""
+    """(activations behind the last layer, outputs of layers with a leading axis of layers)."""
     if len(set(kinds)) == 1:
 
         def of_kind(x: NamedArray, block: Any) -> tuple[NamedArray, PyTree]:
@@ -54,7 +54,7 @@ def _by_periods(
 ) -> tuple[NamedArray, PyTree]:
     """A scan over whole periods, each a loop over its layers; layers behind the last whole period one by one."""
     period, times = (1, 0) if unrolled else repeated(kinds)
-    told = []
+    outputs = []
 
     def at(x: NamedArray, block: Any, kind: LayerKind) -> tuple[NamedArray, PyTree]:
         if remat == "none":
@@ -63,11 +63,11 @@ def _by_periods(
         return eqx.filter_checkpoint(lambda x, block: layer(x, block, kind), policy=policy, prevent_cse=times > 1)(x, block)
 
     def of_period(x: NamedArray, blocks: Any) -> tuple[NamedArray, PyTree]:
-        told = []
+        outputs = []
         for number in range(period):
             x, tells = at(x, _layer(blocks, number), kinds[number])
-            told.append(tells)
-        return x, _stacked(told)
+            outputs.append(tells)
+        return x, _stacked(outputs)
 
     whole = period * times
     if times:
@@ -78,13 +78,13 @@ def _by_periods(
         x, tells = jax.lax.scan(
             lambda x, leaves: of_period(x, jax.tree.unflatten(structure, leaves)), x, jax.tree.leaves(grouped)
         )
-        told.append(jax.tree.map(lambda array: array.reshape(whole, *array.shape[2:]), tells))
+        outputs.append(jax.tree.map(lambda array: array.reshape(whole, *array.shape[2:]), tells))
     rest = []
     for number in range(whole, len(kinds)):
         x, tells = at(x, _layer(stack.stacked, number), kinds[number])
         rest.append(tells)
-    told += [_stacked(rest)] if rest else []
-    return x, jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *told)
+    outputs += [_stacked(rest)] if rest else []
+    return x, jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *outputs)
 
 
 def repeated(kinds: Sequence[LayerKind]) -> tuple[int, int]:
@@ -113,8 +113,8 @@ def _layer(stacked: Any, number: int) -> Any:
     return jax.tree.map(of, stacked, is_leaf=lambda leaf: isinstance(leaf, NamedArray))
 
 
-def _stacked(told: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *each: jnp.stack(each), *told)
+def _stacked(outputs: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *each: jnp.stack(each), *outputs)
 
 
 REMATS: dict[Remat, ScanCheckpointPolicy] = {

@@ -95,7 +95,7 @@ class Transformer(eqx.Module):
         return self.norm(x).rearrange(("batch", "position", "embed")).array, routing
 
     def _through(self, layer: Layer, x: NamedArray, remat: Remat, *, unrolled: bool) -> tuple[NamedArray, Routing | None]:
-        """All layers after the norm of the embedding, and what the last stack told."""
+        """All layers after the norm of the embedding, and the outputs of the last stack."""
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         kinds = self.layer_kinds
         stacks = [stack for stack in (self.first, self.blocks) if stack is not None]
