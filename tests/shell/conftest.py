@@ -1,5 +1,5 @@
 """Session fixtures of the shell's tests."""
 
-from small import real_definitions, sailed
+from small import own_day, real_definitions, sailed
 
-__all__ = ["real_definitions", "sailed"]
+__all__ = ["own_day", "real_definitions", "sailed"]

@@ -39,13 +39,22 @@ def sailed(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 
     Paths in the copy's event log name the original's folder.
     """
-    root = tmp_path_factory.mktemp("sailed") / "day"
-    with kept_folder(pytestconfig.cache.mkdir("sailed"), code_state(), sail_day) as day:
-        shutil.copytree(day, root)
+    root = copy_day(tmp_path_factory.mktemp("sailed") / "day", pytestconfig)
     ferry, resource, definitions = small_lab(root / "lab")
     with dg.instance_for_test(temp_dir=str(root / "dagster")) as instance:
         (run,) = instance.get_runs()
         yield Sailed(ferry, Lab.at(str(root / "lab"), execution=Execution(2)), resource, definitions, instance, run)
+
+
+@pytest.fixture
+def own_day(tmp_path: Path, pytestconfig: pytest.Config) -> Path:
+    """A copy for one test (`lab`, `dagster`), for tests that count what an instance has run."""
+    return copy_day(tmp_path / "day", pytestconfig)
+
+
+def copy_day(root: Path, config: pytest.Config) -> Path:
+    with kept_folder(config.cache.mkdir("sailed"), code_state(), sail_day) as day:
+        return Path(shutil.copytree(day, root))
 
 
 def sail_day(folder: Path) -> None:

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from small import Sailed, repository
+from small import repository
 from typer.testing import CliRunner
 
 from lineage.signing.keys import KEY_FOLDER
@@ -33,12 +33,12 @@ def shown_in_order(expected: list[str], answer: str) -> str | None:
     return None
 
 
-def test_every_command_of_the_page_answers_as_it_says(sailed: Sailed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_the_page_answers_as_it_says(own_day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One copy of a finished ferry is the lab; the page's own `make ferry` makes a larger one."""
     monkeypatch.chdir(tmp_path)
     environment = {
-        "MARIN_ROOT": str(Path(sailed.lab.ferry_store.root).parent),
-        "DAGSTER_HOME": sailed.instance.root_directory,
+        "MARIN_ROOT": str(own_day / "lab"),
+        "DAGSTER_HOME": str(own_day / "dagster"),
         "COLUMNS": "200",
         KEY_FOLDER: str(tmp_path / "keys"),
     }
