@@ -106,7 +106,7 @@ def training_flops(manifest: Manifest, from_step: int = 0) -> float:
     """
     if manifest.spec.stage not in ("trainer.checkpoint", "trainer.trial"):
         raise ValueError(
-            f"{manifest.spec.name} was made by {manifest.spec.stage}; it has no training FLOPs, only trainer.checkpoint and trainer.trial have"
+            f"{manifest.spec.name} was made by {manifest.spec.stage}; only trainer.checkpoint and trainer.trial have FLOPs"
         )
     run = manifest.spec.config["run"]
     return training_flops_per_token(run, f"{manifest.spec.name}.run") * _tokens_since(manifest, from_step)
