@@ -164,10 +164,11 @@ def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    metrics = pl.read_parquet(artifact.files("metrics.parquet")[0])
+    metrics = pl.read_parquet(artifact.file("metrics.parquet"))
     shown = {"loss_curve": picture(lambda path: loss_curve_png(metrics, path, unigram_entropy=None))}
-    for table in artifact.files(ROUTER_FILE):
-        shown["expert_loads"] = picture(lambda path, table=table: load_map_png(pl.read_parquet(table), path))
+    if ROUTER_FILE in artifact.manifest.paths:
+        loads = pl.read_parquet(artifact.file(ROUTER_FILE))
+        shown["expert_loads"] = picture(lambda path: load_map_png(loads, path))
     return shown
 
 

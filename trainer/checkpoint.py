@@ -148,9 +148,9 @@ def read_checkpoint(artifact: Artifact, like: TrainState) -> tuple[TrainState, T
     read = {name: filled(tree, open_arrays(artifact, name, source)) for name, tree in like.trees().items()}
     if source is not None:
         log.info("arrays: %d of %d bytes read", source.bytes_read, sum(source.sizes.values()))
-    routers = [pl.read_parquet(path) for path in artifact.files(ROUTER_FILE)]
-    tables = Tables(pl.read_parquet(artifact.file("metrics.parquet")), next(iter(routers), None))
-    return TrainState(step=step, **read), tables
+    # `artifact.files` would fetch every file of a remote checkpoint.
+    router = pl.read_parquet(artifact.file(ROUTER_FILE)) if ROUTER_FILE in artifact.manifest.paths else None
+    return TrainState(step=step, **read), Tables(pl.read_parquet(artifact.file("metrics.parquet")), router)
 
 
 def verify_together(artifact: Artifact) -> None:

@@ -172,7 +172,10 @@ def of_kind(request, tmp_path_factory) -> Path:
     trained = KINDS[request.param]()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if request.param != "sentencepiece" else []
     trainer = trainers.BpeTrainer(vocab_size=3_000, initial_alphabet=alphabet, show_progress=False)
-    trained.train_from_iterator([*PROSE[:300_000].split("\n\n"), *CODE[:300_000].split("\n\n")], trainer)
+    paragraphs = [*PROSE[:300_000].split("\n\n"), *CODE[:300_000].split("\n\n")]
+    if request.param == "sentencepiece":  # SentencePiece learns from lines, so no token of its kind goes across a line feed
+        paragraphs = [line for paragraph in paragraphs for line in paragraph.split("\n")] + ["\n"]
+    trained.train_from_iterator(paragraphs, trainer)
     if request.param == "sentencepiece":
         trained.normalizer = normalizers.Replace(" ", "\u2581")  # pyrefly: ignore
         trained.pre_tokenizer = None  # pyrefly: ignore
