@@ -17,6 +17,8 @@ from standards.croissant import CONFORMS_TO, croissant
 from standards.openlineage import run_event
 
 
+# rdflib, which mlcroissant parses with, warns of its own classes.
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:rdflib.*")
 def test_mlcroissant_reads_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlcroissant = pytest.importorskip("mlcroissant")
     monkeypatch.setenv(KEY_FOLDER, str(tmp_path / "keys"))
