@@ -8,7 +8,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards
 
-.PHONY: help setup extras ferry bison ui test test-long cluster-test cluster-ferry chaos image-test fuzz check check-fast format lock clean
+.PHONY: help setup extras ferry bison moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -21,6 +21,12 @@ ferry: setup ## Materialize today's smoke ferry and show what it did
 
 bison: setup ## Replay the Bison incident: a leaked test set, a stale cache, the audit, two shuffles (some minutes)
 	@$(PY) -m scenarios bison
+
+moe: setup ## Dense and mixture of experts, three seeds each, with a page of curves and loads (half an hour); goes on where it was killed
+	@$(PY) -m scenarios moe
+
+moe-study: setup ## The claim: rates tuned alike, then five fresh paired seeds, with intervals (two hours); goes on where it was killed
+	@$(PY) -m scenarios moe-study
 
 ui: setup ## Dagster UI with daemon, schedules and sensors, on 127.0.0.1:3000
 	@mkdir -p .marin/dagster

@@ -1,4 +1,7 @@
-"""`python -m scenarios bison [FOLDER]`: play it, print its evidence, leave its page; status 1 where an expectation fails."""
+"""`python -m scenarios bison [FOLDER]`, `moe` or `moe-study`: play it, print its evidence, leave its page.
+
+The status is 1 where an expectation fails.
+"""
 
 import argparse
 import datetime
@@ -17,10 +20,15 @@ from lineage.artifact.store import Store
 from lineage.jobs.child_processes import run_subprocess
 from lineage.shards.execution import Execution
 from recipes.sources import source_config
+from recipes.studies import experts
+from recipes.study import Sweep
 from recipes.suites import suite_raw_source
+from resources.stores import stores_from_environment
 from scenarios.bison import replay
 from scenarios.bison_page import write_page
-from scenarios.evidence import Evidence, failures
+from scenarios.evidence import Evidence, Teller, failures
+from scenarios.experts import Outcome, compare, look, made
+from scenarios.experts_page import write_experts_page
 from scenarios.scale import full
 
 ROOT = REPOSITORY / ".marin"
@@ -28,15 +36,20 @@ WORKERS = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Play `bison` and say how it ended."""
+    """Play a scenario and say how it ended."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
-    parser.add_argument("scenario", choices=["bison"])
-    parser.add_argument("folder", nargs="?", type=Path, help="a folder without a replay (.marin/bison/<UTC time>)")
+    parser.add_argument("scenario", choices=["bison", "moe", "moe-study"])
+    parser.add_argument("folder", nargs="?", type=Path, help="bison: a folder without a replay (.marin/bison/<UTC time>)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("lineage.build.plan").setLevel(logging.INFO)
+    return play_bison(options.folder) if options.scenario == "bison" else play_experts(options.scenario)
+
+
+def play_bison(chosen: Path | None) -> int:
+    """Replay the incident in a new folder."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    folder = (options.folder or ROOT / "bison" / now).resolve()
+    folder = (chosen or ROOT / "bison" / now).resolve()
     store = Store(str(folder / "store"))  # with working files of its own: job files of two replays have one name
     console = Console()
     suite_source = _suite_source(store.downloads, console)
@@ -44,6 +57,27 @@ def main(arguments: list[str]) -> int:
     page = write_page(played)
     console.rule()
     return conclude(played.evidence, page, console)
+
+
+def play_experts(scenario: str) -> int:
+    """Train the sweeps of a scenario in the lab's store, or reuse them, and compare them; the page lies beside the stores."""
+    store, _ = stores_from_environment()
+    console = Console()
+    teller = Teller(console, [])
+
+    def sweep(declared: Sweep) -> list[Outcome]:
+        return made(store, declared, run_subprocess, Execution(WORKERS))
+
+    if scenario == "moe":
+        outcomes = sweep(experts.moe_look())
+        look(outcomes, teller)
+    else:
+        rates, pairs, longer = (sweep(each()) for each in (experts.moe_rates, experts.moe_pairs, experts.moe_longer))
+        compare(rates, pairs, longer, teller)
+        outcomes = [*pairs, *rates, *longer]
+    title = "A mixture of experts beside a dense model" if scenario == "moe" else "A mixture of experts against a dense model"
+    written = write_experts_page(ROOT / "moe" / f"{scenario}.html", title, outcomes, teller.kept)
+    return conclude(teller.kept, written, console)
 
 
 def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:
