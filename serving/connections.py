@@ -1,7 +1,7 @@
-"""Bounds on what a client may hold of a server: connections, the time of a header and of a body, and answers that nobody reads.
+"""Limits on a client: number of connections, time for a header and a body, and time to read an answer.
 
-uvicorn bounds only the pause between two requests of a connection. A client that never ends its header, its body or its
-reading would hold a descriptor for ever, and a server has few.
+uvicorn limits only the pause between two requests of a connection. A client that never ends its header, its body or its
+reading would hold a file descriptor for ever.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = logging.getLogger("serving")
 MOST_CONNECTIONS = 1000
-"""Together: less than the 1,024 descriptors that a process has by default."""
+"""Of all clients: below the 1,024 file descriptors that a process has by default."""
 MOST_HEADER_BYTES = 64 << 10
 HEADER_SECONDS = 10.0
 BODY_SECONDS = 60.0
 READ_SECONDS = 60.0
-"""For how long an answer may wait until its client reads on."""
+"""Seconds that an answer may wait for its client to read on."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 as uvicorn speaks it, within the bounds above. A client that overruns one loses its connection."""
+    """uvicorn's HTTP/1.1 with the limits above. A client that exceeds one loses its connection."""
 
     most_connections = MOST_CONNECTIONS
     header_seconds, body_seconds, read_seconds = HEADER_SECONDS, BODY_SECONDS, READ_SECONDS
@@ -34,12 +34,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.unread: asyncio.TimerHandle | None = None
         self.in_header, self.header_bytes = True, 0
         self.progressed = False
-        """Whether what came last held more than a part of a header."""
+        """Whether the last data held more than a part of a header."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.most_connections:
-            log.warning("a connection is refused: %d are open, and no more are allowed", self.most_connections)
+            log.warning("connection refused: %d are open, which is the limit", self.most_connections)
             transport.abort()
             return
         self._expect(self.header_seconds)
@@ -59,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self.late is None:  # a further request of this connection
+        if self.late is None:  # another request of this connection
             self._expect(self.header_seconds)
 
     def on_headers_complete(self) -> None:
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.unread = None
 
     def _expect(self, seconds: float | None) -> None:
-        """The next part of a request within so many seconds, or none."""
+        """Drop the client unless the next part of its request comes within so many seconds; None waits without limit."""
         if self.late is not None:
             self.late.cancel()
         self.late = None if seconds is None else self.loop.call_later(seconds, self._drop, "does not end its request")
@@ -95,5 +95,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def server_config(app: ASGIApp, protocol: type[BoundedProtocol] = BoundedProtocol) -> uvicorn.Config:
-    """How all servers of ours are run: bounded connections, no WebSockets, warnings only."""
+    """uvicorn's settings for all our servers: limited connections, no WebSockets, warnings only."""
     return uvicorn.Config(app, http=protocol, ws="none", log_level="warning", timeout_graceful_shutdown=5)

@@ -1,6 +1,6 @@
-"""A request's body as a declared form: no conversions, no unknown fields, and the first thing that is wrong by its name.
+"""Parse a request's body into a declared form: no conversions, no unknown fields; errors name the field.
 
-Needs no model, so that the broker reads its requests in the same way.
+This module needs no model, so that the broker can use it too.
 """
 
 import json
@@ -13,25 +13,25 @@ from serving.refusals import RequestError
 
 
 class Strict(BaseModel):
-    """No conversions, no unknown fields. `parts`: the forms inside this one, by their field."""
+    """A form without conversions and unknown fields. `parts`: the forms inside this one, by field."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     parts: ClassVar[dict[str, type["Strict"]]] = {}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """A JSON object. Raises: RequestError, 400."""
+    """Parse a JSON object. Raises: RequestError, 400."""
     try:
-        document = json.loads(body.decode())  # bytes would be tried as UTF-16 too, which nobody behind us may read
+        document = json.loads(body.decode())  # json.loads would also accept UTF-16 bytes, which other readers refuse
     except (ValueError, RecursionError) as error:
-        raise RequestError(400, f"the body is no JSON document: {error}") from error
+        raise RequestError(400, f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise RequestError(400, f"the body is {reprlib.repr(document)}; a JSON object is allowed")
     return document
 
 
 def parse[R: Strict](kind: type[R], body: bytes) -> R:
-    """A request's body as its type. Raises: RequestError, 400."""
+    """Parse a request's body as `kind`. Raises: RequestError, 400."""
     document = parse_object(body)
     try:
         return kind.model_validate(document)
@@ -40,7 +40,7 @@ def parse[R: Strict](kind: type[R], body: bytes) -> R:
 
 
 def _refusal(kind: type[Strict], error: ValidationError) -> RequestError:
-    """The first thing that is wrong; a field that is not known before all, for it is often a misspelled one."""
+    """The first error, but an unknown field before others, because it is often a misspelt one."""
     problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
     field = ".".join(map(str, first["loc"]))

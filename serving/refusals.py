@@ -1,4 +1,4 @@
-"""What our servers share before they look into a request: refusals, the size of a body, the key. No model is needed here."""
+"""What our servers share before they parse a request: errors, body size, API key. Needs no model."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,13 +13,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 MOST_BODY_BYTES = 4 << 20
 LOOPBACK = "127.0.0.1"
 CLIENT_LEFT = 499
-"""nginx's status for a client that went away; nobody reads it."""
+"""nginx's status for a client that closed the connection."""
 MODEL_VERSION_HEADER = "x-model-version"
-"""Of an answer: the data version of the model that gave it, where the server knows one."""
+"""Header with the data version of the model that answered, if it is known."""
 
 
 class RequestError(Exception):
-    """An answer other than 200: status, message, the field that is wrong, and OpenAI's code where it has one."""
+    """An error answer: status, message, the wrong field, and OpenAI's error code if there is one."""
 
     def __init__(self, status: int, message: str, field: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -32,13 +32,13 @@ class RequestError(Exception):
 
 
 async def refuse(request: Request, error: Exception) -> Response:
-    """Starlette's handler of a `RequestError`."""
+    """Handle a `RequestError` for Starlette."""
     assert isinstance(error, RequestError)
     return JSONResponse(error.body(), error.status)
 
 
 def refuse_unrouted(paths: Sequence[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Starlette's handler of an `HTTPException` (no such path, another method), in the form of all refusals."""
+    """Return a Starlette handler that answers an `HTTPException` (no such path or method) in the same form."""
 
     async def refuse_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -49,27 +49,29 @@ def refuse_unrouted(paths: Sequence[str]) -> Callable[[Request, Exception], Awai
 
 
 async def read_body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
-    """The body, refused as soon as it is too long. Raises: RequestError, 413, or 499 when the client leaves before its end."""
+    """Read a body. Raises: RequestError, 413 as soon as it is too long, 499 if the client leaves before its end."""
     body = bytearray()
     try:
         async for piece in request.stream():
             body += piece
             if len(body) > most:
-                raise RequestError(413, f"the body has more than {most} bytes; no more are allowed")
+                raise RequestError(413, f"the body has more than {most} bytes; at most {most} are allowed")
     except ClientDisconnect as gone:
         raise RequestError(CLIENT_LEFT, "the client left before the end of its body") from gone
     return bytes(body)
 
 
 class Guard:
-    """Lets a request through that brings the key (`Authorization: Bearer KEY`); `/health` needs none."""
+    """Middleware that requires the API key (`Authorization: Bearer KEY`), except for `/health`."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self.app, self.key = app, key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health" and not self._allowed(scope):
-            error = RequestError(401, "this server wants 'Authorization: Bearer KEY' with its own key", code="invalid_api_key")
+            error = RequestError(
+                401, "the API key is missing or wrong; send 'Authorization: Bearer KEY'", code="invalid_api_key"
+            )
             response = JSONResponse(error.body(), 401, headers={"www-authenticate": "Bearer"})
             await response(scope, receive, send)
             return
@@ -81,23 +83,23 @@ class Guard:
 
 
 def read_key(path: Path | None) -> str | None:
-    """A key from a file, so that no list of processes shows it. Raises: ValueError for an empty one."""
+    """Read a key from a file, so that no process list shows it. Raises: ValueError if it is empty."""
     if path is None:
         return None
     key = path.read_text().strip()
     if not key or not key.isascii():
         raise ValueError(
-            f"the API key in {path} is empty or not ASCII; write one line of ASCII, such as `openssl rand -hex 24` gives"
+            f"the API key in {path} is empty or not ASCII; write one line, such as the output of `openssl rand -hex 24`"
         )
     return key
 
 
 def check_host(host: str, key: str | None) -> None:
-    """Raises: ValueError for an address beyond this machine without a key."""
+    """Check that an address beyond this machine has a key. Raises: ValueError."""
     if key is None and not (host == "::1" or host.startswith("127.")):
         raise ValueError(f"host is {host!r} and there is no API key; without one only loopback ({LOOPBACK}) is allowed")
 
 
 def says_nothing(status: int) -> bool:
-    """Whether an answer is about the server or the way to it and not about the request: the same request may fare better."""
+    """Whether a status is about the server or the network, not the request, so that a retry may succeed."""
     return status >= 500 or status in (408, 429, CLIENT_LEFT)

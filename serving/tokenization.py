@@ -1,4 +1,4 @@
-"""The tokenizer of a model, as evaluations and the server read text with it."""
+"""The tokenizer of a model, for evaluations and the server."""
 
 from pathlib import Path
 
@@ -9,11 +9,10 @@ from lineage.strangers import naming
 
 
 def open_tokenizer(artifact: Artifact, vocab_size: int | None) -> tuple[Tokenizer, int]:
-    """The tokenizer, reading no special token out of text, and the id that opens every sequence: the end of a document, unless
-    a published model's import names another.
+    """Open a tokenizer that parses no special tokens in text; returns it with the id that opens every sequence.
 
-    Raises: ValueError when the model that is to read it (None: one that cannot say) has not as many rows as there are tokens,
-    or, for a published model's tokenizer, as that model has.
+    The id is the end of a document, or the one that a published model's import names. Raises: ValueError if the model's
+    `vocab_size` (None: unknown) is not the number of tokens or, for a published tokenizer, of that model's rows.
     """
     tokenizer = read_tokenizer(artifact.files("tokenizer.json")[0])
     rows, tokens = _published_rows(artifact), tokenizer.get_vocab_size()
@@ -25,7 +24,7 @@ def open_tokenizer(artifact: Artifact, vocab_size: int | None) -> tuple[Tokenize
 
 
 def _published_rows(artifact: Artifact) -> int | None:
-    """Rows of the model that a tokenizer was published with, which may be more than its tokens; None for one made here."""
+    """Rows of the model that a tokenizer was published with, which may exceed its tokens; None for our tokenizers."""
     copied = any(ref.name == "model" for ref in artifact.spec.inputs)
     model = artifact.input("model") if copied else artifact
     facts = model.manifest.extra.get("checkpoint", {})
@@ -33,9 +32,9 @@ def _published_rows(artifact: Artifact) -> int | None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A `tokenizer.json` that reads a text whole, and no special token out of it.
+    """Read a `tokenizer.json`, with truncation and padding off and special tokens not parsed in text.
 
-    Published files may say that texts are cut or padded, as those of the batches that the model was last trained on were.
+    Published files may switch on truncation or padding, left over from the model's training.
     """
     with naming(str(path)):  # tokenizers raises plain Exceptions
         tokenizer = Tokenizer.from_file(str(path))

@@ -99,19 +99,19 @@ def audit(
     """
     legs = training_legs(checkpoint)
     read = [_read_leg(number, leg, suites, contamination, corpora, config) for number, leg in enumerate(legs)]
-    matches = pl.concat([found.matches for found in read])
+    matches = pl.concat([part.matches for part in read])
     statuses = item_statuses(suites, contamination, matches)
     after = matches.filter(pl.col("trained"))
     document = ["leg", "component", "id"]
     strongest = after.sort(tier_rank()).unique([*ITEM_KEY, *document], keep="first", maintain_order=True)
-    exposed = strongest.select(*ITEM_KEY, *document, "tier").join(pl.concat([found.seen for found in read]), on=document)
+    exposed = strongest.select(*ITEM_KEY, *document, "tier").join(pl.concat([part.seen for part in read]), on=document)
     table = _item_table(statuses, matches, after, exposed)
     columns = EXPOSURES_SCHEMA.names
     _write(out, "items.parquet", table.select(ITEMS_SCHEMA.names).sort(ITEM_KEY), ITEMS_SCHEMA)
     _write(out, "exposures.parquet", exposed.select(columns).sort(columns), EXPOSURES_SCHEMA)
     summary = audit_summary(table, matches, exposed, len(legs)) | {
         "step": legs[-1].num_steps,
-        "verified_exposures": sum(found.num_verified for found in read),
+        "verified_exposures": sum(part.num_verified for part in read),
         "legs": [{"run": leg.checkpoint.name, "mixture": leg.mixture.name, "steps": leg.num_steps} for leg in legs],
         "sources": by_source(matches.filter(pl.col("leg") == len(legs) - 1)),
         "scan": scan_quality(contamination),
@@ -166,10 +166,10 @@ def _read_leg(
 
 
 def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for component, document_id in after.select("component", "id").unique().sort("component", "id").iter_rows():
-        found.setdefault(component, []).append(document_id)
-    return found
+        ids.setdefault(component, []).append(document_id)
+    return ids
 
 
 def verify_exposures(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count: int) -> int:
@@ -185,12 +185,12 @@ def verify_exposures(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedul
         assert span is not None
         pieces = order.pieces(batches.first(step) + row, 1)
         lows = np.maximum(pieces.starts, span[0])
-        found = (pieces.components == number) & (lows + tokens == np.minimum(pieces.starts + pieces.lengths, span[1]))
+        ends_here = (pieces.components == number) & (lows + tokens == np.minimum(pieces.starts + pieces.lengths, span[1]))
         batch = order.batch(batches.first(step), batches.size(step))
-        at = int(np.argmax(found))
+        at = int(np.argmax(ends_here))
         offset = int(pieces.offsets[at] + lows[at] - pieces.starts[at])
         wanted = cache.read(int(lows[at]), int(lows[at]) + tokens).astype(np.int64)
-        if not found.any() or not np.array_equal(batch[row, offset : offset + tokens], wanted):
+        if not ends_here.any() or not np.array_equal(batch[row, offset : offset + tokens], wanted):
             raise RuntimeError(
                 f"the audit says step {step} read document {document_id} of {component} in row {row}, which does not hold it: "
                 "the data order and its inverse disagree"

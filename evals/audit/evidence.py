@@ -78,13 +78,13 @@ def _components(mixture: Artifact, order: DataOrder, corpora: Sequence[Artifact]
     cache.
     """
     given = {_trained_bytes(corpus) for corpus in corpora}
-    found: dict[str, list[str]] = {}
+    collected: dict[str, list[str]] = {}
     for name, cache in zip(order.names, mixture.store.parents(mixture), strict=True):
         corpus = cache.input("corpus")
         if _trained_bytes(corpus) not in given:
             raise ValueError(f"component {name} of {mixture.name} holds {corpus.name}, which the audit was not given; add it")
-        found.setdefault(_trained_bytes(corpus), []).append(name)
-    return found
+        collected.setdefault(_trained_bytes(corpus), []).append(name)
+    return collected
 
 
 def _trained_bytes(corpus: Artifact) -> str:

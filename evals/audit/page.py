@@ -80,7 +80,7 @@ def _verdict(report: Mapping[str, Any]) -> list[Block]:
     heads = ("task", "items", "matched before", "left after", "seen in training", "in held-out", "too short to match")
     rows = [(task, *(_count(row[name]) for name in counts)) for task, row in report["by_task"].items()]
     total = report["counts"]
-    told = (
+    sentences = (
         f"{VERDICTS[report['verdict']]} {total['matched_before']} of {total['items']:,} items matched a source document "
         f"before decontamination, {total['matched_after']} match a training document after it. "
         f"{report['verified_exposures']} of the reported reads were found again by reading the batch of their step."
@@ -93,7 +93,7 @@ def _verdict(report: Mapping[str, Any]) -> list[Block]:
             f"The first of them began from {origin['model']}, a published model. What that had read before is not known here: "
             "an item that is clean in this audit may have been seen there."
         )
-    return [told, *history, Table(heads, rows, frozenset(heads[1:]))]
+    return [sentences, *history, Table(heads, rows, frozenset(heads[1:]))]
 
 
 def _worst(report: Mapping[str, Any]) -> list[Block]:
@@ -128,8 +128,8 @@ def _effects(folder: Path, report: Mapping[str, Any]) -> Iterator[Block]:
     heads = ("task", "group", "items", "bits per byte", "accuracy")
     rows = [
         (task, group, f"{row['items']:,}", _interval(row["bits_per_byte"]), _interval(row.get("accuracy")))
-        for task, found in scores["by_task"].items()
-        for group, row in found["groups"].items()
+        for task, entry in scores["by_task"].items()
+        for group, row in entry["groups"].items()
     ]
     yield Table(heads, rows, frozenset(heads[2:]))
     names = {
@@ -139,10 +139,10 @@ def _effects(folder: Path, report: Mapping[str, Any]) -> Iterator[Block]:
         "seen_less_clean_since_start": "change of seen less change of clean",
     }
     differences = [
-        (task, told, _interval(found[name]))
-        for task, found in scores["by_task"].items()
-        for name, told in names.items()
-        if name in found
+        (task, label, _interval(entry[name]))
+        for task, entry in scores["by_task"].items()
+        for name, label in names.items()
+        if name in entry
     ]
     if differences:
         yield Table(("task", "difference in bits per byte", "value and 95 % interval"), differences)
@@ -175,9 +175,9 @@ def _scan(report: Mapping[str, Any]) -> Iterator[Block]:
         f"{scan['planted']:,} benchmark items were planted into clean documents of the sources (policy "
         f"{', '.join(scan['policies'])}) and looked for with the same code and thresholds."
     )
-    found = [(form, f"{share:.1%}") for form, share in scan["recall"].items()]
+    recalls = [(form, f"{share:.1%}") for form, share in scan["recall"].items()]
     false = [(f"false positives: {form.replace('_', ' ')}", f"{share:.1%}") for form, share in scan["false_positives"].items()]
-    yield Table(("form of the leak", "found"), [*found, *false], frozenset({"found"}))
+    yield Table(("form of the leak", "found"), [*recalls, *false], frozenset({"found"}))
 
 
 def _html(blocks: Sequence[Block]) -> str:

@@ -50,7 +50,7 @@ def _steps_so_far(rows: pl.DataFrame, starts: np.ndarray) -> np.ndarray:
 def effects_png(by_task: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Mean bits per byte of gold answers by task and group, with 95 % intervals and the number of items."""
     rows = [
-        (task, group, found["groups"][group]) for task, found in by_task.items() for group in GROUPS if group in found["groups"]
+        (task, group, entry["groups"][group]) for task, entry in by_task.items() for group in GROUPS if group in entry["groups"]
     ]
     figure = new_figure(8, 0.9 + 0.24 * len(rows))
     axes = figure.add_subplot()

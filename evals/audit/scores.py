@@ -71,12 +71,12 @@ def score_effects(table: pl.DataFrame, scores: Sequence[Artifact]) -> dict[str, 
 
 
 def _groups(rows: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    found = {}
+    entries = {}
     for group in GROUPS:
         of_group = rows.filter(pl.col("group") == group)
         if of_group.height:
-            found[group] = {"items": of_group.height, "bits_per_byte": _mean(of_group["bpb"]), **_accuracy(of_group)}
-    return found
+            entries[group] = {"items": of_group.height, "bits_per_byte": _mean(of_group["bpb"]), **_accuracy(of_group)}
+    return entries
 
 
 def _accuracy(rows: pl.DataFrame) -> dict[str, list[float]]:
@@ -93,17 +93,17 @@ def _differences(now: pl.DataFrame, paired: pl.DataFrame) -> dict[str, list[floa
     def of_group(rows: pl.DataFrame, group: str) -> pl.DataFrame:
         return rows.filter(pl.col("group") == group)
 
-    found = {}
+    entries = {}
     seen, clean = of_group(now, "seen")["bpb"], of_group(now, "clean")["bpb"]
     if min(seen.len(), clean.len()) > 1:
-        found["seen_less_clean"] = _rounded(difference_bootstrap(seen.to_numpy(), clean.to_numpy(), SEED))
+        entries["seen_less_clean"] = _rounded(difference_bootstrap(seen.to_numpy(), clean.to_numpy(), SEED))
     changes = {g: (of_group(paired, g)["bpb"] - of_group(paired, g)["bpb_before"]).to_numpy() for g in ("seen", "clean")}
     for group, change in changes.items():
         if change.size > 1:
-            found[f"{group}_since_start"] = _rounded(mean_bootstrap(change, SEED))
+            entries[f"{group}_since_start"] = _rounded(mean_bootstrap(change, SEED))
     if min(change.size for change in changes.values()) > 1:
-        found["seen_less_clean_since_start"] = _rounded(difference_bootstrap(changes["seen"], changes["clean"], SEED))
-    return found
+        entries["seen_less_clean_since_start"] = _rounded(difference_bootstrap(changes["seen"], changes["clean"], SEED))
+    return entries
 
 
 def _mean(values: pl.Series) -> list[float]:

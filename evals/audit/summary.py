@@ -64,10 +64,10 @@ def by_source(matches: pl.DataFrame) -> list[dict[str, Any]]:
 
     `items_before` and `items_after` count the benchmark items that they hold, in the source and in the training data.
     """
-    found = []
+    entries = []
     for (corpus,), rows in sorted(matches.group_by("corpus"), key=lambda pair: str(pair[0])):
         fates = rows.unique("id").group_by("fate").len().sort("fate")
-        found.append(
+        entries.append(
             {
                 "corpus": str(corpus),
                 "matching": rows["id"].n_unique(),
@@ -76,7 +76,7 @@ def by_source(matches: pl.DataFrame) -> list[dict[str, Any]]:
                 "items_after": rows.filter(pl.col("trained")).select(ITEM_KEY).n_unique(),
             }
         )
-    return found
+    return entries
 
 
 def scan_quality(contamination: Sequence[Artifact]) -> dict[str, Any]:
@@ -110,13 +110,13 @@ def worst_matches(
     chosen = after.head(count)
     texts = _texts(corpora, chosen["id"].unique())
     items = _item_texts(suites, chosen)
-    found = []
+    entries = []
     for row in chosen.iter_rows(named=True):
         item = items[tuple(row[name] for name in ITEM_KEY)]
         piece = matched_text(texts[row["id"]], row, item)
         of_document = [pl.col(name) == row[name] for name in ("leg", "component", "id")]
         steps = exposed.filter(*of_document)["step"].unique().sort()
-        found.append(
+        entries.append(
             {
                 **{name: row[name] for name in (*ITEM_KEY, "channel", "tier", "leg", "component", "id", "longest_run")},
                 "score": round(row["score"], 4),
@@ -126,7 +126,7 @@ def worst_matches(
                 "num_steps": steps.len(),
             }
         )
-    return found
+    return entries
 
 
 def matched_text(text: str, match: Mapping[str, Any], item: str) -> str:
@@ -142,8 +142,8 @@ def matched_text(text: str, match: Mapping[str, Any], item: str) -> str:
 def excerpt_near(text: str, piece: str) -> str:
     """Return the part of a text that is most like a piece of another, about EXCERPT_CHARS long."""
     same = SequenceMatcher(None, text.casefold(), piece.casefold(), autojunk=False)
-    found = same.find_longest_match(0, len(text), 0, min(len(piece), EXCERPT_CHARS))
-    start = max(0, min(found.a - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
+    entries = same.find_longest_match(0, len(text), 0, min(len(piece), EXCERPT_CHARS))
+    start = max(0, min(entries.a - EXCERPT_CHARS // 4, len(text) - EXCERPT_CHARS))
     end = start + EXCERPT_CHARS
     return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
 

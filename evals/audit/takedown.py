@@ -186,7 +186,7 @@ def _by_source(artifacts: dict[Role, list[Artifact]], selection: Selection, unkn
                 held[role].append(artifact)
             elif parent not in here:
                 unknown.append((artifact.spec.address, f"the {parent_role} that it was made from is gone ({parent})"))
-    return [Copy(a, role, n, n) for role, found in held.items() for a in found for n in (_num_documents(a, role),)]
+    return [Copy(a, role, n, n) for role, copies in held.items() for a in copies for n in (_num_documents(a, role),)]
 
 
 def _matches(raw: Artifact, selection: Selection) -> bool:

@@ -74,12 +74,12 @@ class TakedownPlan:
     whole: Plan
 
 
-def plan_takedown(found: TakedownScope) -> TakedownPlan:
+def plan_takedown(scope: TakedownScope) -> TakedownPlan:
     """Return the plans for everything that holds or read what is to be taken down."""
-    by_address = {holder.artifact.spec.address: holder for holder in found.holders}
-    each = {address: Plan(_steps(holder, found.holders)) for address, holder in by_address.items()}
+    by_address = {holder.artifact.spec.address: holder for holder in scope.holders}
+    each = {address: Plan(_steps(holder, scope.holders)) for address, holder in by_address.items()}
     wanted: dict[str, PlanStep] = {}
-    for holder in found.holders:
+    for holder in scope.holders:
         for step in each[holder.artifact.spec.address].steps:
             wanted.setdefault(step.address, step)
     return TakedownPlan(each, Plan(_shared_training(tuple(wanted.values()), by_address)))
@@ -87,17 +87,17 @@ def plan_takedown(found: TakedownScope) -> TakedownPlan:
 
 def missing_features(plan: Plan) -> list[str]:
     """Describe what a plan needs that this checkout cannot do yet."""
-    told = []
+    lines = []
     if any(step.action == "rebuild" and step.stage not in (MIXTURE_STAGE, EXPORT_STAGE) for step in plan.steps):
-        told.append(
+        lines.append(
             "no data stage takes a list of documents to leave out yet: until one does, 'rebuild' means to drop the source"
         )
     if any(step.action == "train" and step.first_step for step in plan.steps):
-        told.append(
+        lines.append(
             "a run cannot go on from another's step on another mixture yet (a warm start begins a schedule of its own): "
             "until it can, from step 0"
         )
-    return told
+    return lines
 
 
 def training_flops(manifest: Manifest, from_step: int = 0) -> float:

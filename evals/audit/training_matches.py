@@ -44,8 +44,8 @@ def document_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFra
     for number, leg in enumerate(training_legs(checkpoint)):
         order = DataOrder.open(leg.mixture, leg.seq_len)
         wanted = {name: sorted(set(documents)) for name in order.names}
-        found = exposures(order, wanted, batches=leg.batches, num_steps=leg.num_steps)
-        named = found.with_columns(leg=pl.lit(number, pl.Int64), checkpoint=pl.lit(leg.checkpoint.name))
+        matched = exposures(order, wanted, batches=leg.batches, num_steps=leg.num_steps)
+        named = matched.with_columns(leg=pl.lit(number, pl.Int64), checkpoint=pl.lit(leg.checkpoint.name))
         frames.append(named.select(READS_SCHEMA.keys()))
     return pl.concat(frames).sort("leg", "step", "row", "component", "id")
 
@@ -68,8 +68,8 @@ def item_matches(checkpoint: Artifact, item: str) -> ItemMatches:
             f"no item {item!r} among those that {marks[0].name} was scanned for; give task/item_id or suite/task/item_id, its "
             f"tasks are {', '.join(tasks)}"
         )
-    found = pl.concat([_table(m, "matches").filter(is_item) for m in marks])
-    chosen = found.select("id", "channel", "tier", "score", "longest_run").unique()
+    matched = pl.concat([_table(m, "matches").filter(is_item) for m in marks])
+    chosen = matched.select("id", "channel", "tier", "score", "longest_run").unique()
     return ItemMatches(tuple(statuses), chosen.sort(tier_rank(), pl.col("score") * -1, "id", "channel"))
 
 

@@ -119,11 +119,11 @@ def _hash_order(item: Item, seed: int) -> tuple[int, str, str]:
 
 def items_of(items: Sequence[Item], task: str) -> list[Item]:
     """The items of a task. Raises ValueError when no suite has it, or two do (their item ids would clash in the records)."""
-    found = [item for item in items if item.task == task]
-    suites = sorted({item.suite for item in found})
-    if not found:
+    chosen = [item for item in items if item.task == task]
+    suites = sorted({item.suite for item in chosen})
+    if not chosen:
         known = ", ".join(sorted({item.task for item in items}))
         raise ValueError(f"task {task!r} has no items in the suites; they have: {known}")
     if len(suites) > 1:
         raise ValueError(f"task {task!r} is in the suites {', '.join(suites)}; give the evaluation only one of them")
-    return found
+    return chosen

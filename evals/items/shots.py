@@ -21,10 +21,10 @@ _ANSWER = re.compile(r"(?:So the answer is|The final answer is) (?P<answer>.+?)\
 
 def read_choice_shots(context: str) -> Iterator[dict[str, Any]]:
     """Channels of the examples before a multiple-choice prompt. Raises: ValueError when the prompt begins with none."""
-    found = list(_CHOICE_SHOT.finditer(context))
-    if not found or found[0].start() != 0:
+    shots = list(_CHOICE_SHOT.finditer(context))
+    if not shots or shots[0].start() != 0:
         raise ValueError(f"the prompt begins with no example: {context[:80]!r}")
-    for number, shot in enumerate(found):
+    for number, shot in enumerate(shots):
         choices = re.split(r"\n [B-E]\. ", shot["choices"])
         gold = LETTERS.index(shot["gold"])
         passage, question = _split_head(shot["head"])
@@ -52,10 +52,10 @@ def _split_head(head: str) -> tuple[str, str]:
 def read_solution_shots(context: str) -> Iterator[dict[str, Any]]:
     """Channels of the worked examples before a prompt. Raises: ValueError when there is none, or one has no answer."""
     form = _PROBLEM_SHOT if context.startswith("Problem:") else _QUESTION_SHOT
-    found = list(form.finditer(context))
-    if not found or found[0].start() != 0:
+    shots = list(form.finditer(context))
+    if not shots or shots[0].start() != 0:
         raise ValueError(f"the prompt begins with no example: {context[:80]!r}")
-    for number, shot in enumerate(found):
+    for number, shot in enumerate(shots):
         answer = _ANSWER.search(shot["solution"])
         if answer is None:
             raise ValueError(f"example {number} states no answer: {shot['solution'][-80:]!r}")

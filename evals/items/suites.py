@@ -76,9 +76,9 @@ def build_suite(out: Writer, config: SuiteConfig, raw: Artifact) -> None:
     kept: dict[str, int] = {}
     num_read = 0
     for task in config.tasks:
-        found = _read_task(config.suite, task, raw, root)
-        chosen = select_items(found, config.max_items_per_task, config.seed)
-        num_read += len(found)
+        task_items = _read_task(config.suite, task, raw, root)
+        chosen = select_items(task_items, config.max_items_per_task, config.seed)
+        num_read += len(task_items)
         kept[task.name] = len(chosen)
         items += chosen
     write_items(out.folder / ITEMS_FILE, items)

@@ -102,13 +102,13 @@ def _tasks(run: RemoteRun, declared: dict[str, Any]) -> tuple[tuple[TaskSpec, ..
     unknown = [name for name in run.names if name not in known]
     if unknown:
         raise ValueError(f"{run.policy.name} has no task {unknown[0]!r}; it has: {', '.join(known)}")
-    asked = [known[name] for name in run.names or known]
-    problems = {task.name: problem for task in asked if (problem := _problem(run, task))}
+    tasks_to_ask = [known[name] for name in run.names or known]
+    problems = {task.name: problem for task in tasks_to_ask if (problem := _problem(run, task))}
     if run.names and problems:
         raise ValueError(f"{run.url} cannot be asked for {'; '.join(f'{name}: {why}' for name, why in problems.items())}")
     for name, why in problems.items():
         log.warning("%s is left out: %s", name, why)
-    tasks = tuple(task for task in asked if task.name not in problems)
+    tasks = tuple(task for task in tasks_to_ask if task.name not in problems)
     if not tasks:
         raise ValueError(f"no task of {run.policy.name} can be asked of {run.url}: {problems}")
     return tasks, problems

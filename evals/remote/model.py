@@ -14,7 +14,7 @@ import requests
 from tokenizers import Tokenizer
 
 from evals.tasks.generator import Generated
-from serving.broker.client import Asked, Record, ask_all
+from serving.broker.client import ItemRequest, Record, ask_all
 from trainer.api import Weights
 
 COMPLETIONS = "/v1/completions"
@@ -39,14 +39,14 @@ class Endpoint:
 
         Raises: ValueError for a request that the server refuses, RuntimeError if it is away for `patience` seconds.
         """
-        asked = [Asked("", COMPLETIONS, {"model": self.model, "temperature": 0, **body}) for body in bodies]
-        unique = {one.digest: replace(one, item=one.digest) for one in asked}
+        item_requests = [ItemRequest("", COMPLETIONS, {"model": self.model, "temperature": 0, **body}) for body in bodies]
+        unique = {one.digest: replace(one, item=one.digest) for one in item_requests}
         options = {"concurrency": self.concurrency, "key": self.key, "patience": self.patience}
-        found = ask_all(self.url, unique.values(), self.record, **options)
-        for recorded in found.values():
+        recorded_answers = ask_all(self.url, unique.values(), self.record, **options)
+        for recorded in recorded_answers.values():
             if recorded.status != 200:
                 raise ValueError(f"{self.url} refuses a request of the evaluation ({recorded.status}): {recorded.answer}")
-        answers = [found[one.digest].answer for one in asked]
+        answers = [recorded_answers[one.digest].answer for one in item_requests]
         return [{**answer["choices"][0], "usage": answer.get("usage") or {}} for answer in answers]
 
 
@@ -62,18 +62,24 @@ class RemoteScorer:
         for index, sequence in enumerate(sequences):
             if not 2 <= len(sequence) <= self.max_seq_len:
                 raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
-        return [-said for said, _ in self._echoed(sequences)]
+        return [-token_log_probs for token_log_probs, _ in self._echoed(sequences)]
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
         """Return nats of the last `tails[i]` tokens; the server's prefix cache handles shared beginnings."""
-        return [-said[len(said) - tail :] for (said, _), tail in zip(self._echoed(sequences), tails, strict=True)]
+        return [
+            -token_log_probs[len(token_log_probs) - tail :]
+            for (token_log_probs, _), tail in zip(self._echoed(sequences), tails, strict=True)
+        ]
 
     def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
         """Return whether each of the last `tails[i]` tokens is as likely as the likeliest, by the requests of
         `tail_nll`.
         """
         echoed = zip(self._echoed(sequences), tails, strict=True)
-        return [bool((said[len(said) - tail :] >= best[len(best) - tail :]).all()) for (said, best), tail in echoed]
+        return [
+            bool((token_log_probs[len(token_log_probs) - tail :] >= best[len(best) - tail :]).all())
+            for (token_log_probs, best), tail in echoed
+        ]
 
     def _echoed(self, sequences: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return log-probabilities of tokens 1.. of each sequence and of the likeliest ones in their places, float32."""
@@ -82,15 +88,15 @@ class RemoteScorer:
         return [self._read(choice, len(prompt)) for choice, prompt in zip(self.endpoint.ask(bodies), prompts, strict=True)]
 
     def _read(self, choice: dict[str, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-        told = choice.get("logprobs") or {}
-        said, best = told.get("token_logprobs") or [], told.get("top_logprobs") or []
-        if min(len(said), len(best)) < count or None in said[1:count]:
+        log_probs = choice.get("logprobs") or {}
+        token_log_probs, best = log_probs.get("token_logprobs") or [], log_probs.get("top_logprobs") or []
+        if min(len(token_log_probs), len(best)) < count or None in token_log_probs[1:count]:
             raise ValueError(
-                f"{self.endpoint.url} told {len(said)} log-probabilities of a prompt of {count} tokens; a server must echo "
-                "them all (echo: true, logprobs: 1)"
+                f"{self.endpoint.url} returned {len(token_log_probs)} log-probabilities for {count} prompt tokens; "
+                "a server must echo them all (echo: true, logprobs: 1)"
             )
         tops = [max(top.values()) for top in best[1:count]]
-        return np.array(said[1:count], np.float32), np.array(tops, np.float32)
+        return np.array(token_log_probs[1:count], np.float32), np.array(tops, np.float32)
 
 
 @dataclass(frozen=True)
@@ -154,8 +160,8 @@ def model_card(url: str, model: str, key: str | None) -> dict[str, Any]:
 
 def check_tokenizer(url: str, model: str, key: str | None, tokenizer: Tokenizer) -> bool:
     """Check that the server splits text as we do; return False if it does not say. Raises: ValueError if it does not."""
-    asked = {"prompt": PROBE, "model": model, "add_special_tokens": False}
-    answer = requests.post(f"{url}/tokenize", json=asked, headers=_headers(key), timeout=60)
+    body = {"prompt": PROBE, "model": model, "add_special_tokens": False}
+    answer = requests.post(f"{url}/tokenize", json=body, headers=_headers(key), timeout=60)
     if answer.status_code in (404, 405):
         return False
     answer.raise_for_status()

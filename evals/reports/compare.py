@@ -46,15 +46,17 @@ def compare_results(first: Artifact, second: Artifact) -> list[TaskComparison]:
         raise ValueError(f"{row['task']}/{row['item_id']} was asked differently of the two, and {changed.height - 1} others")
     if not both.height:
         raise ValueError(f"{first.name} and {second.name} have no item in common")
-    return [found for task in both["task"].unique().sort() for found in _compared(str(task), both.filter(task=task))]
+    return [
+        comparisons for task in both["task"].unique().sort() for comparisons in _compared(str(task), both.filter(task=task))
+    ]
 
 
 def _compared(task: str, rows: pl.DataFrame) -> list[TaskComparison]:
-    found = []
+    comparisons = []
     for measure, higher in (("correct", True), ("bpb", False)):
         graded = rows.drop_nulls([measure, f"{measure}_second"])
         if graded.height:
             values = [graded[name].cast(pl.Float64).to_list() for name in (measure, f"{measure}_second")]
             comparison = compare_paired(values[0], values[1], SEED, higher_is_better=higher)
-            found.append(TaskComparison(task, measure, comparison, rows.height - graded.height))
-    return found
+            comparisons.append(TaskComparison(task, measure, comparison, rows.height - graded.height))
+    return comparisons

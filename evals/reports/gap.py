@@ -53,7 +53,7 @@ def measure_gap(job: Job) -> Artifact:
             pq.write_table(
                 pa.Table.from_pylist(rows, schema=DOCUMENTS_SCHEMA), out.folder / "documents.parquet", compression="zstd"
             )
-            facts = {"first": names[0], "second": names[1], "tags": [_summary(found) for found in summaries]}
+            facts = {"first": names[0], "second": names[1], "tags": [_summary(summary) for summary in summaries]}
             write_gap_page(out.folder, facts, rows[: config.worst])
             out.extra["gap"] = facts | {"worst": rows[: config.worst]}
             out.record(rows_in=len(rows), rows_out=len(rows), bytes_in=sum(gap.num_bytes for gap in gaps))
@@ -61,9 +61,9 @@ def measure_gap(job: Job) -> Artifact:
 
 
 def _named(job: Job, name: str) -> Artifact:
-    found = job.inputs[name]
-    assert isinstance(found, Artifact)
-    return found
+    artifact = job.inputs[name]
+    assert isinstance(artifact, Artifact)
+    return artifact
 
 
 def _reader(job: Job, side: str) -> Reader:
@@ -76,5 +76,5 @@ def _rounded(gap: DocumentGap) -> dict[str, object]:
     return {name: value for name, value in asdict(gap).items() if name in DOCUMENTS_SCHEMA.names} | numbers
 
 
-def _summary(found: GapSummary) -> dict[str, object]:
-    return asdict(found) | {name: round(getattr(found, name), DIGITS) for name in ("first", "second", "gap", "low", "high")}
+def _summary(summary: GapSummary) -> dict[str, object]:
+    return asdict(summary) | {name: round(getattr(summary, name), DIGITS) for name in ("first", "second", "gap", "low", "high")}

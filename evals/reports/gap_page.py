@@ -14,23 +14,23 @@ PICTURE = "gap.png"
 def write_gap_page(folder: Path, facts: Mapping[str, Any], worst: Sequence[Mapping[str, Any]]) -> None:
     """Draw `gap.png` and write `gap.html` into a folder; `facts` and `worst` are those of the manifest's `gap`."""
     gap_png(facts["tags"], f"{facts['second']}\nless {facts['first']}", folder / PICTURE)
-    whole = facts["tags"][0]
+    overall = facts["tags"][0]
     headlines = {
-        "first, bits per byte": f"{whole['first']:.4f}",
-        "second, bits per byte": f"{whole['second']:.4f}",
-        "gap": f"{whole['gap']:+.4f}",
-        "95 % interval": f"{whole['low']:+.4f} to {whole['high']:+.4f}",
-        "documents": f"{whole['num_documents']:,}",
-        "bytes": f"{whole['num_bytes']:,}",
+        "first, bits per byte": f"{overall['first']:.4f}",
+        "second, bits per byte": f"{overall['second']:.4f}",
+        "gap": f"{overall['gap']:+.4f}",
+        "95 % interval": f"{overall['low']:+.4f} to {overall['high']:+.4f}",
+        "documents": f"{overall['num_documents']:,}",
+        "bytes": f"{overall['num_bytes']:,}",
     }
-    told = (
+    sentences = (
         "A token's nats are spread evenly over its bytes, so both models are asked about the same bytes whatever their "
         "tokenizers. Above zero the second model finds the text harder. Intervals resample documents."
     )
     sections = [
         ("By tag", image(folder / PICTURE) + _tags(facts["tags"]).html()),
         ("Documents with the largest total gap", _documents(worst).html()),
-        ("How to read it", f"<p>{told}</p>"),
+        ("How to read it", f"<p>{sentences}</p>"),
     ]
     (folder / "gap.html").write_text(page(f"Perplexity gap: {facts['second']} less {facts['first']}", headlines, sections))
 

@@ -112,8 +112,8 @@ def _board_name() -> pl.Expr:
 
 def eval_results(store: Store) -> list[Artifact]:
     """Return results under a policy; those of evaluators before there were policies are on no board."""
-    found = [a for a in store.artifacts() if a.spec.stage == EVAL_RESULT.name and "policy" in a.manifest.extra]
-    return sorted(found, key=lambda artifact: artifact.spec.address)
+    evaluated = [a for a in store.artifacts() if a.spec.stage == EVAL_RESULT.name and "policy" in a.manifest.extra]
+    return sorted(evaluated, key=lambda artifact: artifact.spec.address)
 
 
 def result_rows(artifact: Artifact) -> list[tuple[object, ...]]:
@@ -174,10 +174,10 @@ def _records(artifacts: Sequence[Artifact]) -> pl.DataFrame:
     for artifact in artifacts:
         policy, model = artifact.manifest.extra["policy"], _model(artifact.input("checkpoint"))
         values = (policy["name"], policy["data_version"], *model, artifact.spec.address)
-        told = {name: pl.lit(value, about[name]) for name, value in zip(about, values, strict=True)}
+        literals = {name: pl.lit(value, about[name]) for name, value in zip(about, values, strict=True)}
         records = pl.read_parquet(artifact.files("records.parquet")[0])
         later = {name: pl.lit(None, kind) for name, kind in columns.items() if name not in records.columns}
-        frames.append(records.with_columns(**told, **later).select(*columns, *about))
+        frames.append(records.with_columns(**literals, **later).select(*columns, *about))
     return pl.concat(frames)
 
 

@@ -26,7 +26,7 @@ def write_page(rows: pl.DataFrame, path: Path) -> None:
             picture = Path(scratch) / f"{board}.png"
             board_png(on_board, f"newest day and step of every model, policy {board}", picture)
             sections.append((f"Policy {board}", image(picture) + _table(on_board).html()))
-    told = (
+    sentences = (
         "Ranks go by the bound of the interval that speaks against a model; incomplete: less than 90 % of the items graded. "
         "NAME@VERSION: policies of one name that differ in what they ask or in the items."
     )
@@ -36,7 +36,7 @@ def write_page(rows: pl.DataFrame, path: Path) -> None:
         "tasks": str(rows["task"].n_unique()),
         "policies": str(rows["board"].n_unique()),
     }
-    path.write_text(page("Leaderboard", facts, [*sections, ("How to read it", f"<p>{told}</p>")]))
+    path.write_text(page("Leaderboard", facts, [*sections, ("How to read it", f"<p>{sentences}</p>")]))
 
 
 def newest_steps(rows: pl.DataFrame) -> pl.DataFrame:

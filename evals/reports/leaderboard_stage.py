@@ -59,9 +59,9 @@ def build_leaderboard(store: Store, run_id: str = "") -> tuple[Artifact, bool]:
     config = LeaderboardConfig()
     refs = tuple(result.ref(f"results.{number}") for number, result in enumerate(results))
     spec = ArtifactSpec(KEY, None, LEADERBOARD.name, LEADERBOARD.version, to_jsonable(config), refs)
-    found = store.find(spec)
-    if found is not None:
-        return found, True
+    artifact = store.find(spec)
+    if artifact is not None:
+        return artifact, True
     code = stage_code(LEADERBOARD.module)
     job = Job(store, spec, {"results": results}, code.fingerprint, run_id, packages=tuple(code.packages))
     return run_here(LEADERBOARD, config, job)[0], False

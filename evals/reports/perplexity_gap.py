@@ -75,9 +75,9 @@ def byte_bits(reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
     encoded = reader.tokenizer.encode_batch(list(texts), add_special_tokens=False)
     nats = token_nats(reader.scorer, [np.asarray(e.ids, np.int64) for e in encoded], reader.start_token)
     spread = []
-    for text, encoding, found in zip(texts, encoded, nats, strict=True):
+    for text, encoding, part in zip(texts, encoded, nats, strict=True):
         of_tokens = _bytes_of_tokens if is_byte_level(reader.tokenizer) else _bytes_of_places
-        costs, lengths = of_tokens(reader.tokenizer, text, encoding, found)
+        costs, lengths = of_tokens(reader.tokenizer, text, encoding, part)
         if lengths.sum() != len(text.encode()):
             raise ValueError(
                 f"the tokenizer gives {lengths.sum()} bytes for a text of {len(text.encode())} ({text[:40]!r}): its tokens are "
@@ -122,7 +122,7 @@ def perplexity_gap(
     gaps = [_document_gap(document, one, two) for document, one, two in pairs]
     tags = sorted({tag for gap in gaps for tag in (*tags_above(gap.tag), gap.tag)})
     below = {tag: [gap for gap in gaps if gap.tag == tag or gap.tag.startswith(f"{tag}/")] for tag in tags}
-    summaries = [_summary("", gaps), *(_summary(tag, found) for tag, found in below.items())]
+    summaries = [_summary("", gaps), *(_summary(tag, part) for tag, part in below.items())]
     return summaries, sorted(gaps, key=lambda g: (-g.gap * g.num_bytes, g.id))
 
 

@@ -78,8 +78,10 @@ def _row(stage: str, members: Sequence[Artifact]) -> StageRow:
 
 def unigram_entropy(scores: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the entropy of the held-out tokens' own unigram distribution, in nats, if an evaluation measured it."""
-    found = [float(s["value"]) for s in scores if s["metric"] == "unigram_entropy_nats_per_token" and s["task"] == "heldout"]
-    return found[0] if found else None
+    entropies = [
+        float(s["value"]) for s in scores if s["metric"] == "unigram_entropy_nats_per_token" and s["task"] == "heldout"
+    ]
+    return entropies[0] if entropies else None
 
 
 def write_report(out: Writer, config: ReportConfig, artifacts: tuple[Artifact, ...]) -> None:

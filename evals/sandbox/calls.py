@@ -1,8 +1,8 @@
-"""Two interpreters behind the walls of one sandbox: the program's, and that of the tests which judge it.
+"""The protocol between two interpreters in one sandbox: one runs the program, the other runs its tests.
 
-The tests call the program over a socket, a line of JSON a message: plain data go by value, whatever else the program makes
-stays with it under a number. So the program never holds the tests, what they expect, or the place where the verdict goes; all
-that it can do is to answer. Standard library only, and imported by no name (`evals/sandbox/child.py` loads it by its path).
+The tests call the program over a socket, with one line of JSON a message. Plain data are sent by value; every other object
+stays in the program's process and is sent as a number. So the program never sees the tests, the expected values or the
+verdict's pipe: it can only answer calls. Imports the standard library only; `evals/sandbox/child.py` loads this file by path.
 """
 
 import builtins
@@ -15,13 +15,13 @@ from typing import Any, BinaryIO
 
 SHOWN_CHARACTERS = 2_000
 SMALL = 1 << 63
-"""Integers from here on are written in hexadecimal: decimal digits beyond 4,300 are refused."""
+"""Larger integers are sent in hexadecimal, because Python refuses more than 4,300 decimal digits."""
 CHANGED = (UnicodeError, StopIteration, StopAsyncIteration)
-"""Exceptions that become a RuntimeError: the first cannot be made from a text, the others end loops silently."""
+"""Exceptions that are sent as RuntimeError: the first needs more than a text, the others end loops silently."""
 CONTAINERS: dict[str, Callable[[list], Any]] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 type Wire = Any
-"""JSON: null, booleans, numbers and strings are themselves, all else is a list that begins with the name of its kind."""
+"""JSON: null, booleans, numbers and strings stand for themselves; other values are a list that starts with a kind."""
 
 
 class GoneError(Exception):
@@ -29,7 +29,7 @@ class GoneError(Exception):
 
 
 def encode(value: Any, keep: Callable[[Any], Wire]) -> Wire:
-    """Plain data by value, classes derived from them as what they derive from; `keep` says what stands for all else."""
+    """Encode plain data by value, subclasses as their base class; `keep` encodes every other object."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -52,7 +52,7 @@ def encode(value: Any, keep: Callable[[Any], Wire]) -> Wire:
 
 
 def decode(wire: Wire, find: Callable[[str, Any], Any]) -> Any:
-    """The value again; `find` gives what a name or a number stands for. Raises: ValueError for what is no message of ours."""
+    """Decode a value; `find` returns the object of a name or number. Raises: ValueError for an invalid message."""
     if not isinstance(wire, list | dict):
         return wire
     match wire:
@@ -70,7 +70,7 @@ def decode(wire: Wire, find: Callable[[str, Any], Any]) -> Any:
             return CONTAINERS[name]([decode(each, find) for each in held])
         case ["name" | "object" as kind, held]:
             return find(kind, held)
-    raise ValueError(f"{str(wire)[:80]} is no value; allowed: plain data, names, and numbers of objects")
+    raise ValueError(f"{str(wire)[:80]} is not a value; allowed: plain data, names, and numbers of objects")
 
 
 def send(stream: BinaryIO, message: Wire) -> None:
@@ -82,7 +82,7 @@ def send(stream: BinaryIO, message: Wire) -> None:
 
 
 def receive(stream: BinaryIO) -> Wire:
-    """The next message. Raises: GoneError at the end, a cut-off line included."""
+    """Read the next message. Raises: GoneError at the end of the stream, also after an incomplete line."""
     try:
         line = stream.readline()
     except ConnectionResetError as error:
@@ -93,7 +93,7 @@ def receive(stream: BinaryIO) -> Wire:
 
 
 def serve(stream: BinaryIO, source: str) -> None:
-    """The program's side: run its text when told to, then answer calls until nobody asks any more."""
+    """Serve the program: run its text on request, then answer calls until the connection closes."""
     itself, namespace = os.getpid(), {"__name__": "__main__"}
     objects: list[Any] = []
     numbers: dict[int, int] = {}
@@ -114,7 +114,7 @@ def serve(stream: BinaryIO, source: str) -> None:
     def carry_out(message: Wire) -> Any:
         match message:
             case ["load"]:
-                exec(compile(source, "program", "exec"), namespace)  # the whole point, behind walls
+                exec(compile(source, "program", "exec"), namespace)  # runs inside the sandbox only
                 return None
             case ["call", target, arguments, named]:
                 return decode(target, find)(*decode(arguments, find), **decode(named, find))
@@ -124,26 +124,26 @@ def serve(stream: BinaryIO, source: str) -> None:
                 return setattr(decode(target, find), name, decode(value, find))
             case ["iterate", target]:
                 return list(decode(target, find))
-        raise ValueError(f"{str(message)[:80]} cannot be asked of a program")
+        raise ValueError(f"{str(message)[:80]} is not a request to a program")
 
-    with contextlib.suppress(GoneError):  # the tests have ended, and with them what this process is for
+    with contextlib.suppress(GoneError):  # the tests have ended, so this process ends too
         while True:
             message = receive(stream)
             try:
                 reply = {"value": encode(carry_out(message), keep)}
-            except BaseException as error:  # whatever a program raises, SystemExit too, is its answer
-                said = shown(error) if message == ["load"] else str(error)[-SHOWN_CHARACTERS:]
-                reply = {"raised": _builtin_name(error), "text": said}
+            except BaseException as error:  # every exception of the program is an answer, SystemExit too
+                raised = shown(error) if message == ["load"] else str(error)[-SHOWN_CHARACTERS:]
+                reply = {"raised": _builtin_name(error), "text": raised}
             if os.getpid() != itself:
-                os._exit(0)  # a child that it forked came to the end of the text
+                os._exit(0)  # a forked child reached the end of the text
             send(stream, reply)
 
 
 def shown(error: BaseException) -> str:
-    """Its traceback through the program or the tests; lines of ours would tell where this machine keeps its files."""
-    told = traceback.TracebackException.from_exception(error)
-    told.stack = traceback.StackSummary.from_list([each for each in told.stack if each.filename in ("program", "tests")])
-    return "".join(told.format(chain=False))[-SHOWN_CHARACTERS:]
+    """Format the traceback through the program or the tests only, because our own lines would show paths of this machine."""
+    trace = traceback.TracebackException.from_exception(error)
+    trace.stack = traceback.StackSummary.from_list([each for each in trace.stack if each.filename in ("program", "tests")])
+    return "".join(trace.format(chain=False))[-SHOWN_CHARACTERS:]
 
 
 def _builtin_name(error: BaseException) -> str:
@@ -151,16 +151,16 @@ def _builtin_name(error: BaseException) -> str:
 
 
 class Calls:
-    """The tests' side of the connection."""
+    """The connection, as the tests use it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
         self.known: dict[int, Remote] = {}
 
     def ask(self, *message: Wire) -> Any:
-        """Raises: what the program raised, where that is an `Exception` of Python's own; RuntimeError for any other.
+        """Call the program. Raises: the program's exception if its class is a builtin `Exception`, else RuntimeError.
 
-        StopIteration is not passed on: it would end a loop of the tests over `map(f, ...)` before it judges anything.
+        StopIteration becomes RuntimeError, because it would silently end a loop of the tests over `map(f, ...)`.
         """
         send(self.stream, message)
         reply = receive(self.stream)
@@ -179,7 +179,7 @@ class Calls:
 
 
 class Remote:
-    """What the tests hold of the program's: a global by its name, or an object by its number. Equal to itself alone."""
+    """A proxy in the tests for a global (by name) or an object (by number) of the program. Equal to itself only."""
 
     def __init__(self, calls: Calls, wire: Wire) -> None:
         object.__setattr__(self, "_calls", calls)
@@ -207,7 +207,7 @@ def _handed(value: Any) -> Wire:
 
 
 class Names(dict):
-    """The tests' globals: what they do not define, and Python does not, is the program's; so is `own`, whatever Python has."""
+    """Globals of the tests. A name that neither the tests nor Python define is the program's; names in `own` always are."""
 
     def __init__(self, calls: Calls, own: frozenset[str]) -> None:
         super().__init__(__name__="__tests__")
@@ -220,9 +220,9 @@ class Names(dict):
 
 
 def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
-    """Have the program run its text, then run the tests; `{"passed": True}` only at the end of theirs.
+    """Run the program, then the tests; returns `{"passed": True}` only if the tests reach their end.
 
-    A list of booleans that the tests call `results` goes along.
+    A list of booleans that the tests name `results` is returned too.
     """
     calls, loaded = Calls(stream), False
     names = Names(calls, own)
@@ -234,7 +234,7 @@ def judge(stream: BinaryIO, tests: str, own: frozenset[str]) -> dict[str, Any]:
         return {"raised": "the program ended before its tests did"}
     except MemoryError:
         return {"raised": "MemoryError", "memory": True}
-    except BaseException as error:  # an assert, or any other way not to come to the end
+    except BaseException as error:  # a failed assert, or any other early end
         return {"raised": shown(error) if loaded else "".join(map(str, error.args))}
     results = dict.get(names, "results")
     is_list = type(results) is list and all(type(each) is bool for each in results)

@@ -67,10 +67,10 @@ def run_tests(job: dict, connection: socket.socket, report: int) -> None:
         tests = json.loads(read_whole(0))
         shut_all_but(job, connection.fileno(), report)
         confine(job, JUDGE + job["user"], dumpable=False)
-        said = calls.receive(stream)
+        program_verdict = calls.receive(stream)
     except OSError as error:
-        said = {"refused": f"{type(error).__name__}: {error}"}
-    verdict = said if said["refused"] else calls.judge(stream, tests, frozenset(job["names"]))
+        program_verdict = {"refused": f"{type(error).__name__}: {error}"}
+    verdict = program_verdict if program_verdict["refused"] else calls.judge(stream, tests, frozenset(job["names"]))
     os.write(report, json.dumps(verdict).encode() + supervisor.END)
     os._exit(0)
 

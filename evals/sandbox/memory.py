@@ -45,17 +45,17 @@ def shared_mappings(process: Path) -> dict[str, int]:
 
     Raises: FileNotFoundError or ProcessLookupError when it has ended.
     """
-    found = dict[str, int]()
+    sizes = dict[str, int]()
     try:
         maps = (process / "maps").read_text()
     except PermissionError:  # where we are not root; the filter keeps the program from hiding in the same way
-        return found
+        return sizes
     for line in maps.splitlines():
         words = line.split(maxsplit=5)
         if words[1][3] == "s" and words[5:] == ["/dev/zero (deleted)"]:
             start, stop = (int(address, 16) for address in words[0].split("-"))
-            found[words[4]] = found.get(words[4], 0) + stop - start
-    return found
+            sizes[words[4]] = sizes.get(words[4], 0) + stop - start
+    return sizes
 
 
 def threads(process: Path) -> int:

@@ -45,24 +45,24 @@ def supervise(
             if not outcome:
                 select.select([reports], [], [], POLL_SECONDS)
     end([each for each in (program, tests) if each not in ends])
-    said = json.loads(verdict) if verdict.endswith(END) else {}
-    if "refused" in said:
-        return said
-    return verdict_of(outcome, detail, said, ends.get(program), ends.get(tests))
+    verdict_fields = json.loads(verdict) if verdict.endswith(END) else {}
+    if "refused" in verdict_fields:
+        return verdict_fields
+    return verdict_of(outcome, detail, verdict_fields, ends.get(program), ends.get(tests))
 
 
-def verdict_of(outcome: str, detail: str, said: dict, program: int | None, tests: int | None) -> dict:
+def verdict_of(outcome: str, detail: str, verdict_fields: dict, program: int | None, tests: int | None) -> dict:
     """What goes out, of the wait statuses of both processes (None: it was killed here)."""
     signals = [os.WTERMSIG(status) for status in (program, tests) if status is not None and os.WIFSIGNALED(status)]
     if outcome in ("timeout", "memory", "failed"):
         return {"outcome": outcome, "detail": detail}
-    if said.get("memory"):
+    if verdict_fields.get("memory"):
         return {"outcome": "memory", "detail": "MemoryError"}
-    if said.get("passed") is True:
-        return {"outcome": "passed", "detail": "", "results": said.get("results")}
+    if verdict_fields.get("passed") is True:
+        return {"outcome": "passed", "detail": "", "results": verdict_fields.get("results")}
     if signal.SIGXCPU in signals:
         return {"outcome": "timeout", "detail": "its CPU time was over"}
-    raised = said.get("raised", "the program ended before its tests did")
+    raised = verdict_fields.get("raised", "the program ended before its tests did")
     return {"outcome": "failed", "detail": f"{raised}; ended by signal {signals[0]}" if signals else raised}
 
 

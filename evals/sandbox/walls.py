@@ -83,7 +83,7 @@ def locked_flags(folder: str) -> int:
     """Flags of the mount below, which a namespace of another user may not take off again."""
     flags = os.statvfs(folder).f_flag
     known = {os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, os.ST_RELATIME: 1 << 21}
-    return sum(mine for theirs, mine in known.items() if flags & theirs)
+    return sum(mount_flag for theirs, mount_flag in known.items() if flags & theirs)
 
 
 def readable_places(libraries: list[str]) -> list[str]:

@@ -80,12 +80,12 @@ def _bars(axes: "Axes", scores: Sequence[Mapping[str, Any]], colours: Sequence[s
     above = [float(s["high"]) - value for value, s in zip(values, scores, strict=True)]
     attempted = [int(s.get("attempted", s["n"])) for s in scores]  # Older evaluators do not record it.
     bars = axes.barh(range(len(scores)), values, color=colours, height=0.62)
-    for bar, s, asked in zip(bars, scores, attempted, strict=True):
-        if is_incomplete(int(s["n"]), asked):
+    for bar, s, attempts in zip(bars, scores, attempted, strict=True):
+        if is_incomplete(int(s["n"]), attempts):
             bar.set(facecolor="white", edgecolor=bar.get_facecolor(), hatch="////")
     axes.errorbar(values, range(len(scores)), xerr=[below, above], fmt="none", ecolor=INTERVAL, elinewidth=1, capsize=2.5)
-    told = [f"{s['task']} ({graded_of(int(s['n']), asked)})" for s, asked in zip(scores, attempted, strict=True)]
-    axes.set_yticks(range(len(scores)), told, fontsize=8)
+    labels = [f"{s['task']} ({graded_of(int(s['n']), attempts)})" for s, attempts in zip(scores, attempted, strict=True)]
+    axes.set_yticks(range(len(scores)), labels, fontsize=8)
     axes.set_ylim(len(scores) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -125,9 +125,9 @@ def _record(spec: TaskSpec, each: _ScoredItem, checkpoint: str) -> EvalRecord:
         answer: str | None = None,
     ) -> EvalRecord:
         facts = json.dumps(_gold_facts(each) | outputs, ensure_ascii=False)
-        asked, judged = (spec.name, item.item_id, policy, checkpoint, digest), (verdict, correct, bpb)
+        identity, judged = (spec.name, item.item_id, policy, checkpoint, digest), (verdict, correct, bpb)
         about = (item.suite, item.source_digest, each.rendered.continuations)
-        return EvalRecord(*asked, facts, *judged, *about, log_probs, answer)
+        return EvalRecord(*identity, facts, *judged, *about, log_probs, answer)
 
     scored = [s for s in (*each.scored, *each.unconditional) if s is not None]
     if len(scored) < len(each.scored) + len(each.unconditional):

@@ -27,7 +27,7 @@ log = logging.getLogger("evals")
 
 @dataclass
 class LocalModel:
-    """A committed checkpoint, opened in this process: to score, to generate, or both."""
+    """A committed checkpoint that is opened in this process, to score or to generate."""
 
     checkpoint: Artifact
     tokenizer: Artifact
@@ -49,7 +49,7 @@ class LocalModel:
 def evaluate(job: Job) -> Artifact:
     """Run a job's tasks and commit its artifact.
 
-    Raises: ValueError for what the policy does not say (`check_policy`) or cannot be asked.
+    Raises: ValueError for tasks that the policy does not hold (`check_policy`) or the model cannot do.
     """
     config = from_jsonable(EvalConfig, job.spec.config)
     checkpoint, tokenizer_artifact, policy = (job.inputs[name] for name in ("checkpoint", "tokenizer", "policy"))
@@ -80,7 +80,7 @@ def evaluate(job: Job) -> Artifact:
 
 
 def _bound(policy: Artifact) -> dict[str, object]:
-    """Which policy, and whether the evaluator's code is still what it was when the policy was written down."""
+    """Name the policy, and whether the evaluator's code has changed since the policy was written."""
     facts = policy.manifest.extra["policy"]
     drifted = facts[CODE_FINGERPRINT] != code_fingerprint(EVAL_RESULT.module)
     if drifted:

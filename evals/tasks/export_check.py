@@ -40,7 +40,7 @@ def check_export(job: Job) -> Artifact:
         made = sampling_from(served, config.samples, room, config.seed)
         with job.writing(job.spec, cost) as out:
             (out.folder / "samples.json").write_text(
-                json.dumps([_told(each) for each in made], indent=1, ensure_ascii=False) + "\n"
+                json.dumps([_describe(each) for each in made], indent=1, ensure_ascii=False) + "\n"
             )
             ended = sum(each.finish == "stop" for each in made)
             low, high = wilson(ended, len(made))
@@ -56,31 +56,33 @@ def check_export(job: Job) -> Artifact:
 
 
 def special_tokens_wrong(exported: Artifact, tokenizer: Artifact) -> list[str]:
-    """What of an export's special tokens is not as its model was trained: a sentence each."""
+    """Describe each special token of an export that differs from training, one sentence each."""
     folder, trained = exported.folder(), tokenizer.files(TOKENIZER_FILE)[0]
     there, here = (Tokenizer.from_file(str(path)) for path in (folder / TOKENIZER_FILE, trained))
-    found = []
+    problems = []
     if specials_of(there) != specials_of(here):
-        found.append(f"{TOKENIZER_FILE} has the special tokens {specials_of(there)}, training had {specials_of(here)}")
+        problems.append(f"{TOKENIZER_FILE} has the special tokens {specials_of(there)}, training had {specials_of(here)}")
     if there.get_vocab() != here.get_vocab():
-        found.append(f"{TOKENIZER_FILE} has {there.get_vocab_size()} tokens, training had {here.get_vocab_size()}, or others")
+        problems.append(
+            f"{TOKENIZER_FILE} has {there.get_vocab_size()} tokens, training had {here.get_vocab_size()}, or others"
+        )
     end = int(tokenizer.manifest.extra["tokenizer"]["eos"])
     for name in (CONFIG_FILE, GENERATION_FILE):
         stated = _json(folder / name)
         ends = stated.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [ends]
         if end not in ends:
-            found.append(f"{name} ends texts at {ends}; training ended documents with {end}")
+            problems.append(f"{name} ends texts at {ends}; training ended documents with {end}")
         if strange := [each for each in ends if each not in specials_of(here)]:
-            found.append(f"{name} ends texts at {strange}, no special token of training")
+            problems.append(f"{name} ends texts at {strange}, no special token of training")
         if stated.get("bos_token_id") not in specials_of(here):
-            found.append(f"{name} begins texts with {stated.get('bos_token_id')}, no special token of training")
+            problems.append(f"{name} begins texts with {stated.get('bos_token_id')}, no special token of training")
     if (rows := _json(folder / CONFIG_FILE)["vocab_size"]) < there.get_vocab_size():
-        found.append(f"{CONFIG_FILE} has {rows} rows for {there.get_vocab_size()} tokens")
+        problems.append(f"{CONFIG_FILE} has {rows} rows for {there.get_vocab_size()} tokens")
     templates = [path.read_bytes() for path in tokenizer.files(TEMPLATE_FILE)]
     if templates != [path.read_bytes() for path in exported.files(TEMPLATE_FILE)]:
-        found.append(f"{TEMPLATE_FILE} is not the one of training")
-    return found
+        problems.append(f"{TEMPLATE_FILE} is not the one of training")
+    return problems
 
 
 def specials_of(tokenizer: Tokenizer) -> dict[int, str]:
@@ -88,7 +90,7 @@ def specials_of(tokenizer: Tokenizer) -> dict[int, str]:
     return {number: token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if token.special}
 
 
-def _told(made: Generated) -> dict[str, object]:
+def _describe(made: Generated) -> dict[str, object]:
     return {"finish": made.finish, "num_tokens": made.num_tokens, "text": made.text}
 
 

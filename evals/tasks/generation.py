@@ -1,4 +1,4 @@
-"""Tasks that a model answers in its own words: compare the answer with the right one, or run the program against its
+"""Tasks with generated answers: compare the answer with the gold answer, or run the program against its
 tests.
 
 There are three outcomes, counted apart: graded (right or wrong), unparsed (the text holds no answer), failed (the item

@@ -1,4 +1,4 @@
-"""Text that a model makes: what generative tasks ask of it, and our own server's engine as one such model.
+"""Text generation: the interface that generative tasks use, and our server's engine behind it.
 
 The engine is that of `python -m serving.server`, in this process and without HTTP: continuous batching, cached prefixes for the
 examples that every prompt of a task begins with, and greedy choice, so a checkpoint gives one text for a prompt.
@@ -21,7 +21,7 @@ from serving.server.sequence import Delta, GenerationRequest
 
 @dataclass(frozen=True)
 class Generated:
-    """What came out for a prompt, how it ended, and how many tokens of the prompt did not fit."""
+    """The generated text, why it ended, and how many tokens of the prompt did not fit."""
 
     text: str
     finish: Literal["stop", "length"]
@@ -33,13 +33,13 @@ class TextGenerator(Protocol):
     """A model that continues prompts."""
 
     def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
-        """A greedy continuation of every prompt, up to a stop or `max_tokens`; in the order of the prompts."""
+        """Continue every prompt greedily up to a stop or `max_tokens`; in the order of the prompts."""
         ...
 
 
 @dataclass
 class _Pending:
-    """Pieces of one continuation, as the scheduler's thread delivers them."""
+    """Deltas of one continuation, delivered by the scheduler's thread."""
 
     truncated_tokens: int
     pieces: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class EngineGenerator:
     scheduler: Scheduler
 
     def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
-        """Raises: ValueError when `max_tokens` leaves no room for a prompt; what the scheduler's fault was."""
+        """Generate. Raises: ValueError if `max_tokens` leaves no room for a prompt; the scheduler's exception if it fails."""
         room = self.served.config.max_seq_len + 1 - max_tokens
         if room < 2:
             raise ValueError(
@@ -91,8 +91,8 @@ class EngineGenerator:
 
 
 def sampling_from(served: LoadedModel, count: int, max_tokens: int, seed: int) -> list[Generated]:
-    """Texts that a model makes up from a document's start, by its own probabilities; text `i` has the seed `seed + i`."""
-    start, sampling = (served.end_token,), Sampling(1.0, 1.0)  # in training a document begins behind the end of another
+    """Sample texts from a document's start at temperature 1; text `i` has the seed `seed + i`."""
+    start, sampling = (served.end_token,), Sampling(1.0, 1.0)  # in training a document follows the end of another
     asks = [GenerationRequest(start, max_tokens, sampling, seed + i, (), served.end_tokens) for i in range(count)]
     with _scheduling(served) as scheduler:
         return _answered(scheduler, asks, [_Pending(0) for _ in asks])
@@ -100,7 +100,7 @@ def sampling_from(served: LoadedModel, count: int, max_tokens: int, seed: int) -
 
 @contextmanager
 def open_generator(checkpoint: Artifact, tokenizer: Artifact) -> Iterator[EngineGenerator]:
-    """A generator of a committed checkpoint; its thread ends with the block."""
+    """Open a generator over a committed checkpoint; its thread ends with the context."""
     served = open_served(checkpoint, tokenizer)
     with _scheduling(served) as scheduler:
         yield EngineGenerator(served, scheduler)

@@ -1,4 +1,4 @@
-"""Whether two answers of MATH are equal: read from LaTeX, compared by SymPy. Runs inside the sandbox (`math_equal.py`).
+"""Parse two answers of MATH from LaTeX and compare them by SymPy. Runs inside the sandbox (`math_equal.py`).
 
 Answers come from a model, so their cost is unknown: `10^{10^9}` is three characters more than `10^9`. Nothing here evaluates
 text; a small grammar reads it. What the grammar does not read is equal to nothing.
@@ -16,7 +16,7 @@ import sympy
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\.\d+|[A-Za-z]|\S")
 PLAIN_NAMES = re.compile(r"(?<![A-Za-z\\])(sqrt|pi|sin|cos|tan|log|ln|infty)(?![A-Za-z])")
 WORD = re.compile(r"(?<!\\)(?<![A-Za-z])(?:[A-Za-z]{3,}|no(?![A-Za-z]))")
-"""A run of letters that is no command: a word, of which no product is made."""
+"""A run of letters that is no command: a word, not a product of variables."""
 FUNCTIONS: dict[str, Any] = {
     "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec, "\\csc": sympy.csc,
     "\\arcsin": sympy.asin, "\\arccos": sympy.acos, "\\arctan": sympy.atan, "\\ln": sympy.log, "\\exp": sympy.exp,
@@ -31,20 +31,20 @@ CLOSING = {"(": ")", "[": "]", "\\{": "\\}"}
 MATRICES = ("pmatrix", "bmatrix", "matrix", "vmatrix")
 
 MOST_EXPONENT, MOST_DIGITS = 1_000, 200
-"""`9^{9^9}` would hold the interpreter within one operation, which no signal ends."""
+"""Largest exponent: `9^{9^9}` would block the interpreter in one operation, which no signal ends."""
 PAIR_SECONDS = 3.0
-"""Processor time for one pair; most take some milliseconds."""
+"""CPU seconds for one pair; most take some milliseconds."""
 
 type Value = Any
-"""A SymPy expression, or a tuple: its kind, then its parts."""
+"""A SymPy expression, or a tuple of a kind and its parts."""
 
 
 class UnreadError(ValueError):
-    """The grammar does not read this."""
+    """The grammar does not cover the answer."""
 
 
 class Reader:
-    """Reads one answer from left to right."""
+    """A recursive-descent parser of one answer."""
 
     def __init__(self, text: str) -> None:
         if WORD.search(re.sub(r"\\(?:begin|end)\{[a-z]*\}", "", text)):
@@ -63,33 +63,33 @@ class Reader:
         self.place += 1
         return token
 
-    def whole(self) -> Value:
-        found = self.listed(("",))
+    def parse(self) -> Value:
+        value = self.listed(("",))
         if self.next:
             raise UnreadError(self.next)
-        return found
+        return value
 
     def listed(self, ends: tuple[str, ...]) -> Value:
-        """Relations between commas; one alone is itself."""
-        found = [self.relation()]
+        """Parse relations between commas; a single one is returned as it is."""
+        values = [self.relation()]
         while self.next in (",", ";"):
             self.take()
-            found.append(self.relation())
+            values.append(self.relation())
         if self.next not in ends:
             raise UnreadError(self.next)
-        return found[0] if len(found) == 1 else ("list", *found)
+        return values[0] if len(values) == 1 else ("list", *values)
 
     def relation(self) -> Value:
-        found = self.union()
-        parts = [found]
+        first = self.union()
+        parts = [first]
         signs = []
         while self.next in RELATIONS:
             signs.append(RELATIONS[self.take()])
             parts.append(self.union())
         if not signs:
-            return found
+            return first
         if signs == ["in"]:
-            return parts[1]  # `x in (1, 2)` is the interval
+            return parts[1]  # `x in (1, 2)` means the interval
         if len(signs) == 1 and signs[0] in SWAPPED:
             return ("relation", SWAPPED[signs[0]], parts[1], parts[0])
         return ("relation", ",".join(signs), *parts)
@@ -103,46 +103,46 @@ class Reader:
 
     def sum(self) -> Value:
         sign = self.sign()
-        found = self.product()
+        result = self.product()
         if sign < 0:
-            found = -plain(found)
+            result = -plain(result)
         while self.next in ("+", "-"):
             minus = self.take() == "-"
             term = plain(self.product())
-            found = plain(found) - term if minus else plain(found) + term
-        return found
+            result = plain(result) - term if minus else plain(result) + term
+        return result
 
     def sign(self) -> int:
-        found = 1
+        result = 1
         while self.next in ("+", "-"):
-            found = -found if self.take() == "-" else found
-        return found
+            result = -result if self.take() == "-" else result
+        return result
 
     def product(self) -> Value:
-        found = self.power()
+        result = self.power()
         while True:
             if self.next in ("\\cdot", "\\times", "*"):
                 self.take()
-                found = plain(found) * self.signed()
+                result = plain(result) * self.signed()
             elif self.next in ("/", "\\div"):
                 self.take()
-                found = plain(found) / self.signed()
+                result = plain(result) / self.signed()
             elif self.begins_factor():
-                found = self.beside(found)
+                result = self.beside(result)
             else:
-                return found
+                return result
 
     def signed(self) -> Value:
-        """A factor, which may have a sign of its own behind a sign of multiplication."""
+        """Parse a factor, which may have a sign after a multiplication sign."""
         return self.sign() * plain(self.power())
 
     def beside(self, left: Value) -> Value:
-        """A factor without a sign between; `1\\frac{1}{2}` is a mixed number, as MATH writes them."""
+        """Parse an adjacent factor; `1\\frac{1}{2}` is a mixed number, as in MATH."""
         is_fraction = self.next == "\\frac"
         start = self.place
         right = plain(self.power())
-        whole = self.tokens[start - 1].isdigit() and getattr(left, "is_Integer", False)
-        if is_fraction and whole and right.is_Rational and 0 < right < 1:
+        is_mixed = self.tokens[start - 1].isdigit() and getattr(left, "is_Integer", False)
+        if is_fraction and is_mixed and right.is_Rational and 0 < right < 1:
             return left + right
         if self.tokens[start - 1][-1].isdigit() and self.tokens[start][0].isdigit():
             raise UnreadError("two numbers side by side")
@@ -155,16 +155,16 @@ class Reader:
         return token[0].isalnum() or token in ("(", "[", "{", "\\{") or (token[0] == "\\" and token[1:].isalpha())
 
     def power(self) -> Value:
-        found = self.primary()
+        result = self.primary()
         while self.next in ("^", "!"):
             if self.take() == "!":
-                found = sympy.factorial(small(plain(found)))
+                result = sympy.factorial(small(plain(result)))
             else:
-                found = plain(found) ** small(plain(self.argument()))
-        return found
+                result = plain(result) ** small(plain(self.argument()))
+        return result
 
     def argument(self) -> Value:
-        """What a command or `^` takes: a group in braces, or one token."""
+        """Parse the argument of a command or of `^`: a group in braces, or one token."""
         if self.next == "{":
             return self.group("{", "}")
         if self.next == "-":
@@ -174,9 +174,9 @@ class Reader:
 
     def group(self, opening: str, closing: str) -> Value:
         self.take(opening)
-        found = self.listed((closing,))
+        result = self.listed((closing,))
         self.take(closing)
-        return found
+        return result
 
     def primary(self) -> Value:
         token = self.next
@@ -186,9 +186,9 @@ class Reader:
             return self.group("{", "}")
         if token == "|":
             self.take()
-            found = sympy.Abs(plain(self.sum()))
+            result = sympy.Abs(plain(self.sum()))
             self.take("|")
-            return found
+            return result
         self.take()
         if token[0].isdigit() or token[0] == ".":
             return self.number(token)
@@ -200,17 +200,17 @@ class Reader:
 
     def bracketed(self) -> Value:
         opening = self.take()
-        found = self.listed((")", "]", "\\}"))
+        result = self.listed((")", "]", "\\}"))
         closing = self.take()
         if opening == "\\{":
             if closing != "\\}":
                 raise UnreadError(closing)
-            return found if isinstance(found, tuple) and found[0] == "list" else ("list", found)
-        if isinstance(found, tuple):
-            return ("bracketed", opening + closing, *found[1:]) if found[0] == "list" else found
+            return result if isinstance(result, tuple) and result[0] == "list" else ("list", result)
+        if isinstance(result, tuple):
+            return ("bracketed", opening + closing, *result[1:]) if result[0] == "list" else result
         if CLOSING[opening] != closing:
             raise UnreadError(closing)
-        return found
+        return result
 
     def number(self, token: str) -> Value:
         if self.next == "_":
@@ -239,14 +239,14 @@ class Reader:
             if self.next == "_":
                 self.take()
                 base = plain(self.argument())
-            found = plain(self.function_argument())
-            return FUNCTIONS["\\ln"](found) / FUNCTIONS["\\ln"](10 if base is None else base)
+            result = plain(self.function_argument())
+            return FUNCTIONS["\\ln"](result) / FUNCTIONS["\\ln"](10 if base is None else base)
         if token in FUNCTIONS:
             return self.function(FUNCTIONS[token])
         if token == "\\begin":
             return self.matrix()
         if re.fullmatch(r"\\[A-Za-z]+", token) and token not in ("\\end", "\\text"):
-            return self.symbol(token)  # a Greek letter, or what else stands for itself
+            return self.symbol(token)  # a Greek letter or another symbol
         raise UnreadError(token)
 
     def function(self, function: Any) -> Value:
@@ -254,17 +254,17 @@ class Reader:
         if self.next == "^":
             self.take()
             exponent = plain(self.argument())
-        found = function(plain(self.function_argument()))
-        return found if exponent is None else found ** small(exponent)
+        result = function(plain(self.function_argument()))
+        return result if exponent is None else result ** small(exponent)
 
     def function_argument(self) -> Value:
-        """`\\sin 2x` takes the factors that follow; brackets end it."""
+        """Parse the argument of a function: `\\sin 2x` takes the factors that follow; brackets end it."""
         if self.next in ("(", "{"):
             return self.power()
-        found = plain(self.power())
+        result = plain(self.power())
         while self.begins_factor() and self.next[0] != "\\":
-            found *= plain(self.power())
-        return found
+            result *= plain(self.power())
+        return result
 
     def matrix(self) -> Value:
         def name() -> str:
@@ -293,14 +293,14 @@ class Reader:
 
 
 def plain(value: Value) -> Any:
-    """Raises: UnreadError for what is no expression."""
+    """Require an expression. Raises: UnreadError for any other value."""
     if isinstance(value, tuple):
         raise UnreadError(value[0])
     return value
 
 
 def small(value: Any) -> Any:
-    """Raises: UnreadError for a number that is no exponent of an answer."""
+    """Require an integer that is small enough for an exponent. Raises: UnreadError."""
     if value.is_number and not abs(value) <= MOST_EXPONENT:
         raise UnreadError(f"an exponent of {str(value)[:40]}")
     return value
@@ -310,8 +310,8 @@ def read(text: str) -> Value:
     """Raises: UnreadError."""
     text = PLAIN_NAMES.sub(r"\\\1", text)
     if text.count("\\pm") == 1:
-        return ("list", *(Reader(text.replace("\\pm", sign)).whole() for sign in "+-"))
-    return Reader(text).whole()
+        return ("list", *(Reader(text.replace("\\pm", sign)).parse() for sign in "+-"))
+    return Reader(text).parse()
 
 
 def same(one: Value, other: Value) -> bool:
@@ -335,7 +335,7 @@ def same(one: Value, other: Value) -> bool:
 
 
 def matched(ones: list[Value], others: list[Value]) -> bool:
-    """Equality is transitive, so the first partner is as good as any."""
+    """Match two lists without order. Equality is transitive, so the first equal partner will do."""
     for one in ones:
         partner = next((place for place, other in enumerate(others) if same(one, other)), None)
         if partner is None:
@@ -346,7 +346,7 @@ def matched(ones: list[Value], others: list[Value]) -> bool:
 
 def same_expressions(one: Any, other: Any) -> bool:
     if one.has(sympy.zoo, sympy.nan) or other.has(sympy.zoo, sympy.nan):
-        return False  # a division by zero is equal to nothing
+        return False  # a division by zero equals nothing
     if one == other:
         return True
     difference = sympy.simplify(one - other)
@@ -354,7 +354,7 @@ def same_expressions(one: Any, other: Any) -> bool:
 
 
 def same_equations(one: Value, other: Value) -> bool:
-    """Equal up to a number that both sides are multiplied with."""
+    """Whether two equations are equal up to a constant factor."""
     first, second = one[2] - one[3], other[2] - other[3]
     if same_expressions(first, second) or same_expressions(first, -second):
         return True
@@ -363,7 +363,7 @@ def same_equations(one: Value, other: Value) -> bool:
 
 
 def equal(one: str, other: str) -> bool:
-    """Whether two normalized answers mean the same; False where one of them cannot be read."""
+    """Whether two normalized answers have the same meaning; False if one of them cannot be parsed."""
     try:
         return bool(same(read(one), read(other)))
     except (ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError):
@@ -371,7 +371,7 @@ def equal(one: str, other: str) -> bool:
 
 
 class LateError(Exception):
-    """A pair takes too long."""
+    """A comparison takes too long."""
 
 
 def end_pair(*_: object) -> None:
@@ -381,12 +381,12 @@ def end_pair(*_: object) -> None:
 def equal_all(pairs: list) -> list:
     """`equal` of each pair; False for one that takes too long."""
     signal.signal(signal.SIGPROF, end_pair)
-    found = []
+    result = []
     for one, other in pairs:
         try:
             signal.setitimer(signal.ITIMER_PROF, PAIR_SECONDS)
-            found.append(equal(one, other))
+            result.append(equal(one, other))
             signal.setitimer(signal.ITIMER_PROF, 0)
         except LateError:
-            found.append(False)
-    return found
+            result.append(False)
+    return result

@@ -32,7 +32,7 @@ POLICY = "windows-no-overlap/1"
 
 @dataclass(frozen=True)
 class HeldoutDocument:
-    """One held-out text and where it is from."""
+    """One held-out text and its source."""
 
     id: str
     domain: str
@@ -46,7 +46,7 @@ class HeldoutDocument:
 
 
 def heldout_documents(corpora: Sequence[Artifact], task: TaskSpec) -> list[HeldoutDocument]:
-    """The documents that the task scores, by domain and id: a function of what the corpora hold, not of their order.
+    """Choose the documents that the task scores, by domain and id; the choice does not depend on the corpora's order.
 
     An id that two corpora hold counts once. The last bytes of a budget are left over when they might not hold a character.
     """
@@ -57,22 +57,22 @@ def heldout_documents(corpora: Sequence[Artifact], task: TaskSpec) -> list[Heldo
 
 
 def _documents_of(domain: str, corpora: Sequence[Artifact], task: TaskSpec) -> list[HeldoutDocument]:
-    found: dict[str, HeldoutDocument] = {}
+    documents: dict[str, HeldoutDocument] = {}
     budget = task.max_bytes_per_domain
     for document_id, text, source in heapq.merge(*(_heldout_rows(corpus) for corpus in corpora)):
         if budget < LONGEST_CHARACTER_BYTES:
             break
         cut = text.encode()[: min(task.max_bytes_per_document, budget)].decode(errors="ignore")
-        if cut and document_id not in found:
+        if cut and document_id not in documents:
             budget -= len(cut.encode())
-            found[document_id] = HeldoutDocument(document_id, domain, cut, source)
-    if not found:
+            documents[document_id] = HeldoutDocument(document_id, domain, cut, source)
+    if not documents:
         log.warning("%s: domain %s has no held-out document and is left out of the scores", task.name, domain)
-    return list(found.values())
+    return list(documents.values())
 
 
 def _heldout_rows(corpus: Artifact) -> Iterator[tuple[str, str, str]]:
-    """(id, text, source) of the held-out split in id order, a part at a time."""
+    """Yield (id, text, source) of the held-out split in id order, reading one part at a time."""
     for part in corpus.files(".parquet", under="heldout/"):
         yield from pl.read_parquet(part, columns=["id", "text", "source"]).iter_rows()
 
@@ -86,8 +86,7 @@ def evaluate_perplexity(
     checkpoint: str,
     seed: int,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Scores by tag, micro and macro over leaves and as Levanter weighs them, nats a token, and the unigram entropy of the same
-    tokens."""
+    """Scores by tag: micro, macro over leaves, and with Levanter's weights; also nats a token and unigram entropy."""
     documents = heldout_documents(corpora, task)
     if not documents:
         raise ValueError(f"task {task.name}: the corpora hold no held-out document")
@@ -96,7 +95,7 @@ def evaluate_perplexity(
         for e in tokenizer.encode_batch_fast([d.text for d in documents], add_special_tokens=False)
     ]
     by_token = token_nats(scorer, tokens, start_token)
-    nats = np.array([found.sum() for found in by_token])
+    nats = np.array([each.sum() for each in by_token])
     measured = [
         Measured(document.tag, float(total) / math.log(2), len(document.text.encode()))
         for document, total in zip(documents, nats, strict=True)
@@ -112,9 +111,9 @@ def evaluate_perplexity(
             log_probs=log_probs_of([total]),
             verdict="graded",
             correct=None,
-            bpb=found.bits / found.num_bytes,
+            bpb=each.bits / each.num_bytes,
         )
-        for document, total, found in zip(documents, nats, measured, strict=True)
+        for document, total, each in zip(documents, nats, measured, strict=True)
     ]
     scores = [
         *tag_scores(task.name, measured, seed),
@@ -125,7 +124,7 @@ def evaluate_perplexity(
 
 
 def document_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> np.ndarray:
-    """Nats of every document [documents], its tokens scored once each in windows without overlap."""
+    """Nats of every document [documents]; each token is scored once, in windows without overlap."""
     return np.array([nats.sum() for nats in token_nats(scorer, tokens, start_token)])
 
 
@@ -144,8 +143,8 @@ def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: i
     pieces: list[list[np.ndarray]] = [[] for _ in tokens]
     for owner, nll in zip(owners, scorer.token_nll(windows), strict=True):
         pieces[owner].append(nll.astype(np.float64))
-    nats = [np.concatenate([np.zeros(0), *found]) for found in pieces]
-    if broken := sum(not np.isfinite(found).all() for found in nats):
+    nats = [np.concatenate([np.zeros(0), *window_nats]) for window_nats in pieces]
+    if broken := sum(not np.isfinite(window_nats).all() for window_nats in nats):
         raise ValueError(
             f"{broken} of {len(nats)} documents have log-probabilities that are not finite numbers; the model is broken"
         )
@@ -153,7 +152,7 @@ def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: i
 
 
 def unigram_entropy_nats(tokens: Sequence[np.ndarray]) -> float:
-    """Entropy of the tokens' own empirical distribution: no unigram model, however trained, does better on them."""
+    """Entropy of the tokens' empirical distribution, which is the best loss of any unigram model on them."""
     counts = np.unique(np.concatenate(tokens), return_counts=True)[1].astype(np.float64)
     shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum())

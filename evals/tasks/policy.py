@@ -27,19 +27,19 @@ _NAME = re.compile(r"\d{4}-\d{2}-\d{2}(?:-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """One task, and when it is asked: at every `every_saves`-th saved step, and always at the last (0: at the last alone)."""
+    """One task and its schedule: every `every_saves`-th saved step, and always the last (0: only the last)."""
 
     task: TaskSpec
     every_saves: int = 1
     priority: int = 0
-    """Of the requests: higher ones run first."""
+    """Priority of the requests: higher ones run first."""
 
     def __post_init__(self) -> None:
         if self.every_saves < 0:
             raise ValueError(f"rule of {self.task.name}: every_saves is {self.every_saves}; it must be at least 0")
 
     def is_due(self, number: int, count: int) -> bool:
-        """Whether it is asked at the `number`-th (from 0) of `count` saved steps."""
+        """Whether the task runs at the `number`-th (from 0) of `count` saved steps."""
         if not 0 <= number < count:
             raise ValueError(f"saved step {number} of {count} does not exist")
         return number == count - 1 or (self.every_saves > 0 and (number + 1) % self.every_saves == 0)
@@ -47,7 +47,7 @@ class PolicyRule:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """A policy. `evaluator` and `rendering` are the code versions that it was written for."""
+    """A policy. `evaluator` and `rendering` are the code versions for which it was written."""
 
     name: str
     rules: tuple[PolicyRule, ...]
@@ -67,7 +67,7 @@ class PolicyConfig:
         return tuple(rule.task for rule in self.rules)
 
     def rule(self, task: str) -> PolicyRule:
-        """Raises: ValueError naming the tasks there are."""
+        """Find a task by name. Raises: ValueError that names the known tasks."""
         for rule in self.rules:
             if rule.task.name == task:
                 return rule
@@ -91,7 +91,7 @@ def write_policy(out: Writer, config: PolicyConfig, suites: tuple[Artifact, ...]
         held = sum(suite.items.get(task.item_task, 0) for suite in examples)
         if held < task.num_shots:
             raise ValueError(f"policy {config.name}: task {task.name} wants {task.num_shots} examples, {held} are there")
-    bound = {role: [asdict(suite) for suite in found] for role, found in (("suites", scored), ("shots", examples))}
+    bound = {role: [asdict(suite) for suite in role_suites] for role, role_suites in (("suites", scored), ("shots", examples))}
     record = {"format": "policy/2", **to_jsonable(config), **bound}
     (out.folder / POLICY_FILE).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     out.extra["policy"] = {"name": config.name, CODE_FINGERPRINT: code_fingerprint(EVAL_RESULT.module)}
@@ -105,7 +105,7 @@ versions; were: counts by the suites' names, which hold a ferry's day."""
 
 @dataclass(frozen=True)
 class _BoundSuite:
-    """What a policy says of a suite: the last part of its key, its bytes, and its number of items by task."""
+    """Describe a suite in a policy: the last part of its key, its data version, and its number of items by task."""
 
     name: str
     data_version: str
@@ -124,7 +124,7 @@ def check_policy(
     suites: tuple[Artifact, ...],
     shots: tuple[Artifact, ...],
 ) -> None:
-    """Refuse to evaluate what a policy does not say, of items that it does not bind, or by code of another version.
+    """Refuse tasks that the policy does not hold, items that it does not bind, and code of another version.
 
     Raises: ValueError naming the task, the seed, the suite or the version.
     """
@@ -140,7 +140,7 @@ def check_policy(
     known = {rule["task"]["name"]: rule["task"] for rule in declared["rules"]}
     for task in tasks:
         if known.get(task.name) != to_jsonable(task):
-            raise ValueError(f"{policy.name} does not ask {asdict(task)}; it says {known.get(task.name)}")
+            raise ValueError(f"{policy.name} does not hold {asdict(task)}; it holds {known.get(task.name)}")
     for role, given in (("suites", suites), ("shots", shots)):
         bound = {suite["data_version"]: suite["name"] for suite in declared[role]}
         for suite in given:

@@ -1,4 +1,4 @@
-"""One task asked of an opened model: the same for a model in this process and for one behind a URL."""
+"""Run one task on an opened model, which may be in this process or behind a URL."""
 
 import logging
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ type Found = tuple[list[Score], list[EvalRecord]]
 
 
 class OpenModel(Protocol):
-    """A model under evaluation, opened as tasks ask for it."""
+    """A model under evaluation; scorers and generators open when a task needs them."""
 
     def scorer(self, weights: Weights) -> TokenScorer:
-        """What gives nats of tokens, of the raw weights or their average."""
+        """Open the scorer of the raw weights or of their average."""
         ...
 
     def generator(self) -> TextGenerator:
-        """What continues prompts, by the raw weights."""
+        """Open the generator, which uses the raw weights."""
         ...
 
 
 @dataclass(frozen=True)
 class TaskInputs:
-    """What tasks read besides the model. `chosen` holds the items of each task that has some; `version` is the model's name in
-    the records: a checkpoint's data version."""
+    """Inputs of tasks besides the model. `chosen` holds the items of each task that has items; `version` names the model in the
+    records: a checkpoint's data version."""
 
     tokenizer_artifact: Artifact
     tokenizer: Tokenizer
@@ -54,7 +54,7 @@ class TaskInputs:
 
 
 def chosen_items(tasks: Sequence[TaskSpec], suites: Sequence[Artifact], seed: int) -> dict[str, list[Item]]:
-    """The items that each task with items asks, by its name."""
+    """Choose the items of each task that has items; by task name."""
     items = [item for suite in suites for item in read_items(suite)]
     return {
         task.name: select_items(items_of(items, task.item_task), task.max_items, seed)
@@ -64,7 +64,7 @@ def chosen_items(tasks: Sequence[TaskSpec], suites: Sequence[Artifact], seed: in
 
 
 def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> Found:
-    """Scores and records of a task. Raises: ValueError for what cannot be asked."""
+    """Run a task; returns scores and records. Raises: ValueError for a task that the model cannot do."""
     if task.kind in GENERATING_KINDS:
         return evaluate_generation(model.generator(), task, inputs.chosen[task.name], inputs.version, inputs.shots)
     opened = (model.scorer(task.weights), inputs.tokenizer, inputs.start_token)
@@ -77,7 +77,7 @@ def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> Found:
 
 
 def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], title: str) -> Found:
-    """Every task, one after the other, each with a line in the log."""
+    """Run all tasks in order and log a line for each."""
     scores: list[Score] = []
     records: list[EvalRecord] = []
     for task in track(tasks, title, len(tasks)):
@@ -89,7 +89,7 @@ def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], t
 
 
 def incomplete_tasks(records: Sequence[EvalRecord]) -> list[str]:
-    """Tasks of which too few items were graded."""
+    """Names of tasks with too few graded items."""
     graded: dict[str, list[bool]] = {}
     for record in records:
         graded.setdefault(record.task, []).append(record.verdict == "graded")

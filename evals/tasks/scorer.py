@@ -1,4 +1,4 @@
-"""What an evaluation needs of a model: nats of every token given its prefix. `trainer.scoring.Scorer` is one."""
+"""The interface of a scorer: nats of every token given its prefix. `trainer.scoring.Scorer` implements it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ class TokenScorer(Protocol):
     def max_seq_len(self) -> int: ...
 
     def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Nats of tokens 1.. of each sequence given what is before them."""
+        """Nats of tokens 1.. of each sequence, given the tokens before them."""
         ...
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """Nats of the last `tails[i]` tokens of each sequence; what sequences begin with in common is computed once."""
+        """Nats of the last `tails[i]` tokens of each sequence; common prefixes are computed once."""
         ...
 
     def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
-        """Whether each of the last `tails[i]` tokens is the likeliest at its place."""
+        """Whether all of the last `tails[i]` tokens are the likeliest at their places."""
         ...
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One continuation: nats and UTF-8 bytes of it, how many prompt tokens did not fit, whether the model would say it itself
-    (None where nobody asked)."""
+    """Scores of one continuation: nats, UTF-8 bytes, prompt tokens that did not fit, and whether greedy decoding gives it
+    (None if not computed)."""
 
     nats: float
     num_bytes: int
@@ -43,8 +43,9 @@ def score_continuations(
 ) -> list[Scored | None]:
     """Nats of each continuation after its prompt; equal pairs are scored once.
 
-    The prompt is preceded by `start_token` and cut on the left to fit; None where the continuation alone does not. Both are
-    encoded apart, unlike in lm-eval, whose accuracies may differ by it (docs/recipes/evaluate_over_a_url.md).
+    `start_token` precedes the prompt, which is cut on the left to fit; None if the continuation alone is too long. Prompt and
+    continuation are encoded separately. lm-eval encodes them together, so its accuracies may differ
+    (docs/recipes/evaluate_over_a_url.md).
     """
     unique = list(dict.fromkeys(pairs))
     prompts = _encode(tokenizer, [prompt for prompt, _ in unique])
@@ -58,29 +59,29 @@ def score_continuations(
             sequences.append(np.concatenate([[start_token], kept, tail]).astype(np.int32))
     tails = [size for size, _, fits in facts if fits]
     scored = iter(scorer.tail_nll(sequences, tails))
-    said = iter(scorer.tail_is_greedy(sequences, tails) if greedy else [None] * len(tails))
+    greedy_flags = iter(scorer.tail_is_greedy(sequences, tails) if greedy else [None] * len(tails))
     results: dict[tuple[str, str], Scored | None] = {}
     for pair, (_, truncated, fits) in zip(unique, facts, strict=True):
         nats = float(next(scored).sum(dtype=np.float64)) if fits else 0.0
-        results[pair] = Scored(nats, len(pair[1].encode()), truncated, next(said)) if fits else None
+        results[pair] = Scored(nats, len(pair[1].encode()), truncated, next(greedy_flags)) if fits else None
     return [results[pair] for pair in pairs]
 
 
 def _encode_endings(tokenizer: Tokenizer, endings: list[str]) -> list[np.ndarray]:
-    """The tokens of texts that go on from others.
+    """Encode texts that continue other texts.
 
-    Tokenizers of SentencePiece's kind put a space before every text they are given, which an ending has not: theirs are read
-    behind a line's end, whose tokens are taken away again.
+    SentencePiece tokenizers put a space before every text, which an ending must not have. So they encode the ending after a
+    newline, whose tokens are then removed.
     """
     line_end, alone, behind = _encode(tokenizer, ["\n", "a", "\na"])
     rest = behind[line_end.size :]
     if not np.array_equal(behind[: line_end.size], line_end) or np.array_equal(rest, alone):
         return _encode(tokenizer, endings)
-    found = _encode(tokenizer, [f"\n{ending}" for ending in endings])
-    odd = [ending for ending, ids in zip(endings, found, strict=True) if not np.array_equal(ids[: line_end.size], line_end)]
+    pieces = _encode(tokenizer, [f"\n{ending}" for ending in endings])
+    odd = [ending for ending, ids in zip(endings, pieces, strict=True) if not np.array_equal(ids[: line_end.size], line_end)]
     if odd:
         raise ValueError(f"the tokenizer joins {odd[0][:40]!r} to the line before it; its endings cannot be told from prompts")
-    return [ids[line_end.size :] for ids in found]
+    return [ids[line_end.size :] for ids in pieces]
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:

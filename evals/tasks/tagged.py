@@ -1,8 +1,8 @@
-"""Bits per byte over tags: of every leaf, of every tag above it, micro and macro, in the manner of Paloma.
+"""Bits per byte by tag: of every leaf and every tag above it, micro and macro, as in Paloma (arXiv:2312.10523).
 
 A tag is a path: `prose/kjv` is a leaf below `prose`. Micro is the sum of all bits over the sum of all bytes, so a large leaf
-weighs much; macro is the mean over leaves, so each weighs the same whatever it holds. A leaf exists by having a document: an
-empty one has no score and no part in a mean (Levanter's overall macro counted it as 0:
+counts more. Macro is the mean over leaves, so all leaves count equally. A leaf exists only if it has a document: an empty
+leaf has no score and no part in a mean (Levanter's overall macro counted it as 0:
 docs/references.md#levanter-bpb).
 """
 
@@ -20,7 +20,7 @@ from evals.scoring.records import Score
 log = logging.getLogger("evals")
 
 LEVANTER_BATCH = 8
-"""Sequences of a batch of `batch_weighted_bits_per_byte`; Levanter's own depends on the machine."""
+"""Sequences in a batch of `batch_weighted_bits_per_byte`; in Levanter the number depends on the machine."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class Measured:
 
 
 def tag_scores(task: str, measured: Sequence[Measured], seed: int) -> list[Score]:
-    """Leaves and the tags above them by name, then the whole: `micro_bits_per_byte` and `macro_bits_per_byte` over leaves.
+    """Score leaves and the tags above them by name, then all documents: micro and macro bits per byte over leaves.
 
-    A tag's `bits_per_byte` is micro; `macro_bits_per_byte` stands beside it where it has several leaves. `n` is documents of a
-    micro score, leaves of a macro one. Raises: ValueError for no document, and for a tag that is a leaf and lies above one.
+    A tag's `bits_per_byte` is micro; a tag with several leaves also has `macro_bits_per_byte`. `n` counts documents for a micro
+    score and leaves for a macro score. Raises: ValueError without documents, or if a tag is a leaf and above another leaf.
     """
     leaves: dict[str, list[Measured]] = {}
     for each in measured:
         leaves.setdefault(each.tag, []).append(each)
     if not leaves:
         raise ValueError(f"task {task}: there is no document to score")
-    groups = {leaf: _sums(found) for leaf, found in sorted(leaves.items())}
+    groups = {leaf: _sums(documents) for leaf, documents in sorted(leaves.items())}
     above = {tag for leaf in groups for tag in tags_above(leaf)}
     if both := sorted(above & set(groups)):
-        raise ValueError(f"task {task}: tag {both[0]} has documents of its own and tags below it; give them a tag of their own")
+        raise ValueError(f"task {task}: tag {both[0]} has both documents and tags below it; give its documents another tag")
     scores = []
     for tag in sorted(above | set(groups)):
         below = [group for leaf, group in groups.items() if leaf == tag or leaf.startswith(f"{tag}/")]
@@ -60,22 +60,22 @@ def tag_scores(task: str, measured: Sequence[Measured], seed: int) -> list[Score
 def batch_weighted(
     task: str, tokenizer: Tokenizer, tokens: Sequence[np.ndarray], nats: Sequence[np.ndarray], window: int
 ) -> list[Score]:
-    """Levanter's bits per byte, to compare with: each batch's nats over its bytes, averaged over batches by their tokens.
+    """Levanter's bits per byte, for comparison: nats over bytes of each batch, averaged over batches weighted by tokens.
 
-    Sequences are windows of `window` tokens, none across documents. It is no ratio of sums: where bytes a token vary between
-    batches it differs from micro. No score for a tokenizer whose tokens are not bytes of the text.
+    Sequences are windows of `window` tokens inside one document. The score is not a ratio of sums, so it differs from micro if
+    bytes a token vary between batches. A tokenizer whose tokens are not bytes of the text gets no score.
     """
     lengths = byte_lengths(tokenizer)
     if lengths is None:
-        log.warning("%s: the tokenizer's tokens are no bytes of the text: no batch-weighted bits per byte", task)
+        log.warning("%s: the tokenizer's tokens are not bytes of the text, so there are no batch-weighted bits per byte", task)
         return []
     sequences = [
         (
-            float(found[start : start + window].sum()),
+            float(document_nats[start : start + window].sum()),
             int(lengths[ids[start : start + window]].sum()),
             ids[start : start + window].size,
         )
-        for ids, found in zip(tokens, nats, strict=True)
+        for ids, document_nats in zip(tokens, nats, strict=True)
         for start in range(0, ids.size, window)
     ]
     batches = [np.array(sequences[i : i + LEVANTER_BATCH]).sum(axis=0) for i in range(0, len(sequences), LEVANTER_BATCH)]
@@ -85,7 +85,7 @@ def batch_weighted(
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Bytes of the text that each id stands for [vocabulary], special tokens none; None where tokens are not byte-level.
+    """Bytes of text of each id [vocabulary], 0 for special tokens; None for a tokenizer that is not byte-level.
 
     A byte-level token has one character for each byte.
     """
@@ -97,7 +97,7 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray | None:
 
 
 def tags_above(leaf: str) -> list[str]:
-    """The tags that a leaf lies below, the widest first."""
+    """The tags above a leaf, the widest first."""
     parts = leaf.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
@@ -105,8 +105,8 @@ def tags_above(leaf: str) -> list[str]:
 type _Sums = tuple[np.ndarray, np.ndarray]
 
 
-def _sums(found: Sequence[Measured]) -> _Sums:
-    return np.array([each.bits for each in found]), np.array([each.num_bytes for each in found], dtype=np.float64)
+def _sums(measured: Sequence[Measured]) -> _Sums:
+    return np.array([each.bits for each in measured]), np.array([each.num_bytes for each in measured], dtype=np.float64)
 
 
 def _micro(task: str, metric: str, groups: Sequence[_Sums], seed: int) -> Score:

@@ -1,8 +1,8 @@
-"""How likely a model finds what it is to say in held-out trajectories: conversations, and whatever else has a mask.
+"""Likelihood of the masked tokens of held-out trajectories, such as the assistant's turns of conversations.
 
-The tokens and the mask are those of a token cache over the held-out split, made by the very code and template that made the
-training cache: what counts here is what the training loss looked at. A trajectory's nats are `sum(weight x nll)`, in windows of
-the context without overlap as in `evals.tasks.perplexity`; per token and per byte they are divided by the same weights' sums.
+Tokens and masks come from a token cache of the held-out split, made by the code and template of the training cache. So the
+tokens that count here are those that count in the training loss. A trajectory's nats are `sum(weight x nll)` over windows of
+the context without overlap, as in `evals.tasks.perplexity`; scores divide them by the same weighted sums of tokens or bytes.
 """
 
 import json
@@ -36,11 +36,11 @@ class Trajectory:
 
 
 def read_trajectories(caches: Sequence[Artifact], tokenizer: Artifact, most: int) -> list[Trajectory]:
-    """The first `most` documents of all caches in the order of their ids (hashes, so any), those in which something counts.
+    """Read the first `most` documents of all caches in the order of their ids (hashes), without those that have no mask.
 
-    Raises: ValueError for a cache that another tokenizer made.
+    Raises: ValueError for a cache of another tokenizer.
     """
-    found: dict[str, Trajectory] = {}
+    trajectories: dict[str, Trajectory] = {}
     for artifact in caches:
         bound = artifact.manifest.extra["tokens"]["tokenizer"]
         if bound != tokenizer.data_version:
@@ -49,8 +49,8 @@ def read_trajectories(caches: Sequence[Artifact], tokenizer: Artifact, most: int
         for document_id, start, stop in cache.documents_between(0, cache.num_tokens):
             weights = cache.read_weights(start, stop)
             if weights.any():
-                found[document_id] = Trajectory(document_id, cache.read(start, stop).astype(np.int64), weights)
-    return [found[document_id] for document_id in sorted(found)[:most]]
+                trajectories[document_id] = Trajectory(document_id, cache.read(start, stop).astype(np.int64), weights)
+    return [trajectories[document_id] for document_id in sorted(trajectories)[:most]]
 
 
 def evaluate_trajectories(
@@ -62,19 +62,19 @@ def evaluate_trajectories(
     checkpoint: str,
     seed: int,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Nats a counted token and bits a counted byte; beside them nats a token of everything, the mask aside.
+    """Nats a counted token and bits a counted byte; also nats a token over all tokens, without the mask.
 
-    Bytes need a byte-level tokenizer; special tokens (an end of turn) have none. Raises: ValueError for no trajectory.
+    Bytes need a byte-level tokenizer; special tokens (an end of turn) have 0 bytes. Raises: ValueError without trajectories.
     """
     if not trajectories:
         raise ValueError(f"task {task.name}: the caches hold no trajectory in which a token counts")
     nats = token_nats(scorer, [each.tokens for each in trajectories], start_token)
     pairs = list(zip(trajectories, nats, strict=True))
-    counted = np.array([float((each.weights * found).sum()) for each, found in pairs])
+    counted = np.array([float((each.weights * nll).sum()) for each, nll in pairs])
     weight = np.array([float(each.weights.sum()) for each in trajectories])
     lengths = byte_lengths(tokenizer)
     sizes = None if lengths is None else np.array([float((t.weights * lengths[t.tokens]).sum()) for t in trajectories])
-    everything = np.array([found.sum() for found in nats]), np.array([float(each.tokens.size) for each in trajectories])
+    everything = np.array([nll.sum() for nll in nats]), np.array([float(each.tokens.size) for each in trajectories])
     number = len(trajectories)
     scores = [
         Score(task.name, "weighted_loss_nats_per_token", *ratio_bootstrap(counted, weight, seed), number),

@@ -39,7 +39,7 @@ def score_trial(job: Job) -> Artifact:
 
 
 def _facts(trial: Artifact, tokenizer: Artifact) -> dict[str, object]:
-    """What the spec and the training say: FLOPs by the trainer's count, tokens read, the training loss (nats a token)."""
+    """Facts from the spec and the training: FLOPs by the trainer's count, tokens read, training loss (nats a token)."""
     run = dict(trial.spec.config["run"])
     facts = trial.manifest.extra.get("checkpoint", {})
     tokens = facts.get("tokens_seen")

@@ -1,12 +1,16 @@
-"""The broker: N model servers behind one URL, by requests that are written down and leased.
+"""The broker puts N model servers behind one URL. It records each request and leases it to a worker.
 
     python -m serving.broker --store FILE                                  one URL for clients, on loopback
-    python -m serving.server CHECKPOINT --broker URL                        a server of ours that takes its share
-    python -m serving.broker.worker --broker URL --server URL              any other one with OpenAI's API (vLLM, SGLang)
-    python -m serving.broker.client --url URL ASKS.jsonl RECORD.jsonl      many requests, each answered and recorded once
+    python -m serving.server CHECKPOINT --broker URL                        one of our servers, which takes a share
+    python -m serving.broker.worker --broker URL --server URL              any other server with OpenAI's API (vLLM, SGLang)
+    python -m serving.broker.client --url URL ASKS.jsonl RECORD.jsonl      many requests, each recorded once
 
-Here: `queue.py` (the SQLite file of `schema.py`: what waits, what is leased until when, what was answered), `app.py` (HTTP to
-clients and workers, whose forms are in `forms.py`), `upkeep.py` (what a broker does unasked), `worker.py` (takes leases and
-asks its server), `client.py` (asks until everything is answered). Nothing here imports JAX: a broker runs where no model does.
-Read `queue.py` first; docs/recipes/many_workers.md shows it running.
+- `queue.py`: requests that wait, are leased or are answered, in the SQLite file of `schema.py`.
+- `app.py`: HTTP for clients and workers; `forms.py` declares the bodies.
+- `upkeep.py`: the periodic sweep of a broker.
+- `worker.py`: takes leases and sends the requests to its server.
+- `client.py`: sends requests until all are answered.
+
+Nothing here imports JAX, because a broker runs on machines without a model. Read `queue.py` first;
+docs/recipes/many_workers.md shows the broker running.
 """

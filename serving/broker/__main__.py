@@ -18,23 +18,25 @@ log = logging.getLogger("serving.broker")
 def main() -> None:
     limits = QueueLimits()
     parser = argparse.ArgumentParser(prog="python -m serving.broker", description=__doc__)
-    parser.add_argument(
-        "--store", type=Path, required=True, help="SQLite file of requests and answers; made where there is none"
-    )
-    parser.add_argument("--port", type=int, default=8100, help="0 takes a free one")
-    parser.add_argument("--host", default=LOOPBACK, help="address to listen on; beyond loopback only with a key")
+    parser.add_argument("--store", type=Path, required=True, help="SQLite file of requests and answers; created if missing")
+    parser.add_argument("--port", type=int, default=8100, help="0 takes a free port")
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on; an address beyond loopback needs a key")
     parser.add_argument("--api-key-file", type=Path, help="file with the key that clients and workers must bring")
     parser.add_argument(
-        "--lease-seconds", type=float, default=limits.lease_seconds, help="a worker not heard of so long has lost"
+        "--lease-seconds", type=float, default=limits.lease_seconds, help="a worker silent for this long has lost"
     )
-    parser.add_argument("--max-attempts", type=int, default=limits.max_attempts, help="workers that a request may use up")
-    parser.add_argument("--max-open", type=int, default=limits.max_open, help="requests that may be open; then 429")
+    parser.add_argument(
+        "--max-attempts", type=int, default=limits.max_attempts, help="number of workers that may try one request"
+    )
+    parser.add_argument(
+        "--max-open", type=int, default=limits.max_open, help="number of requests that may be open; more get status 429"
+    )
     parser.add_argument(
         "--unserved-seconds", type=float, default=limits.unserved_seconds,
-        help="how long a request waits for a model that no worker ever served while others are served; then 503",
+        help="seconds to wait for a model that no worker has served, while others are served; then 503",
     )  # fmt: skip
-    parser.add_argument("--answer-seconds", type=float, default=3600.0, help="how long a connection waits; then 504")
-    parser.add_argument("--keep-hours", type=float, default=72.0, help="answers stay on record so long")
+    parser.add_argument("--answer-seconds", type=float, default=3600.0, help="seconds that a connection waits; then 504")
+    parser.add_argument("--keep-hours", type=float, default=72.0, help="hours that answers stay on record")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     key = read_key(given.api_key_file)
@@ -53,9 +55,7 @@ def main() -> None:
         log.info("broker on http://%s:%d, %s in %s", given.host, listener.getsockname()[1], queue.counts(), given.store)
         server.run(sockets=[listener])
     if faults:
-        raise RuntimeError(f"the broker ended: {faults[0]!r}; started again it finds everything in {given.store}") from faults[
-            0
-        ]
+        raise RuntimeError(f"the broker stopped: {faults[0]!r}; restart it: all requests are in {given.store}") from faults[0]
 
 
 if __name__ == "__main__":

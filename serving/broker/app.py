@@ -1,8 +1,9 @@
-"""The broker over HTTP: OpenAI's paths for clients, whose requests wait for an answer, and `/broker/...` for workers.
+"""The broker over HTTP: OpenAI's paths for clients, `/broker/...` for workers.
 
-A client's request is written down before anything else. Its connection then waits; when it breaks, or the broker dies, the
-request stays and so does its answer, and the same request sent again gets it. Which are "the same": what `Idempotency-Key`
-says, else equal path and body where these decide the answer (temperature 0, a seed, nothing to generate).
+The broker records a client's request first; then the connection waits for the answer. If the connection breaks or the broker
+dies, the request and its answer stay on record, and the same request sent again gets the answer. Two requests are the same
+if they have the same `Idempotency-Key`. Without that header they are the same if path and body are equal and decide the
+answer (temperature 0, a seed, or nothing to generate).
 """
 
 import asyncio
@@ -46,7 +47,7 @@ LONGEST_POLL = 20.0
 
 @dataclass
 class Broker:
-    """What the handlers share. The queue is used from one thread; who waits for an answer is known to the event loop."""
+    """State that the handlers share. One thread uses the queue; the event loop holds the clients that wait."""
 
     queue: WorkQueue
     answer_seconds: float
@@ -55,29 +56,27 @@ class Broker:
     waiting: dict[str, list[asyncio.Future[Answer]]] = field(default_factory=lambda: defaultdict(list))
     work: asyncio.Condition = field(default_factory=asyncio.Condition)
     workers: dict[str, float] = field(default_factory=dict)
-    """When each was last heard of, by this process."""
+    """Monotonic time of each worker's last message to this process."""
     refused: float = 0.0
     pruned: float = 0.0
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def __post_init__(self) -> None:
         self.answered = Counter("broker_answers", "Answers recorded.", ["status"], registry=self.registry)
-        self.late = Counter("broker_late_answers", "Answers to what was answered before; not counted.", registry=self.registry)
+        self.late = Counter("broker_late_answers", "Answers to requests that had one; not counted.", registry=self.registry)
         self.lost = Counter("broker_lost_leases", "Leases that ran out.", registry=self.registry)
         self.open = Gauge("broker_requests", "Requests on record.", ["state"], registry=self.registry)
 
     async def call[R](self, work: Callable[..., R], *given: Any, **named: Any) -> R:
-        """A method of the queue, in its thread."""
+        """Call a method of the queue in the queue's thread."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, lambda: work(*given, **named))
 
     async def pass_on(self, request: Request) -> Response:
-        """A client's request: written down, waited for, answered with what a worker's server said."""
+        """Record a client's request, wait for its answer, and return what a worker's server answered."""
         body = await read_body(request) if request.method == "POST" else b""
         document = parse_object(body) if request.method == "POST" else {}
         if document.get("stream"):
-            raise RequestError(
-                400, "stream is true; answers through a broker are recorded whole: only false is allowed", "stream"
-            )
+            raise RequestError(400, "stream is true; a broker records complete answers: only false is allowed", "stream")
         path, method, model = request.url.path, request.method, document.get("model")
         key = key_of(method, path, document, request.headers.get("idempotency-key"))
         wanted = Wanted(key, digest_of(path, document), method, path, body, model if isinstance(model, str) else None)
@@ -88,13 +87,13 @@ class Broker:
             if recorded is None:
                 async with self.work:
                     self.work.notify_all()
-                found = await asyncio.wait_for(answer, self.answer_seconds)
+                outcome = await asyncio.wait_for(answer, self.answer_seconds)
             else:
-                found = recorded
+                outcome = recorded
         except FullError as full:
             raise RequestError(429, f"{full}; try again later", code="queue_full") from full
         except OtherRequestError as other:
-            message = f"Idempotency-Key: {other}; a request that says something else needs a key of its own"
+            message = f"Idempotency-Key: {other}; a different request needs another key"
             raise RequestError(409, message, code="key_used") from other
         except TimeoutError as late:
             message = f"no answer in {self.answer_seconds:g} s; the request stays on record: send it again to wait for it"
@@ -103,47 +102,47 @@ class Broker:
             self.waiting[key].remove(answer)
             if not self.waiting[key]:
                 del self.waiting[key]
-        told = {"x-broker-recorded": "true" if recorded else "false"}
-        return Response(found.body, found.status, told, media_type="application/json")
+        headers = {"x-broker-recorded": "true" if recorded else "false"}
+        return Response(outcome.body, outcome.status, headers, media_type="application/json")
 
     async def lease(self, request: Request) -> Response:
-        """Up to `count` requests, after at most `wait` seconds; 409 for a name that means other bytes elsewhere."""
-        asked = parse(LeaseForm, await read_body(request))
-        end, again = time.monotonic() + min(asked.wait, LONGEST_POLL), self.queue.limits.lease_seconds / 3
-        said = float("-inf")
+        """Lease up to `count` requests within `wait` seconds; 409 if another worker serves other bytes under the same name."""
+        form = parse(LeaseForm, await read_body(request))
+        end, again = time.monotonic() + min(form.wait, LONGEST_POLL), self.queue.limits.lease_seconds / 3
+        reported = float("-inf")
         while True:
-            if time.monotonic() - said >= again:
-                said = time.monotonic()
-                await self._serve(asked)
-            self.workers[asked.worker] = time.time()
-            found = await self.call(self.queue.lease, asked.worker, asked.models, asked.count, time.time())
+            if time.monotonic() - reported >= again:
+                reported = time.monotonic()
+                await self._serve(form)
+            self.workers[form.worker] = time.time()
+            requests = await self.call(self.queue.lease, form.worker, form.models, form.count, time.time())
             left = end - time.monotonic()
-            if found or left <= 0:
+            if requests or left <= 0:
                 break
             async with self.work:
                 try:
                     await asyncio.wait_for(self.work.wait(), min(left, again, 1.0))
                 except TimeoutError:
                     continue
-        sent = [{**vars(leased), "body": leased.body.decode()} for leased in found]
+        sent = [{**vars(leased), "body": leased.body.decode()} for leased in requests]
         return JSONResponse({"requests": sent, "lease_seconds": self.queue.limits.lease_seconds})
 
-    async def _serve(self, asked: LeaseForm) -> None:
+    async def _serve(self, form: LeaseForm) -> None:
         try:
-            await self.call(self.queue.serve, asked.worker, asked.models, time.time())
+            await self.call(self.queue.serve, form.worker, form.models, time.time())
         except OtherVersionError as other:
             raise RequestError(409, str(other), "models", "other_version") from other
 
     async def renew(self, request: Request) -> Response:
-        """The names of the leases that are lost."""
-        asked = parse(RenewForm, await read_body(request))
-        return JSONResponse({"lost": await self.call(self.queue.renew, asked.leases, time.time())})
+        """Renew leases; returns the names of those that are lost."""
+        form = parse(RenewForm, await read_body(request))
+        return JSONResponse({"lost": await self.call(self.queue.renew, form.leases, time.time())})
 
     async def finish(self, request: Request) -> Response:
-        """`?key=...&status=...&version=...` with the answer as the body; `counted` is false for one that came too late."""
+        """Record an answer: `?key=...&status=...&version=...`, the answer as body; `counted` is false for a late one."""
         query = request.query_params
         if "key" not in query:
-            raise RequestError(400, "key is missing; that of the leased request is allowed", "key")
+            raise RequestError(400, "key is missing; give the key of the leased request", "key")
         key, status = query["key"], read_status(query.get("status", ""))
         answer = Answer(status, await read_body(request, MOST_ANSWER_BYTES))
         counted = await self.call(self.queue.finish, key, answer, query.get("version"), time.time())
@@ -155,24 +154,24 @@ class Broker:
         return JSONResponse({"counted": counted})
 
     async def give_back(self, request: Request) -> Response:
-        """A worker could not answer."""
-        asked = parse(GiveBackForm, await read_body(request))
-        await self.call(self.queue.give_back, asked.lease, used=asked.used)
+        """Return a lease whose request the worker could not answer."""
+        form = parse(GiveBackForm, await read_body(request))
+        await self.call(self.queue.give_back, form.lease, used=form.used)
         async with self.work:
             self.work.notify_all()
         return JSONResponse({})
 
     async def leave(self, request: Request) -> Response:
-        """A worker ends, having told all that it had to tell."""
-        asked = parse(LeaveForm, await read_body(request))
-        await self.call(self.queue.leave, asked.worker)
-        self.workers.pop(asked.worker, None)
+        """Sign a worker off after it has sent all its answers."""
+        form = parse(LeaveForm, await read_body(request))
+        await self.call(self.queue.leave, form.worker)
+        self.workers.pop(form.worker, None)
         async with self.work:
             self.work.notify_all()
         return JSONResponse({})
 
     async def status(self, request: Request) -> Response:
-        """Counts by state, and when each worker was last heard of."""
+        """Return the counts by state, and seconds since each worker's last message."""
         now = time.time()
         ages = {worker: round(now - seen, 1) for worker, seen in sorted(self.workers.items())}
         return JSONResponse({"requests": await self.call(self.queue.counts), "workers_seconds_ago": ages})
@@ -183,11 +182,11 @@ class Broker:
         return Response(generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def sweep(self, now: float) -> None:
-        """Leases that ran out wait again, what cannot be answered is refused; what was answered long ago goes."""
+        """Requeue expired leases, refuse requests that no worker can answer, and delete old answers."""
         freed, ended = await self.call(self.queue.expire, now)
         if freed:
             self.lost.inc(freed)
-            log.warning("%d leases ran out; their requests wait again, %d gave up", freed, len(ended))
+            log.warning("%d leases expired and their requests wait again; %d requests failed", freed, len(ended))
             async with self.work:
                 self.work.notify_all()
         if now - self.refused > UNSERVED_SECONDS:
@@ -212,7 +211,10 @@ def build_broker(
     api_key: str | None = None,
     on_fault: Callable[[BaseException], None] = lambda fault: None,
 ) -> Starlette:
-    """The broker as an ASGI application; the queue is closed at its end. `on_fault` is told when it can do its work no more."""
+    """Build the broker as an ASGI application, which closes the queue at its end.
+
+    `on_fault` is called when the broker cannot continue.
+    """
     broker = Broker(queue, answer_seconds, keep_seconds)
     upkeep = Upkeep(broker.sweep, on_fault)
 
@@ -232,7 +234,7 @@ def build_broker(
         )
 
     async def refuse_storage(request: Request, error: Exception) -> Response:
-        return JSONResponse(RequestError(503, f"the broker's file cannot be used now: {error}", code="storage").body(), 503)
+        return JSONResponse(RequestError(503, f"the broker's file is unavailable: {error}", code="storage").body(), 503)
 
     routes = [
         *(Route(path, broker.pass_on, methods=["GET", "POST"]) for path in PASSED_ON),

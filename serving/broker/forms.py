@@ -1,4 +1,4 @@
-"""What workers may say to a broker, and which of the clients' requests are the same."""
+"""The bodies of workers' messages to a broker, and the keys that tell clients' requests apart."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from serving.refusals import RequestError
 MOST_LEASES = 256
 MOST_MODELS = 256
 MOST_ANSWER_BYTES = 256 << 20
-"""An answer with log-probabilities is longer than any request: of 256 prompts of 2,048 tokens some 50 MB with one a token."""
+"""Answers with log-probabilities are long: about 50 MB for 256 prompts of 2,048 tokens with one a token."""
 
 
 class LeaseForm(Strict):
@@ -21,10 +21,10 @@ class LeaseForm(Strict):
 
     worker: str = Field(min_length=1)
     models: dict[str, str | None] = Field(default_factory=dict, max_length=MOST_MODELS)
-    """What its server serves: each model's name with its data version, null where nobody knows it."""
+    """Names of the models that the worker serves, each with its data version, or null if it is unknown."""
     count: int = Field(1, ge=1, le=MOST_LEASES)
     wait: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Seconds to wait for a first request, within what the broker allows."""
+    """Seconds to wait for a first request; the broker sets an upper bound."""
 
 
 class LeaveForm(Strict):
@@ -44,27 +44,27 @@ class GiveBackForm(Strict):
 
     lease: str
     used: bool = True
-    """The request was tried, and the try counts."""
+    """Whether the request was tried, so that the try counts."""
 
 
 def read_status(text: str) -> int:
-    """An HTTP status. Raises: RequestError, 400."""
+    """Parse an HTTP status. Raises: RequestError, 400."""
     if not (text.isascii() and text.isdigit() and 100 <= int(text) <= 599):
         raise RequestError(400, f"status is {text!r}; 100 to 599 are allowed", "status")
     return int(text)
 
 
 def digest_of(path: str, document: dict[str, Any]) -> str:
-    """Equal for requests that say the same."""
+    """Digest of a request; equal requests have equal digests."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(f"{path}\n{canonical}".encode(), digest_size=16).hexdigest()
 
 
 def key_of(method: str, path: str, document: dict[str, Any], named: str | None = None) -> str:
-    """Equal for requests that have equal answers, or that the client gave one name; else another one every time.
+    """Key of a request: equal for requests that must have equal answers, or that the client gave one name.
 
-    A request that may be answered in several ways is another one every time, and so is one that names no model: whoever
-    answers it next may serve another.
+    A request with several possible answers gets a new key every time. So does a request that names no model, because the next
+    worker may serve another model.
     """
     if named is not None:
         return f"named {named}"

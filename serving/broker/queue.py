@@ -1,9 +1,10 @@
-"""The broker's memory: requests in one SQLite file, each waiting, leased until a time, or done with its answer.
+"""The broker's queue: one SQLite file of requests, each waiting, leased until a time, or done with its answer.
 
-Every change is one transaction, so a broker that is killed at any moment finds everything again. The first answer of a request
-counts; later ones (of a worker whose lease ran out while it worked) change nothing. An answer stands for as long as the model's
-name means the same bytes: workers say which version they serve, and what another version answered is asked anew. Times are
-seconds since 1970, given by the caller: leases outlive the process that gave them.
+- Every change is one transaction, so a broker that is killed at any moment loses nothing.
+- The first answer of a request counts. Later answers, from workers whose lease expired while they worked, change nothing.
+- Workers report which version of a model they serve. An answer is valid while the model's name means that version; a
+  request that another version answered is queued again.
+- Times are seconds since 1970, given by the caller, because leases outlive the process.
 """
 
 import json
@@ -15,21 +16,21 @@ from pathlib import Path
 from serving.broker.schema import open_file
 
 CURRENT = "(SELECT version FROM served WHERE model = requests.model ORDER BY seen_at DESC, left LIMIT 1)"
-"""What a request's model means now; null where nobody said, and for a request that names no model."""
+"""SQL for the current version of a request's model; null if no worker reported one or the request names no model."""
 
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """What a queue promises and what not."""
+    """Limits of a queue."""
 
     lease_seconds: float = 30.0
-    """How long a lease lasts without being renewed."""
+    """Seconds that a lease lasts without renewal."""
     max_attempts: int = 5
-    """How many leases a request may use up."""
+    """Number of leases that one request may use."""
     max_open: int = 100_000
-    """How many requests may wait or be leased."""
+    """Number of requests that may wait or be leased."""
     unserved_seconds: float = 60.0
-    """How long one waits for a model that nobody serves, while others are served."""
+    """Seconds that a request waits for a model that no worker serves, while others are served."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -45,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A client's request. `key` names it; `digest` is of what it says, so that a name is not used for two requests."""
+    """A client's request. `key` names it; `digest` of its content shows when one name is used for two requests."""
 
     key: str
     digest: str
@@ -68,19 +69,19 @@ class Leased:
 
 
 class FullError(RuntimeError):
-    """More requests are open than the broker promises to hold."""
+    """The broker holds as many open requests as it may."""
 
 
 class OtherRequestError(RuntimeError):
-    """The name of a request was given to another one before."""
+    """The key of a request belongs to a different request."""
 
 
 class OtherVersionError(RuntimeError):
-    """A worker serves a name with other bytes than another worker that is still heard of."""
+    """A worker serves other bytes under a name than another live worker."""
 
 
 class WorkQueue:
-    """Not for several threads at once: the application calls it from one."""
+    """The queue of requests. Not thread-safe: the application calls it from one thread."""
 
     def __init__(self, path: Path, limits: QueueLimits) -> None:
         self.limits = limits
@@ -98,8 +99,8 @@ class WorkQueue:
         known = f"SELECT state, status, answer, digest, version IS {CURRENT} FROM requests WHERE key = ?"
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
-            found = self.db.execute(known, (wanted.key,)).fetchone()
-            if found is None:
+            row_on_record = self.db.execute(known, (wanted.key,)).fetchone()
+            if row_on_record is None:
                 (open_now,) = self.db.execute("SELECT count(*) FROM requests WHERE state != 'done'").fetchone()
                 if open_now >= self.limits.max_open:
                     raise FullError(f"{open_now} requests are open; at most {self.limits.max_open} may be")
@@ -107,7 +108,7 @@ class WorkQueue:
                 names = f"{', '.join(vars(wanted))}, put_at, state"
                 self.db.execute(f"INSERT INTO requests ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')", row)
                 return None
-            state, status, answer, digest, current = found
+            state, status, answer, digest, current = row_on_record
             if digest != wanted.digest:
                 raise OtherRequestError(f"{wanted.key!r} names another request, on {wanted.path} or elsewhere")
             if state == "done" and (status >= 500 or not current):
@@ -117,7 +118,7 @@ class WorkQueue:
             return Answer(status, answer) if state == "done" else None
 
     def serve(self, worker: str, models: Mapping[str, str | None], now: float) -> None:
-        """A worker says what it serves, each name with its version (None: it does not know). Raises: OtherVersionError."""
+        """Record the models that a worker serves, each name with its version or None. Raises: OtherVersionError."""
         alive = now - self.limits.lease_seconds
         leased = "SELECT worker FROM requests WHERE state = 'leased' AND lease_until >= ?"
         another = f"worker != ? AND version IS NOT ? AND (seen_at >= ? AND NOT left OR worker IN ({leased}))"
@@ -125,12 +126,14 @@ class WorkQueue:
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
             for model, version in models.items():
-                asked = (model, worker, version, alive, now)
-                found = self.db.execute(f"SELECT worker, version FROM served WHERE model = ? AND {another}", asked).fetchone()
-                if found is not None:
+                parameters = (model, worker, version, alive, now)
+                other = self.db.execute(
+                    f"SELECT worker, version FROM served WHERE model = ? AND {another}", parameters
+                ).fetchone()
+                if other is not None:
                     raise OtherVersionError(
-                        f"{worker} serves {model!r} as {version}, and {found[0]}, heard of in the last "
-                        f"{self.limits.lease_seconds:g} s, as {found[1]}; one name is one version at a time: end that "
+                        f"{worker} serves {model!r} as {version}, and {other[0]}, seen in the last "
+                        f"{self.limits.lease_seconds:g} s, as {other[1]}; one name means one version at a time: stop that "
                         "worker, or give this model another name"
                     )
                 seen = (model, worker, version, now)
@@ -138,9 +141,9 @@ class WorkQueue:
                 self.db.execute(f"{new} ON CONFLICT DO UPDATE SET {again}", seen)
 
     def leave(self, worker: str) -> None:
-        """A worker takes no more: its names are free for another version at once, and what it held waits again.
+        """Sign a worker off: other versions may use its names at once, and the requests that it held wait again.
 
-        What its models mean stays until another version comes: answers on record keep standing.
+        The current version of its models stays until another version comes, so recorded answers stay valid.
         """
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -149,7 +152,7 @@ class WorkQueue:
             self.db.execute(again, (worker,))
 
     def lease(self, worker: str, models: Collection[str], count: int, now: float) -> list[Leased]:
-        """Up to `count` of the requests that wait longest, of these models or of none, to a worker that said what it serves."""
+        """Lease up to `count` of the longest waiting requests that name one of these models or none."""
         of_models = f"(model IS NULL OR model IN ({', '.join('?' * len(models))}))" if models else "model IS NULL"
         chosen = f"SELECT number FROM requests WHERE state = 'waiting' AND attempts < ? AND {of_models} ORDER BY number LIMIT ?"
         given = "state = 'leased', lease = ?, worker = ?, lease_until = ?, attempts = attempts + 1"
@@ -167,7 +170,7 @@ class WorkQueue:
         return leased
 
     def renew(self, leases: Collection[str], now: float) -> list[str]:
-        """Hold leases for longer; those that are lost (run out and given on, or answered)."""
+        """Extend leases; returns those that are lost (expired and leased again, or answered)."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
             until = now + self.limits.lease_seconds
@@ -175,9 +178,9 @@ class WorkQueue:
             return [lease for lease in leases if not self.db.execute(held, (until, lease)).rowcount]
 
     def finish(self, key: str, answer: Answer, version: str | None, now: float) -> bool:
-        """Record the answer of a version of its model; False where the request had one, is not known, or wants another version.
+        """Record an answer; False if the request is unknown, has an answer, or needs another version of its model.
 
-        A worker without its lease may still be first.
+        A worker whose lease expired may still be the first to answer.
         """
         ended = "state = 'done', status = ?, answer = ?, version = ?, done_at = ?, lease = NULL"
         wanted = f"key = ? AND state != 'done' AND (model IS NULL OR ? IS {CURRENT})"
@@ -186,16 +189,16 @@ class WorkQueue:
             return self.db.execute(f"UPDATE requests SET {ended} WHERE {wanted}", row).rowcount == 1
 
     def give_back(self, lease: str, *, used: bool) -> None:
-        """A worker could not: the request waits again. `used`: it was tried, and the try counts."""
+        """Return a lease: the request waits again. `used`: the request was tried, so the try counts."""
         again = "UPDATE requests SET state = 'waiting', lease = NULL, attempts = attempts - ? WHERE lease = ?"
         with self.db:
             self.db.execute(f"{again} AND state = 'leased'", (0 if used else 1, lease))
 
     def expire(self, now: float) -> tuple[int, list[tuple[str, Answer]]]:
-        """Requests of leases that ran out wait again: how many, and the answers of those that end here, their tries used up.
+        """Requeue requests of expired leases; returns how many, and the errors of requests that have no tries left.
 
-        A lease that ends later than a new one would was given before the clock stepped back. It counts as run out, because
-        its worker may be dead; one that is alive may still answer first.
+        A lease that ends later than a new one would was given before the clock stepped back. It counts as expired, because its
+        worker may be dead; if the worker is alive, it may still answer first.
         """
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -203,25 +206,27 @@ class WorkQueue:
             free = f"UPDATE requests SET state = 'waiting', lease = NULL WHERE state = 'leased' AND {run_out}"
             freed = self.db.execute(free, (now, now + self.limits.lease_seconds)).rowcount
             spent = "SELECT key, attempts, worker FROM requests WHERE state = 'waiting' AND attempts >= ?"
-            found = self.db.execute(spent, (self.limits.max_attempts,)).fetchall()
-            message = "{} workers took this request and none answered it, the last one {}"
-            return freed, [self._end(key, 502, message.format(*tried), "gave_up", now) for key, *tried in found]
+            spent_requests = self.db.execute(spent, (self.limits.max_attempts,)).fetchall()
+            message = "{} workers took this request and none answered it; the last was {}"
+            return freed, [self._end(key, 502, message.format(*tried), "gave_up", now) for key, *tried in spent_requests]
 
     def refuse_unserved(self, now: float) -> list[tuple[str, Answer]]:
-        """The answers of requests that end here: nobody ever served their model, while others are served; a name misspelt."""
+        """Refuse requests for a model that no worker ever served, while others are served (a misspelt name); returns them."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
             heard = "SELECT DISTINCT model FROM served WHERE seen_at >= ? AND NOT left ORDER BY model"
             served = [model for (model,) in self.db.execute(heard, (now - self.limits.lease_seconds,))]
             of_nobody = "state = 'waiting' AND put_at < ? AND model IS NOT NULL AND model NOT IN (SELECT model FROM served)"
             late = now - self.limits.unserved_seconds
-            found = self.db.execute(f"SELECT key, model FROM requests WHERE {of_nobody}", (late,)).fetchall() if served else []
-            message = "model is {!r}, which no worker has served so far; served now: {}"
+            unserved = (
+                self.db.execute(f"SELECT key, model FROM requests WHERE {of_nobody}", (late,)).fetchall() if served else []
+            )
+            message = "model is {!r}, which no worker has served; served now: {}"
             names = ", ".join(map(repr, served))
-            return [self._end(key, 503, message.format(model, names), "model_not_served", now) for key, model in found]
+            return [self._end(key, 503, message.format(model, names), "model_not_served", now) for key, model in unserved]
 
     def _end(self, key: str, status: int, message: str, code: str, now: float) -> tuple[str, Answer]:
-        """The broker's own answer to a request, in OpenAI's form."""
+        """Answer a request with an error in OpenAI's form."""
         error = {"message": message, "type": "server_error", "param": None, "code": code}
         answer = Answer(status, json.dumps({"error": error}).encode())
         done = "UPDATE requests SET state = 'done', status = ?, answer = ?, done_at = ? WHERE key = ?"
@@ -229,16 +234,16 @@ class WorkQueue:
         return key, answer
 
     def answer(self, key: str) -> Answer | None:
-        found = self.db.execute("SELECT status, answer FROM requests WHERE key = ? AND state = 'done'", (key,)).fetchone()
-        return None if found is None else Answer(*found)
+        row = self.db.execute("SELECT status, answer FROM requests WHERE key = ? AND state = 'done'", (key,)).fetchone()
+        return None if row is None else Answer(*row)
 
     def counts(self) -> dict[str, int]:
         """Requests by state."""
-        found = dict(self.db.execute("SELECT state, count(*) FROM requests GROUP BY state").fetchall())
-        return {state: found.get(state, 0) for state in ("waiting", "leased", "done")}
+        by_state = dict(self.db.execute("SELECT state, count(*) FROM requests GROUP BY state").fetchall())
+        return {state: by_state.get(state, 0) for state in ("waiting", "leased", "done")}
 
     def prune(self, before: float) -> int:
-        """Forget what was answered before a time, and workers not heard of since; how many requests."""
+        """Delete answers from before a time, and workers not seen since; returns the number of requests deleted."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
             self.db.execute("DELETE FROM served WHERE seen_at < ?", (before,))

@@ -1,4 +1,4 @@
-"""The broker's SQLite file: its tables, and the number of their form."""
+"""The tables of the broker's SQLite file, and their schema number."""
 
 import sqlite3
 from pathlib import Path
@@ -39,17 +39,17 @@ PRAGMA user_version = {SCHEMA_NUMBER};
 COMMIT;
 """
 BUSY_SECONDS = 2.0
-"""How long to wait for whoever else has the file."""
+"""Seconds to wait while another process locks the file."""
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """The file, made where there is none; every commit is on disk. Raises: ValueError for one of another form."""
+    """Open the file, or create it; every commit is synced to disk. Raises: ValueError for another schema number."""
     db = sqlite3.connect(path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     (number,) = db.execute("PRAGMA user_version").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables and number != SCHEMA_NUMBER:
         db.close()
-        raise ValueError(f"{path} has form {number} of a broker's file; {SCHEMA_NUMBER} is read: take a new file")
+        raise ValueError(f"{path} has schema {number} of a broker's file; {SCHEMA_NUMBER} is allowed: use a new file")
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
     db.executescript(SCHEMA)

@@ -1,10 +1,11 @@
-"""A worker: leases requests from a broker, asks a server of OpenAI's API, and hands the answers back.
+"""A worker leases requests from a broker, sends them to a server with OpenAI's API, and returns the answers.
 
     python -m serving.broker.worker --broker http://127.0.0.1:8100 --server http://127.0.0.1:8001
 
-It may be killed at any moment: its leases run out and others take them. Its server may die: it gives its requests back, says
-so, and takes new ones when the server answers again; what a dead server was not asked costs a request no try. With an answer
-goes the version of the model that gave it, as the server's `/v1/models` says it (`data_version`) or whoever started the worker.
+- A worker may be killed at any moment: its leases expire and other workers take them.
+- If its server dies, the worker logs this, returns its leases, and takes new ones when the server answers again. A request
+  that never reached the dead server loses no try.
+- Each answer carries the version of the model that gave it: `data_version` in the server's `/v1/models`, or an argument.
 """
 
 import argparse
@@ -30,7 +31,7 @@ log = logging.getLogger("serving.broker.worker")
 POLL_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 LAST_WORDS_SECONDS = 60.0
-"""How long a worker that is to end tries to tell a broker that is away what it has."""
+"""Seconds that a stopping worker tries to send its answers to a broker that is away."""
 
 
 @dataclass
@@ -44,10 +45,10 @@ class Worker:
     broker_key: str | None = None
     server_key: str | None = None
     model_version: str | None = None
-    """Of a server that does not say it itself."""
+    """The model's version, for a server that does not report one."""
     own_server: bool = False
-    """The server runs in this process. It answers whatever it failed on, so a connection that breaks (it was closing, and had
-    accepted what it never read) says nothing about the request; and a death without an answer is this worker's too."""
+    """The server runs in this process. It answers every request that it fails on. So a broken connection means that the server
+    was closing and had not read the request."""
     request_seconds: float = 1800.0
     stopping: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +57,7 @@ class Worker:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
-        """Work until `stopping` is set, then finish what is held. Raises: RuntimeError when the broker refuses the worker."""
+        """Work until `stopping` is set, then finish the held leases. Raises: RuntimeError if the broker refuses."""
         renewing = threading.Thread(target=self._renew, daemon=True)
         renewing.start()
         try:
@@ -67,16 +68,16 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
-        """Another version may have the name at once; a broker that is away finds out by the time that passed."""
+        """Sign off, so that another version may use the name at once; a broker that is away notices by timeout."""
         try:
             self._to_broker("leave", {"worker": self.name})
         except requests.RequestException as fault:
-            log.warning("the broker %s does not know that this worker ended: %s", self.broker, _told(fault))
+            log.warning("could not sign off from the broker %s: %s", self.broker, _describe(fault))
 
     def _take(self, pool: ThreadPoolExecutor) -> None:
         places = threading.Semaphore(self.concurrency)
         while not self.stopping.is_set():
-            places.acquire()  # one is free: as many as are free are asked for
+            places.acquire()  # wait for one free place, then take all that are free
             free = 1 + sum(places.acquire(blocking=False) for _ in range(self.concurrency - 1))
             models = self._models()
             leased = self._lease(models, free) if models is not None else []
@@ -92,26 +93,26 @@ class Worker:
     def _release(self, places: threading.Semaphore, fault: BaseException | None) -> None:
         places.release()
         if fault is not None:
-            log.error("a request was left to its lease: %r", fault)
+            log.error("a request failed in this worker; its lease will expire: %r", fault)
 
     def _models(self) -> dict[str, str | None] | None:
-        """What the server serves, with the version of each; None while it does not answer."""
+        """Models of the server with their versions; None while it does not answer."""
         try:
-            found = requests.get(f"{self.server}/v1/models", headers=_bearer(self.server_key), timeout=30)
-            found.raise_for_status()
-            return {card["id"]: self.model_version or card.get("data_version") for card in found.json()["data"]}
+            response = requests.get(f"{self.server}/v1/models", headers=_bearer(self.server_key), timeout=30)
+            response.raise_for_status()
+            return {card["id"]: self.model_version or card.get("data_version") for card in response.json()["data"]}
         except (requests.RequestException, ValueError, KeyError) as fault:
-            log.warning("%s does not answer (%s); nothing is leased until it does", self.server, _told(fault))
+            log.warning("%s does not answer (%s); no leases are taken until it does", self.server, _describe(fault))
             return None
 
     def _lease(self, models: dict[str, str | None], count: int) -> list[dict[str, Any]]:
-        asked = {"worker": self.name, "models": models, "count": min(count, MOST_LEASES), "wait": POLL_SECONDS}
+        form = {"worker": self.name, "models": models, "count": min(count, MOST_LEASES), "wait": POLL_SECONDS}
         try:
-            answer = self._to_broker("lease", asked)
+            answer = self._to_broker("lease", form)
         except requests.RequestException as fault:
             if _is_final(fault):
-                raise RuntimeError(f"the broker {self.broker} refuses this worker: {_told(fault)}") from fault
-            log.warning("the broker %s gives nothing (%s); asking again", self.broker, _told(fault))
+                raise RuntimeError(f"the broker {self.broker} refuses this worker: {_describe(fault)}") from fault
+            log.warning("the broker %s gives no leases (%s); trying again", self.broker, _describe(fault))
             self.stopping.wait(PAUSE_SECONDS)
             return []
         self.lease_seconds = answer["lease_seconds"]
@@ -120,19 +121,19 @@ class Worker:
         return answer["requests"]
 
     def _answer(self, request: dict[str, Any], version: str | None) -> None:
-        """Ask the server and tell the broker; the lease is held until the broker has it."""
+        """Get the server's answer and send it to the broker; the lease is renewed until the broker has it."""
         try:
-            found = self._ask(request)
-            if found is None:
+            response = self._ask(request)
+            if response is None:
                 return
-            said = found.headers.get(MODEL_VERSION_HEADER)
-            if said is not None and version is not None and self.model_version is None and said != version:
-                log.warning("%s serves another version than it said; the request is given back", self.server)
+            served_version = response.headers.get(MODEL_VERSION_HEADER)
+            if served_version is not None and version is not None and self.model_version is None and served_version != version:
+                log.warning("%s serves another version than it reported; the lease is returned", self.server)
                 self._insist("give_back", {"lease": request["lease"], "used": False})
                 return
-            status, body = found.status_code, found.content
+            status, body = response.status_code, response.content
             if len(body) > MOST_ANSWER_BYTES:
-                message = f"the answer has {len(body)} bytes; at most {MOST_ANSWER_BYTES} are recorded: ask for less at a time"
+                message = f"the answer has {len(body)} bytes; at most {MOST_ANSWER_BYTES} are recorded: request less at a time"
                 status, body = 413, json.dumps(RequestError(413, message, code="answer_too_long").body()).encode()
             query = {"key": request["key"], "status": status} | ({} if version is None else {"version": version})
             if not self._insist("finish", body, query).get("counted", False):
@@ -142,37 +143,37 @@ class Worker:
                 self.held.discard(request["lease"])
 
     def _ask(self, request: dict[str, Any]) -> requests.Response | None:
-        """The server's answer; None where it said nothing about the request, which is given back then."""
+        """The server's answer; None if the failure is not the request's, and then the lease is returned."""
         headers = {"content-type": "application/json", **_bearer(self.server_key)}
         where, body = self.server + request["path"], request["body"].encode()
         try:
-            found = requests.request(request["method"], where, data=body, headers=headers, timeout=self.request_seconds)
+            response = requests.request(request["method"], where, data=body, headers=headers, timeout=self.request_seconds)
         except requests.RequestException as fault:
-            log.warning("%s failed on a request (%s); it is given back", self.server, type(fault).__name__)
+            log.warning("%s failed on a request (%s); the lease is returned", self.server, type(fault).__name__)
             self._insist("give_back", {"lease": request["lease"], "used": not self._was_not_asked(fault)})
             return None
-        if not says_nothing(found.status_code):
-            return found
-        log.warning("%s answered %d; the request is given back", self.server, found.status_code)
-        self._insist("give_back", {"lease": request["lease"], "used": self._was_tried(found)})
+        if not says_nothing(response.status_code):
+            return response
+        log.warning("%s answered %d; the lease is returned", self.server, response.status_code)
+        self._insist("give_back", {"lease": request["lease"], "used": self._was_tried(response)})
         self.stopping.wait(PAUSE_SECONDS)
         return None
 
     def _was_not_asked(self, fault: requests.RequestException) -> bool:
-        """Nobody listened, or our own server closed: the request cannot be what a server died of."""
+        """Whether the server never read the request, so that the request cannot have caused a crash."""
         reason = getattr(fault.args[0], "reason", fault.args[0]) if fault.args else None
         if isinstance(reason, NewConnectionError):
             return True
         return self.own_server and isinstance(fault, requests.ConnectionError) and not isinstance(reason, ReadTimeoutError)
 
-    def _was_tried(self, found: requests.Response) -> bool:
-        """Not where the server says so, nor where our own is closing and cut its answers short."""
-        if found.status_code in (429, 503):
+    def _was_tried(self, response: requests.Response) -> bool:
+        """Whether a try counts: not if the server says so, nor if our own server is closing."""
+        if response.status_code in (429, 503):
             return False
-        return not self.own_server or b'"scheduler_fault"' in found.content or self._models() is not None
+        return not self.own_server or b'"scheduler_fault"' in response.content or self._models() is not None
 
     def _insist(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Tell the broker, however long it is away: an answer that was made is not thrown away. Raises: what it refuses."""
+        """Send to the broker, and retry while it is away, so that no answer is lost. Raises: when the broker refuses."""
         last = LAST_WORDS_SECONDS / PAUSE_SECONDS
         while True:
             try:
@@ -183,14 +184,14 @@ class Worker:
                 if self.stopping.wait(PAUSE_SECONDS):
                     last -= 1
                     time.sleep(PAUSE_SECONDS)
-                log.warning("the broker %s does not answer (%s); telling it again", self.broker, _told(fault))
+                log.warning("the broker %s does not answer (%s); sending again", self.broker, _describe(fault))
 
     def _to_broker(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         where = f"{self.broker}/broker/{path}"
-        found = requests.post(where, data, params=query, headers=_bearer(self.broker_key), timeout=60)
-        found.raise_for_status()
-        return found.json()
+        response = requests.post(where, data, params=query, headers=_bearer(self.broker_key), timeout=60)
+        response.raise_for_status()
+        return response.json()
 
     def _renew(self) -> None:
         while not self.ended.wait(self.lease_seconds / 3):
@@ -200,17 +201,17 @@ class Worker:
                 try:
                     self._to_broker("renew", {"leases": held})
                 except requests.RequestException as fault:
-                    log.warning("leases were not renewed: %s", _told(fault))
+                    log.warning("leases were not renewed: %s", _describe(fault))
 
 
 def _is_final(fault: Exception) -> bool:
-    """The broker was reached and refuses: it would again. A version that another worker still serves (409) passes."""
+    """Whether the broker refuses for good. A version conflict (409) ends when the other worker stops."""
     status = fault.response.status_code if isinstance(fault, requests.HTTPError) else 0
     return 400 <= status < 500 and status != 409 and not says_nothing(status)
 
 
-def _told(fault: Exception) -> str:
-    """A fault in few words, with what was answered."""
+def _describe(fault: Exception) -> str:
+    """Describe a fault briefly, with the answer's text."""
     answered = f" {fault.response.status_code}: {fault.response.text[:500]}" if isinstance(fault, requests.HTTPError) else ""
     return type(fault).__name__ + answered
 
@@ -227,10 +228,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m serving.broker.worker", description=__doc__)
     parser.add_argument("--broker", required=True, help="URL of the broker")
     parser.add_argument("--server", required=True, help="URL of a server with OpenAI's API, without /v1")
-    parser.add_argument("--concurrency", type=int, default=16, help="requests at the server at a time")
+    parser.add_argument("--concurrency", type=int, default=16, help="number of requests at the server at a time")
     parser.add_argument(
         "--model-version",
-        help="which bytes the server's model is (a revision, a digest), where its /v1/models has no data_version",
+        help="version of the server's model (a revision, a digest), if its /v1/models has no data_version",
     )
     parser.add_argument("--broker-key-file", type=Path, help="file with the broker's key")
     parser.add_argument("--server-key-file", type=Path, help="file with the server's key")

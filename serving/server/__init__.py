@@ -1,10 +1,14 @@
 """The inference service: `python -m serving.server CHECKPOINT_FOLDER`, OpenAI's completions API over one of our checkpoints.
 
-Here: `engine.py` (compiled steps over rows of key/value caches), `prefix.py` (prompt blocks computed once), `sampling.py`,
-`text.py` (tokens into text, stop strings), `scheduler.py` (continuous batching in one thread), `forms.py` (reading a request by
-its form), `protocol.py` (what a request may hold), `refusals.py` (errors, body sizes, keys), `answers.py` (what goes back),
-`chat.py` (chat templates), `app.py` (the HTTP routes). Not here: many servers behind one URL (`serving.broker`), the model and
-its cached path (`trainer.inference`), scoring without a server (`trainer.scoring`).
+- `engine.py`: compiled steps over rows of key/value caches; `prefix.py`: prompt blocks that are computed once.
+- `scheduler.py`: continuous batching in one thread; `sequence.py`: the state of one request.
+- `sampling.py`, `text.py`: the choice of a token; tokens into text, and stop strings.
+- `protocol.py`, `generation_requests.py`: the fields of a request, and what the scheduler gets.
+- `answers.py`, `streams.py`: the objects and events that go back.
+- `chat.py`, `template_process.py`: chat templates, rendered in a limited process.
+- `app.py`: the HTTP routes; `metrics.py`: counters.
+
+Not here: many servers behind one URL (`serving.broker`), the model (`trainer.model`), scoring without a server.
 
 Read `engine.py`, then `scheduler.py`. How to use it: `docs/recipes/serve_a_checkpoint.md`.
 """

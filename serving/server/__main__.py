@@ -1,4 +1,4 @@
-"""`python -m serving.server CHECKPOINT_FOLDER`: one checkpoint on loopback until it is stopped."""
+"""`python -m serving.server CHECKPOINT_FOLDER`: serve one checkpoint until stopped."""
 
 import argparse
 import logging
@@ -29,13 +29,13 @@ log = logging.getLogger("serving.server")
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a server listens and whom it asks for a key; loopback only, and nobody, unless told."""
+    """Where a server listens, and the API key that clients need; by default loopback without a key."""
 
     port: int = 8000
     host: str = LOOPBACK
     api_key: str | None = None
     broker: str | None = None
-    """URL of a broker to take requests from, beside those that come by themselves."""
+    """URL of a broker to take requests from, in addition to direct requests."""
     broker_key: str | None = None
 
     def __post_init__(self) -> None:
@@ -51,11 +51,10 @@ def serve(
     max_waiting: int = MOST_WAITING,
     context: int | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Port 0 takes a free one; the line on the log says which. `context`: of how many tokens, by
-    default as many as the model was made for.
+    """Serve until SIGINT or SIGTERM. Port 0 takes a free port, which the log shows.
 
-    Raises: ValueError for a folder or a context that cannot be served; StoppedError when it can answer nothing any
-    more; whoever started it may start it again.
+    `context`: tokens of a sequence, by default the model's own context. Raises: ValueError for a folder or a context that
+    cannot be served; StoppedError when the server has failed and a restart may help.
     """
     served = open_model(folder, tokenizer, name)
     if context is not None:
@@ -70,22 +69,22 @@ def serve(
 
         def end(fault: BaseException) -> None:
             faults.append(fault)
-            server.should_exit = True  # what was asked is answered first
+            server.should_exit = True  # open requests are answered first
 
         app = build_app(served, settings, max_waiting, where.api_key, end)
         server = uvicorn.Server(server_config(app))
         with working(where, address, end):
             server.run(sockets=[listener])
     if faults:
-        raise StoppedError(f"{served.name} is served no more: {faults[0]!r}") from faults[0]
+        raise StoppedError(f"the server for {served.name} stopped: {faults[0]!r}") from faults[0]
 
 
 def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> LoadedModel:
-    """A checkpoint of ours by its manifest, or a folder in Hugging Face's form. Raises: ValueError, GateError."""
+    """Open a checkpoint of ours by its manifest, or a folder in Hugging Face's format. Raises: ValueError, GateError."""
     if not (folder / MANIFEST_NAME).is_file() and is_hf_folder(folder):
         if tokenizer is not None:
-            raise ValueError(f"{folder} is a folder in Hugging Face's form, whose own tokenizer is used; leave --tokenizer out")
-        log.warning("%s has no manifest: nothing is known of where it comes from, and no gate was asked", folder)
+            raise ValueError(f"{folder} is a folder in Hugging Face's format, which has a tokenizer; leave --tokenizer out")
+        log.warning("%s has no manifest: its origin is unknown and the gate was not checked", folder)
         return open_hf_folder(folder, name)
     checkpoint = open_folder(folder)
     refuse_unfit(checkpoint)
@@ -94,7 +93,7 @@ def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> Loaded
 
 @contextmanager
 def working(where: Listening, address: str, on_fault: Callable[[BaseException], None]) -> Iterator[None]:
-    """Take requests from a broker meanwhile, where one is named, as many at a time as fill two steps' rows."""
+    """Run a broker's worker in this context, if a broker is named, with requests for the rows of two steps."""
     if where.broker is None:
         yield
         return
@@ -104,7 +103,7 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
     def work() -> None:
         try:
             worker.run()
-        except Exception as fault:  # of a thread: passed to its starter, which ends the process
+        except Exception as fault:  # runs in a thread; the starter ends the process
             log.exception("the worker ended")
             on_fault(fault)
 
@@ -118,15 +117,15 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
 
 
 def refuse_unfit(checkpoint: Artifact) -> None:
-    """The gate, for reading: a checkpoint on bad ancestors is not served. Ancestors that were not copied along are told.
+    """Refuse a checkpoint whose ancestors fail the gate. Ancestors that are absent from the store are logged.
 
-    Raises: GateError naming what is wrong and not waived.
+    Raises: GateError with the problems that no waiver covers.
     """
     findings = inspect(checkpoint.store, [checkpoint.ref("checkpoint")], {})
     absent = [finding for finding in findings if finding.problem == "missing"]
     if absent:
         log.warning(
-            "%s: %d of its ancestors are not in %s and were not looked at", checkpoint.name, len(absent), checkpoint.store.root
+            "%s: %d of its ancestors are not in %s and were not checked", checkpoint.name, len(absent), checkpoint.store.root
         )
     apply_waivers(checkpoint.store, f"serving {checkpoint.name}", [f for f in findings if f not in absent], utc_today())
 
@@ -134,27 +133,31 @@ def refuse_unfit(checkpoint: Artifact) -> None:
 def main() -> None:
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(prog="python -m serving.server", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of a checkpoint (with its manifest), or in Hugging Face's form")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
-    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer artifact; by default the training data's own")
-    parser.add_argument("--name", help="what the API calls the model; by default the artifact's name")
+    parser.add_argument("folder", type=Path, help="folder of a checkpoint (with its manifest), or in Hugging Face's format")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free port")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="folder of a tokenizer artifact; default: the tokenizer of the training data"
+    )
+    parser.add_argument("--name", help="name of the model in the API; default: the artifact's name")
     parser.add_argument("--rows", type=int, default=defaults.rows, help="sequences decoded together, in each lane")
-    parser.add_argument("--context", type=int, help="tokens of a sequence; by default as many as the model was made for")
+    parser.add_argument("--context", type=int, help="tokens of a sequence; default: the model's context")
     parser.add_argument("--prefix-mib", type=int, default=defaults.prefix_bytes >> 20, help="memory for shared prompt blocks")
-    parser.add_argument("--cache-mib", type=int, help="memory for all requests' caches; by default half of what is free")
-    parser.add_argument("--max-waiting", type=int, default=MOST_WAITING, help="sequences that may wait for a row; then 429")
-    parser.add_argument("--host", default=LOOPBACK, help="address to listen on; beyond loopback only with a key")
+    parser.add_argument("--cache-mib", type=int, help="memory for all requests' caches; default: half of the free memory")
+    parser.add_argument(
+        "--max-waiting", type=int, default=MOST_WAITING, help="sequences that may wait for a row; more get status 429"
+    )
+    parser.add_argument("--host", default=LOOPBACK, help="address to listen on; an address beyond loopback needs a key")
     parser.add_argument("--api-key-file", type=Path, help="file with the key that clients must bring")
     parser.add_argument("--broker", help="URL of a broker to take requests from (docs/recipes/many_workers.md)")
     parser.add_argument("--broker-key-file", type=Path, help="file with the broker's key")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every backend that is not there
+    logging.getLogger("jax").setLevel(logging.WARNING)  # JAX logs every missing backend
     cache_bytes = None if given.cache_mib is None else given.cache_mib << 20
     settings = EngineSettings(rows=given.rows, prefix_bytes=given.prefix_mib << 20, cache_bytes=cache_bytes)
     keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
     where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands it on when it is done: the worker ends in order too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn re-raises the signal; the worker must end too
     serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting, given.context)
 
 

@@ -1,4 +1,4 @@
-"""What goes back: the objects of OpenAI's API, whole or as the events of a stream."""
+"""Answers: the objects of OpenAI's API, complete or as the events of a stream."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _OBJECTS = {
 
 @dataclass
 class Choice:
-    """One sequence's answer as its deltas come in."""
+    """The answer of one sequence, built from its deltas."""
 
     kind: Kind
     index: int
@@ -44,15 +44,15 @@ class Choice:
         self.reused_tokens = delta.reused_tokens
         self.finish = delta.finish
 
-    def whole(self) -> dict[str, Any]:
-        """The choice of an answer that is no stream."""
+    def complete(self) -> dict[str, Any]:
+        """The choice object of an answer that is not streamed."""
         if self.kind == "completion":
             return self._choice(self.text, self.scores)
         message = {"role": "assistant", "content": self.text}
         return {"index": self.index, "message": message, "logprobs": self._log_probs(self.scores), "finish_reason": self.finish}
 
     def event(self, delta: Delta) -> dict[str, Any]:
-        """The choice of one event of a stream."""
+        """The choice object of one event of a stream."""
         if self.kind == "completion":
             return self._choice(delta.text, delta.scores)
         first = {"role": "assistant"} if self.generated == delta.generated else {}
@@ -64,7 +64,10 @@ class Choice:
         return {"index": self.index, "text": text, "logprobs": self._log_probs(scores), "finish_reason": self.finish}
 
     def _log_probs(self, scores: Iterable[TokenScore]) -> dict[str, Any] | None:
-        """Every token made, those behind a stop string and the end token too: lm-eval counts on one that it can drop."""
+        """Log-probabilities of every generated token, with those after a stop string and the end token.
+
+        lm-eval expects the end token and drops it.
+        """
         if self.ask.top is None:
             return None
         if self.kind == "chat":
@@ -72,7 +75,9 @@ class Choice:
         made: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for score in scores:
             name = token_text(self.tokenizer, score.token)
-            best = {token_text(self.tokenizer, token): log_prob for token, log_prob in reversed(score.top)}  # likeliest wins
+            best = {
+                token_text(self.tokenizer, token): log_prob for token, log_prob in reversed(score.top)
+            }  # of equal texts the likeliest counts
             made["tokens"].append(name)
             made["token_logprobs"].append(score.log_prob)
             made["top_logprobs"].append(None if score.log_prob is None else {name: score.log_prob} | best)
@@ -91,12 +96,12 @@ class Choice:
 
 
 def answer(kind: Kind, head: dict[str, Any], choices: list[dict[str, Any]], stream: bool) -> dict[str, Any]:
-    """The object around choices; `head` holds `id`, `created` and `model`."""
+    """Build the object around choices; `head` holds `id`, `created` and `model`."""
     return {**head, "object": _OBJECTS[kind, stream], "choices": choices}
 
 
 def usage(choices: Iterable[Choice]) -> dict[str, Any]:
-    """Tokens read and made, and how many of those read were known from earlier prompts."""
+    """Count prompt tokens, generated tokens, and prompt tokens that came from the prefix cache."""
     choices = list(choices)
     read, made = sum(len(c.ask.prompt) for c in choices), sum(c.generated for c in choices)
     cached = {"cached_tokens": sum(c.reused_tokens for c in choices)}

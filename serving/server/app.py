@@ -1,4 +1,4 @@
-"""The HTTP routes. Handlers run in the event loop; what may take long (parsing, tokenizing) runs in worker threads."""
+"""The HTTP routes. Handlers run in the event loop; slow work (parsing, tokenizing) runs in worker threads."""
 
 import asyncio
 import datetime
@@ -35,20 +35,20 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Server:
-    """What the handlers share."""
+    """State that the handlers share."""
 
     served: LoadedModel
     scheduler: Scheduler
     metrics: Metrics
 
     async def models(self, request: Request) -> Response:
-        """What is served, and its data version; 503 once nothing is answered any more, so that nobody sends requests here."""
+        """List the served model with its data version; 503 after a failure, so that clients stop sending requests."""
         if not self.scheduler.alive:
-            raise RequestError(503, f"nothing is served any more: {self.scheduler.fault or 'the server is shutting down'}")
+            raise RequestError(503, f"the server has stopped: {self.scheduler.fault or 'it is shutting down'}")
         return JSONResponse({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Response:
-        """What `/v1/models` says of one model."""
+        """The entry of `/v1/models` for one model."""
         name = request.path_params["name"]
         if name != self.served.name:
             raise RequestError(404, f"model is {name!r}; allowed: {self.served.name!r}", "model", "model_not_found")
@@ -73,46 +73,46 @@ class Server:
         return JSONResponse({name: token_text(self.served.tokenizer, token) for name, token in tokens.items()})
 
     async def tokenize(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, TokenizeRequest, await read_body(request))
-        ids = await run_in_threadpool(text_tokens, self.served.tokenizer, asked.prompt)
-        ids = [self.served.start_token] * asked.add_special_tokens + ids
+        form = await run_in_threadpool(parse, TokenizeRequest, await read_body(request))
+        ids = await run_in_threadpool(text_tokens, self.served.tokenizer, form.prompt)
+        ids = [self.served.start_token] * form.add_special_tokens + ids
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": self.served.config.max_seq_len})
 
     async def detokenize(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, DetokenizeRequest, await read_body(request))
+        form = await run_in_threadpool(parse, DetokenizeRequest, await read_body(request))
         size = self.served.config.vocab_size
-        wrong = [token for token in asked.tokens if not 0 <= token < size]
+        wrong = [token for token in form.tokens if not 0 <= token < size]
         if wrong:
             raise RequestError(400, f"tokens holds {wrong[0]}; 0 to {size - 1} are allowed", "tokens")
-        return JSONResponse({"prompt": self.served.tokenizer.decode(asked.tokens, skip_special_tokens=False)})
+        return JSONResponse({"prompt": self.served.tokenizer.decode(form.tokens, skip_special_tokens=False)})
 
     async def completions(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, CompletionRequest, await read_body(request))
-        return await self._answer(request, "completion", asked, await run_in_threadpool(completion_asks, asked, self.served))
+        form = await run_in_threadpool(parse, CompletionRequest, await read_body(request))
+        return await self._answer(request, "completion", form, await run_in_threadpool(completion_asks, form, self.served))
 
     async def chat(self, request: Request) -> Response:
-        asked = await run_in_threadpool(parse, ChatRequest, await read_body(request))
-        return await self._answer(request, "chat", asked, [await run_in_threadpool(chat_ask, asked, self.served)])
+        form = await run_in_threadpool(parse, ChatRequest, await read_body(request))
+        return await self._answer(request, "chat", form, [await run_in_threadpool(chat_ask, form, self.served)])
 
-    async def _answer(self, request: Request, kind: Kind, asked: Sampled, asks: list[GenerationRequest]) -> Response:
-        options = asked.stream_options
-        if options is not None and not asked.stream:
+    async def _answer(self, request: Request, kind: Kind, form: Sampled, asks: list[GenerationRequest]) -> Response:
+        options = form.stream_options
+        if options is not None and not form.stream:
             raise RequestError(400, "stream_options is given; it is allowed with stream: true only", "stream_options")
         name = {"model": self.served.name, "system_fingerprint": self.served.version}
         head = {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), **name}
         version = {} if self.served.version is None else {MODEL_VERSION_HEADER: self.served.version}
         choices = [Choice(kind, i, ask, self.served.tokenizer) for i, ask in enumerate(asks)]
         deltas = self._deltas(asks)
-        if asked.stream:
+        if form.stream:
             events = events_of(kind, head, choices, deltas, options is not None and options.include_usage)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"} | version)
         if not await while_connected(request, gather(choices, deltas)):
             return Response(status_code=CLIENT_LEFT)
-        whole = answer(kind, head, [choice.whole() for choice in choices], stream=False)
-        return JSONResponse({**whole, "usage": usage(choices)}, headers=version)
+        document = answer(kind, head, [choice.complete() for choice in choices], stream=False)
+        return JSONResponse({**document, "usage": usage(choices)}, headers=version)
 
     def _deltas(self, asks: list[GenerationRequest]) -> AsyncIterator[tuple[int, Delta]]:
-        """Submit now (a full queue is an answer of its own), and hand out what comes."""
+        """Submit the requests (a full queue answers 429), and yield deltas as they come."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Delta | BaseException]]()
 
         def deliver(index: int) -> Deliver:
@@ -156,9 +156,9 @@ def build_app(
     api_key: str | None = None,
     on_fault: Callable[[BaseException], None] = lambda fault: None,
 ) -> Starlette:
-    """The server as an ASGI application; its scheduler's thread lives as long as the application's lifespan.
+    """Build the server as an ASGI application; the scheduler's thread lives as long as the application.
 
-    `on_fault` is told, in that thread, when the scheduler has failed: nothing is answered from then on.
+    `on_fault` is called in that thread when the scheduler fails; the server answers nothing after that.
     """
     metrics = Metrics()
     engine = Engine(served.model, served.config, settings)

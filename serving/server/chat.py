@@ -1,6 +1,6 @@
-"""Chat templates: the Jinja text that a tokenizer may bring, in Hugging Face's form.
+"""Chat templates: Jinja text beside a tokenizer, in Hugging Face's format.
 
-A checkpoint that was not trained on conversations has none, and the server says so instead of inventing one.
+A checkpoint that was not trained on conversations has no template; then the server refuses chat requests.
 """
 
 import json
@@ -20,19 +20,19 @@ CONFIG_FILE = "tokenizer_config.json"
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template, what it may name, and the token that ends a turn (the model's own end token otherwise)."""
+    """A template, its variables, and the token that ends a turn (the model's end token if None)."""
 
     source: str
     bos_token: str = ""
     eos_token: str = ""
     process: TemplateProcess = field(default_factory=TemplateProcess, compare=False, repr=False)
-    """What renders it: a template is a stranger's code, so it has bounds."""
+    """The limited process that renders the template, because a template is untrusted code."""
 
     def render(self, messages: list[Message], tokenizer: Tokenizer) -> list[int]:
-        """Token ids of a conversation up to where the assistant speaks.
+        """Render a conversation up to the assistant's turn; returns token ids.
 
-        Special tokens are read from the template's text only: a message that holds one's characters is refused, as it would
-        end its turn and speak as somebody else. Raises: RequestError, 400.
+        Special tokens may come from the template only. A message with the characters of a special token is refused, because it
+        could end its turn and speak for another role. Raises: RequestError, 400.
         """
         specials = [added.content for added in tokenizer.get_added_tokens_decoder().values() if added.special]
         for index, message in enumerate(messages):
@@ -49,7 +49,7 @@ class ChatTemplate:
 
 
 def find_chat_template(folder: Path) -> ChatTemplate | None:
-    """The template beside a `tokenizer.json`: `chat_template.jinja`, or an entry of `tokenizer_config.json`."""
+    """Find the template beside a `tokenizer.json`: `chat_template.jinja`, or an entry of `tokenizer_config.json`."""
     file = folder / TEMPLATE_FILE
     source = file.read_text() if file.is_file() else _default(_config(folder).get("chat_template"))
     if source is None:
@@ -58,7 +58,7 @@ def find_chat_template(folder: Path) -> ChatTemplate | None:
 
 
 def special_token(folder: Path, name: str) -> str:
-    """A token as `tokenizer_config.json` names it; empty where it names none."""
+    """Read a special token from `tokenizer_config.json`; empty if it has none."""
     entry = _config(folder).get(name)
     return entry["content"] if isinstance(entry, dict) else entry or ""
 
@@ -69,14 +69,14 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _default(templates: str | list[dict[str, str]] | None) -> str | None:
-    """Of several templates the one named `default`, as transformers takes it where a request wants no tools."""
+    """Of several templates return the one named `default`, as transformers does for requests without tools."""
     if not isinstance(templates, list):
         return templates
     return next((each["template"] for each in templates if each["name"] == "default"), None)
 
 
 def reading_specials(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that reads special tokens out of text."""
+    """Copy a tokenizer so that it parses special tokens in text."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.encode_special_tokens = False
     return copy

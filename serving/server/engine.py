@@ -1,8 +1,8 @@
-"""The compiled steps of serving: a prompt block into a row's cache, and one token for every row of a lane.
+"""The compiled steps of serving: put a prompt block into a row's cache, and decode one token for every row of a lane.
 
-A lane is a cache of fixed length with a fixed number of rows; a request lives in the shortest lane that holds it whole. Every
-step has one of a few shapes (P prompt tokens of one row, or one token of all rows of a lane), so little is compiled, and a
-request meets the same shapes whatever else is served: its numbers do not depend on its neighbours or on what is cached.
+A lane is a cache of fixed length with a fixed number of rows. A request uses the shortest lane that it fits into. Every step
+has one of a few shapes (P prompt tokens of one row, or one token of all rows of a lane), so few programs are compiled. A
+request meets the same shapes whatever else is served, so its numbers do not depend on other requests or on cached blocks.
 
 Shapes as in `trainer.model.protocol`; P is `block_tokens`.
 """
@@ -21,18 +21,18 @@ from serving.server.prefix import Block, PrefixCache
 from trainer.inference import Decoder, KeyValueCache, ModelConfig
 
 MOST_LOGPROBS = 20
-"""Likeliest tokens a request may ask for at a position (vLLM's limit; OpenAI's own is 5)."""
+"""Most alternatives with log-probabilities at a position (vLLM's limit; OpenAI's is 5)."""
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How it runs. Rows and block size decide shapes, so changing them may change the last bit of a number."""
+    """Sizes of the engine. Rows and block size decide shapes, so a change may change the last bit of a number."""
 
     rows: int = 8
     block_tokens: int = 64
     prefix_bytes: int = 256 << 20
     cache_bytes: int | None = None
-    """Most bytes of all lanes' caches together; None: half of the memory that is free when the engine starts."""
+    """Maximal bytes of all lanes' caches; None: half of the memory that is free when the engine starts."""
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("block_tokens", 1), ("prefix_bytes", 0)):
@@ -47,7 +47,7 @@ class NoRoomError(ValueError):
 
 
 def free_bytes() -> int:
-    """Memory that new processes can have without swapping: the device's where JAX tells, else the host's."""
+    """Free memory in bytes: the device's if JAX reports it, else what the host has without swapping."""
     facts = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in facts:
         return facts["bytes_limit"] - facts.get("bytes_in_use", 0)
@@ -58,7 +58,7 @@ def free_bytes() -> int:
 
 @dataclass(frozen=True)
 class BlockScores:
-    """For P positions: log-probability (nats) of the token that follows, and the likeliest tokens with theirs."""
+    """For P positions: log-probability (nats) of the next token, and the likeliest tokens with theirs."""
 
     log_probs: Float[np.ndarray, " P"]
     top_log_probs: Float[np.ndarray, "P T"]
@@ -67,7 +67,7 @@ class BlockScores:
 
 @dataclass
 class Engine:
-    """A model and its caches. Not for several threads: the scheduler's is the only one that calls it."""
+    """A model and its caches. Not thread-safe: only the scheduler's thread calls it."""
 
     model: Decoder
     config: ModelConfig
@@ -75,7 +75,7 @@ class Engine:
     prefix: PrefixCache = field(init=False)
     lanes: dict[int, KeyValueCache] = field(default_factory=dict)
     reserved: set[int] = field(default_factory=set)
-    """Lanes whose cache is allocated, or will be at their first step."""
+    """Lanes whose cache is allocated, or will be allocated at their first step."""
     cache_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,9 +84,9 @@ class Engine:
         self.cache_bytes = free_bytes() // 2 if chosen is None else chosen
 
     def reserve(self, lane: int) -> None:
-        """Claim room for a lane's cache before a request of it is taken. Raises: NoRoomError where there is none.
+        """Reserve memory for a lane's cache before a request is accepted. Raises: NoRoomError.
 
-        A request that is taken must be served: an allocation that fails inside a step would end every other request.
+        An allocation that failed inside a step would end every other request.
         """
         if lane in self.reserved:
             return
@@ -94,17 +94,17 @@ class Engine:
         if held + self.lane_bytes(lane) > self.cache_bytes:
             raise NoRoomError(
                 f"a context of {lane} tokens needs {self.lane_bytes(lane):,} bytes of cache for {self.settings.rows} rows; "
-                f"{max(self.cache_bytes - held, 0):,} of {self.cache_bytes:,} are left: ask for fewer tokens"
+                f"{max(self.cache_bytes - held, 0):,} of {self.cache_bytes:,} are free: request fewer tokens"
             )
         self.reserved.add(lane)
 
     def lane_bytes(self, lane: int) -> int:
-        """Bytes of a lane's cache, as `trainer.model.decoding.empty_cache` makes it."""
+        """Bytes of a lane's cache, as `trainer.model.decoding.empty_cache` allocates it."""
         config = self.config
         return 8 * config.num_layers * self.settings.rows * lane * config.num_kv_heads * config.head_size
 
     def lane_for(self, num_tokens: int) -> int:
-        """Length of the lane for a request that will hold so many tokens: blocks times a power of two, or the longest."""
+        """Length of the lane for a request of so many tokens: blocks times a power of two, or the longest lane."""
         block = self.settings.block_tokens
         longest = -(-self.config.max_seq_len // block) * block
         length = block
@@ -113,10 +113,10 @@ class Engine:
         return min(length, longest)
 
     def prefill(self, lane: int, row: int, tokens: Sequence[int], start: int, key: bytes | None) -> tuple[jax.Array, bool]:
-        """Put at most P prompt tokens behind the first `start` of a row; `hidden [P, D]`, and whether it was known already.
+        """Append at most P prompt tokens to a row after its first `start`; returns `hidden [P, D]`, and whether it was cached.
 
-        `key` names a full block (`prefix.block_keys`); a block without one is computed and not kept. Rows of `hidden` behind
-        the tokens mean nothing.
+        `key` names a full block (`prefix.block_keys`); a block without a key is not cached. Rows of `hidden` after the tokens
+        have no meaning.
         """
         cache, place = self._cache(lane), (jnp.int32(row), jnp.int32(start))
         known = self.prefix.get(key) if key is not None else None
@@ -131,9 +131,9 @@ class Engine:
         return hidden, False
 
     def decode(self, lane: int, tokens: Int[np.ndarray, " R"], starts: Int[np.ndarray, " R"]) -> Float[np.ndarray, "R V"]:
-        """Append one token to every row behind its first `starts[r]`; log-probabilities of the next.
+        """Append one token to every row after its first `starts[r]`; returns log-probabilities of the next token.
 
-        A row that takes no part is given the end of what it holds: what is written there is overwritten before it is read.
+        For an idle row give its length: the token written there is overwritten before it is read.
         """
         placed = jnp.asarray(tokens, jnp.int32), jnp.asarray(starts, jnp.int32)
         self.lanes[lane], log_probs = _decode(self.model, self._cache(lane), *placed)
@@ -144,7 +144,7 @@ class Engine:
         return np.asarray(_log_probs_at(self.model, hidden, jnp.int32(position)))
 
     def score(self, hidden: jax.Array, targets: Sequence[int], top: int) -> BlockScores:
-        """How likely each of the following tokens was; `targets` may be fewer than P."""
+        """Score the tokens that follow each position; `targets` may be fewer than P."""
         padded = np.zeros(len(hidden), np.int32)
         padded[: len(targets)] = targets
         wide = min(1 if top <= 1 else MOST_LOGPROBS, self.config.vocab_size)  # two shapes only
@@ -165,7 +165,7 @@ def _prefill(
     one = jax.tree.map(lambda held: jax.lax.dynamic_slice_in_dim(held, row, 1), cache)
     one, hidden = model.extend(one, tokens[None], start[None])
     block = jax.tree.map(lambda new: jax.lax.dynamic_slice_in_dim(new, start, len(tokens), axis=1), one)
-    place = (row, start, 0, 0)  # the block alone goes back: the rest of the row is as it was
+    place = (row, start, 0, 0)  # write the block only: the rest of the row is unchanged
     grown = jax.tree.map(lambda held, new: jax.lax.dynamic_update_slice(held, new, place), cache, block)
     return grown, hidden[0], jnp.stack(block.keys), jnp.stack(block.values)
 

@@ -1,4 +1,4 @@
-"""From a request to what the scheduler is asked: prompts as tokens, lengths checked, the defaults that depend on the model."""
+"""Convert HTTP requests to generation requests: tokenize prompts, check lengths, fill defaults that depend on the model."""
 
 import secrets
 
@@ -10,7 +10,7 @@ from serving.server.sequence import GenerationRequest
 
 
 def completion_asks(request: CompletionRequest, served: LoadedModel) -> list[GenerationRequest]:
-    """One `GenerationRequest` a prompt. Raises: RequestError."""
+    """Make one `GenerationRequest` a prompt. Raises: RequestError."""
     _check_model(request, served)
     prompts = [_tokens(prompt, i, request.add_special_tokens, served) for i, prompt in enumerate(request.prompt)]
     for i, tokens in enumerate(prompts):
@@ -19,12 +19,12 @@ def completion_asks(request: CompletionRequest, served: LoadedModel) -> list[Gen
 
 
 def chat_ask(request: ChatRequest, served: LoadedModel) -> GenerationRequest:
-    """The conversation through the tokenizer's chat template. Raises: RequestError, 400 where it has none."""
+    """Render the conversation with the tokenizer's chat template. Raises: RequestError, 400 if there is none."""
     _check_model(request, served)
     if served.chat_template is None:
         raise RequestError(
             400,
-            f"model {served.name!r} has no chat template: its tokenizer brings neither chat_template.jinja nor a "
+            f"model {served.name!r} has no chat template: its tokenizer has neither chat_template.jinja nor a "
             "chat_template in tokenizer_config.json; use /v1/completions",
             "messages",
         )
@@ -42,7 +42,7 @@ def chat_ask(request: ChatRequest, served: LoadedModel) -> GenerationRequest:
 def _ask(
     request: Sampled, served: LoadedModel, tokens: tuple[int, ...], max_tokens: int, top: int | None, echo: bool
 ) -> GenerationRequest:
-    """A given seed counts for every prompt alone: a prompt gets the same answer in a list as by itself."""
+    """Make one request. Every prompt uses the given seed, so a prompt in a list gets the same answer as alone."""
     return GenerationRequest(
         prompt=tokens,
         max_tokens=max_tokens,
@@ -70,7 +70,7 @@ def _tokens(prompt: str | tuple[int, ...], index: int, add_start: bool, served: 
 
 
 def _check_length(what: str, tokens: tuple[int, ...], max_tokens: int, field: str, served: LoadedModel) -> None:
-    """The last token made is never read again, so it needs no place in the context."""
+    """Check that prompt and answer fit the context. The last generated token is never read, so it needs no place."""
     longest = served.config.max_seq_len
     if len(tokens) > longest:
         raise RequestError(400, f"{what} has {len(tokens)} tokens; at most {longest} are allowed", "prompt", "too_long")

@@ -1,17 +1,19 @@
-"""What the server counts, for `/metrics` (Prometheus text)."""
+"""Counters of the server for `/metrics` (Prometheus text)."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 
 class Metrics:
-    """Counters of one server, in a registry of its own: two servers in a process do not share them."""
+    """Counters of one server in a separate registry, so that two servers in one process do not share them."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self.registry = registry
         self.answers = Counter("serve_answers", "HTTP answers.", ["path", "status"], registry=registry)
         self.prompt_tokens = Counter("serve_prompt_tokens", "Prompt tokens put into a cache.", registry=registry)
-        self.reused_tokens = Counter("serve_prompt_tokens_reused", "Of these, taken from the prefix cache.", registry=registry)
+        self.reused_tokens = Counter(
+            "serve_prompt_tokens_reused", "Prompt tokens taken from the prefix cache.", registry=registry
+        )
         self.generated_tokens = Counter("serve_generated_tokens", "Tokens generated.", registry=registry)
         self.cancelled = Counter("serve_cancelled_sequences", "Sequences whose client went away.", registry=registry)
         self.waiting = Gauge("serve_waiting_sequences", "Sequences that wait for a row.", registry=registry)

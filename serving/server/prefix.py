@@ -1,8 +1,8 @@
-"""Prompt blocks that were computed before: few-shot prompts of a task share all but their last lines.
+"""A cache of computed prompt blocks: few-shot prompts of a task share all but their last lines.
 
-A block is `block_tokens` tokens of a prompt behind a given beginning; its key is a digest of everything up to its end, so
-equal keys mean equal keys and values. Blocks of different cache lengths are kept apart: the same tokens summed over a longer
-cache differ in the last bit, and an answer must not depend on who asked before.
+A block is `block_tokens` tokens of a prompt after a given beginning. The digest of everything up to its end names it, so one
+name means the same attention keys and values. Blocks of different cache lengths have different names: sums over a longer cache
+differ in the last bit, and an answer must not depend on earlier requests.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Block:
-    """Keys and values `[L, 1, P, K, H]` of P prompt tokens, and what the head is multiplied with, `[P, D]`."""
+    """Keys and values `[L, 1, P, K, H]` of P prompt tokens, and the last hidden states `[P, D]`."""
 
     keys: jax.Array
     values: jax.Array
@@ -28,7 +28,7 @@ class Block:
 
 @dataclass
 class PrefixCache:
-    """Blocks by key, the least recently used dropped beyond `max_bytes` (0 keeps none)."""
+    """Blocks by key; drops the least recently used beyond `max_bytes` (0 keeps none)."""
 
     max_bytes: int
     num_bytes: int = 0
@@ -50,7 +50,7 @@ class PrefixCache:
 
 
 def block_keys(tokens: np.ndarray, block_tokens: int, cache_length: int) -> list[bytes]:
-    """A key for every full block of a prompt, each a digest of the one before and of its own tokens."""
+    """Keys of the full blocks of a prompt; each is a digest of the previous key and the block's tokens."""
     keys, last = [], cache_length.to_bytes(8, "little")
     for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
         piece = np.asarray(tokens[start : start + block_tokens], np.int64).tobytes()

@@ -1,7 +1,7 @@
-"""What a request may hold: OpenAI's fields, vLLM's `add_special_tokens`, and nothing that would be ignored.
+"""Fields of a request: OpenAI's, and vLLM's `add_special_tokens`. No field is ignored.
 
-A field that the server does not carry out is refused unless it has the value that asks for nothing (`n: 1`), so no client
-believes that it had an effect. How it is read, and the errors: `forms.py`.
+A field that the server does not support is refused, unless its value has no effect (`n: 1`). So no client believes that such
+a field worked. `serving.forms` parses requests and makes the errors.
 """
 
 from typing import Annotated, Any
@@ -23,12 +23,12 @@ def _text(value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError("only whole Unicode characters are allowed, no half of a surrogate pair") from error
+        raise ValueError("only complete Unicode characters are allowed, no half of a surrogate pair") from error
     return value
 
 
 def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
-    """Any of the four forms as a tuple of prompts."""
+    """Convert any of the four forms to a tuple of prompts."""
     allowed = f"a string, a list of token ids, or a list of 1 to {MOST_PROMPTS} of these is allowed"
     if isinstance(value, str):
         return (_text(value),)
@@ -55,11 +55,11 @@ def _stops(value: object) -> tuple[str, ...]:
 
 
 def _only(*allowed: object) -> BeforeValidator:
-    """The values that ask for nothing, of a field that is not carried out."""
+    """Allow only the values of an unsupported field that have no effect."""
 
     def check(value: object) -> object:
         if isinstance(value, bool) or value not in allowed:
-            raise ValueError(f"the server does not do this; allowed: {', '.join(map(repr, allowed))}")
+            raise ValueError(f"the server does not support this; allowed: {', '.join(map(repr, allowed))}")
         return None
 
     return BeforeValidator(check)
@@ -73,7 +73,7 @@ class StreamOptions(Strict):
 
 
 class Sampled(Strict):
-    """What both endpoints take."""
+    """Fields of both endpoints."""
 
     parts = {"stream_options": StreamOptions}  # noqa: RUF012 - a ClassVar of `Strict`
     model: str
@@ -81,7 +81,7 @@ class Sampled(Strict):
     top_p: float = Field(1.0, gt=0, le=1)
     stop: Annotated[tuple[str, ...], BeforeValidator(_stops)] = ()
     seed: int | None = Field(None, ge=0, lt=2**63)
-    """Of the sampler; by default another one for every request."""
+    """Seed of the sampler; by default a new one for every request."""
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -104,13 +104,13 @@ class CompletionRequest(Sampled):
     logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     echo: bool = False
     add_special_tokens: bool = False
-    """Put the token that opens a document before a text prompt. An empty text has it always."""
+    """Put the token that opens a document before a text prompt. An empty text always gets it."""
     best_of: Annotated[None, _only(1, None)] = None
     suffix: Annotated[None, _only("", None)] = None
 
 
 def _content(value: object) -> str:
-    """A text, or several parts that are texts, a line each (as vLLM joins them)."""
+    """Read a text, or join several text parts by newlines, as vLLM does."""
     if not isinstance(value, list):
         return _text(value)
     texts = [part.get("text") for part in value if isinstance(part, dict) and part.keys() == {"type", "text"}]
@@ -130,14 +130,14 @@ class ChatRequest(Sampled):
     parts = {**Sampled.parts, "messages": Message}  # noqa: RUF012 - a ClassVar of `Strict`
     messages: list[Message] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1)
-    """By default all that fits."""
+    """Default: all that fits."""
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
 
 
 class TokenizeRequest(Strict):
-    """`POST /tokenize`, as lm-eval's remote tokenizer asks it."""
+    """`POST /tokenize`, as lm-eval's remote tokenizer sends it."""
 
     prompt: Text
     add_special_tokens: bool = False

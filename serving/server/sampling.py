@@ -1,4 +1,4 @@
-"""From log-probabilities to the next token."""
+"""Choose the next token from log-probabilities."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 COLDEST = 1e-5
-"""Temperatures below are 0 (vLLM's bound too): divided by less, log-probabilities overflow."""
+"""Lower temperatures count as 0 (vLLM's bound too), because the division would overflow."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Sampling:
 
 
 def next_token(log_probs: Float[np.ndarray, " V"], sampling: Sampling, rng: np.random.Generator) -> int:
-    """The token that a request gets. Greedy takes the lowest id of equally likely ones; else one number is drawn from `rng`.
+    """Choose a token. Greedy takes the lowest id of equally likely tokens; otherwise one number is drawn from `rng`.
 
-    Source: nucleus sampling, Holtzman et al. 2019; temperature first, as in the peers.
+    Source: nucleus sampling, Holtzman et al. 2019; temperature comes first, as in vLLM and transformers.
     """
     if sampling.temperature < COLDEST:
         return int(np.argmax(log_probs))
@@ -34,7 +34,7 @@ def next_token(log_probs: Float[np.ndarray, " V"], sampling: Sampling, rng: np.r
 
 
 def likeliest(log_probs: Float[np.ndarray, " V"], count: int) -> list[tuple[int, float]]:
-    """The `count` likeliest tokens with their log-probabilities, likeliest first, the lowest id first among equals."""
+    """The `count` likeliest tokens with their log-probabilities, likeliest first; ties by lowest id."""
     count = min(count, len(log_probs))
     if count == 0:
         return []

@@ -1,7 +1,7 @@
-"""Continuous batching: one thread that moves every sequence a step at a time, taking in new ones between steps.
+"""Continuous batching: one thread advances all sequences step by step and admits new ones between steps.
 
-A step: sequences that wait get free rows of their lane; each sequence still in its prompt computes one block of it (blocks
-that are known cost nothing and do not count); then each lane decodes one token for all its rows at once.
+In a step, waiting sequences get free rows of their lane. Each sequence that is still in its prompt computes one block (cached
+blocks are free). Then each lane decodes one token for all its rows at once.
 """
 
 import logging
@@ -29,15 +29,15 @@ NO_NUMBERS = "the model's log-probabilities are not numbers"
 
 
 class QueueFullError(RuntimeError):
-    """More sequences wait than the server promises to hold."""
+    """As many sequences wait as the server may hold."""
 
 
 class StoppedError(RuntimeError):
-    """The scheduler's thread has ended: at shutdown, or by a fault that its message names."""
+    """The scheduler's thread has ended: at shutdown, or by the fault in the message."""
 
 
 class FaultError(StoppedError):
-    """The scheduler failed on this sequence, or on a step that it was part of: asked again, it may do so again."""
+    """The scheduler failed in a step with this sequence; a retry may fail again."""
 
 
 @dataclass
@@ -49,14 +49,14 @@ class Scheduler:
     metrics: Metrics
     max_waiting: int = MOST_WAITING
     on_fault: Callable[[BaseException], None] = lambda fault: None
-    """Told after every sequence was, in the scheduler's thread."""
+    """Called in the scheduler's thread after all sequences have failed."""
     waiting: deque[Sequence] = field(default_factory=deque)
     active: list[Sequence] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     closing: bool = False
     fault: BaseException | None = None
     suspects: list[Sequence] = field(default_factory=list)
-    """The sequences that the step is at: a fault is one of theirs."""
+    """Sequences of the current step, one of which causes a fault."""
     thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Scheduler:
         self.thread.start()
 
     def stop(self) -> None:
-        """End the thread after the step it is in; what is not finished gets `StoppedError`."""
+        """End the thread after the current step; unfinished sequences get `StoppedError`."""
         with self.changed:
             self.closing = True
             self.changed.notify()
@@ -80,7 +80,7 @@ class Scheduler:
         return self.thread is not None and self.thread.is_alive() and not self.closing
 
     def submit(self, asks: list[GenerationRequest], deliver: Callable[[int], Deliver]) -> list[Sequence]:
-        """Queue prompts together; `deliver(i)` takes what prompt `i` gives.
+        """Queue prompts together; `deliver(i)` receives the deltas of prompt `i`.
 
         Raises: QueueFullError, StoppedError, NoRoomError.
         """
@@ -104,7 +104,7 @@ class Scheduler:
         return sequences
 
     def cancel(self, sequences: list[Sequence]) -> None:
-        """Nobody reads these any more: their rows are free at the next step."""
+        """Cancel sequences; their rows are free at the next step."""
         for sequence in sequences:
             sequence.cancelled = True
 
@@ -113,7 +113,7 @@ class Scheduler:
             while self._wait_for_work():
                 self._step()
             self._end_all("the server is shutting down", [])
-        except BaseException as fault:  # reported, not swallowed: to every client, /health, the log and whoever started it
+        except BaseException as fault:  # reported to every client, /health, the log and the starter
             log.exception("the scheduler stopped")
             self.fault = fault
             self._end_all(f"the scheduler failed: {fault!r}", self.suspects or [*self.active, *self.waiting])
@@ -135,7 +135,7 @@ class Scheduler:
             sequence.deliver(FaultError(reason) if sequence in suspects else StoppedError(reason))
 
     def _admit(self) -> None:
-        """Free rows to the longest waiting of their lane; a full lane does not hold up the others."""
+        """Give free rows to the longest waiting sequences of each lane; a full lane does not block others."""
         taken: dict[int, set[int]] = defaultdict(set)
         for sequence in self.active:
             taken[sequence.lane].add(sequence.row)
@@ -166,7 +166,7 @@ class Scheduler:
         self.metrics.prefix_bytes.set(self.engine.prefix.num_bytes)
 
     def _prefill(self, sequence: Sequence) -> None:
-        """One computed block, and every known one before it; at the prompt's end also the first token."""
+        """Compute one block after all cached ones; at the prompt's end also choose the first token."""
         prompt, block, known = sequence.ask.prompt, self.engine.settings.block_tokens, True
         start = sequence.filled
         while known and sequence.in_prompt:
@@ -201,7 +201,7 @@ class Scheduler:
                 sequence.prompt_scores.append(TokenScore(token, float(scores.log_probs[i]), tuple(best)))
 
     def _decode(self, lane: int) -> None:
-        """One token for every row of a lane that is behind its prompt."""
+        """Decode one token for every row of a lane whose prompt is complete."""
         rows = self.engine.settings.rows
         tokens, starts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         here = [sequence for sequence in self.active if sequence.lane == lane]

@@ -1,4 +1,4 @@
-"""One sequence on its way through the server: what was asked, how far it is, and the pieces that it gives."""
+"""One sequence in the server: its request, its state, and the deltas that it delivers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ type Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One prompt and what is wanted of it. `top` is None where no log-probabilities are wanted."""
+    """One prompt and the options of its answer. `top`: alternatives a position; None for no log-probabilities."""
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -28,13 +28,13 @@ class GenerationRequest:
 
     @property
     def before(self) -> tuple[int, ...]:
-        """What the text that is given out goes on from."""
+        """Tokens before the delivered text: the prompt, or nothing with echo."""
         return () if self.echo else self.prompt
 
 
 @dataclass(frozen=True)
 class TokenScore:
-    """A token, its log-probability in nats (None for a prompt's first) and the likeliest tokens at its place with theirs."""
+    """A token, its log-probability in nats (None for a prompt's first), and the likeliest tokens there with theirs."""
 
     token: int
     log_prob: float | None
@@ -43,7 +43,7 @@ class TokenScore:
 
 @dataclass(frozen=True)
 class Delta:
-    """What became known of a sequence: text, tokens (`generated` of them made by the model), and the end when there is one."""
+    """New output of a sequence: text, tokens (`generated` of them from the model), and the reason if it ended."""
 
     text: str
     scores: tuple[TokenScore, ...]
@@ -54,7 +54,7 @@ class Delta:
 
 @dataclass(eq=False)
 class Sequence:
-    """The state of one `GenerationRequest`. Only the scheduler's thread changes it, `cancelled` apart."""
+    """The state of one `GenerationRequest`. Only the scheduler's thread changes it, except `cancelled`."""
 
     ask: GenerationRequest
     deliver: Callable[[Delta | BaseException], None]
@@ -67,7 +67,7 @@ class Sequence:
     generated: int = 0
     reused_tokens: int = 0
     newest: int = 0
-    """The last token generated, not in the cache yet."""
+    """The last generated token, which is not in the cache yet."""
     keys: list[bytes] = field(default_factory=list)
     prompt_scores: list[TokenScore] = field(default_factory=list)
     finished: bool = False
@@ -88,7 +88,7 @@ class Sequence:
         return self.filled < len(self.ask.prompt)
 
     def end_prompt(self) -> None:
-        """The prompt is in the cache: hand out its echo; a sequence that generates nothing ends here."""
+        """Deliver the echo once the prompt is in the cache; a sequence that generates nothing ends here."""
         text = "".join(map(self.stream.push, self.ask.prompt)) if self.ask.echo else ""
         self.finished = self.ask.max_tokens == 0
         if self.finished:
@@ -98,12 +98,12 @@ class Sequence:
             self.deliver(Delta(text, tuple(self.prompt_scores), 0, finish, self.reused_tokens))
 
     def fail(self, fault: BaseException) -> None:
-        """It alone ends, and its asker is told why."""
+        """End this sequence alone with an error."""
         self.finished = True
         self.deliver(fault)
 
     def take_next(self, log_probs: np.ndarray) -> None:
-        """Choose the next token and hand out what it makes known."""
+        """Choose the next token and deliver the new output."""
         ask = self.ask
         token = next_token(log_probs, ask.sampling, self.rng)
         top = tuple(likeliest(log_probs, ask.top)) if ask.top is not None else ()

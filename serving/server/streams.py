@@ -1,4 +1,4 @@
-"""Deltas into one answer or into server-sent events, for as long as the client listens."""
+"""Turn deltas into one answer or into server-sent events while the client is connected."""
 
 import asyncio
 import functools
@@ -19,7 +19,7 @@ async def gather(choices: list[Choice], deltas: AsyncIterator[tuple[int, Delta]]
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, None]) -> bool:
-    """Do the work, or cancel it when the client goes away (False)."""
+    """Do the work; if the client disconnects, cancel it and return False."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(request))
     await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -39,7 +39,7 @@ async def _disconnected(request: Request) -> None:
 async def events_of(
     kind: Kind, head: dict[str, Any], choices: list[Choice], deltas: AsyncIterator[tuple[int, Delta]], with_usage: bool
 ) -> AsyncIterator[str]:
-    """Server-sent events, the last one `[DONE]`; a fault on the way is an event with an `error`."""
+    """Yield server-sent events, the last one `[DONE]`; a failure is an event with an `error`."""
     write = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
     try:
         async for index, delta in deltas:

@@ -1,7 +1,7 @@
-"""Renders chat templates in a process of its own, which has bounds: the script behind `template_process.py`.
+"""Render chat templates in a limited child process: the script that `template_process.py` starts.
 
-A template comes with a model, and Jinja's sandbox bounds neither time nor memory: `{% for %}` in `{% for %}` runs for ever, and
-`'x' * 10**10` takes all there is. Input and output are lines of JSON. Standard library and Jinja only.
+A template comes with a model, and Jinja's sandbox limits neither time nor memory: nested `{% for %}` loops may never end, and
+`'x' * 10**10` takes all memory. Input and output are lines of JSON. Imports only the standard library and Jinja.
 """
 
 import functools
@@ -20,13 +20,13 @@ TEMPLATE_FAULTS = (
     TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError, TypeError,
     ValueError,
 )  # fmt: skip
-"""What a template's own expressions raise on messages that it was not written for, as `1 + message.content`."""
+"""Errors of a template's expressions on unexpected messages, such as `1 + message.content`."""
 KEPT_TEMPLATES = 4
 SHOWN_CHARACTERS = 500
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}...{% endgeneration %}` of training templates: for a server it is what stands inside."""
+    """Renders the content of `{% generation %}...{% endgeneration %}`, a block of training templates."""
 
     tags = {"generation"}  # noqa: RUF012 - the type that Jinja declares
 
@@ -37,7 +37,7 @@ class GenerationBlock(Extension):
 
 @functools.lru_cache(KEPT_TEMPLATES)
 def compiled(source: str) -> Template:
-    """As transformers renders: blocks leave no line behind, loops may be left, JSON is not escaped for HTML."""
+    """Compile as transformers does: blocks leave no blank line, loops have `break`, JSON is not escaped for HTML."""
     extensions = [GenerationBlock, "jinja2.ext.loopcontrols"]
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
@@ -45,7 +45,7 @@ def compiled(source: str) -> Template:
 
 
 def rendered(source: str, given: dict[str, Any], most_characters: int) -> str:
-    """Raises: one of `TEMPLATE_FAULTS`."""
+    """Render a template. Raises: one of `TEMPLATE_FAULTS`."""
     pieces, length = [], 0
     names = given | {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
     for piece in compiled(source).generate(**names):
@@ -61,9 +61,9 @@ def _raise(message: str) -> NoReturn:
 
 
 def answered(line: bytes) -> dict[str, str]:
-    asked = json.loads(line)
+    request = json.loads(line)
     try:
-        return {"text": rendered(asked["source"], asked["given"], asked["most_characters"])}
+        return {"text": rendered(request["source"], request["given"], request["most_characters"])}
     except TEMPLATE_FAULTS as fault:
         return {"fault": (str(fault) or type(fault).__name__)[:SHOWN_CHARACTERS]}
 

@@ -1,4 +1,4 @@
-"""A process that renders chat templates within bounds on time, memory and length, and is started again when it overran one."""
+"""A process that renders chat templates with limits on time, memory and length; it is restarted after it exceeds one."""
 
 import json
 import os
@@ -16,15 +16,15 @@ CHILD = Path(__file__).with_name("template_child.py")
 
 
 class TemplateFaultError(ValueError):
-    """The template refuses what it was given, or overran a bound."""
+    """The template refuses its input, or exceeded a limit."""
 
 
 @dataclass(eq=False)
 class TemplateProcess:
-    """One process for one caller at a time; it starts with the first text that is asked for, and ends with this object."""
+    """One process for one caller at a time; it starts with the first request and ends with this object."""
 
     seconds: float = 5.0
-    """For one text. A text takes about a millisecond; the rest is room for a loaded machine."""
+    """Limit for one text. A text takes about a millisecond; the rest allows for a loaded machine."""
     memory_mib: int = 512
     most_characters: int = 8 << 20
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -32,10 +32,10 @@ class TemplateProcess:
     finalizer: "weakref.finalize[..., TemplateProcess] | None" = None
 
     def render(self, source: str, given: dict[str, Any]) -> str:
-        """The text of a template. Raises: TemplateFaultError."""
-        asked = {"source": source, "given": given, "most_characters": self.most_characters}
+        """Render a template. Raises: TemplateFaultError."""
+        request = {"source": source, "given": given, "most_characters": self.most_characters}
         with self.lock:
-            answer = self._ask(json.dumps(asked).encode() + b"\n")
+            answer = self._ask(json.dumps(request).encode() + b"\n")
         if "text" not in answer:
             raise TemplateFaultError(answer["fault"])
         return answer["text"]
@@ -47,27 +47,27 @@ class TemplateProcess:
     def _ask(self, line: bytes) -> dict[str, str]:
         process = self._running()
         deadline = time.monotonic() + self.seconds
-        written, found = memoryview(line), bytearray()
+        written, output = memoryview(line), bytearray()
         assert process.stdin is not None and process.stdout is not None
         with selectors.DefaultSelector() as ready:
             ready.register(process.stdout, selectors.EVENT_READ)
             ready.register(process.stdin, selectors.EVENT_WRITE)
-            while not found.endswith(b"\n"):
+            while not output.endswith(b"\n"):
                 left = deadline - time.monotonic()
                 events = ready.select(max(left, 0))
                 if not events or left < 0:
                     self._end()
-                    raise TemplateFaultError(f"it takes more than {self.seconds:g} s")
+                    raise TemplateFaultError(f"it took more than {self.seconds:g} s")
                 if any(key.fileobj is process.stdin for key, _ in events):
                     written = _wrote(process.stdin.fileno(), written)
                     if not written:
                         ready.unregister(process.stdin)
                 if any(key.fileobj is process.stdout for key, _ in events):
                     piece = os.read(process.stdout.fileno(), 1 << 16)
-                    found += piece
+                    output += piece
                     if not piece:
                         raise TemplateFaultError(f"it ended its process with status {self._end()}")
-        return json.loads(found)
+        return json.loads(output)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None:
@@ -81,7 +81,7 @@ class TemplateProcess:
         return self.process
 
     def _end(self) -> int | None:
-        """The exit status of the process, which runs no more; None where there was none."""
+        """Stop the process; returns its exit status, or None if there was none."""
         if self.process is None or self.finalizer is None:
             return None
         status, self.process = self.finalizer(), None
@@ -95,7 +95,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def _wrote(descriptor: int, left: memoryview) -> memoryview:
-    """What is still to be written; nothing when the other side has ended, which its output says."""
+    """Write a part; returns the rest, which is empty if the child has ended (its output shows that)."""
     try:
         return left[os.write(descriptor, left) :]
     except BrokenPipeError:

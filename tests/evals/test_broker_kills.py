@@ -20,7 +20,7 @@ import requests
 from processes import ended, free_port, start, wait_for
 from served_models import Client, serving, untrained
 
-from serving.broker.client import Asked, Record, Recorded, ask_all
+from serving.broker.client import ItemRequest, Record, Recorded, ask_all
 from serving.broker.worker import Worker
 from serving.server.loaded_model import LoadedModel
 
@@ -39,10 +39,10 @@ def client(served: LoadedModel) -> Iterator[Client]:
         yield found
 
 
-def asks() -> list[Asked]:
+def asks() -> list[ItemRequest]:
     """Log-likelihoods of texts that all differ, as lm-eval asks for them."""
     fields = {"model": "m", "temperature": 0, "max_tokens": 1, "logprobs": 1, "echo": True, "seed": 1234}
-    return [Asked(f"item {i}", "/v1/completions", fields | {"prompt": f"item {i} of {ITEMS}"}) for i in range(ITEMS)]
+    return [ItemRequest(f"item {i}", "/v1/completions", fields | {"prompt": f"item {i} of {ITEMS}"}) for i in range(ITEMS)]
 
 
 def nats(recorded: Recorded) -> float:
@@ -103,17 +103,17 @@ def test_a_client_without_patience_says_what_it_met_and_what_was_answered_stays(
     record, server = tmp_path / "r.jsonl", f"http://127.0.0.1:{client.port}"
     few = asks()[:3]
     ask_all(server, few[:2], Record(record))
-    with pytest.raises(RuntimeError, match=r"gave no answer for item 'item 2' in 0\.1 s; the last was ConnectionError"):
+    with pytest.raises(RuntimeError, match=r"gave no answer for item 'item 2' in 0\.1 s; the last problem: ConnectionError"):
         ask_all(f"http://127.0.0.1:{free_port()}", few, Record(record), patience=0.1)
     with record.open("a") as file:
         file.write('{"item": "item 2", "dig')  # a kill in the middle of a line
     found = ask_all(server, few, Record(record))
     assert [nats(one) > 0 for one in found.values()] == [True] * 3
-    other = [Asked("item 0", "/v1/completions", {"model": "m", "prompt": "another"})]
-    with pytest.raises(ValueError, match="answers another request for 1 items, such as 'item 0'; take a new file"):
+    other = [ItemRequest("item 0", "/v1/completions", {"model": "m", "prompt": "another"})]
+    with pytest.raises(ValueError, match="answers another request for 1 items, such as 'item 0'; use a new file"):
         ask_all(server, other, Record(record))
     for path, status in (("/health", 405), ("/v1/nothing", 404)):  # JSON, so an answer; a page would be none
-        (answer,) = ask_all(server, [Asked(path, path, {})], Record(record)).values()
+        (answer,) = ask_all(server, [ItemRequest(path, path, {})], Record(record)).values()
         assert answer.status == status
     with pytest.raises(ValueError, match="1 items occur more than once"):
         ask_all(server, few[:1] * 2, Record(record))
@@ -145,7 +145,7 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
             ("lease", {"worker": "w", "wait": "1"}, "wait is '1'; Input should be a valid number"),
             ("renew", {"lease": "l"}, "field 'lease' (value 'l') is not known; allowed: leases"),
             ("give_back", {}, "field 'lease' is missing"),
-            ("finish", {}, "key is missing; that of the leased request is allowed"),
+            ("finish", {}, "key is missing; give the key of the leased request"),
             ("finish?key=k", {}, "status is ''; 100 to 599 are allowed"),
             ("finish?key=k&status=20x", {}, "status is '20x'; 100 to 599 are allowed"),
         ]:
@@ -170,7 +170,7 @@ def test_what_the_broker_cannot_pass_on_is_refused_and_a_refusal_of_the_server_i
         assert (other.status_code, other.json()["error"]["code"]) == (409, "key_used")
         misspelt = session.post(f"{url}/v1/completions", json=body | {"model": "mm"})
         assert misspelt.status_code == 503
-        assert misspelt.json()["error"]["message"] == "model is 'mm', which no worker has served so far; served now: 'm'"
+        assert misspelt.json()["error"]["message"] == "model is 'mm', which no worker has served; served now: 'm'"
         assert 'broker_requests{state="done"} ' in session.get(f"{url}/metrics").text
 
 
@@ -187,14 +187,14 @@ def test_a_client_at_the_wrong_address_or_without_the_key_says_so_at_once(served
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as pages, ThreadPoolExecutor(1) as one:
         one.submit(pages.serve_forever)
         try:
-            with pytest.raises(RuntimeError, match=r"is not to be asked, for item 'item 0' or any; it says 404: <"):
+            with pytest.raises(RuntimeError, match=r"does not serve requests \(item 'item 0'\): 404: <"):
                 ask_all(f"http://127.0.0.1:{pages.server_port}", asks()[:1], record)
         finally:
             pages.shutdown()
-    refused = pytest.raises(RuntimeError, match=r"it says 401: .*invalid_api_key")
+    refused = pytest.raises(RuntimeError, match=r": 401: .*invalid_api_key")
     with serving(served, api_key="secret") as guarded, refused:
         ask_all(guarded.url(""), asks()[:1], record, key="wrong")
-    assert not record.found
+    assert not record.answers
 
 
 def test_a_worker_that_the_broker_refuses_ends_and_says_why(client: Client, tmp_path: Path) -> None:

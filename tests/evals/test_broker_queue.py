@@ -115,7 +115,7 @@ class Workers(RuleBasedStateMachine):
         _, ended = self.queue.expire(self.now)
         for key, answer in ended:
             assert key not in self.first and answer.status == 502
-            assert b"none answered it, the last one worker" in answer.body
+            assert b"none answered it, the last was worker" in answer.body
             self.first[key], self.versions[key] = answer, "the broker"
 
     @rule()
@@ -163,7 +163,7 @@ def test_a_request_for_a_model_that_nobody_serves_ends_while_others_are_served(t
     assert queue.refuse_unserved(20.0) == [], "not so soon"
     ((key, answer),) = queue.refuse_unserved(100.0)
     assert (key, answer.status) == ("b", 503)
-    assert b"model is 'mm', which no worker has served so far; served now: 'm'" in answer.body
+    assert b"model is 'mm', which no worker has served; served now: 'm'" in answer.body
     assert queue.refuse_unserved(111.0) == []
     assert queue.put(wanted("b", "mm"), 111.0) is None, "asked again it waits again"
     queue.close()
@@ -215,7 +215,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "q") as db:
         db.execute("CREATE TABLE requests (number INTEGER PRIMARY KEY)")
     db.close()
-    with pytest.raises(ValueError, match=r"q has form 0 of a broker's file; 3 is read: take a new file"):
+    with pytest.raises(ValueError, match=r"q has schema 0 of a broker's file; 3 is allowed: use a new file"):
         WorkQueue(tmp_path / "q", LIMITS)
 
 

@@ -18,7 +18,7 @@ from poisoned_server import POISON
 from processes import ROOT, ended, free_port, start, wait_for
 from served_models import serving, write_hf_folder
 
-from serving.broker.client import Asked, Record, Recorded, ask_all
+from serving.broker.client import ItemRequest, Record, Recorded, ask_all
 from serving.server.__main__ import open_model
 from serving.server.engine import EngineSettings
 
@@ -32,10 +32,10 @@ def endings(item: dict) -> list[tuple[str, str]]:
     return [(item["question"], f" {choice}") for choice in item["choices"]]
 
 
-def asks() -> list[Asked]:
+def asks() -> list[ItemRequest]:
     """Every ending of every item, as a log-likelihood; a byte is a token."""
     return [
-        Asked(f"{item['item_id']}/{number}", "/v1/completions", SCORED | {"prompt": beginning + ending})
+        ItemRequest(f"{item['item_id']}/{number}", "/v1/completions", SCORED | {"prompt": beginning + ending})
         for item in ITEMS
         for number, (beginning, ending) in enumerate(endings(item))
     ]
@@ -149,14 +149,14 @@ def test_a_retrained_model_of_the_same_name_gives_its_own_answers(tmp_path: Path
     processes = [start("serving.broker", "--store", str(tmp_path / "b.sqlite"), "--port", str(port), "--lease-seconds", "600")]
     with ended(processes):
         processes.append(start("serving.server", str(folders[0]), *arguments))
-        one, other = (Asked(text, "/v1/completions", SCORED | {"prompt": text}) for text in ("one", "other"))
+        one, other = (ItemRequest(text, "/v1/completions", SCORED | {"prompt": text}) for text in ("one", "other"))
         record = Record(tmp_path / "record.jsonl")
         wait_for(f"{url}/health", processes[0])
         first = ask_all(url, [one], record)["one"].answer
         again = requests.post(url + one.path, json=one.body, timeout=600)
         assert again.headers["x-broker-recorded"] == "true" and again.json() == first
         processes.append(start("serving.server", str(folders[1]), *arguments, log=log))
-        while "one name is one version at a time" not in (log.read_text() if log.exists() else ""):
+        while "one name means one version at a time" not in (log.read_text() if log.exists() else ""):
             assert processes[2].poll() is None
             time.sleep(0.05)
         assert len(status(url)["workers_seconds_ago"]) == 1
@@ -168,6 +168,6 @@ def test_a_retrained_model_of_the_same_name_gives_its_own_answers(tmp_path: Path
         assert second.headers["x-broker-recorded"] == "false"
         assert second.json()["system_fingerprint"] != first["system_fingerprint"]
         assert second.json()["choices"][0]["logprobs"] != first["choices"][0]["logprobs"]
-        with pytest.raises(ValueError, match=r"'other' is answered by version .*; a record is of one: take a new file"):
+        with pytest.raises(ValueError, match=r"'other' is from version .*; a record holds one version: use a new file"):
             ask_all(url, [one, other], record)
         assert ask_all(url, [one, other], Record(tmp_path / "new.jsonl"))["one"].answer == second.json()

@@ -66,7 +66,7 @@ def test_a_spoilt_file_ends_the_broker(tmp_path: Path) -> None:
         writing.execute(f"PRAGMA user_version = {SCHEMA_NUMBER}")  # a change: the broker reads again what it has in memory
         assert broker.wait(600) == 1
         writing.close()
-    assert "the broker ended: DatabaseError('database disk image is malformed')" in log.read_text()
+    assert "the broker stopped: DatabaseError('database disk image is malformed')" in log.read_text()
 
 
 def test_a_sweep_that_fails_by_a_fault_of_ours_is_told_and_not_repeated() -> None:

@@ -271,7 +271,7 @@ def test_fewer_items_are_a_subset_with_the_same_numbers(evaluated, tmp_path):
     ("node", "message"),
     [
         (result((SUMS_AS_CHOICES,), (SUMS_AS_CHOICES,)), "sums is multiple choice, but item 0 has no choices"),
-        (result((replace(TASKS[1], max_items=3),)), r"policy does not ask .*'max_items': 3.*it says .*'max_items': 250"),
+        (result((replace(TASKS[1], max_items=3),)), r"policy does not hold .*'max_items': 3.*it holds .*'max_items': 250"),
         (result(TASKS, seed=2), "has the seed 2, the evaluation 1"),
     ],
 )

@@ -117,7 +117,7 @@ def test_an_evaluation_may_ask_what_the_policy_says_and_nothing_else(tmp_path):
     check_policy(policy, (QUIZ,), 1, suites, ())
     check_policy(policy, (TEXT, QUIZ), 1, suites, ())
     for tasks in ((replace(QUIZ, style="letters"),), (QUIZ, TaskSpec("other", "gold_bpb"))):
-        with pytest.raises(ValueError, match="policy does not ask"):
+        with pytest.raises(ValueError, match="policy does not hold"):
             check_policy(policy, tasks, 1, suites, ())
     with pytest.raises(ValueError, match="has the seed 1, the evaluation 2"):
         check_policy(policy, (QUIZ,), 2, suites, ())

@@ -57,5 +57,5 @@ def test_items_that_a_policy_does_not_bind_are_not_asked(tmp_path):
         check_policy(policy, TASKS, 5, (other,), shots)
     with pytest.raises(ValueError, match="binds the shots"):
         check_policy(policy, TASKS, 5, suites, (other,))
-    with pytest.raises(ValueError, match="does not ask"):
+    with pytest.raises(ValueError, match="does not hold"):
         check_policy(policy, (replace(TASKS[0], num_shots=0),), 5, suites, shots)

@@ -37,7 +37,7 @@ def test_every_tag_has_the_ratio_of_its_sums_and_the_mean_of_its_leaves(document
 
 
 def test_a_tag_is_a_leaf_or_above_leaves_never_both():
-    with pytest.raises(ValueError, match="tag prose has documents of its own and tags below it"):
+    with pytest.raises(ValueError, match="tag prose has both documents and tags below it"):
         tag_scores("t", [Measured("prose", 1.0, 1), Measured("prose/kjv", 1.0, 1)], seed=0)
 
 

@@ -19,7 +19,7 @@ _ANY_NUMBER = re.compile(_NUMBER)
 
 def extract_number(text: str) -> str | None:
     """The last stated answer of a text, else its last number, in the form that `plain_number` gives."""
-    stated = next((found[-1] for form in _STATED if (found := form.findall(text))), None)
+    stated = next((matched[-1] for form in _STATED if (matched := form.findall(text))), None)
     if stated is None:
         numbers = _ANY_NUMBER.findall(text)
         stated = numbers[-1] if numbers else None
@@ -43,8 +43,8 @@ def plain_number(stated: str) -> str:
         return str(value)
     places = next(places for places in itertools.count() if not 10**places % value.denominator)
     digits = str(abs(value) * 10**places).zfill(places + 1)
-    whole = digits[: len(digits) - places] + ("." + digits[-places:] if places else "")
-    return f"-{whole}" if value < 0 else whole
+    decimal = digits[: len(digits) - places] + ("." + digits[-places:] if places else "")
+    return f"-{decimal}" if value < 0 else decimal
 
 
 def _normalize(answer: str) -> str:

@@ -77,19 +77,19 @@ def read_filters(task: str, filter_list: Sequence[Mapping[str, Any]] | None) -> 
 
 
 def _regexes(task: str, steps: Sequence[Mapping[str, Any]]) -> list[Regex]:
-    found = []
+    regexes = []
     for at, step in enumerate(steps):
         match step["function"]:
             case "regex":
                 pattern = step.get("regex_pattern", r"#### (\-?[0-9\.\,]+)")
-                found.append(Regex(re.compile(pattern), step.get("group_select", 0), step.get("fallback", INVALID)))
+                regexes.append(Regex(re.compile(pattern), step.get("group_select", 0), step.get("fallback", INVALID)))
             case "take_first" if at == len(steps) - 1:
                 pass  # one text is generated for each item
             case other:
                 raise ValueError(
                     f"lm-eval task {task!r}: filter step {at} is {other!r}; allowed: regex, and take_first as last"
                 )
-    return found
+    return regexes
 
 
 def normalizer_of(metric_list: Sequence[Mapping[str, Any]]) -> Callable[[str], str]:
@@ -119,21 +119,21 @@ def metrics_of(
 
     Raises: ValueError for a metric, an aggregation or an option that is not supported.
     """
-    found: list[Metric] = []
+    metrics: list[Metric] = []
     for entry in metric_list:
         name = entry["metric"]
         _check_metric(task, output_type, entry)
         better = "higher" if entry.get("higher_is_better", name != "perplexity") else "lower"
         if name == "exact_match":
             normalize = normalizer_of([entry])
-            found += [Metric(f"{name},{each.name}", _exact_match(each, normalize), "text", better=better) for each in filters]
+            metrics += [Metric(f"{name},{each.name}", _exact_match(each, normalize), "text", better=better) for each in filters]
         elif name == "perplexity":
-            found.append(Metric(name, lambda item, outcome: outcome.nats[0], "nats", "perplexity", better))
+            metrics.append(Metric(name, lambda item, outcome: outcome.nats[0], "nats", "perplexity", better))
         elif output_type == "loglikelihood":
-            found.append(Metric(name, lambda item, outcome: float(bool(outcome.is_greedy)), "greedy", better=better))
+            metrics.append(Metric(name, lambda item, outcome: float(bool(outcome.is_greedy)), "greedy", better=better))
         else:
-            found.append(Metric(name, _accuracy(_LENGTHS[name]), "nats", better=better))
-    return tuple(found)
+            metrics.append(Metric(name, _accuracy(_LENGTHS[name]), "nats", better=better))
+    return tuple(metrics)
 
 
 def _check_metric(task: str, output_type: str, entry: Mapping[str, Any]) -> None:

@@ -250,8 +250,8 @@ def _extractor(chosen: Filter, normalize: Callable[[str], str]) -> Callable[[str
     """The answer of a text by a filter, normalized; None when the filter finds none."""
 
     def extract(text: str) -> str | None:
-        found = chosen.find(text)
-        return None if found is None else normalize(found)
+        position = chosen.find(text)
+        return None if position is None else normalize(position)
 
     return extract
 

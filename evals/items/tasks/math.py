@@ -36,8 +36,8 @@ _NAMED = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+|[A-Za-z]\([A-Za-z]\))\s*")
 
 def extract_math(text: str) -> str | None:
     """The normalized final answer of a text; None when it states none."""
-    found = _FINAL.search(text)
-    stated = found[1] if found else last_boxed(text)
+    match = _FINAL.search(text)
+    stated = match[1] if match else last_boxed(text)
     return normalized_math(stated) if stated is not None and stated.strip() else None
 
 
