@@ -1,4 +1,4 @@
-"""The canary: fixed vendored data and a fixed spec, and the band that its loss must fall into on each kind of hardware."""
+"""The canary: fixed vendored data, a fixed spec, and the band of the final loss on each kind of hardware."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ class CanaryBand:
     low_loss_nats: float
     high_loss_nats: float
     min_throughput_ratio: float
-    """Warn when tokens a second fall below this share of the median of recent runs; never on fewer than `min_runs`."""
+    """Warn when tokens a second fall below this share of the median of recent runs; needs at least `min_runs` runs."""
 
     min_runs: int = 3
     window_runs: int = 14
@@ -40,7 +40,7 @@ class CanaryBand:
 
 
 def canary_spec(vocab_size: int) -> RunSpec:
-    """Fixed data, fixed spec, a few hundred steps: what changes is the machine and the code, never the task."""
+    """A run of a few hundred steps with fixed data and spec: only the machine and the code change."""
     base = smoke_spec(vocab_size)
     model = replace(base.model, hidden_dim=128, intermediate_dim=352, num_layers=2, num_heads=4, num_kv_heads=2)
     return replace(base, name="cpu", model=model, num_steps=300, save_every_steps=300)
@@ -54,7 +54,7 @@ def canary_tokens() -> Tokens:
 
 
 def canary_run(hardware: str, day: str | None) -> Run:
-    """The canary of a day on some hardware; `day` None gives a canonical run over the same data."""
+    """The canary of a day on a kind of hardware; with `day` None a canonical run over the same data."""
     tokens = canary_tokens()
     return Run(
         spec=canary_spec(tokens.vocab_size),
@@ -68,8 +68,8 @@ def canary_run(hardware: str, day: str | None) -> Run:
 def bands() -> tuple[CanaryBand, ...]:
     """The band of every kind of hardware that a canary runs on; each band makes a canary.
 
-    CPU: around 5.542 nats, the loss of the run of 2026-11-21 (`docs/log.md`). The run is the same to the bit on one machine;
-    6 % either way is room for other processors' rounding over 300 steps. It rests on one recorded run: narrow it when there are
-    more.
+    CPU: around 5.542 nats, the loss of the run of 2026-11-21 (`docs/log.md`). On one machine the run repeats bit for bit.
+    6 % on each side allows for other processors' rounding over 300 steps. The band rests on one recorded run: narrow it
+    with more runs.
     """
     return (CanaryBand(hardware="cpu", low_loss_nats=5.2, high_loss_nats=5.9, min_throughput_ratio=0.7),)

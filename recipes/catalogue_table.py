@@ -1,6 +1,6 @@
-"""The catalogue as a Markdown table: `./marin sources` prints it, and `docs/data/catalogue.md` is it.
+"""The catalogue as a Markdown table, which `./marin sources` prints; `docs/data/catalogue.md` holds a copy.
 
-Only what is the same on every machine: the listing of the installed Python is not in it.
+The table holds only what is the same on every machine, so not the listing of the installed Python.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ millions are such measurements, with the vocabulary that the page names; `swe_ze
 
 
 def markdown(sources: Mapping[str, Source]) -> str:
-    """The page, a row a source, in name order."""
+    """Write the page: one row a source, in name order."""
     rows = (_row(sources[name]) for name in sorted(sources))
     return HEADER + "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in rows)
 
@@ -61,7 +61,7 @@ def _tokens(billion: float | None) -> str:
 
 
 def _origin(loader: Loader) -> tuple[str, str]:
-    """Where from, and by what it is pinned."""
+    """Return the origin of a source and its pin."""
     match loader:
         case PypiFiles(pin, _):
             return f"pypi: {pin.package} {pin.version}", f"sha256 {pin.sha256[:12]}"

@@ -12,12 +12,12 @@ type PublishedPolicy = GptPolicy | TuluPolicy
 type DeclaredPolicy = ContaminationConfig | PublishedPolicy
 """The configs of the stages `datakit.contamination_index` and `datakit.contamination`."""
 CLEAN_SOURCES = ("kjv", "python_topics", "stdlib_html", "stdlib_code", "math_docstrings")
-"""Sources of a line that are known to hold no benchmark item. Whatever was marked in them was read by a person
-(benchmarks/notes/2026-11-22-contamination-proof.md). What a policy marks in them is counted as false."""
+"""Sources that hold no benchmark item: a person read every mark in them
+(benchmarks/notes/2026-11-22-contamination-proof.md). A policy's marks in these sources count as false."""
 
 
 @cache
 def published_policies() -> Mapping[str, PublishedPolicy]:
-    """By name, which is the last part of their assets' keys."""
+    """The policies by name, which is the last part of their assets' keys."""
     policies = (TuluPolicy(), GptPolicy())
     return MappingProxyType({policy.policy: policy for policy in policies})

@@ -1,8 +1,7 @@
 """The data half of a run, node by node: source files become documents, marks, a corpus, a tokenizer, tokens, a mixture.
 
-Each function takes the record that it needs (`recipes/records/`) and says where one artifact is placed, which stage makes it,
-under which config, from which inputs. Read top to bottom, it is the data pipeline. The functions are cached, so that graphs
-share their nodes.
+Each function takes the record that it needs (`recipes/records/`) and returns the node of one artifact: its place, stage, config
+and inputs. Read from top to bottom, the file is the data pipeline. The functions are cached, so that graphs share nodes.
 """
 
 from dataclasses import replace
@@ -42,8 +41,7 @@ MIXTURE_SEED = 17
 
 @cache
 def raw(source: str, at: Placement = CANONICAL) -> Node:
-    """Files as fetched, hash-checked against their pin. The source's weight says how it is mixed and its steps what is kept of
-    it; neither changes what is fetched."""
+    """Files as fetched, checked against the hash of their pin. The source's weight and steps do not change what is fetched."""
     declared = replace(source_config(source), mixture_weight=0.0, steps=())
     return Node(*at.of_source("datakit", "raw", source=source), RAW, declared)
 
@@ -58,7 +56,7 @@ def normalized(source: str, at: Placement = CANONICAL) -> Node:
 
 @cache
 def minhash(scope: Scope, source: str, at: Placement = CANONICAL) -> Node:
-    """MinHash bands of every document. A preset that is not the default has a key of its own."""
+    """MinHash bands of every document. The key names a preset that is not the default."""
     key = "minhash" if scope.minhash == DEFAULT_PRESET else f"minhash-{scope.minhash}"
     place = at.of_source("datakit", key, source=source)
     return Node(*place, MINHASH, preset(scope.minhash), {"normalized": normalized(source, at)})
@@ -66,14 +64,14 @@ def minhash(scope: Scope, source: str, at: Placement = CANONICAL) -> Node:
 
 @cache
 def quality(source: str, at: Placement = CANONICAL) -> Node:
-    """Quality signals of every document and the verdict of its domain's rules."""
+    """Quality signals of every document and the result of its domain's rules."""
     config = quality_config(source_config(source).domain)
     return Node(*at.of_source("datakit", "quality", source=source), QUALITY, config, {"normalized": normalized(source, at)})
 
 
 @cache
 def quality_rules(source: str, at: Placement = CANONICAL) -> Node:
-    """What the published rule sets would drop, and the signals that they judge by."""
+    """The documents that the published rule sets would drop, and the signals that they use."""
     config = quality_rules_config(source_config(source).domain)
     place = at.of_source("datakit", "quality_rules", source=source)
     return Node(*place, QUALITY_RULES, config, {"normalized": normalized(source, at)})
@@ -81,7 +79,7 @@ def quality_rules(source: str, at: Placement = CANONICAL) -> Node:
 
 @cache
 def scorer(config: ScorerConfig, at: Placement = CANONICAL) -> Node:
-    """A quality score learned from labelled seeds."""
+    """A quality scorer, trained on labelled seeds."""
     inputs = {
         "normalized": tuple(normalized(source, at) for source in config.sources),
         "quality": tuple(quality(source, at) for source in config.sources),
@@ -98,9 +96,9 @@ def scores(config: ScorerConfig, source: str, at: Placement = CANONICAL) -> Node
 
 @cache
 def score_cutoff(of: Corpus, at: Placement = CANONICAL) -> Node:
-    """Where a corpus that keeps a fraction cuts. Raises: ValueError for a corpus that keeps none."""
+    """The score above which a corpus keeps documents. Raises: ValueError for a corpus that does not select by score."""
     if of.best_scores is None:
-        raise ValueError(f"corpus {of.name} keeps no fraction of its scores; set best_scores and filters.best_scores")
+        raise ValueError(f"corpus {of.name} does not select by score; set best_scores and filters.best_scores")
     inputs = {"scores": tuple(scores(declared_scorer(of), source, at) for source in of.sources)}
     return Node(*at.of_all("score_cutoff", of.name), SCORE_CUTOFF, of.best_scores, inputs)
 
@@ -114,7 +112,7 @@ def declared_scorer(of: Corpus) -> ScorerConfig:
 
 @cache
 def suite(of: Suite, at: Placement = CANONICAL) -> Node:
-    """Benchmark items by content: audits and evaluations read the same bytes."""
+    """Benchmark items by content. Audits and evaluations read the same bytes."""
     return Node(*at.of_all("eval_suite", of.name), SUITE, of.config, {"raw": raw(of.raw_source, at)})
 
 
@@ -142,7 +140,7 @@ def named_contamination_index(of: Decontamination, policy: str, at: Placement = 
 
 @cache
 def named_contamination(of: Decontamination, policy: str, source: str, at: Placement = CANONICAL) -> Node:
-    """Marks of the same documents by a published policy, to compare; no corpus is made with them."""
+    """Marks of the same documents by a published policy, for comparison; no corpus uses them."""
     return _marks(of, source, policy, published_policies()[policy], named_contamination_index(of, policy, at), at)
 
 
@@ -169,7 +167,7 @@ def duplicates(scope: Scope, at: Placement = CANONICAL) -> Node:
 
 @cache
 def paragraphs(scope: Scope, at: Placement = CANONICAL) -> Node:
-    """Paragraphs of every source of the scope that stand in an earlier document: for corpora that cut them."""
+    """Paragraphs of every source of the scope that repeat an earlier document's, for corpora that cut them."""
     inputs = {"normalized": tuple(normalized(source, at) for source in scope.sources), "duplicates": duplicates(scope, at)}
     return Node(*at.of_all("paragraphs", scope.name), PARAGRAPHS, ParagraphsConfig(), inputs)
 
@@ -191,7 +189,7 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
 
 @cache
 def card(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
-    """A page about a source, from its files to what a corpus keeps of it for training."""
+    """A page about a source, from its files to the documents that a corpus keeps for training."""
     declared, cleaned = source_config(source), of.corpus
     config = CardConfig(rough_tokens_billion=declared.rough_tokens_billion, origin=declared.card)
     inputs = {
@@ -217,7 +215,7 @@ def corpora(of: Corpus, at: Placement = CANONICAL) -> tuple[Node, ...]:
 
 @cache
 def tokenizer(of: Tokens, at: Placement = CANONICAL) -> Node:
-    """Byte-level BPE trained on the corpus, or that of a published model."""
+    """Byte-level BPE trained on the corpus, or the tokenizer of a published model."""
     if isinstance(of.tokenizer, PublishedModel):
         return model_tokenizer(of.tokenizer)
     config = TokenizerConfig(vocab_size=of.tokenizer.vocab_size, special_tokens=of.tokenizer.special_tokens)
@@ -234,7 +232,7 @@ def token_cache(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
 
 @cache
 def trajectories(of: Tokens, at: Placement = CANONICAL) -> tuple[Node, ...]:
-    """Tokens and masks of the held-out conversations of every source, for evaluations; none where the format has no mask."""
+    """Tokens and masks of the held-out conversations of every source, for evaluations; empty if the format has no mask."""
     return tuple(trajectory_cache(of, source, at) for source in of.sources) if isinstance(of.format, Chat) else ()
 
 
@@ -248,11 +246,10 @@ def trajectory_cache(of: Tokens, source: str, at: Placement = CANONICAL) -> Node
 
 @cache
 def mixture(of: Mix, batches: BatchSchedule, at: Placement = CANONICAL) -> Node:
-    """Frozen weights and the exact cache digests they bind: the pivot between data and training.
+    """Frozen weights and the digests of the caches: the pivot between data and training.
 
-    `batches` turns the steps of phases into sequences. Unless phases are declared there is one, weights in proportion to rough
-    source sizes with small domains doubled (declared, not tuned: proportional mixing is the baseline that later searches must
-    beat).
+    `batches` turns the steps of phases into sequences. If no phases are declared, there is one, with weights in proportion to
+    rough source sizes and small domains doubled. The weights are not tuned: proportional mixing is the baseline for later searches.
     """
     config = MixtureConfig(
         of.name,

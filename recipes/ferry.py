@@ -1,4 +1,4 @@
-"""Ferries: a day's walk through the whole graph, with and without the package registry."""
+"""Ferries: daily runs through the whole graph, with and without the package registry."""
 
 from dataclasses import dataclass, replace
 
@@ -17,27 +17,27 @@ from recipes.sources import source_config
 
 @dataclass(frozen=True)
 class Ferry:
-    """The run of a day when the registry answers, and the one when it does not. Neither is placed on a day yet."""
+    """The run for days when the registry answers, and the one for other days. Neither has a day yet."""
 
     online: Run
     offline: Run
     prefix: str = "ferry"
-    """Of every key. The artifacts lie in a store of their own and expire."""
+    """Prefix of every key. The artifacts are in a separate store and expire."""
 
     with_accelerators: bool = False
-    """Whether its jobs may ask for accelerators. A smoke ferry has no use for them, and sails every day."""
+    """Whether its jobs may request accelerators. A smoke ferry runs every day and does not need them."""
 
     def __post_init__(self) -> None:
         if not self.with_accelerators:
             for run in (self.online, self.offline):
-                asked = (*run.execution.hardware, *run.evaluation.hardware)
-                refuse_accelerators(asked, f"the ferry of run {run.name}", "Say with_accelerators=True if it is to.")
+                hardware_names = (*run.execution.hardware, *run.evaluation.hardware)
+                refuse_accelerators(hardware_names, f"the ferry of run {run.name}", "Set with_accelerators=True to allow it.")
 
     def run(self, day: str, *, reachable: bool) -> Run:
         return replace(self.online if reachable else self.offline, place=Daily(self.prefix, day))
 
     def every_source(self, day: str) -> Run:
-        """A run over every source that some day may use: what the graph shows."""
+        """A run over all sources that any day may use; the graph shows this run."""
         sources = tuple(dict.fromkeys((*self.online.sources, *self.offline.sources)))
         tokens, corpus = self.online.tokens, self.online.corpus
         cleaned = decontamination(corpus.decontamination.name, corpus.decontamination.suites, sources)
@@ -46,12 +46,12 @@ class Ferry:
         return replace(self.online, data=mix, place=Daily(self.prefix, day))
 
     def suite_sources(self) -> tuple[str, ...]:
-        """Raw sources of benchmark items, of either run."""
+        """Raw sources of the benchmark items of both runs."""
         return tuple(sorted({suite.raw_source for run in (self.online, self.offline) for suite in run.evaluation.suites}))
 
 
 def pins(ferry: Ferry) -> tuple[WheelPin, ...]:
-    """Every wheel that the online ferry downloads, the benchmark items included."""
+    """Every wheel that the online ferry downloads, with those of benchmark items."""
     names = (*ferry.online.sources, *(suite.raw_source for suite in ferry.online.evaluation.suites))
     loaders = [source_config(name).loader for name in names]
     return tuple(loader.pin for loader in loaders if isinstance(loader, PypiFiles))
@@ -66,7 +66,7 @@ def roster(ferry: Ferry, day: str, *, reachable: bool) -> Node:
 
 
 def existing_roster(ferry: Ferry, store: Store, day: str) -> Node:
-    """The day's roster; one that found the registry wins. Raises MissingArtifactError when there is none yet."""
+    """The day's roster; one that reached the registry is preferred. Raises: MissingArtifactError if there is none."""
     for reachable in (True, False):
         node = roster(ferry, day, reachable=reachable)
         try:
@@ -102,11 +102,11 @@ def final_audit(run: Run) -> Node:
 
 
 def report(run: Run) -> Node:
-    """The page that ends a ferry: stages, loss curve, scores, verdict."""
+    """The ferry's report: stages, loss curve, scores, verdict."""
     ends = (final_checkpoint(run), final_eval(run), final_audit(run))
     return Node(*run.place.of_all("report"), REPORT, ReportConfig(), {"artifacts": tuple(ancestors_first(ends))})
 
 
 def nodes(run: Run) -> list[Node]:
-    """Every node of a day's ferry but its roster, inputs first."""
+    """Every node of a day's ferry except its roster, inputs first."""
     return ancestors_first([report(run)])

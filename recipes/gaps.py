@@ -1,6 +1,6 @@
-"""Perplexity gaps that the lab keeps: which two checkpoints are laid side by side, on whose held-out text.
+"""Perplexity gaps that the lab keeps: two checkpoints and the held-out text on which they are compared.
 
-A gap is `gaps/<name>`; above zero the second checkpoint finds the text harder (docs/recipes/add_an_eval_suite.md).
+A gap is `gaps/<name>`; above zero the text is harder for the second checkpoint (docs/recipes/add_an_eval_suite.md).
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Gap:
-    """Two checkpoints, and the run whose held-out text they read."""
+    """Two checkpoints, and the run whose held-out text they score."""
 
     name: str
     first: Side
@@ -37,7 +37,7 @@ def at_step(run: Run, step: int) -> Side:
 
 
 def published(model: PublishedModel) -> Side:
-    """A published model with its own tokenizer."""
+    """A published model with its tokenizer."""
     return Side(imported(model), model_tokenizer(model))
 
 

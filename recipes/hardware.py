@@ -1,4 +1,4 @@
-"""Hardware by name: one table from `v5p-8` or `2xh100x8` to chips, hosts, topology, what a pod asks for, and what it costs.
+"""Hardware by name: one table from `v5p-8` or `2xh100x8` to chips, hosts, topology, a pod's requests, and prices.
 
 A run's recipe names hardware (`Execution.hardware`, alternatives in order); launchers look the name up here. It never enters an
 identity: the same run on other chips is the same run. `COUNTxNAME` is that many slices or nodes of a base shape.
@@ -16,7 +16,7 @@ from typing import Literal
 
 GPUS_PER_NODE = 8
 _DISK = "ephemeral-storage"
-"""What a pod's downloads and working copies may take of its node's disk: declared here, so a node's disk must hold it."""
+"""Resource name for a pod's downloads and working copies. Kubernetes schedules the pod on a node with enough disk."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a job may be given. `hosts` is per slice; a GPU node is a slice of one host.
+    """A kind of hardware for a job. `hosts` is per slice; a GPU node is a slice of one host.
 
     `resources` and `node_selector` are those of one host's pod, in Kubernetes' words.
     """
@@ -63,7 +63,7 @@ class Hardware:
     """Network between GPU nodes (`resources/pods.py`)."""
 
     mesh: str = ""
-    """Of a run's devices here, unless its line says otherwise, as `trainer.spec.mesh` reads it; empty: all along `data`."""
+    """Default mesh of a run's devices, as `trainer.spec.mesh` reads it; empty: all along `data`."""
 
     @property
     def chips(self) -> int:
@@ -91,7 +91,7 @@ def _from_memory(dollars: float, provider: str) -> Price:
 
 _GIB = 2**30
 _CUBES = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8), (8, 8, 16), (8, 16, 16))
-"""Shapes of v4 and v5p slices; larger ones and twisted tori are added when somebody has one."""
+"""Shapes of v4 and v5p slices. Larger slices and twisted tori are not listed yet."""
 _SQUARES = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 _GOOGLE = "Google Cloud"
 _V5E = Chip("TPU v5e", 197e12, 16 * _GIB, _from_memory(1.20, _GOOGLE))  # peak and memory read in Google's v5e page, 2026-11-21
@@ -115,8 +115,8 @@ _TPU_HOSTS: Mapping[str, tuple[int, int]] = {
 }
 """vCPU and GB of memory of a TPU host's machine, from memory of Google's page of TPU machine types, not read again."""
 _HOST_SHARE = 0.8
-"""Part of a host's processors and memory that its one pod requests. GKE keeps up to a tenth, and DaemonSets need some; without
-a request the pod is the first that a node short of memory evicts, and without a limit a leak is no OOMKilled."""
+"""Share of a host's processors and memory that its one pod requests. GKE keeps up to a tenth, and DaemonSets need some. Without
+a request a node short of memory evicts the pod first; without a limit a leak does not end in OOMKilled."""
 
 
 def hardware(name: str) -> Hardware:
@@ -140,7 +140,7 @@ def hardware(name: str) -> Hardware:
 
 
 def alternatives(names: tuple[str, ...]) -> tuple[Hardware, ...]:
-    """Hardware of names in order of preference. Raises: ValueError on an unknown name, a repeated one, or none at all."""
+    """Hardware of names in order of preference. Raises: ValueError for an unknown or repeated name, or for no name."""
     if not names or len(set(names)) != len(names):
         raise ValueError(f"hardware is {names}; name at least one, each once, the preferred first")
     return tuple(hardware(name) for name in names)
@@ -148,9 +148,11 @@ def alternatives(names: tuple[str, ...]) -> tuple[Hardware, ...]:
 
 def refuse_accelerators(names: tuple[str, ...], what: str, instead: str) -> None:
     """Raises: ValueError when any of the names is an accelerator: `what` asks for it and must not, `instead` is the way."""
-    asked = [name for name in names if hardware(name).kind != "cpu"]
-    if asked:
-        raise ValueError(f"{what} asks for {', '.join(asked)}, by accident or not: it would hold accelerators idle. {instead}")
+    accelerators = [name for name in names if hardware(name).kind != "cpu"]
+    if accelerators:
+        raise ValueError(
+            f"{what} asks for {', '.join(accelerators)}, by accident or not: it would hold accelerators idle. {instead}"
+        )
 
 
 @functools.cache

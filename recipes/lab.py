@@ -1,4 +1,4 @@
-"""What the lab declares today: every study of `recipes/studies/`, loaded so that one mistake disables one declaration.
+"""Load every study of `recipes/studies/`; a mistake disables one declaration only.
 
 The ferry is in `recipes/smoke.py`, the canary in `recipes/canary.py`.
 """
@@ -34,21 +34,21 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a lab declares: runs, sweeps, corpora beside those of runs, gaps, and what is disabled by a mistake."""
+    """The declarations of a lab: runs, sweeps, additional corpora, gaps, and declarations that a mistake disables."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
     policies: tuple[Corpus, ...] = ()
-    """Corpora whose sources the published contamination policies mark too."""
+    """Corpora whose sources are also marked by the published contamination policies."""
 
     broken: tuple[Broken, ...] = ()
     study_of: Mapping[str, str] = field(default_factory=dict)
     """Name of a declaration -> its study."""
 
     def run(self, name: str) -> Run:
-        """Return the declared run of a name. Raises: ValueError with the names there are, or why it is disabled."""
+        """Return the declared run of a name. Raises: ValueError that lists the names, or says why the run is disabled."""
         for run in self.runs:
             if run.name == name:
                 return run
@@ -58,7 +58,7 @@ class Declarations:
         raise ValueError(f"run {name!r} is not declared; the declared runs are {', '.join(run.name for run in self.runs)}")
 
     def sweep(self, name: str) -> Sweep:
-        """Return the declared sweep of a name. Raises: ValueError with the names there are."""
+        """Return the declared sweep of a name. Raises: ValueError that lists the names."""
         for sweep in self.sweeps:
             if sweep.name == name:
                 return sweep
@@ -68,13 +68,13 @@ class Declarations:
 
 @cache
 def declarations() -> Declarations:
-    """Return what `recipes/studies/` declares. Each mistake is logged."""
+    """Return the declarations of `recipes/studies/` and log each mistake."""
     names = sorted(module.name for module in pkgutil.iter_modules(studies.__path__))
     return load({name: lambda name=name: importlib.import_module(f"{studies.__name__}.{name}").study() for name in names})
 
 
 def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
-    """Call every function of some studies (by name). What raises is in `broken` and logged; the rest is not affected."""
+    """Call every function of the studies (by name). A function that raises is logged and listed in `broken`."""
     loading = _Loading()
     for name, function in declared.items():
         for study in loading.tried(function, name, name):
@@ -98,7 +98,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
 
 @dataclass
 class _Loading:
-    """What has been loaded so far, by name."""
+    """The declarations loaded so far, by name."""
 
     runs: dict[str, Run] = field(default_factory=dict)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class _Loading:
         """Yield what the function returns; if it raises, record that and yield nothing."""
         try:
             declared = function()
-        except Exception as error:  # whatever one declaration raises, the others load
+        except Exception as error:  # the other declarations must load
             self.broken.append(Broken(name, study, f"{type(error).__name__}: {error}"))
         else:
             yield declared

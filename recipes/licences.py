@@ -1,8 +1,8 @@
-"""Which licences count as permissive, and what a permissive-only choice of sources leaves out.
+"""Which licences count as permissive, and which sources a permissive-only choice leaves out.
 
-Permissive: anyone may use, change and redistribute the text itself, at most with attribution. So share-alike (CC-BY-SA) is not
-on the list, nor is a licence of the collection alone (ODC-By covers a database, its web pages stay their authors'), nor
-"various", nor anything unverified: the switch is for people who must be sure.
+Permissive means: anyone may use, change and redistribute the text itself, at most with attribution. Not on the list are
+share-alike (CC-BY-SA), a licence of the collection alone (ODC-By covers the database, not its pages), "various", and every
+unverified licence: the switch is for people who must be sure.
 """
 
 from datakit.sources.source import Source, Unverified
@@ -24,9 +24,9 @@ PERMISSIVE = frozenset(
 
 
 def why_not_permissive(source: Source) -> str | None:
-    """The reason that a permissive-only run leaves a source out, or None."""
+    """Why a permissive-only run leaves a source out; None if it does not."""
     if isinstance(source.licence, Unverified):
-        claim = f", said to be {source.licence.claim}" if source.licence.claim else ""
+        claim = f", claimed to be {source.licence.claim}" if source.licence.claim else ""
         return f"its licence is unverified{claim} ({source.licence.why})"
     return None if source.licence in PERMISSIVE else f"its licence {source.licence!r} is not on the permissive list"
 

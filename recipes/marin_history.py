@@ -13,7 +13,7 @@ from lineage.order.permutation import ShuffleName
 
 SEQ_LEN = 4096
 MIXTURE_BLOCK = 512
-"""Divides every batch of both histories (7,680 among them), so that a phase may begin with any step."""
+"""A divisor of every batch of both histories (one is 7,680), so that a phase may begin at any step."""
 type Mix = tuple[tuple[str, float], ...]
 
 
@@ -32,18 +32,18 @@ class HistoryPhase:
 
 @dataclass(frozen=True)
 class History:
-    """A run as it went, phase after phase."""
+    """A run as a list of phases."""
 
     name: str
     phases: tuple[HistoryPhase, ...]
     batches: BatchSchedule
     shuffle: ShuffleName
-    """Of the last phase; where it began a new order (Mantis), the phases before were read by `linear`."""
+    """Shuffle of the last phase. If that phase began a new order (Mantis), earlier phases used `linear`."""
     stated_tokens: float
-    """What the retrospective says that all phases together read."""
+    """Tokens of all phases together, as the retrospective states them."""
 
     def tokens(self, phase: HistoryPhase) -> int:
-        """Tokens that a phase reads."""
+        """Tokens of a phase."""
         return (self.batches.first(phase.end_step) - self.batches.first(phase.start_step)) * SEQ_LEN
 
     @property
@@ -51,7 +51,7 @@ class History:
         return sum(self.tokens(phase) for phase in self.phases)
 
     def mixture(self, seed: int) -> MixtureConfig:
-        """The whole history as one mixture, in one shuffle: bind it to caches of these names and train on it."""
+        """The history as one mixture in one shuffle, to be bound to caches of these names."""
         declared = [StepPhase(phase.start_step, phase.mix) for phase in self.phases]
         phases = phases_by_step(declared, self.batches, MIXTURE_BLOCK)
         return MixtureConfig(self.name, phases, seed, self.shuffle, MIXTURE_BLOCK)
@@ -176,7 +176,7 @@ def marin_32b(cooldown: str) -> History:
 def marin_8b() -> History:
     """The 8B run, Kestrel to Starling. Phoenix's mix is that of the 32B run, which says that it mirrors it.
 
-    Starling ends at 11.1 + 1.34 T tokens: the length of the cooldown is stated as a number, the timeline's 12.75 T as "about".
+    Starling ends at 11.1 + 1.34 T tokens: the cooldown's length is stated exactly, the timeline's 12.75 T as "about".
     """
     small, middle, large = 1024, 3072, 4096  # 4, 12 and 16 Mi tokens
     kestrel = _steps(2.77e12, small)
@@ -200,7 +200,7 @@ def marin_8b() -> History:
 
 
 def histories() -> tuple[History, ...]:
-    """Every history that is declared."""
+    """All declared histories."""
     return (marin_8b(), marin_32b("bison"), marin_32b("mantis"))
 
 

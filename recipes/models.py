@@ -1,6 +1,6 @@
-"""Published models: what they are made from, and their nodes. Runs may start from them, and their scores stand beside ours.
+"""Published models and their nodes. Runs may start from them, and their scores are compared with ours.
 
-A model's node lies under `models/<name>`: its weights in our form and its own tokenizer, from a raw source of the catalogue.
+A model's key is `models/<name>`: its weights in our format and its tokenizer, from a raw source of the catalogue.
 """
 
 from dataclasses import dataclass, replace
@@ -28,12 +28,12 @@ class PublishedModel:
 
 
 def smollm2() -> PublishedModel:
-    """SmolLM2-135M-Instruct, 4-bit weights made float32 again (a GGUF file: no other form is in a package registry)."""
+    """SmolLM2-135M-Instruct, 4-bit weights converted to float32 (a GGUF file: no other format is in a package registry)."""
     return PublishedModel("smollm2-135m-instruct", "smollm2_135m", "<|endoftext|>", max_seq_len=2048, vocab_size=49_152)
 
 
 def smollm2_config() -> LlamaConfig:
-    """Its architecture, as a run that starts from it must declare it."""
+    """The architecture that a run which starts from it must declare."""
     return LlamaConfig(
         vocab_size=smollm2().vocab_size,
         hidden_dim=576,
@@ -48,7 +48,7 @@ def smollm2_config() -> LlamaConfig:
 
 @cache
 def imported(model: PublishedModel) -> Node:
-    """The model as a checkpoint that has no mixture."""
+    """The model as a checkpoint without a mixture."""
     raw = Node(("datakit", "raw"), model.source, RAW, replace(catalogue()[model.source], mixture_weight=0.0))
     config = HfImportConfig(model.document_end, model.max_seq_len, model.document_start)
     return Node(("models", model.name), None, HF_IMPORT, config, {"raw": raw})
@@ -56,5 +56,5 @@ def imported(model: PublishedModel) -> Node:
 
 @cache
 def model_tokenizer(model: PublishedModel) -> Node:
-    """The model's tokenizer as an artifact of its own: caches bind it, whatever becomes of the weights."""
+    """The model's tokenizer as a separate artifact, so that caches do not depend on the weights."""
     return Node(("tokenizer", model.name), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": imported(model)})

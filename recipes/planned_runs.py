@@ -1,7 +1,6 @@
-"""Runs that are planned and not run: the 1e23 recipe and the June model, with where every number comes from.
+"""Planned runs: the 1e23 recipe and the June model, with the origin of every number.
 
-Stated are numbers of Marin's weekly summaries and roadmap (docs/references.md#marin-moe). What they do not tell is chosen
-here, and `chosen` says so.
+`stated` numbers are from Marin's weekly summaries and roadmap (docs/references.md#marin-moe); `chosen` numbers are ours.
 """
 
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ ON_PAPER = ComputeConfig(dtype="bfloat16", remat="full")
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run spec, the hardware and mesh it is planned for, and how fast that is assumed to go."""
+    """A run spec, the hardware and mesh it is planned for, and the assumed utilisation."""
 
     spec: RunSpec
     hardware: str
     mesh: MeshShape
     utilisation: float
-    """Share of the hardware's peak that the run's own FLOPs reach."""
+    """Share of the hardware's peak that the run's FLOPs reach."""
 
     stated: str
     chosen: str
@@ -96,7 +95,7 @@ def june() -> PlannedRun:
 
 
 def planned_runs() -> dict[str, PlannedRun]:
-    """Every one by its name."""
+    """All planned runs by name."""
     return {run.name: run for run in (april_1e23(), june())}
 
 

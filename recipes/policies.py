@@ -1,7 +1,7 @@
-"""The evaluation policy that the lab follows today: what checkpoints are asked, how, and at which of their saved steps.
+"""The lab's current evaluation policy: the tasks, their settings, and the saved steps at which they run.
 
-A policy that results were made under is not edited: date the next one here, and results of both stand beside each other,
-never in one table (docs/recipes/add_an_eval_suite.md).
+Do not edit a policy that has results: give the next one a new date. Results of two policies never share a table
+(docs/recipes/add_an_eval_suite.md).
 """
 
 from dataclasses import replace
@@ -20,14 +20,17 @@ HELDOUT_TASK = "heldout"
 TURNS_TASK = "assistant_turns"
 LAST_ONLY = 0
 GSM8K_SHOTS, MATH_SHOTS = 8, 4
-"""All that the suite of examples holds."""
+"""Number of examples in the suite."""
 
 
 @cache
 def policy_config(run: Run) -> PolicyConfig:
-    """Today's policy of a run: held-out text and the main suite at every saved step; at the last one the wider suites,
-    examples in prompts, answers in the model's own words, and programs that are run. Where the run keeps an average of its
-    weights, it is asked beside them: held-out text at every saved step, the main suite at the last one."""
+    """The policy of a run.
+
+    Held-out text and the main suite run at every saved step. The last step also gets the wider suites, prompts with examples,
+    generated answers, and programs. Averaged weights, if the run keeps them, get held-out text at every saved step and the
+    main suite at the last step.
+    """
     main, *others = run.evaluation.suites
     raw = _by_likelihood(main)
     averaged = () if run.spec.ema is None else _of_the_average(raw)
@@ -39,15 +42,17 @@ def policy_config(run: Run) -> PolicyConfig:
     generated = (*answers, *(_programs() if "humaneval" in named else ()))
     shots = _few_shot() if has_shots else ()
     own = {main.name: not more, "ema": run.spec.ema is not None, "turns": isinstance(run.tokens.format, Chat)}
-    name = "-".join([DATE, *(word for word, differs in own.items() if differs)])  # other tasks, another policy, another board
+    name = "-".join(
+        [DATE, *(word for word, differs in own.items() if differs)]
+    )  # other tasks mean another policy and another leaderboard
     return PolicyConfig(name, (*every, *more, *shots, *generated), EVAL_SEED)
 
 
 def _heldout(run: Run) -> tuple[PolicyRule, ...]:
-    """Of the raw weights, and of their average where the run keeps one; of conversations what the assistant says too."""
+    """Tasks on held-out text, for the raw weights and their average; conversations also score the assistant's turns."""
     average = () if run.spec.ema is None else (TaskSpec(f"{HELDOUT_TASK}_ema", "perplexity", weights="ema"),)
-    said = (TaskSpec(TURNS_TASK, "trajectories"),) if isinstance(run.tokens.format, Chat) else ()
-    return tuple(PolicyRule(task, priority=2) for task in (TaskSpec(HELDOUT_TASK, "perplexity"), *average, *said))
+    turn_tasks = (TaskSpec(TURNS_TASK, "trajectories"),) if isinstance(run.tokens.format, Chat) else ()
+    return tuple(PolicyRule(task, priority=2) for task in (TaskSpec(HELDOUT_TASK, "perplexity"), *average, *turn_tasks))
 
 
 def _by_likelihood(suite: Suite, every_saves: int = 1) -> tuple[PolicyRule, ...]:
@@ -57,13 +62,13 @@ def _by_likelihood(suite: Suite, every_saves: int = 1) -> tuple[PolicyRule, ...]
 
 
 def _of_the_average(rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
-    """The same items for the averaged weights, once a run."""
+    """The same items for the averaged weights, once per run."""
     tasks = [replace(rule.task, name=f"{rule.task.name}_ema", items=rule.task.item_task, weights="ema") for rule in rules]
     return tuple(PolicyRule(task, LAST_ONLY) for task in tasks)
 
 
 def _few_shot() -> tuple[PolicyRule, ...]:
-    """OLMES's five examples, as cloze and with letters, and MMLU as lm-eval asks it."""
+    """OLMES's five examples, as cloze and with letters, and MMLU with lm-eval's prompts."""
     return (
         PolicyRule(TaskSpec("arc_easy_5shot", "multiple_choice", items="arc_easy", num_shots=5), LAST_ONLY),
         PolicyRule(TaskSpec("arc_easy_mc_5shot", "multiple_choice", items="arc_easy", style="letters", num_shots=5), LAST_ONLY),
@@ -72,7 +77,7 @@ def _few_shot() -> tuple[PolicyRule, ...]:
 
 
 def _generated_answers(*, has_shots: bool) -> tuple[PolicyRule, ...]:
-    """Worked solutions behind the published examples (OLMES's eight of GSM8K, Minerva's four of MATH), and last words.
+    """Generated solutions after the published examples (OLMES's eight for GSM8K, Minerva's four for MATH), and LAMBADA.
 
     The smallest runs read 256 tokens: there most of the examples are cut off on the left, and records say how much.
     """

@@ -1,6 +1,6 @@
 """The training half of a run: nodes of checkpoints, exports, evaluations and audits.
 
-What a run is composed of is declared in `recipes/studies/` (docs/recipes/add_a_run.md).
+Runs are declared in `recipes/studies/` (docs/recipes/add_a_run.md).
 """
 
 from functools import cache
@@ -70,7 +70,7 @@ def hf_model(run: Run, step: int) -> Node:
 
 @cache
 def export_canary(run: Run, step: int) -> Node:
-    """Whether that folder opens, stops by itself, and has the special tokens of training."""
+    """A check that the folder opens, ends texts, and has the special tokens of training."""
     place = run.place.of_run(run.name, "hf_canary", partition=step_partition(step))
     return Node(
         *place,
@@ -81,13 +81,13 @@ def export_canary(run: Run, step: int) -> Node:
 
 
 def published_hf_model(model: PublishedModel) -> Node:
-    """A published model as such a folder again: its weights as they are scored and served here."""
+    """A published model exported again: its weights as they are scored and served here."""
     inputs = {"checkpoint": imported(model), "tokenizer": model_tokenizer(model)}
     return Node(("models", model.name, "hf_model"), None, HF_MODEL, HfExportConfig(), inputs)
 
 
 def published_export_canary(model: PublishedModel) -> Node:
-    """The canary of that folder."""
+    """A check of that folder."""
     inputs = {"hf_model": published_hf_model(model), "tokenizer": model_tokenizer(model)}
     return Node(("models", model.name, "hf_canary"), None, EXPORT_CANARY, ExportCanaryConfig(max_new_tokens=256), inputs)
 
@@ -140,7 +140,7 @@ def model_scores(model: PublishedModel, run: Run, task: TaskSpec) -> Node:
 
 @cache
 def contamination_scores(run: Run, step: int) -> Node:
-    """Every item that the corpora hold and clean ones beside it, scored at a step and at the start of a warm run."""
+    """Scores of contaminated items and clean controls, at a step and at the start of a warm-started run."""
     bound = {task.name for suite in run.decontamination.suites for task in suite.config.tasks}
     tasks = tuple(task for task in eval_tasks(run) if task.name in bound)
     inputs = {
@@ -157,7 +157,7 @@ def contamination_scores(run: Run, step: int) -> Node:
 
 @cache
 def audit(run: Run, step: int) -> Node:
-    """Which benchmark items the corpora held, before and after, which steps up to this one saw them, and what it changed."""
+    """The benchmark items in the corpora, before and after decontamination, the steps that read them, and the scores."""
     every_corpus = {node.name: node for each in run.history for node in corpora(each.corpus, each.place.data)}
     inputs = {
         "checkpoint": checkpoint(run, step),
@@ -171,7 +171,7 @@ def audit(run: Run, step: int) -> Node:
 
 
 def _marks(run: Run) -> tuple[Node, ...]:
-    """Marks of every source of every run that led here, each once."""
+    """Marks of every source of the run and its predecessors, each once."""
     of_every_run = [(each, source) for each in run.history for source in each.sources]
     return tuple(
         {

@@ -1,15 +1,15 @@
-"""Scorers that the lab declares: which documents are good examples, which are poor ones."""
+"""Scorers that the lab declares: good and poor example documents."""
 
 from datakit.quality.scorer import ScorerConfig
 from datakit.quality.seeds import Seed
 
 
 def reference_prose() -> ScorerConfig:
-    """Text that someone wrote to be read, against pages that a program or a habit wrote.
+    """Prose for readers against generated or boilerplate pages.
 
     Good: speeches, encyclopedia leads that pass their rules, Python's topic pages. Poor: pydoc's generated pages, package
-    descriptions, and the leads that the rules drop. It learns these topics as well as their quality, as DCLM's classifier did
-    (arXiv:2406.11794): a score means "like the good seeds", and says nothing of code.
+    descriptions, and the leads that the rules drop. It learns the topics together with their quality, as DCLM's classifier did
+    (arXiv:2406.11794): a score means "like the good seeds" and has no meaning for code.
     """
     return ScorerConfig(
         name="reference_prose",

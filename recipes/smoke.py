@@ -40,7 +40,7 @@ def smoke_spec(vocab_size: int) -> RunSpec:
 
 
 def smoke_run(sources: tuple[str, ...], suite: Suite) -> Run:
-    """The run of a day over some sources, cleaned of and evaluated on one suite."""
+    """The daily run over some sources, decontaminated against and evaluated on one suite."""
     corpus = Corpus("smoke", Scope("smoke", sources), decontamination("benchmarks", (suite,), sources))
     tokens = Tokens("smoke-bpe8k", corpus, TrainedTokenizer("bpe8k", vocab_size=8192))
     return Run(smoke_spec(tokens.vocab_size), Mix("smoke", tokens), Evaluation((suite,)))

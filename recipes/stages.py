@@ -1,4 +1,4 @@
-"""Every stage that the lab has, by name, with the type of its config: how a manifest finds the code that made its artifact.
+"""All stages by name with the types of their configs, so that a manifest finds the code of its artifact.
 
 A new stage gets a line here (tests/shell/test_provenance.py holds that none is forgotten).
 """

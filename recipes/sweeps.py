@@ -1,4 +1,4 @@
-"""Nodes of a sweep: the trial and the result of each of its runs. What is made over a sweep takes `results` as its inputs."""
+"""Nodes of a sweep: the trial and the result of each run. Assets over a sweep take `results` as their input."""
 
 from functools import cache
 

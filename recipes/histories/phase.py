@@ -9,7 +9,7 @@ from trainer.spec.config import RunSpec
 
 type Outcome = Literal["kept", "abandoned", "published"]
 SHARE_ERROR = 0.15
-"""Most per cent by which a printed mix may miss 100: tables are rounded to a tenth or a hundredth."""
+"""Largest difference in per cent between a printed mix and 100: tables are rounded to a tenth or a hundredth."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Stated:
     digits: int
     """Decimals that the document prints."""
     contradicts: str = ""
-    """Where the document contradicts itself: the other number, and where it stands."""
+    """The other number and its place, if the document contradicts itself."""
 
     @property
     def agrees(self) -> bool:
@@ -45,13 +45,13 @@ class Phase:
     name: str
     spec: RunSpec
     mix: Mix | None
-    """(dataset, share in per cent); None where the documents do not tell it."""
+    """(dataset, share in per cent); None if the documents do not state it."""
     start: From | None = None
     outcome: Outcome = "kept"
     reason: str = ""
-    """Why it was abandoned."""
+    """Why the phase was abandoned."""
     chosen: str = ""
-    """What the documents do not tell and this declaration chose."""
+    """Choices of this declaration that the documents do not state."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.spec.start is None):
@@ -104,7 +104,7 @@ class History:
         return {phase.name: phase for phase in self.phases}
 
     def tokens_at_start(self, phase: Phase) -> int:
-        """Tokens that the weights had read before the phase, along its own line."""
+        """Tokens that the weights had read before the phase, along its warm starts."""
         if phase.start is None:
             return 0
         before = self.by_name[phase.start.phase]

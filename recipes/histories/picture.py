@@ -1,4 +1,4 @@
-"""A history as a picture: phases along the tokens that their weights had read, branches below, dead ends crossed."""
+"""Draw a history: phases along the tokens read, branches below, abandoned phases crossed out."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def draw(history: History, path: Path) -> None:
     lanes = _lanes(history)
     figure = new_figure(10, 1.2 + 0.55 * (max(lanes.values()) + 1))
     axes = figure.subplots()
-    whole = max(history.tokens_at_start(phase) + phase.tokens for phase in history.phases) / 1e12
+    total_tokens = max(history.tokens_at_start(phase) + phase.tokens for phase in history.phases) / 1e12
     for number, phase in enumerate(history.phases):
         start = history.tokens_at_start(phase) / 1e12
         end, lane, colour = start + phase.tokens / 1e12, -lanes[phase.name], COLOURS[phase.outcome]
@@ -22,7 +22,7 @@ def draw(history: History, path: Path) -> None:
         axes.plot([start, end], [lane, lane], color=colour, linewidth=5, solid_capstyle="butt")
         axes.plot([end], [lane], color=colour, marker="x" if phase.outcome == "abandoned" else "o", markersize=7)
         label = phase.name + (f": {phase.reason}" if phase.reason else "")
-        late = start > 0.7 * whole and len(label) > 20
+        late = start > 0.7 * total_tokens and len(label) > 20
         height = 5 + 9 * (number % 2 if lane == 0 else 0)
         axes.annotate(
             label, (end if late else start, lane), (3, height), textcoords="offset points", fontsize=7,
@@ -36,7 +36,7 @@ def draw(history: History, path: Path) -> None:
 
 
 def _lanes(history: History) -> dict[str, int]:
-    """The line to the published phase is lane 0 (and what follows it); every branch has a lane of its own."""
+    """Assign lanes: 0 for the path to the published phase and its successors, another lane for each branch."""
     main = {phase.name for phase in history.line_to(history.published.name)}
     lanes: dict[str, int] = {}
     for phase in history.phases:

@@ -1,4 +1,4 @@
-"""Records of the data half: a scope of sources, its decontamination, and the corpus that is left of them."""
+"""Records of the data half: a scope of sources, its decontamination, and the filtered corpus."""
 
 from dataclasses import dataclass, field, replace
 
@@ -18,17 +18,17 @@ DEFAULT_PRESET = "14x8"
 
 @dataclass(frozen=True)
 class Scope:
-    """The sources among which duplicates are looked for, and how."""
+    """The sources among which duplicates are searched, and the method."""
 
     name: str
     sources: tuple[str, ...]
-    """In the order that breaks ties between duplicates."""
+    """Names in the order that breaks ties between duplicates."""
 
     minhash: str = DEFAULT_PRESET
-    """The preset that near-duplicates are looked for with (`datakit/dedup/minhash.py`); 20x5 finds nearly all of them."""
+    """The preset of the search for near-duplicates (`datakit/dedup/minhash.py`); 20x5 finds nearly all of them."""
 
     duplicates: DuplicatesConfig = field(default_factory=DuplicatesConfig)
-    """Which of the pairs found count as duplicates."""
+    """Which candidate pairs count as duplicates."""
 
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a narrowing left out, and why."""
@@ -63,7 +63,7 @@ class Decontamination:
             raise ValueError(f"decontamination {self.name}: its suites are {names}; give at least one, each once")
         if strange := sorted(set(self.clean) - set(CLEAN_SOURCES)):
             raise ValueError(
-                f"decontamination {self.name}: clean names {', '.join(strange)}, which nobody has found clean; "
+                f"decontamination {self.name}: clean names {', '.join(strange)}, which are not known to be clean; "
                 f"allowed: {', '.join(CLEAN_SOURCES)}"
             )
 
@@ -73,7 +73,7 @@ class Decontamination:
 
 
 def decontamination(name: str, suites: tuple[Suite, ...], sources: tuple[str, ...]) -> Decontamination:
-    """Return the decontamination of sources by the recommended policy; those known to be clean measure it."""
+    """Return the decontamination of sources by the recommended policy; known clean sources measure its false positives."""
     return Decontamination(name, suites, tuple(source for source in CLEAN_SOURCES if source in sources))
 
 
@@ -102,7 +102,7 @@ class Corpus:
         if strange := sorted(set(self.decontamination.clean) - set(self.sources)):
             raise ValueError(
                 f"corpus {self.name}: decontamination {self.decontamination.name} has the clean sources {', '.join(strange)}, "
-                f"which are not in scope {self.scope.name}; give it a decontamination with a name and clean sources of its own"
+                f"which are not in scope {self.scope.name}; give it another decontamination, with clean sources of the scope"
             )
 
     @property
@@ -110,7 +110,7 @@ class Corpus:
         return self.scope.sources
 
     def narrowed(self, by: Narrowing) -> "Corpus":
-        """Return the corpus over the chosen sources; its scorer learns from them alone."""
+        """Return the corpus over the chosen sources; its scorer is trained on these only."""
         return replace(
             self,
             name=by.name(self.name),

@@ -1,4 +1,4 @@
-"""A choice over sources, from which every record of a run makes one of its own (`narrowed`)."""
+"""A choice over sources. Every record of a run has a method `narrowed` that applies it."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Which sources stay: `why_not` gives the reason that one is left out, or None; `suffix` ends the names of records."""
+    """Which sources stay: `why_not` returns the reason to leave one out, or None; `suffix` is added to records' names."""
 
     suffix: str
     why_not: Callable[[str], str | None]

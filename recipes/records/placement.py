@@ -24,7 +24,7 @@ class Placement(Protocol):
         """Place of an artifact that all sources share."""
 
     def of_run(self, run: str, *key: str, partition: str) -> Place:
-        """Place of an artifact of a run; `partition` is its own, such as a step."""
+        """Place of an artifact of a run; `partition` is the artifact's, such as a step."""
 
 
 @dataclass(frozen=True)

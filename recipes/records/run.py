@@ -1,4 +1,4 @@
-"""Records of training: a run with what it starts from, how its checkpoints are evaluated, and how it is executed."""
+"""Records of training: a run with its start, evaluation and execution."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from trainer.spec.settings import RuntimeOptions
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What checkpoints are evaluated on, and where. The first suite is the main one (`recipes/policies.py`)."""
+    """Suites and hardware of evaluations. The first suite is the main one (`recipes/policies.py`)."""
 
     suites: tuple[Suite, ...]
     shots: tuple[Suite, ...] = ()
@@ -39,7 +39,7 @@ class Execution:
 
     hardware: tuple[str, ...] = ("cpu",)
     settings: RuntimeOptions = field(default_factory=RuntimeOptions)
-    """Trackers, evaluation on the way, profile, meshes."""
+    """Trackers, evaluation during training, profile, meshes."""
 
     def __post_init__(self) -> None:
         alternatives(self.hardware)
@@ -51,7 +51,7 @@ class Execution:
 
     @property
     def meshes(self) -> dict[str, str]:
-        """The mesh on each hardware that has one: that of the settings, else the preset's."""
+        """The mesh of each hardware that has one: from the settings, else the hardware's default."""
         presets = {shape.name: shape.mesh for shape in alternatives(self.hardware) if shape.mesh}
         return presets | dict(self.settings.meshes)
 
@@ -77,7 +77,7 @@ class Run:
     data: Mix
     evaluation: Evaluation
     start: AtStep | PublishedModel | None = None
-    """What `spec.start` begins with; None: fresh parameters."""
+    """The checkpoint that `spec.start` reads; None for fresh parameters."""
 
     execution: Execution = field(default_factory=Execution)
     place: Placement = CANONICAL
@@ -91,7 +91,7 @@ class Run:
         before = self.start.run if isinstance(self.start, AtStep) else None
         if self.continues and (before is None or before.spec.seq_len != self.spec.seq_len):
             raise ValueError(
-                f"run {self.name}: spec.start.data is 'continued', which goes on in the data order of a declared run with "
+                f"run {self.name}: spec.start.data is 'continued', which continues the data order of a declared run with "
                 f"seq_len {self.spec.seq_len}; start is {before and (before.name, before.spec.seq_len)}"
             )
         packing = self.data.packing
@@ -138,24 +138,24 @@ class Run:
 
     @property
     def continues(self) -> bool:
-        """Whether the run goes on in the data order where the one before it ended."""
+        """Whether the run continues its predecessor's data order."""
         return self.spec.start is not None and self.spec.start.data == "continued"
 
     @property
     def first_step(self) -> int:
-        """Steps that the runs before this one took in its data order."""
+        """Steps of the predecessors in the same data order."""
         return self.start.run.first_step + self.start.step if self.continues and isinstance(self.start, AtStep) else 0
 
     @property
     def batches(self) -> BatchSchedule:
-        """Sequences a step of the data order, from its first step on, whichever run took it."""
+        """Batch sizes of the data order from its first step, over all runs that share it."""
         if not self.continues or not isinstance(self.start, AtStep):
             return self.spec.batches
         return self.start.run.batches.followed_by(self.spec.batches, self.first_step)
 
     @property
     def history(self) -> "tuple[Run, ...]":
-        """The runs that led to this one, the oldest first, this one last."""
+        """The predecessors of this run, the oldest first, and this run last."""
         return (*self.start.run.history, self) if isinstance(self.start, AtStep) else (self,)
 
     def with_data(self, data: Mix) -> "Run":

@@ -20,7 +20,7 @@ class TrainedTokenizer:
     name: str
     vocab_size: int
     special_tokens: tuple[str, ...] = (END_OF_TEXT,)
-    """A chat template's roles and end of turn are among them."""
+    """Special tokens, with a chat template's roles and end of turn."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tokens:
     name: str
     corpus: Corpus
     tokenizer: TrainedTokenizer | PublishedModel
-    """Trained on the corpus, or that of a published model."""
+    """Trained on the corpus, or the tokenizer of a published model."""
 
     format: TokenFormat = PLAIN
     """How documents become tokens."""
@@ -49,11 +49,11 @@ class Tokens:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the embedding of a model over these tokens. It is stated here and nowhere else."""
+        """Rows of a model's embedding over these tokens. It is stated only here."""
         return self.tokenizer.vocab_size
 
     def narrowed(self, by: Narrowing) -> "Tokens":
-        """Return the tokens of the narrowed corpus; a tokenizer that is trained is trained on it."""
+        """Return the tokens of the narrowed corpus; a trained tokenizer is trained on that corpus."""
         tokenizer = self.tokenizer
         if isinstance(tokenizer, TrainedTokenizer):
             tokenizer = replace(tokenizer, name=by.name(tokenizer.name))
@@ -62,20 +62,19 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Mix:
-    """A mixture over token caches: what a run reads, in which shares and in which order."""
+    """A mixture over token caches: the data of a run, their shares and their order."""
 
     name: str
     tokens: Tokens
     phases: tuple[StepPhase, ...] = ()
-    """Weights by step of the run, counted from the first of the runs whose data it continues; none: one phase with the
-    sources' declared weights."""
+    """Weights by step, counted from the first run of the data order. Empty: one phase with the sources' declared weights."""
 
     block_size: int = 2048
-    """Sequences in which weights hold exactly; phases begin with whole blocks."""
+    """Sequences within which weights hold exactly; phases begin at the start of a block."""
 
     shuffle: Shuffle = "splitmix"
     packing: Packing | None = None
-    """How documents become sequences; None: end to end, cut wherever a sequence is full."""
+    """How documents become sequences; None: end to end, cut where a sequence is full."""
 
     def __post_init__(self) -> None:
         named = {source: phase.start_step for phase in self.phases for source, _ in phase.weights}

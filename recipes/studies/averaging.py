@@ -14,7 +14,7 @@ def study() -> Study:
 
 
 def tiny_averaged() -> Run:
-    """`tiny` at a rate that does not fall, with an average over some 33 steps of its weights."""
+    """`tiny` at a constant rate, with an average of its weights over about 33 steps."""
     base = tiny()
     schedule = WarmupStableDecay(peak_learning_rate=4e-3, warmup_steps=40, decay_frac=0.0, min_lr_ratio=1.0)
     return replace(base, spec=replace(base.spec, name="tiny_averaged", schedule=schedule, ema=EmaConfig(0.97)))

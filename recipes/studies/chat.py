@@ -1,4 +1,4 @@
-"""Short conversations in a chat format, and a run whose loss counts assistants' turns alone: docs/recipes/train_on_chat.md."""
+"""Conversations in a chat format, and a run whose loss counts only the assistant's turns (docs/recipes/train_on_chat.md)."""
 
 from dataclasses import replace
 

@@ -58,7 +58,7 @@ def tiny() -> Run:
 
 
 def best_half() -> Corpus:
-    """The default sources, and of each the half that the scorer likes best."""
+    """The default corpus, but only the better-scored half of each source."""
     return replace(
         default_corpus(),
         name="best_half",

@@ -1,4 +1,4 @@
-"""Whole documents packed into sequences, in which each document sees itself alone."""
+"""Documents packed into sequences without cuts; attention stays inside a document."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ def study() -> Study:
 
 
 def tiny_packed() -> Run:
-    """`tiny` over whole documents: none that fits is cut."""
+    """`tiny` over packed documents: none that fits into a sequence is cut."""
     base = tiny()
     spec = replace(base.spec, name="tiny_packed", cross_document_attention=False)
     return replace(base, spec=spec, data=replace(base.data, name="default-packed", packing=Packing(spec.seq_len)))

@@ -1,4 +1,4 @@
-"""The default corpus over its permissively licensed sources alone."""
+"""The default corpus over its permissively licensed sources only."""
 
 from recipes.licences import permissive
 from recipes.records.run import Run

@@ -19,7 +19,7 @@ def tiny_rates() -> Sweep:
 
 
 def at_rate(rate: float) -> Run:
-    """`tiny` at a peak rate; a trial keeps its last checkpoint alone."""
+    """`tiny` at a peak rate; a trial keeps only its last checkpoint."""
     base = tiny()
     assert isinstance(base.spec.schedule, WarmupStableDecay)
     schedule = replace(base.spec.schedule, peak_learning_rate=rate)

@@ -1,4 +1,4 @@
-"""Runs that start from another model: the end of `tiny`, its step 100, and a published model with its own tokenizer."""
+"""Runs that start from another model: the end of `tiny`, its step 100, and a published model."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def study() -> Study:
 
 
 def tiny_cooldown() -> Run:
-    """Goes on from the end of `tiny`: the rate falls from where it stood there to zero, as a phase 3 does."""
+    """Continues `tiny` from its end; the rate falls to zero from its last value, as in a final phase."""
     before = tiny()
     schedule = WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=5, decay_frac=0.9, min_lr_ratio=0.0)
     spec = replace(before.spec, name="tiny_cooldown", schedule=schedule, num_steps=60, save_every_steps=60, start=WarmStart())
@@ -33,8 +33,8 @@ def tiny_cooldown() -> Run:
 def tiny_qk_norm() -> Run:
     """Phase 3 of Marin's 32B run in small: a Llama becomes a Qwen3 at step 100 of `tiny`, and goes on in its data.
 
-    As there (`marin_32b_retrospective.md`): moments and statistics of the guards come along, only the norms of queries and keys
-    are new, the rate is warmed up again, gradients are clipped at .2, and z-loss and both guards are on.
+    As in Marin's published 32B retrospective, moments and the guards' statistics are kept and only the norms of queries and
+    keys are new. The rate is warmed up again, gradients are clipped at 0.2, and z-loss and both guards are on.
     """
     before = tiny()
     llama = before.spec.model
@@ -56,7 +56,7 @@ def tiny_qk_norm() -> Run:
 
 
 def smollm2_continued() -> Run:
-    """A published model of 135 M parameters trained on over our corpus: a few steps, as two cores take 20 s for one."""
+    """A published model of 135 M parameters, trained further on our corpus; few steps, as one takes 20 s on two cores."""
     tokens = Tokens("default-smollm2", default_corpus(), smollm2())
     spec = RunSpec(
         name="smollm2_continued",
@@ -74,6 +74,6 @@ def smollm2_continued() -> Run:
 
 
 def tiny_to_smollm2() -> Gap:
-    """What a published model of 70 times the size of `tiny` knows more."""
+    """The gap between `tiny` and a published model of 70 times its size."""
     run = tiny()
     return Gap("tiny_to_smollm2", at_step(run, run.spec.num_steps), published(smollm2()), run)

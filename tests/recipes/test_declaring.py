@@ -66,7 +66,7 @@ def test_a_name_that_two_declarations_take_disables_the_second() -> None:
         (lambda run: AtStep(run, 60), "start at step 60 of run tiny, which keeps steps 50, 100, 150"),
         (lambda run: replace(run.scope, sources=("nowhere",)), "source 'nowhere' is not in the catalogue"),
         (lambda run: replace(run.scope, sources=()), r"its sources are \(\); give at least one"),
-        (lambda run: replace(run.decontamination, clean=("wiki",)), "clean names wiki, which nobody has found clean"),
+        (lambda run: replace(run.decontamination, clean=("wiki",)), "clean names wiki, which are not known to be clean"),
         (lambda run: replace(run.corpus, scope=replace(run.scope, sources=("sotu",))), "which are not in scope default"),
     ],
 )
