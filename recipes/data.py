@@ -249,7 +249,7 @@ def mixture(of: Mix, batches: BatchSchedule, at: Placement = CANONICAL) -> Node:
     """Frozen weights and the digests of the caches: the pivot between data and training.
 
     `batches` turns the steps of phases into sequences. If no phases are declared, there is one, with weights in proportion to
-    rough source sizes and small domains doubled. The weights are not tuned: proportional mixing is the baseline for later searches.
+    rough source sizes and small domains doubled. The weights are not tuned: proportional mixing is the baseline of searches.
     """
     config = MixtureConfig(
         of.name,

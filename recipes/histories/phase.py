@@ -118,7 +118,7 @@ class History:
     @property
     def published(self) -> Phase:
         """The phase whose weights were published. Raises: ValueError if there is not exactly one."""
-        found = [phase for phase in self.phases if phase.outcome == "published"]
-        if len(found) != 1:
-            raise ValueError(f"history {self.name}: published phases are {[phase.name for phase in found]}; there must be one")
-        return found[0]
+        last = [phase for phase in self.phases if phase.outcome == "published"]
+        if len(last) != 1:
+            raise ValueError(f"history {self.name}: published phases are {[phase.name for phase in last]}; there must be one")
+        return last[0]
