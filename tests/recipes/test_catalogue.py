@@ -150,7 +150,7 @@ def test_only_permissive_licences_pass_the_switch_and_the_rest_is_said(caplog: p
     assert by.kept(tuple(licences)) == ("a", "e")
     assert left_out == {
         "b": "its licence 'CC-BY-SA-4.0' is not on the permissive list",
-        "c": "its licence is unverified, said to be MIT (from memory)",
+        "c": "its licence is unverified, claimed to be MIT (from memory)",
         "d": "its licence 'various' is not on the permissive list",
     }
     assert [record.message.split(" is left out")[0] for record in caplog.records] == [
