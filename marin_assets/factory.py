@@ -141,8 +141,10 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
             for invariant in family.invariants
         ]
         + [dg.AssetCheckSpec(advisory.name, asset=key, description=advisory.promise) for advisory in family.advisories],
+        required_resource_keys={"lab"},
     )
-    def materialize(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[Yielded]:
+    def materialize(context: dg.AssetExecutionContext) -> Iterator[Yielded]:
+        lab: Lab = context.resources.lab
         partition = context.partition_key if family.partitions_def is not None else None
         node = family.node_at(lab, partition)
         if isinstance(node, Skipped):
