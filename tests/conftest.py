@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 COMPILATION_BYTES = 2 << 30
+COMPILATION_SECONDS = 0.1
+"""Programs that compile faster are not kept. tests/trainer/test_moe.py and test_step.py take 79 CPU s without a cache,
+44 with one that keeps from .3 s on, 22 with one that keeps all; writing all of them costs about 20 in the first run.
+"""
+
 LARGE_PROCESS_BYTES = 600 << 20
 _PEAKS = pytest.StashKey[dict[str, tuple[int, list[tuple[int, str]]]]]()
 _GROWTH = pytest.StashKey[list[tuple[int, str]]]()
@@ -30,12 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give JAX, in this process and in jobs that tests start, one compilation cache that outlives the run.
 
     A size limit makes JAX lock the cache (jax/_src/lru_cache.py), so several processes may read and write it at once.
+    JAX reads the variables when it is imported. It is imported already when pytest was given a folder whose conftest
+    imports it, so its settings are changed too.
     """
     config.stash[_PEAKS] = {}
     config.stash[_GROWTH] = []
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(config.cache.mkdir("compilations"))
-    os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(COMPILATION_BYTES)
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+    settings: dict[str, str | int | float] = {
+        "jax_compilation_cache_dir": str(config.cache.mkdir("compilations")),
+        "jax_compilation_cache_max_size": COMPILATION_BYTES,
+        "jax_persistent_cache_min_compile_time_secs": COMPILATION_SECONDS,
+    }
+    for name, value in settings.items():
+        os.environ[name.upper()] = str(value)
+        if jax := sys.modules.get("jax"):
+            jax.config.update(name, value)
 
 
 @pytest.fixture(scope="session")
