@@ -15,6 +15,7 @@ from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix
 from marin_assets.factory import OWNER, AssetTemplate, asset_of
 from marin_assets.ferry import ferry_assets
 from marin_assets.histories import history_specs
+from marin_assets.laws import forecast_templates, law_templates, verdicts_asset
 from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_templates, training_asset
@@ -32,7 +33,6 @@ from recipes.records.run import Run
 from recipes.runs import policy
 from recipes.smoke import smoke_ferry
 from recipes.study import Sweep
-from recipes.sweeps import results
 from resources.executor import one_here_many_apart
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
@@ -61,9 +61,9 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
                 log.error("%s", broken[-1])
         return tuple(found)
 
+    sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
     _add_cards(table, runs)
-    sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
     corpora = kept(
         declared.corpora, lambda corpus: corpus.name, lambda corpus: table.add(corpus_assets(corpus), data.corpora(corpus))
     )
@@ -81,7 +81,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
 def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
     """All assets of a run, and the nodes whose ancestors must be among them."""
     models = {model.name: model for model in (run.start, run.tokens.tokenizer) if isinstance(model, PublishedModel)}
-    templates = run_templates(run)
+    templates = (*run_templates(run), *forecast_templates(run))
     of_models = (asset for model in models.values() for asset in model_assets(model, run))
     assets = chain(mix_assets(run), evaluation_assets(run), of_models, templates)
     return assets, [policy(run), *(template.example for template in templates)]
@@ -89,7 +89,8 @@ def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
 
 def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
     """All assets of a sweep, and the nodes whose ancestors must be among them."""
-    return chain(sweep_data(sweep), sweep_templates(sweep)), list(results(sweep))
+    laws = tuple(law_templates(sweep))
+    return chain(sweep_data(sweep), sweep_templates(sweep), laws), [template.example for template in laws]
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
@@ -110,14 +111,15 @@ def build_defs(lab: LabResource, *, ferry: Ferry, declared: Declarations) -> dg.
     expiry, consistency, log_job = campaigns.expiry_job(), campaigns.consistency_job(), campaigns.log_job()
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
-    of_sweeps = {("sweeps", sweep.name) for sweep in declared.sweeps}
-    by_factory = [template for template in every if template.example.key[:2] not in of_sweeps]
+    of_sweeps = {template.example.key for sweep in declared.sweeps for template in sweep_templates(sweep)}
+    by_factory = [template for template in every if template.example.key not in of_sweeps]
     definitions = dg.Definitions(
         assets=[
             *(asset_of(template) for template in by_factory),
             *(sweep_asset(sweep) for sweep in declared.sweeps),
             *(training_asset(run) for run in declared.runs),
             leaderboard_asset(results_of(every), declared.runs),
+            verdicts_asset(declared.runs),
             *(canary_asset(band) for band in bands()),
             *(pass_rate_asset(name) for name in names),
             ferry_expiry_asset(),

@@ -16,7 +16,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Built
 from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
-from marin_assets import contamination_views, eval_views
+from marin_assets import contamination_views, eval_views, science_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
@@ -204,6 +204,11 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "evals.leaderboard": frozenset({"leaderboard"}),
     "evals.audit": frozenset({"audit"}),
     "trainer.hf_import": frozenset({"checkpoint"}),
+    "science.table": frozenset({"sweep"}),
+    "science.fit": frozenset({"fit"}),
+    "science.forecast": frozenset({"forecast"}),
+    "science.verdict": frozenset({"verdict"}),
+    "science.verdicts": frozenset({"verdicts"}),
 }
 """The part of `extra` that each stage shows. Manifests of older stage versions may hold less."""
 _RECORDED: Mapping[str, _Show] = {
@@ -221,6 +226,11 @@ _RECORDED: Mapping[str, _Show] = {
     "evals.export_canary": eval_views.export_canary,
     "evals.audit": contamination_views.audit_verdict,
     "trainer.hf_import": _imported,
+    "science.table": science_views.table,
+    "science.fit": science_views.law,
+    "science.forecast": science_views.forecast,
+    "science.verdict": science_views.verdict,
+    "science.verdicts": science_views.verdicts,
 }
 _DRAWN: Mapping[str, _Show] = {
     "datakit.normalize": _lengths,
@@ -235,4 +245,6 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.leaderboard": eval_views.board,
     "evals.export_canary": eval_views.samples,
     "evals.audit": contamination_views.audit_tables,
+    "science.fit": science_views.law_picture,
+    "science.verdicts": science_views.verdicts_page,
 }

@@ -84,3 +84,22 @@ def router_judgement(artifact: Artifact) -> tuple[Literal["passed", "warn", "err
     per_token = artifact.spec.config["run"]["model"]["router"]["per_token"]
     bad = unbalanced(balance_of(pl.read_parquet(artifact.file(FILE)), per_token))
     return ("warn", "; ".join(bad[:5])) if bad else ("passed", "every expert has its share of the last tokens")
+
+
+LEAST_LACK_OF_FIT = 0.01
+"""A form that repeats reject more clearly than this hardly weighs in a forecast, so its convergence does not matter."""
+
+
+def forms_converged(fit: Artifact) -> list[str]:
+    """Return the forms that weigh in a forecast and whose fit has not converged."""
+    forms = fit.manifest.extra["fit"]["forms"]
+    return [form["name"] for form in forms if not form["converged"] and form["lack_of_fit_p"] >= LEAST_LACK_OF_FIT]
+
+
+def forms_agree(fit: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
+    """Warn where forms that fit differ by more than half the width of the 90 % interval: the form then decides."""
+    ahead = fit.manifest.extra["fit"]["ahead"]
+    apart = [each for each in ahead if 2 * each["disagreement"] > each["high"] - each["low"]]
+    if apart:
+        return "warn", "; ".join(f"{each['disagreement']:.4f} apart at {each['budget']:.3g} FLOPs" for each in apart)
+    return "passed", f"the forms agree at {len(ahead)} larger budgets"

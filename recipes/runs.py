@@ -26,6 +26,7 @@ from recipes.records.run import Run
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.spec.settings import mesh_argument
 from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig, step_partition
+from trainer.spec.target import FORECAST
 
 CONTROLS_PER_TASK = 50
 
@@ -37,6 +38,8 @@ def checkpoint(run: Run, step: int) -> Node:
     inputs = {"mixture": mixture(run)}
     if (first := start(run)) is not None:
         inputs["start"] = first
+    if run.forecast is not None:
+        inputs[FORECAST] = run.forecast.node(run)
     config = CheckpointConfig(run=run.spec, step=step)
     meshes = {name: (mesh_argument(mesh),) for name, mesh in run.execution.meshes.items()}
     stage = TRIAL if isinstance(run.place, TrialOf) else CHECKPOINT

@@ -48,6 +48,12 @@ from lineage.build.waiver_stage import WAIVER
 from lineage.order.mixture import MIXTURE, MixtureConfig
 from lineage.trust.waivers import Waiver
 from recipes.contamination import DeclaredPolicy
+from science.fit_sweep import FitConfig
+from science.forecasts.board import BOARD, BoardConfig
+from science.forecasts.fit_stage import FIT
+from science.forecasts.freeze import FORECAST, ForecastConfig
+from science.forecasts.table import TABLE, TableConfig
+from science.forecasts.verdict import VERDICT, VerdictConfig
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.hf.import_model import HF_IMPORT, HfImportConfig
 from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig
@@ -91,5 +97,10 @@ def stages() -> Mapping[str, KnownStage]:
         KnownStage(WAIVER, Waiver),
         KnownStage(HF_IMPORT, HfImportConfig),
         KnownStage(TOKENIZER_FILES, TokenizerFilesConfig),
+        KnownStage(TABLE, TableConfig),
+        KnownStage(FIT, FitConfig),
+        KnownStage(FORECAST, ForecastConfig),
+        KnownStage(VERDICT, VerdictConfig),
+        KnownStage(BOARD, BoardConfig),
     )
     return MappingProxyType({entry.stage.name: entry for entry in known})

@@ -1,14 +1,22 @@
-"""Nodes of a sweep: the trial and the result of each run. Assets over a sweep take `results` as their input."""
+"""Nodes of a sweep: the trial and the result of each of its runs, their table, and the law that is fitted to it."""
 
+from collections.abc import Sequence
 from functools import cache
 
 from evals.items.stage import TRIAL_RESULT, TaskSpec, TrialResultConfig
-from lineage.build.plan import Node
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, find_all
 from recipes.data import corpora, tokenizer
 from recipes.policies import EVAL_SEED, HELDOUT_TASK
 from recipes.records.run import Run
 from recipes.runs import checkpoint
 from recipes.study import Sweep
+from science.forecasts.fit_stage import FIT
+from science.forecasts.table import TABLE, Expected, TableConfig
+
+SHOWN_MISSING = 40
+RESULT_CONFIG = TrialResultConfig(TaskSpec(HELDOUT_TASK, "perplexity"), EVAL_SEED)
+"""How every trial is scored, and every run that a law forecasts."""
 
 
 def trial(run: Run) -> Node:
@@ -21,11 +29,52 @@ def result(run: Run) -> Node:
     """Held-out bits per byte of a trial by domain, or that it diverged."""
     at = run.place.data
     inputs = {"trial": trial(run), "tokenizer": tokenizer(run.tokens, at), "corpora": corpora(run.corpus, at)}
-    config = TrialResultConfig(TaskSpec(HELDOUT_TASK, "perplexity"), EVAL_SEED)
     place = run.place.of_run(run.name, "result", partition=run.name)
-    return Node(*place, TRIAL_RESULT, config, inputs, run.evaluation.hardware)
+    return Node(*place, TRIAL_RESULT, RESULT_CONFIG, inputs, run.evaluation.hardware)
 
 
 def results(sweep: Sweep) -> tuple[Node, ...]:
     """The result of every trial, in the sweep's order."""
     return tuple(result(run) for run in sweep.trials)
+
+
+def table(sweep: Sweep, found: Sequence[Node] | None = None) -> Node:
+    """One row a trial. `found` are the results that exist, where the sweep allows some to be missing; None: all."""
+    budgets = zip(sweep.trials, sweep.declared_budgets, strict=True)
+    expected = tuple(Expected(run.name, budget) for run, budget in budgets)
+    config = TableConfig(expected, sweep.loss.task, sweep.loss.metric, sweep.max_missing)
+    inputs = {"results": results(sweep) if found is None else tuple(found)}
+    return Node(("sweeps", sweep.name, "table"), None, TABLE, config, inputs)
+
+
+def table_now(store: Store, sweep: Sweep) -> Node:
+    """The table of the results that a store holds. Raises: MissingTrialsError if more are missing than the sweep allows."""
+    every = results(sweep)
+    found = [node for node, artifact in zip(every, find_all(store, every), strict=True) if artifact is not None]
+    missing = (
+        [node.partition or "" for node in every if id(node) not in {id(each) for each in found}]
+        if len(found) < len(every)
+        else []
+    )
+    if len(missing) > sweep.max_missing:
+        raise MissingTrialsError(sweep, missing)
+    return table(sweep, found) if missing else table(sweep)
+
+
+class MissingTrialsError(LookupError):
+    """A sweep has too few results for its table."""
+
+    def __init__(self, sweep: Sweep, missing: Sequence[str]):
+        some = ", ".join(missing[:SHOWN_MISSING]) + (", ..." if len(missing) > SHOWN_MISSING else "")
+        super().__init__(
+            f"sweep {sweep.name}: {len(missing)} of {len(sweep.trials)} trials have no result, at most {sweep.max_missing} "
+            f"may lack one: {some}. Materialize sweeps/{sweep.name}/result of them; trials that exist are reused"
+        )
+        self.missing = tuple(missing)
+
+
+def fit(sweep: Sweep, of: Node | None = None) -> Node:
+    """The law of a sweep, fitted to its table. Raises: ValueError for a sweep that declares none."""
+    if sweep.law is None:
+        raise ValueError(f"sweep {sweep.name} declares no law; give it a FitConfig")
+    return Node(("sweeps", sweep.name, "fit"), None, FIT, sweep.law, {"table": of or table(sweep)})

@@ -1,7 +1,7 @@
 """Fit a sweep: refuse it by name, or give every form's fit, the minima of its budgets and the noise of its repeats."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class FitConfig:
     """How a sweep is fitted; part of the fit's identity, and with it of every forecast made from it."""
 
     forms: tuple[str, ...] = tuple(form.name for form in FORMS)
-    pins: Mapping[str, float] = field(default_factory=dict)
+    pins: tuple[tuple[str, float], ...] = ()
     """Parameters of Chinchilla's form that are held, such as `e`, the ln of the asymptote. Then it is the only form."""
     calibration_draws: int = 200
     seed: int = 0
@@ -86,12 +86,28 @@ def fit_sweep(trials: Sequence[Trial], config: FitConfig) -> SweepFit:
 
 def forecast(fitted: SweepFit, parameters: float, tokens: float) -> Forecasted:
     """The point and intervals for one run of one seed. Intervals are stretched by what simulated sweeps say they lack."""
-    points, config = fitted.points, fitted.config
-    coverage, predictions = {}, []
-    for number, found in enumerate(fitted.fits):
-        checked = calibrate(found, points, parameters, tokens, config.calibration_draws, config.seed + number)
-        coverage[found.form.name] = checked
-        predictions.append(predict(found, parameters, tokens, checked.stretch))
+    return forecast_all(fitted, [(parameters, tokens)])[0]
+
+
+def forecast_all(fitted: SweepFit, runs: Sequence[tuple[float, float]]) -> list[Forecasted]:
+    """Forecast several runs, each (parameters, tokens), from the same simulated sweeps."""
+    draws, seed = fitted.config.calibration_draws, fitted.config.seed
+    by_form = [calibrate(found, fitted.points, runs, draws, seed + number) for number, found in enumerate(fitted.fits)]
+    return [_forecast(fitted, *run, [checked[index] for checked in by_form]) for index, run in enumerate(runs)]
+
+
+def best_run(fitted: SweepFit, budget: float) -> tuple[float, float]:
+    """(parameters, tokens) of the optimum at a budget, on the power laws through the minima of the fitted budgets."""
+    budgets = np.log([valley.budget for valley in fitted.minima])
+    sizes, tokens = (
+        np.polyfit(budgets, np.log([getattr(valley, name) for valley in fitted.minima]), 1) for name in ("parameters", "tokens")
+    )
+    return float(np.exp(np.polyval(sizes, np.log(budget)))), float(np.exp(np.polyval(tokens, np.log(budget))))
+
+
+def _forecast(fitted: SweepFit, parameters: float, tokens: float, checked: Sequence[Calibration]) -> Forecasted:
+    coverage = {found.form.name: each for found, each in zip(fitted.fits, checked, strict=True)}
+    predictions = [predict(found, parameters, tokens, coverage[found.form.name].stretch) for found in fitted.fits]
     weights = {said.name: float(share[0]) for said, share in zip(predictions, shares(predictions), strict=True)}
     centres = [float(said.centre[0]) for said in predictions if weights[said.name] > 0.01]
     point = float(centre(predictions)[0])
@@ -108,7 +124,7 @@ def _interval(predictions: Sequence[Prediction], level: float) -> tuple[float, f
 
 def _chosen(config: FitConfig) -> list[Form]:
     if config.pins:
-        return [pinned(CHINCHILLA, config.pins)]
+        return [pinned(CHINCHILLA, dict(config.pins))]
     return [form for form in FORMS if form.name in config.forms]
 
 

@@ -1,7 +1,9 @@
 """Records of training: a run with its start, evaluation and execution."""
 
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from lineage.build.plan import Node
 from lineage.order.batches import BatchSchedule
 from recipes.hardware import alternatives
 from recipes.models import PublishedModel
@@ -69,6 +71,17 @@ class AtStep:
             raise ValueError(f"start at step {self.step} of run {self.run.name}, which keeps steps {saved}; choose one of them")
 
 
+class ForecastRecord(Protocol):
+    """What is said of a run before it starts; `recipes/forecasts.py` has the record."""
+
+    @property
+    def name(self) -> str:
+        """Name of the forecast."""
+
+    def node(self, run: "Run") -> Node:
+        """The artifact that the checkpoints of the run take as an input."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One training job: the trainer's spec, its data, its start, its evaluation, its execution, and where it is placed."""
@@ -81,6 +94,8 @@ class Run:
 
     execution: Execution = field(default_factory=Execution)
     place: Placement = CANONICAL
+    forecast: ForecastRecord | None = None
+    """Frozen before the run: its checkpoints have it as an input, so the run cannot start without it."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.spec.start is None):
@@ -163,12 +178,15 @@ class Run:
         return replace(self, data=data)
 
     def narrowed(self, by: Narrowing) -> "Run":
-        """Return the run over the chosen sources, named `<name>_<suffix>`; a run that it starts from is narrowed too."""
+        """Return the run over the chosen sources, named `<name>_<suffix>`; a run that it starts from is narrowed too.
+
+        A forecast is about the run over all sources, so the narrowed run has none.
+        """
         start = self.start
         if isinstance(start, AtStep):
             start = AtStep(start.run.narrowed(by), start.step)
         spec = replace(self.spec, name=f"{self.name}_{by.suffix}")
-        return replace(self, spec=spec, data=self.data.narrowed(by), start=start)
+        return replace(self, spec=spec, data=self.data.narrowed(by), start=start, forecast=None)
 
     def _start_name(self) -> str:
         if self.start is None:

@@ -1,4 +1,4 @@
-"""The fit of a sweep as an artifact: `fit.json` with every form's numbers, and `law.png`."""
+"""The fit of a sweep as an artifact: `fit.json` with every form's numbers, `law.png`, and `law.md`, a page to read."""
 
 import json
 from dataclasses import asdict
@@ -10,11 +10,14 @@ from lineage.artifact.store import Artifact
 from lineage.figures import new_figure
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
-from science.fit_sweep import FitConfig, SweepFit, fit_sweep
+from science.fit_sweep import FitConfig, Forecasted, SweepFit, best_run, fit_sweep, forecast_all
+from science.forecasts.fit_page import page
 from science.forecasts.table import read_table
 from science.laws.power import fit_free
 
 DIGITS = 6
+AHEAD = (2.5, 5.0, 10.0)
+"""Multiples of the largest budget at which the page shows what the law says of a run at the optimum."""
 
 
 def make_fit(out: Writer, config: FitConfig, table: Artifact) -> None:
@@ -28,9 +31,11 @@ def make_fit(out: Writer, config: FitConfig, table: Artifact) -> None:
         "forms": [_form(fitted, index) for index in range(len(fitted.fits))],
         "minima": [{name: _round(value) for name, value in asdict(valley).items()} for valley in fitted.minima],
         "minima_law": _minima_law(fitted),
+        "ahead": _ahead(fitted),
     }  # fmt: skip
     (out.folder / "fit.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     draw(fitted, out.folder / "law.png")
+    (out.folder / "law.md").write_text(page(out.spec.name, facts))
     out.extra["fit"] = facts
     out.record(rows_in=len(trials), rows_out=len(fitted.fits))
 
@@ -64,6 +69,25 @@ def _minima_law(fitted: SweepFit) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _ahead(fitted: SweepFit) -> list[dict[str, object]]:
+    """What the forms say together of a run at the optimum of larger budgets, by calibrated intervals."""
+    budgets = [ratio * float(fitted.points.budgets.max()) for ratio in AHEAD if ratio <= fitted.config.max_ratio]
+    runs = [best_run(fitted, budget) for budget in budgets]
+    said = forecast_all(fitted, runs)
+    return [_ahead_of(budget, run, one) for budget, run, one in zip(budgets, runs, said, strict=True)]
+
+
+def _ahead_of(budget: float, run: tuple[float, float], said: Forecasted) -> dict[str, object]:
+    low, high = said.intervals[0.9]
+    numbers = {
+        "budget": budget, "parameters": run[0], "tokens": run[1], "point": said.point, "low": low, "high": high,
+        "disagreement": said.disagreement,
+    }  # fmt: skip
+    weights = {name: _round(weight) for name, weight in said.weights.items()}
+    coverage = {name: _round(found.coverage) for name, found in said.coverage.items()}
+    return {name: _round(value) for name, value in numbers.items()} | {"weights": weights, "coverage": coverage}
+
+
 def draw(fitted: SweepFit, path: Path) -> None:
     """Losses by size with the parabola's minima and the heaviest form's curve, a colour a budget."""
     figure = new_figure(7.5, 4.5)
@@ -91,4 +115,5 @@ def _round(value: object) -> object:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float | np.floating) else value
 
 
-FIT = Stage("science.fit", "1", make_fit)
+FIT = Stage("science.fit", "2", make_fit)
+"""2: intervals at larger budgets, and a page."""

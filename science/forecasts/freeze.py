@@ -15,7 +15,7 @@ from lineage.stage import Stage
 from lineage.storage.digests import identity_digest
 from lineage.writing.writer import Writer
 from science.fit_sweep import FitConfig, fit_sweep, forecast
-from science.forecasts.table import read_table
+from science.forecasts.table import data_of, read_table
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig
 from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
@@ -39,7 +39,8 @@ class ForecastConfig:
     siblings: tuple[str, ...] = ()
     """Names of other forecasts of the same target, which are scored beside it."""
     beyond: str = ""
-    """Why a target above `max_ratio` times the largest budget is forecast all the same."""
+    """Why a target is forecast all the same that is above `max_ratio` times the largest budget, or repeats data that no
+    trial repeats."""
     method: FitConfig = field(default_factory=FitConfig)
 
 
@@ -62,12 +63,23 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
     trials = read_table(table)
     if trials[0].policy != config.policy:
         raise RefusedForecastError(f"{out.spec.name}: policy is {config.policy}, the trials were scored by {trials[0].policy}")
-    fitted = fit_sweep(trials, method)
+    fitted, data = fit_sweep(trials, method), data_of(mixture)
     size, largest = size_of(config.target), float(fitted.points.budgets.max())
+    if data.vocabulary != trials[0].vocabulary:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target's tokenizer is {data.vocabulary}, the trials' is {trials[0].vocabulary}; a law holds "
+            "for one"
+        )
     if size.flops > method.max_ratio * largest and not config.beyond:
         raise RefusedForecastError(
             f"{out.spec.name}: the target has {size.flops:.3g} FLOPs, {size.flops / largest:.3g} times the largest fitted "
             f"budget; at most {method.max_ratio:g} times, or say in `beyond` why"
+        )
+    epochs = {"trials": max(trial.epochs for trial in trials), "target": data.epochs(size.tokens)}
+    if epochs["target"] > 1 >= epochs["trials"] and not config.beyond:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target reads a source {epochs['target']:.2f} times, no trial repeats data; shorten it, or "
+            "say in `beyond` why"
         )
     predicted = forecast(fitted, size.parameters, size.tokens)
     frozen = {
@@ -89,7 +101,7 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
         "largest_budget": largest,
         "ratio": size.flops / largest,
         "beyond": config.beyond,
-        "epochs": max(trial.epochs for trial in trials),
+        "epochs": epochs,
         "seeds": sorted({trial.seed for trial in trials}),
         "siblings": list(config.siblings),
         "not_provable": NOT_PROVABLE,
@@ -122,4 +134,5 @@ def registered_name(config: ForecastConfig, mixture: str) -> str:
     return identity_digest([run_digest(config.target), mixture, config.task, config.metric, config.policy])
 
 
-FORECAST = Stage("science.forecast", "1", make_forecast)
+FORECAST = Stage("science.forecast", "2", make_forecast)
+"""2: the target's tokenizer is that of the trials; epochs of the target."""

@@ -47,40 +47,66 @@ class TableConfig:
             raise ValueError(f"table: max_missing is {self.max_missing}; it must be in 0..{len(names) - 1}")
 
 
-def read_trial(result: Artifact, name: str, config: TableConfig) -> Trial:
+@dataclass(frozen=True)
+class Data:
+    """What tables and forecasts need of a mixture."""
+
+    vocabulary: str
+    """Digest of the tokenizer."""
+    sizes: dict[str, int]
+    """Tokens by component."""
+    shares: dict[str, float]
+    """Share of each component in the first phase."""
+
+    def epochs(self, tokens: int) -> float:
+        """The most times that a run of `tokens` reads any component."""
+        return max(tokens * share / self.sizes[name] for name, share in self.shares.items())
+
+
+class _Mixtures:
+    """The mixtures of a sweep by address and data version: trials share few, so each is opened once."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[str, str], Data] = {}
+
+    def of(self, checkpoint: Artifact) -> Data:
+        (ref,) = (ref for ref in checkpoint.spec.inputs if ref.name == "mixture")
+        if (ref.address, ref.data_version) not in self._opened:
+            self._opened[ref.address, ref.data_version] = data_of(checkpoint.input("mixture"))
+        return self._opened[ref.address, ref.data_version]
+
+
+def _read_trial(result: Artifact, expected: Expected, config: TableConfig, mixtures: _Mixtures) -> Trial:
     """One row: the spec from the checkpoint's manifest, the loss from the result's. No data file is read.
 
     Raises: ValueError if the result lacks the score.
     """
-    budget = next(trial.budget for trial in config.trials if trial.name == name)
     found = outcome_of(result)
     checkpoint = found.checkpoint
     run = from_jsonable(CheckpointConfig, checkpoint.spec.config).run
-    size = size_of(run)
-    vocabulary, epochs = _data_of(checkpoint.input("mixture"), size.tokens)
+    size, data = size_of(run), mixtures.of(checkpoint)
     schedule = run.schedule
     batch = run.batches.phases[0].batch_size * run.seq_len
     return Trial(
-        name=name, budget=budget, flops=size.flops, width=run.model.hidden_dim, parameters=size.parameters, tokens=size.tokens,
+        name=expected.name, budget=expected.budget, flops=size.flops, width=run.model.hidden_dim,
+        parameters=size.parameters, tokens=size.tokens,
         loss=None if found.diverged is not None else found.score(config.task, config.metric),
         learning_rate=schedule.peak_learning_rate, batch_tokens=batch, seed=run.seed,
-        vocabulary=vocabulary, epochs=epochs,
+        vocabulary=data.vocabulary, epochs=data.epochs(size.tokens),
         policy=found.policy,
         schedule_end=schedule.min_lr_ratio if isinstance(schedule, WarmupStableDecay) else 0.0,
         beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if found.diverged is None else "diverged",
     )  # fmt: skip
 
 
-def _data_of(mixture: Artifact, tokens: int) -> tuple[str, float]:
-    """Digest of the tokenizer, and the most times that a run of `tokens` reads any component (of the first phase's weights)."""
-    caches = {
-        found.manifest.extra["tokens"]["component"]: found.manifest.extra["tokens"] for found in mixture.store.parents(mixture)
-    }
+def data_of(mixture: Artifact) -> Data:
+    """Read the manifests of a mixture and of its token caches."""
+    caches = [found.manifest.extra["tokens"] for found in mixture.store.parents(mixture)]
     weights = mixture.spec.config["phases"][0]["weights"]
     total = sum(weights.values())
-    read = {name: tokens * weight / total for name, weight in weights.items()}
-    vocabulary = "+".join(sorted({str(cache["tokenizer"]) for cache in caches.values()}))
-    return vocabulary, max(read[name] / caches[name]["num_tokens"] for name in read)
+    vocabulary = "+".join(sorted({str(cache["tokenizer"]) for cache in caches}))
+    sizes = {cache["component"]: cache["num_tokens"] for cache in caches}
+    return Data(vocabulary, sizes, {name: weight / total for name, weight in weights.items()})
 
 
 def trial_name(result: Artifact) -> str:
@@ -91,16 +117,18 @@ def trial_name(result: Artifact) -> str:
 def make_table(out: Writer, config: TableConfig, results: tuple[Artifact, ...]) -> None:
     """Write `trials.parquet`, by name. Raises: ValueError naming the missing trials if there are more than are allowed."""
     by_name = {trial_name(result): result for result in results}
-    declared = {trial.name for trial in config.trials}
-    if strange := sorted(by_name.keys() - declared):
+    declared = {trial.name: trial for trial in config.trials}
+    if strange := sorted(by_name.keys() - declared.keys()):
         raise ValueError(f"{out.spec.name}: {', '.join(strange)} is no trial of the sweep")
-    missing = sorted(declared - by_name.keys())
+    missing = sorted(declared.keys() - by_name.keys())
     if len(missing) > config.max_missing:
         raise ValueError(
             f"{out.spec.name}: {len(missing)} of {len(declared)} trials are missing, at most {config.max_missing} may be: "
             f"{', '.join(missing)}; run them, or raise max_missing"
         )
-    write_table(out, [read_trial(result, name, config) for name, result in sorted(by_name.items())], missing)
+    mixtures = _Mixtures()
+    rows = [_read_trial(result, declared[name], config, mixtures) for name, result in sorted(by_name.items())]
+    write_table(out, rows, missing)
 
 
 def write_table(out: Writer, trials: list[Trial], missing: list[str]) -> None:

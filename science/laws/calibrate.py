@@ -1,5 +1,6 @@
 """Calibrate an interval: simulate the fitted law at the sweep's own design, refit, and see how often the interval holds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,8 @@ class Calibration:
     """Factor on the interval's width that makes the share .90; at least 1."""
 
 
-def calibrate(fitted: Fit, points: Points, parameters: float, tokens: float, draws: int, seed: int) -> Calibration:
-    """Simulate `draws` sweeps and new runs from the first data set's fit, through fit, noise estimate and interval.
+def calibrate(fitted: Fit, points: Points, runs: Sequence[tuple[float, float]], draws: int, seed: int) -> list[Calibration]:
+    """Simulate `draws` sweeps from the first data set's fit and new runs of each (parameters, tokens): fit, noise, interval.
 
     Two noise terms (data order and initialization) are drawn with equal variances that sum to that of the repeats.
     Raises: ValueError if the points have no repeats, because then the noise is unknown.
@@ -34,10 +35,16 @@ def calibrate(fitted: Fit, points: Points, parameters: float, tokens: float, dra
     random = np.random.default_rng(seed)
     sigma = float(noise.sigma[0])
     truth = fitted.losses(points.parameters, points.tokens)[0]
-    predicted = float(fitted.losses(parameters, tokens)[0, 0])
     simulated = points.with_losses(truth + two_terms(random, sigma, (draws, len(truth))))
     again = fit(fitted.form, simulated, start=fitted.parameters[0])
-    new = predicted + two_terms(random, sigma, (draws,))
+    return [_covered(fitted, again, *run, sigma, random) for run in runs]
+
+
+def _covered(
+    fitted: Fit, again: Fit, parameters: float, tokens: float, sigma: float, random: np.random.Generator
+) -> Calibration:
+    draws = len(again.parameters)
+    new = float(fitted.losses(parameters, tokens)[0, 0]) + two_terms(random, sigma, (draws,))
     prediction = predict(again, parameters, tokens)
     size = np.abs(new - prediction.centre) / prediction.scale
     edge = special.stdtrit(prediction.freedom, 0.5 + NOMINAL / 2)

@@ -16,7 +16,7 @@ def trials(losses: np.ndarray, **changed: object) -> list[Trial]:
         fields = {
             "name": f"t{index:02}", "budget": points.budgets[index], "flops": points.budgets[index], "width": 0,
             "parameters": int(points.parameters[index]), "tokens": points.tokens[index], "loss": float(loss),
-            "learning_rate": 0.003, "batch_tokens": 512, "seed": index, "vocabulary": "v", "policy": "p",
+            "learning_rate": 0.003, "batch_tokens": 512, "seed": index, "vocabulary": "tok", "policy": "p",
         }  # fmt: skip
         found.append(Trial(**(fields | changed)))  # type: ignore[arg-type]
     return found

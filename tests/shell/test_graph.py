@@ -98,7 +98,7 @@ def test_a_run_that_means_another_artifact_by_a_key_is_disabled_alone(caplog: py
 
 
 def test_runs_and_trials_need_no_jobs_or_sensors_of_their_own(tmp_path: Path) -> None:
-    """Twelve more runs and a sweep of twelve trials: the same jobs and sensors, and two assets for the sweep."""
+    """Twelve more runs and a sweep of twelve trials: the same jobs and sensors, and three assets for the sweep."""
     base = tiny()
     runs = tuple(replace(base, spec=replace(base.spec, name=f"r{i}", seed=i)) for i in range(12))
     trials = tuple(replace(run, spec=replace(run.spec, save_every_steps=None)) for run in runs)
@@ -107,7 +107,7 @@ def test_runs_and_trials_need_no_jobs_or_sensors_of_their_own(tmp_path: Path) ->
     assert len(list(definitions.jobs or ())) <= 20
     assert len(list(definitions.sensors or ())) <= 12
     keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
-    assert {key for key in keys if key.startswith("sweeps/")} == {"sweeps/s/trial", "sweeps/s/result"}
+    assert {key for key in keys if key.startswith("sweeps/")} == {"sweeps/s/trial", "sweeps/s/result", "sweeps/s/table"}
     assert {f"runs/{run.name}/training" for run in runs} <= keys
 
 

@@ -1,0 +1,97 @@
+"""What is made over a sweep (its table, its law) and over a forecast run (forecast, result, verdict), as assets."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import dagster as dg
+
+from lineage.build.plan import Built, Node
+from marin_assets.data_stages import FILES, ROWS
+from marin_assets.describe import describe, identity_tags
+from marin_assets.event_log import STAGE_METADATA
+from marin_assets.factory import OWNER, AssetTemplate, Invariant, WarningCheck, checked
+from marin_assets.invariants import forms_agree, forms_converged
+from recipes.forecasts import forecast, forecast_of, outcome, verdict
+from recipes.records.run import Run
+from recipes.study import Sweep
+from recipes.sweeps import fit, result, table, table_now
+from resources.lab import Lab
+from science.forecasts.board import BOARD, KEY, build_board
+
+SWEEPS, FORECASTS = "sweeps", "forecasts"
+CONVERGED = Invariant("forms_converged", "the fit of every form converged", forms_converged)
+AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within the 90 % interval", forms_agree)
+
+
+def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
+    """The table of a sweep, and its law if it declares one."""
+    every = {result(sweep.trials[0]).key: dg.AllPartitionMapping()}
+    rows = _one(
+        table(sweep), lambda lab: table_now(lab.store, sweep), SWEEPS,
+        f"One row for each of the {len(sweep.trials)} trials of `{sweep.name}`: size, tokens, FLOPs, loss; the diverged and "
+        "the missing ones by name.",
+        "parquet",
+    )  # fmt: skip
+    yield replace(rows, mappings=every, invariants=(FILES, ROWS))
+    if sweep.law is not None:
+        law = _one(
+            fit(sweep), lambda lab: fit(sweep, table_now(lab.store, sweep)), SWEEPS,
+            f"The law of `{sweep.name}`: all forms, the minima of the budgets, calibrated intervals at larger ones.",
+            "json",
+        )  # fmt: skip
+        yield replace(law, invariants=(FILES, CONVERGED), advisories=(AGREE,))
+
+
+def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
+    """The forecast of a run, the result that it is judged by, and the verdict; none for a run without a forecast."""
+    of = forecast_of(run)
+    if of is None:
+        return
+    rows = (
+        (forecast(of, run), f"What the law of `{of.sweep.name}` says of `{run.name}`, frozen before the run can start."),
+        (outcome(of, run), f"Held-out scores of the last checkpoint of `{run.name}`, by the policy of the trials."),
+        (verdict(of, run), f"Whether `{run.name}` came out as forecast: hit, low, high, or void with the reason."),
+    )
+    for node, description in rows:
+        made = _one(node, lambda lab, node=node: node, FORECASTS, description, "json")
+        yield replace(made, invariants=(FILES,))
+
+
+def _one(node: Node, at: Callable[[Lab], Node], group: str, description: str, kind: str) -> AssetTemplate:
+    return AssetTemplate(
+        example=node,
+        node_at=lambda lab, partition: at(lab),
+        node=lambda partition: node,
+        store_of=lambda lab: lab.store,
+        group=group,
+        description=description,
+        kinds=frozenset({kind}),
+    )
+
+
+def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:
+    """All verdicts of the store on one page, also those of forecasts that are declared no more."""
+    key = dg.AssetKey(list(KEY))
+    verdicts = [dg.AssetKey(list(verdict(of, run).key)) for run in runs if (of := forecast_of(run)) is not None]
+
+    @dg.asset(
+        key=key,
+        deps=[dg.AssetDep(each) for each in verdicts],
+        group_name=FORECASTS,
+        description="Every forecast of the lab and what became of it: hits, misses and void ones, newest first.",
+        owners=[OWNER],
+        kinds={"markdown"},
+        metadata={STAGE_METADATA: BOARD.name},
+        code_version=f"{BOARD.name}@{BOARD.version}",
+        check_specs=[dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True)],
+    )
+    def forecast_verdicts(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
+        artifact, reused = build_board(lab.store, context.run.run_id)
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(artifact.data_version),
+            metadata=describe(Built(artifact, reused)),
+            tags=identity_tags(artifact),
+            check_results=[checked(FILES, artifact, context.run.run_id)],
+        )
+
+    return forecast_verdicts

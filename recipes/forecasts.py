@@ -1,0 +1,83 @@
+"""Forecasts of runs as declared, and their nodes: the forecast, the result that it is judged by, and the verdict."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from evals.items.stage import TRIAL_RESULT
+from lineage.build.plan import Node
+from lineage.config import to_jsonable
+from lineage.storage.digests import identity_digest
+from recipes.data import corpora, tokenizer
+from recipes.records.placement import CANONICAL
+from recipes.records.run import Run
+from recipes.runs import checkpoint, mixture
+from recipes.study import Sweep
+from recipes.sweeps import RESULT_CONFIG, fit, table
+from science.forecasts.freeze import FORECAST, ForecastConfig
+from science.forecasts.verdict import VERDICT, VerdictConfig
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the law of a sweep says of a run, frozen before the run starts: `Run(..., forecast=Forecast("f", sweep))`."""
+
+    name: str
+    sweep: Sweep
+    siblings: tuple[str, ...] = ()
+    """Names of other forecasts of the same run, which are judged beside it."""
+
+    beyond: str = ""
+    """Why the run is forecast although it is far above the fitted budgets or repeats data that the trials do not."""
+
+    def __post_init__(self) -> None:
+        if self.sweep.law is None:
+            raise ValueError(f"forecast {self.name}: sweep {self.sweep.name} declares no law; give it a FitConfig")
+        if self.sweep.max_missing:
+            raise ValueError(
+                f"forecast {self.name}: sweep {self.sweep.name} may lack {self.sweep.max_missing} trials, so its table could "
+                "change; set max_missing to 0"
+            )
+
+    def node(self, run: Run) -> Node:
+        return forecast(self, run)
+
+
+@cache
+def forecast(of: Forecast, run: Run) -> Node:
+    """The point and intervals for a run, bound to its spec, its mixture, the metric and the policy."""
+    law, loss = of.sweep.law, of.sweep.loss
+    assert law is not None  # the record refuses it
+    policy = identity_digest(to_jsonable(RESULT_CONFIG))
+    config = ForecastConfig(run.spec, loss.task, loss.metric, loss.unit, policy, of.siblings, of.beyond, law)
+    inputs = {"table": table(of.sweep), "fit": fit(of.sweep), "mixture": mixture(run)}
+    return Node(("forecasts", of.name), None, FORECAST, config, inputs)
+
+
+@cache
+def outcome(of: Forecast, run: Run) -> Node:
+    """Held-out scores of the run's last checkpoint, made as those of the trials are."""
+    at = run.place.data
+    inputs = {
+        "trial": checkpoint(run, run.spec.num_steps),
+        "tokenizer": tokenizer(run.tokens, at),
+        "corpora": corpora(run.corpus, at),
+    }
+    return Node(("forecasts", of.name, "result"), None, TRIAL_RESULT, RESULT_CONFIG, inputs, run.evaluation.hardware)
+
+
+@cache
+def verdict(of: Forecast, run: Run) -> Node:
+    """Hit, low, high or void."""
+    config = VerdictConfig(of.sweep.loss.task, of.sweep.loss.metric)
+    return Node(
+        ("forecasts", of.name, "verdict"), None, VERDICT, config, {"forecast": of.node(run), "result": outcome(of, run)}
+    )
+
+
+def forecast_of(run: Run) -> Forecast | None:
+    """The forecast of a run. Raises: ValueError for a run that is not placed canonically or has a forecast of another kind."""
+    if run.forecast is None:
+        return None
+    if not isinstance(run.forecast, Forecast) or run.place != CANONICAL:
+        raise ValueError(f"run {run.name}: its forecast is {run.forecast!r} at {run.place}; only a declared run has one")
+    return run.forecast

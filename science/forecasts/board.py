@@ -1,0 +1,51 @@
+"""The page of all verdicts that a store holds, misses and void ones included, as an artifact.
+
+Its inputs are the verdicts that exist when it is made, so no recipe can name them: `build_board` lists them.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Artifact, Store
+from lineage.build.stage_run import run_here
+from lineage.config import to_jsonable
+from lineage.jobs.job import Job
+from lineage.stage import Stage
+from lineage.trust.fingerprint import stage_code
+from lineage.writing.writer import Writer
+from science.forecasts.verdict import VERDICT, write_page
+
+KEY = ("forecast_verdicts",)
+PAGE = "verdicts.md"
+
+
+@dataclass(frozen=True)
+class BoardConfig:
+    """There is nothing to choose: every verdict is on the page."""
+
+
+def write_board(out: Writer, config: BoardConfig, verdicts: tuple[Artifact, ...]) -> None:
+    """Write `verdicts.md` and `verdicts.json`."""
+    write_page(out.folder / PAGE, list(verdicts))
+    rows = [{"verdict": found.name} | found.manifest.extra["verdict"] for found in sorted(verdicts, key=lambda one: one.name)]
+    (out.folder / "verdicts.json").write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+    out.extra["verdicts"] = {"outcomes": dict(Counter(str(row["outcome"]) for row in rows)), "rows": rows}
+    out.record(rows_in=len(rows), rows_out=len(rows))
+
+
+BOARD = Stage("science.verdicts", "1", write_board)
+
+
+def build_board(store: Store, run_id: str = "") -> tuple[Artifact, bool]:
+    """Build the page of the verdicts that a store holds now; return it, and whether it existed already."""
+    verdicts = tuple(found for found in store.artifacts("forecasts") if found.spec.stage == VERDICT.name)
+    refs = tuple(verdict.ref(f"verdicts.{number}") for number, verdict in enumerate(verdicts))
+    spec = ArtifactSpec(KEY, None, BOARD.name, BOARD.version, to_jsonable(BoardConfig()), refs)
+    found = store.find(spec)
+    if found is not None:
+        return found, True
+    code = stage_code(BOARD.module)
+    job = Job(store, spec, {"verdicts": verdicts}, code.fingerprint, run_id, packages=tuple(code.packages))
+    return run_here(BOARD, BoardConfig(), job)[0], False
