@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from lineage.artifact.store import Artifact, Store
 from lineage.config import from_jsonable, to_jsonable
 from lineage.stage import Stage
-from lineage.storage.digests import identity_digest
 from lineage.writing.writer import Writer
 from science.fit_sweep import FitConfig, fit_sweep, forecast
 from science.forecasts.table import data_of, read_table
@@ -59,6 +58,11 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
     if known:
         raise RefusedForecastError(
             f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
+        )
+    if others := _others(out, config, mixture):
+        raise RefusedForecastError(
+            f"{out.spec.name}: the store has another forecast of this run and metric, {', '.join(others)}, which `siblings` "
+            "does not name; a run that is forecast twice is judged by both"
         )
     trials = read_table(table)
     if trials[0].policy != config.policy:
@@ -129,10 +133,18 @@ def _is_of(artifact: Artifact, recipe: str) -> bool:
     return recipe_digest(from_jsonable(CheckpointConfig, artifact.spec.config).run) == recipe
 
 
-def registered_name(config: ForecastConfig, mixture: str) -> str:
-    """The one name of a forecast of a target, a metric and a policy: a second one has the same key and is another version."""
-    return identity_digest([run_digest(config.target), mixture, config.task, config.metric, config.policy])
+def _others(out: Writer, config: ForecastConfig, mixture: Artifact) -> list[str]:
+    """Forecasts of the same run, metric and policy in the store that are not named as siblings."""
+    same = (run_digest(config.target), mixture.data_version, config.task, config.metric, config.policy)
+    found = set()
+    for artifact in out.store.artifacts("forecasts"):
+        if artifact.spec.stage == FORECAST.name and artifact.spec.key != out.spec.key:
+            facts = artifact.manifest.extra["forecast"]
+            target, metric = facts["target"], facts["metric"]
+            if same == (target["run"], target["mixture"], metric["task"], metric["name"], metric["policy"]):
+                found.add(artifact.spec.key[-1])
+    return sorted(found - set(config.siblings))
 
 
 FORECAST = Stage("science.forecast", "2", make_forecast)
-"""2: the target's tokenizer is that of the trials; epochs of the target."""
+"""2: the target's tokenizer is that of the trials; epochs of the target; another forecast of the run is named."""

@@ -1,0 +1,212 @@
+"""Sweeps, laws and forecasts through the real graph: a run cannot start without its forecast, and ten ways to cheat fail."""
+
+import datetime
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from law_lab import (
+    BUDGETS,
+    TARGET_BATCH,
+    WIDTHS,
+    declared_sweep,
+    declared_target,
+    definitions,
+    failure,
+    loss_of,
+    made,
+    materialize,
+    spec_of_size,
+    store_of,
+    write_trials,
+)
+
+from lineage.artifact.store import Artifact
+from lineage.build.waiver_stage import waive
+from lineage.trust.verdicts import quarantine
+from lineage.trust.waivers import Waiver
+from recipes.forecasts import Forecast, forecast, outcome, verdict
+from recipes.records.run import Run
+from recipes.runs import checkpoint, mixture
+from recipes.study import Loss, Sweep
+from recipes.sweeps import fit, result, table
+
+FORECAST = Forecast("f", declared_sweep())
+TARGET = declared_target(FORECAST)
+LAW = ("sweeps/small/table", "sweeps/small/fit")
+FROZEN = (*LAW, "forecasts/f")
+JUDGED = ("forecasts/f/result", "forecasts/f/verdict")
+TRAINED = "runs/target/training"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab whose sweep has all its results."""
+    root = tmp_path_factory.mktemp("swept")
+    write_trials(store_of(root), declared_sweep())
+    return root
+
+
+@pytest.fixture(scope="module")
+def honest(swept: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, after the forecast was frozen and its target trained."""
+    root = tmp_path_factory.mktemp("honest") / "root"
+    shutil.copytree(swept, root)
+    defs = definitions(root, TARGET)
+    assert materialize(defs, *FROZEN).success
+    assert materialize(defs, TRAINED).success
+    return root
+
+
+@pytest.fixture
+def before(swept: Path, tmp_path: Path) -> Path:
+    """A copy of the lab without the forecast, to cheat in."""
+    return copied(swept, tmp_path)
+
+
+@pytest.fixture
+def after(honest: Path, tmp_path: Path) -> Path:
+    """A copy of the lab with the trained target, to cheat in."""
+    return copied(honest, tmp_path)
+
+
+def copied(root: Path, folder: Path) -> Path:
+    shutil.copytree(root, folder / "root")
+    return folder / "root"
+
+
+def judged(root: Path, run: Run = TARGET, of: Forecast = FORECAST) -> Artifact:
+    assert materialize(definitions(root, run), *JUDGED).success
+    return made(root, verdict(of, run))
+
+
+@pytest.mark.slow
+def test_a_law_is_fitted_a_run_forecast_trained_and_judged(after: Path) -> None:
+    rows = made(after, table(FORECAST.sweep)).manifest.extra["sweep"]
+    law = made(after, fit(FORECAST.sweep)).manifest.extra["fit"]
+    assert rows == {"trials": 21, "missing": [], "diverged": []} and len(law["forms"]) == 3 and len(law["ahead"]) == 3
+    frozen = made(after, forecast(FORECAST, TARGET))
+    low, high = frozen.manifest.extra["forecast"]["intervals"]["0.99"]
+    assert low < loss_of(TARGET.spec) < high
+    trained = made(after, checkpoint(TARGET, TARGET.spec.num_steps))
+    assert trained.input("forecast").data_version == frozen.data_version
+    told = judged(after).manifest.extra["verdict"]
+    measured = made(after, outcome(FORECAST, TARGET)).manifest.extra["result"]["scores"]
+    assert told["measured"] in [s["value"] for s in measured if s["metric"] == "micro_bits_per_byte"]
+    assert told["outcome"] == "high", "the trials are of a law and the target was trained: the miss is told"
+    assert materialize(definitions(after, TARGET), "forecast_verdicts").success
+    (page,) = store_of(after).artifacts("forecast_verdicts")
+    assert "| forecasts/f/verdict | high | " in page.file("verdicts.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_cannot_start_without_its_forecast(before: Path) -> None:
+    assert materialize(definitions(before, TARGET), *LAW).success
+    assert "missing: forecasts/f" in failure(materialize(definitions(before, TARGET), TRAINED))
+
+
+@pytest.mark.slow
+def test_a_table_names_what_is_missing_and_makes_do_where_it_may(before: Path) -> None:
+    """Missing trials are named in the error; a sweep that allows some has a table that names them."""
+    store, sweep = store_of(before), declared_sweep()
+    gone = [sweep.trials[0], sweep.trials[4]]
+    for run in gone:
+        store.delete(made(before, result(run)))
+    told = failure(materialize(definitions(before), LAW[0]))
+    assert all(run.name in told for run in gone) and "2 of 21 trials have no result, at most 0" in told
+    lenient = declared_sweep(max_missing=2)
+    assert materialize(definitions(before, sweep=lenient), LAW[0]).success
+    (found,) = store.artifacts("sweeps/small/table")
+    assert found.manifest.extra["sweep"]["missing"] == sorted(run.name for run in gone)
+    with pytest.raises(ValueError, match="may lack 2 trials"):
+        Forecast("f", lenient)
+
+
+def test_a_run_without_a_forecast_keeps_its_identity_and_one_with_it_has_another() -> None:
+    plain, bound = (checkpoint(declared_target(of), TARGET.spec.num_steps) for of in (None, FORECAST))
+    assert set(bound.inputs) - set(plain.inputs) == {"forecast"} and plain.config == bound.config
+
+
+def refused(root: Path, run: Run, message: str, sweep: Sweep | None = None, forecasts: str = "forecasts/f") -> None:
+    keys = (f"sweeps/{sweep.name}/table", f"sweeps/{sweep.name}/fit", forecasts) if sweep is not None else (forecasts,)
+    assert message in failure(materialize(definitions(root, run, sweep=sweep), *keys))
+
+
+@pytest.mark.slow
+def test_cheat_1_an_edited_forecast_is_refused_by_the_trainer(before: Path) -> None:
+    assert materialize(definitions(before, TARGET), *FROZEN).success
+    path = made(before, forecast(FORECAST, TARGET)).file("forecast.json")
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace('"seed": 7', '"seed": 8'))  # of the same size
+    assert "has digest" in failure(materialize(definitions(before, TARGET), TRAINED))
+
+
+@pytest.mark.slow
+def test_cheat_2_a_law_that_is_fitted_again_after_the_run_is_refused(after: Path) -> None:
+    sweep = declared_sweep(seed=1)
+    refused(after, declared_target(Forecast("f", sweep)), "trained already", sweep)
+
+
+@pytest.mark.slow
+def test_cheat_3_another_metric_after_the_run_is_refused(after: Path) -> None:
+    sweep = declared_sweep(loss=Loss(metric="macro_bits_per_byte"))
+    run = declared_target(Forecast("f", sweep))
+    told = failure(materialize(definitions(after, run, sweep=sweep), *LAW))
+    assert "has no score heldout macro_bits_per_byte" in told, "these trials were not scored by it"
+    refused(after, declared_target(replace(FORECAST, beyond="another metric")), "trained already")
+
+
+@pytest.mark.slow
+def test_cheat_4_another_seed_of_a_trained_run_is_refused(after: Path) -> None:
+    refused(after, declared_target(FORECAST, seed=8), "trained already")
+
+
+@pytest.mark.slow
+def test_cheats_5_and_6_a_run_that_was_launched_first_is_refused_also_under_another_name(before: Path) -> None:
+    assert materialize(definitions(before, declared_target(None, name="other")), "runs/other/training").success
+    assert materialize(definitions(before, TARGET), *LAW).success
+    refused(before, TARGET, "trained already")
+    refused(before, declared_target(FORECAST, name="other"), "trained already")
+
+
+@pytest.mark.slow
+def test_cheat_7_a_run_under_a_waiver_is_void_and_a_missing_forecast_cannot_be_waived(before: Path) -> None:
+    store = store_of(before)
+    assert materialize(definitions(before, TARGET), *FROZEN).success
+    expires = str(datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(1))
+    quarantine(made(before, mixture(TARGET)), "doubtful", "ada")
+    assert "quarantined" in failure(materialize(definitions(before, TARGET), TRAINED))
+    waive(store, Waiver("quarantined", "mixture/*", "ada", "I want it", expires))
+    assert materialize(definitions(before, TARGET), TRAINED).success
+    assert "waivers" in judged(before).manifest.extra["verdict"]["why"]
+    with pytest.raises(ValueError, match="others must be mended"):
+        Waiver("missing", "forecasts/f", "ada", "I want it", expires)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_cheat_8_a_forecast_that_is_deleted_and_made_again_is_refused(after: Path) -> None:
+    store_of(after).delete(made(after, forecast(FORECAST, TARGET)))
+    refused(after, TARGET, "trained already")
+
+
+@pytest.mark.slow
+def test_cheat_9_a_result_of_the_target_among_the_trials_is_refused(before: Path) -> None:
+    """The target itself as a trial of the sweep, under a name and a seed of its own."""
+    base = declared_sweep()
+    more = [spec_of_size(f"leak-d{width}", width, 2.5 * BUDGETS[-1], seed=3, batch=TARGET_BATCH) for width in WIDTHS]
+    trials = (*base.trials, *(replace(base.trials[0], spec=spec) for spec in more))
+    sweep = Sweep("leaky", trials, budgets=(*base.budgets, *[2.5 * BUDGETS[-1]] * len(more)), law=base.law)
+    write_trials(store_of(before), sweep)
+    of = Forecast("f", sweep)
+    defs = definitions(before, declared_target(of), sweep=sweep)
+    assert materialize(defs, "sweeps/leaky/table", "sweeps/leaky/fit").success
+    refused(before, declared_target(of), "trained already", sweep)
+
+
+@pytest.mark.slow
+def test_cheat_10_a_second_forecast_under_another_name_must_be_named(before: Path) -> None:
+    assert materialize(definitions(before, TARGET), *FROZEN).success
+    refused(before, declared_target(replace(FORECAST, name="g")), "another forecast of this run", forecasts="forecasts/g")
+    named = declared_target(replace(FORECAST, name="g", siblings=("f",)))
+    assert materialize(definitions(before, named), "forecasts/g").success
