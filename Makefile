@@ -8,7 +8,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards
 
-.PHONY: help setup extras ferry bison moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test fuzz check check-fast format lock clean
+.PHONY: help setup extras libtpu ferry bison moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -38,7 +38,10 @@ extras: ## Build .venv-extras, which has the optional packages too, for the test
 test: setup ## Run the fast tests: every promise at least once
 	@$(PY) -m pytest -n 2
 
-test-long: setup extras ## Run the slow tests, every property with 300 examples, and the tests of optional packages in .venv-extras
+libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (137 MB, once)
+	@sh tools/libtpu.sh
+
+test-long: setup extras libtpu ## Run the slow tests, every property with 300 examples, and the tests of optional packages in .venv-extras
 	@$(PY) -m pytest -n 2 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
 

@@ -9,8 +9,8 @@ The peers live in environments of their own (docs/dependencies.md keeps them out
 round, in an order that turns around; every side starts from the same weights and takes the same steps, so the losses must
 agree, and the largest difference is printed. A step's time is the median after the first, which compiles. Levanter runs
 without rematerialization and without its trainer's hooks and per-step sync, which is its fastest; `levanter_as_shipped` has
-its default rematerialization, `levanter_unrolled` its layers one by one instead of scanned. `ours` has the allocator that our
-launchers set (`lineage.jobs.child_processes.HUGE_PAGES`), and the others what the environment says; `ours_plain` has that too.
+its default rematerialization, `levanter_unrolled` its layers one by one instead of scanned. All sides have the allocator that
+our launchers set (`lineage.jobs.child_processes.HUGE_PAGES`), but `ours_plain` and `levanter_as_shipped`.
 Other ways of ours to compute are further sides: `ours_reference` and `ours_xla` (attention), `ours_scanned` (layers). FLOPs are
 Levanter's definition, attention over the whole square.
 """
@@ -84,10 +84,14 @@ def write_inputs(folder: Path, shape: Shape, steps: int) -> None:
     (folder / "shape.json").write_text(json.dumps({**told, "max_grad_norm": 1.0, "batch": shape.batch}))
 
 
+PLAIN = ("ours_plain", "levanter_as_shipped")
+"""Sides that run with the allocator of the environment; all others have huge pages."""
+
+
 def run_side(side: str, pythons: dict[str, str], folder: Path) -> dict:
     """What one side says in a fresh process: losses, seconds and CPU seconds a step, peak memory, versions."""
     program = side.split("_")[0]
-    environment = {**os.environ, **(HUGE_PAGES if program == "ours" and side != "ours_plain" else {})}
+    environment = {**os.environ, **({} if side in PLAIN else HUGE_PAGES)}
     command = [pythons[program], str(HERE / f"training_speed_{program}.py"), str(folder), side]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import jax
 from rich.console import Console
 
 from lineage.artifact.store import Artifact
+from lineage.jobs.child_processes import HUGE_PAGES
 from lineage.jobs.job import job_folder
 from trainer.determinism import ask
 from trainer.processes import INDEX, NotMetError, join
@@ -44,6 +46,7 @@ def main(arguments: list[str]) -> None:
             running = running_of(os.environ, settings)
             join(os.environ, stop)
             job = open_job(Path(file))
+            keep_programs(job.store.scratch / "compiled", jax.default_backend())
             run = run_trial if job.spec.stage == TRIAL.name else train
             checkpoint = run(job, running, stop, watchdog, show)
     except PreemptedError as error:
@@ -61,6 +64,25 @@ def main(arguments: list[str]) -> None:
         os._exit(1)  # jax.distributed shutdown blocks for five minutes (measured): peers wait for this process in a collective
     if jax.process_index() == 0 and "diverged" not in checkpoint.manifest.extra:
         report(checkpoint, job_folder(job) / "loss.png", draw=console.is_terminal)
+
+
+def keep_programs(folder: Path, platform: str) -> None:
+    """Keep compiled programs of accelerators in a folder, so that a restart on this machine does not compile again.
+
+    A folder that JAX_COMPILATION_CACHE_DIR names is kept. Programs of CPUs take seconds and are not kept.
+    """
+    if platform != "cpu" and jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        logging.getLogger("trainer").info("compiled programs are kept in %s (JAX_COMPILATION_CACHE_DIR)", folder)
+
+
+def with_huge_pages(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Replace this process by itself with the allocator that launchers ask for, unless GLIBC_TUNABLES is set already.
+
+    glibc reads it when a program starts. Without it, steps on a CPU are 1.16 to 1.4 times slower (`HUGE_PAGES`).
+    """
+    if not environment.keys() >= HUGE_PAGES.keys():
+        os.execve(sys.executable, list(command), {**HUGE_PAGES, **environment})
 
 
 def report(checkpoint: Artifact, picture: Path, *, draw: bool) -> None:
@@ -81,4 +103,5 @@ def report(checkpoint: Artifact, picture: Path, *, draw: bool) -> None:
 
 
 if __name__ == "__main__":
+    with_huge_pages(sys.orig_argv, os.environ)
     main(sys.argv[1:])

@@ -8,15 +8,18 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 FLAG = "--xla_gpu_deterministic_ops"
+OVERLAP = "--xla_gpu_enable_latency_hiding_scheduler"
+"""XLA orders the program so that collectives run beside products; it changes no number."""
 
 
 def ask(environment: MutableMapping[str, str]) -> None:
-    """Add the flag to XLA_FLAGS unless it is set already, to true or false; other platforms ignore it.
+    """Add both flags to XLA_FLAGS unless they are set already, to true or false; other platforms ignore them.
 
     Call it before the first use of a device: XLA reads its flags once.
     """
-    if _asked(environment) is None:
-        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {FLAG}=true".strip()
+    for flag in (FLAG, OVERLAP):
+        if _asked(environment, flag) is None:
+            environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flag}=true".strip()
 
 
 def note(platform: str, environment: Mapping[str, str]) -> str:
@@ -28,7 +31,7 @@ def note(platform: str, environment: Mapping[str, str]) -> str:
     return f"does not repeat to the bit: XLA_FLAGS lacks {FLAG}=true, which python -m trainer sets unless it says false"
 
 
-def _asked(environment: Mapping[str, str]) -> bool | None:
-    """The last value of the flag in XLA_FLAGS; None if it is not set."""
-    values = re.findall(rf"{FLAG}(?:=(\S+))?(?=\s|$)", environment.get("XLA_FLAGS", ""))
+def _asked(environment: Mapping[str, str], flag: str = FLAG) -> bool | None:
+    """The last value of a flag in XLA_FLAGS; None if it is not set."""
+    values = re.findall(rf"{flag}(?:=(\S+))?(?=\s|$)", environment.get("XLA_FLAGS", ""))
     return values[-1].lower() in ("", "1", "true") if values else None

@@ -20,12 +20,11 @@ from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import PyTree
 
 from trainer.model.build import init_model
-from trainer.model.cross_entropy import TILE_ROWS
 from trainer.model.parts import parameters_of
 from trainer.model.protocol import LanguageModel
 from trainer.objectives import next_token_loss
 from trainer.optimizers.groups import STACKED
-from trainer.spec.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat
+from trainer.spec.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat, loss_rows
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import Layout, MeshShape
 from trainer.spec.moe import MoeConfig
@@ -76,7 +75,7 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
         device_state_bytes=_device_bytes(layout, state),
         device_gradient_bytes=gradients,
         device_activation_bytes=activation_bytes(spec, model, microbatch // layout.batch_shards),
-        device_working_bytes=_working_bytes(spec, model, sizes[2] * sizes[3]),
+        device_working_bytes=_working_bytes(spec, model, sizes[2] * sizes[3], microbatch // layout.batch_shards * spec.seq_len),
         replicated_arrays=sum(not any(sharding.spec) for sharding in jax.tree.leaves(layout.shardings(state))),
     )
 
@@ -166,12 +165,13 @@ def _kept_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
     return sum(_aval_bytes(_shaped(variable)) for variable in kept)
 
 
-def _working_bytes(spec: RunSpec, model: LanguageModel, ways: int) -> int:
-    """`ways`: number of devices that a gathered layer is still split over."""
+def _working_bytes(spec: RunSpec, model: LanguageModel, ways: int, device_rows: int) -> int:
+    """`ways`: number of devices that a gathered layer is still split over. `device_rows`: tokens of a device's microbatch."""
     wide = jnp.dtype(spec.compute.dtype).itemsize
     layer = _stacked_elements(model) // spec.model.num_layers // ways
     head = spec.model.vocab_size * spec.model.hidden_dim
-    return 2 * layer * wide + layer * 4 + head * (wide + 4) + TILE_ROWS * spec.model.vocab_size * 4
+    rows = min(loss_rows(spec.model.vocab_size), device_rows)
+    return 2 * layer * wide + layer * 4 + head * (wide + 4) + rows * spec.model.vocab_size * (4 + wide)
 
 
 def _stacked_elements(model: PyTree) -> int:

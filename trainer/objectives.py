@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from trainer.model.cross_entropy import row_nll, weighted_objective
+from trainer.model.cross_entropy import TILE_ROWS, row_nll, weighted_objective
 from trainer.model.protocol import LanguageModel
 from trainer.model.router import Routing
 from trainer.spec.compute import Compute
@@ -50,7 +50,7 @@ def objective_of(spec: RunSpec, compute: Compute) -> Objective:
             def next_token(model: LanguageModel, batch: Batch, loads: Array | None = None) -> tuple[Array, Sums]:
                 tokens, weights, segment_ids = batch
                 x, routing = model.routed(tokens, segment_ids, replace(compute, training=True))
-                value, loss = loss_of_hidden(model, x, tokens, spec.z_loss_weight, weights)
+                value, loss = loss_of_hidden(model, x, tokens, spec.z_loss_weight, weights, compute)
                 if routing is not None and isinstance(spec.model, MoeConfig):
                     value = value + router_losses(spec.model.router, routing, tokens.size, loads)
                 every = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1))
@@ -97,11 +97,16 @@ def next_token_loss(
     and 0 where no token of the batch counts, so that such a batch changes nothing. Every position is computed, the last of
     each sequence with weight 0, which keeps shapes round.
     """
-    return loss_of_hidden(model, model.hidden(tokens, segment_ids, compute), tokens, z_loss_weight, weights)
+    return loss_of_hidden(model, model.hidden(tokens, segment_ids, compute), tokens, z_loss_weight, weights, compute)
 
 
 def loss_of_hidden(
-    model: LanguageModel, x: Float[Array, "B S D"], tokens: Int[Array, "B S"], z_loss_weight: float, weights: Array | None
+    model: LanguageModel,
+    x: Float[Array, "B S D"],
+    tokens: Int[Array, "B S"],
+    z_loss_weight: float,
+    weights: Array | None,
+    compute: Compute | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """`next_token_loss` of given hidden states."""
     of_targets = jnp.ones(tokens.shape, jnp.float32) if weights is None else jnp.asarray(weights)
@@ -109,7 +114,9 @@ def loss_of_hidden(
     total = of_targets.sum()
     shares = of_targets / jnp.where(total > 0, total, 1.0)
     targets = jnp.roll(tokens, -1, axis=1).reshape(-1)
-    return weighted_objective(x.reshape(-1, x.shape[-1]), model.head_weight().astype(x.dtype), targets, shares, z_loss_weight)
+    rows = TILE_ROWS if compute is None or compute.loss_rows is None else compute.loss_rows
+    head = model.head_weight().astype(x.dtype)
+    return weighted_objective(x.reshape(-1, x.shape[-1]), head, targets, shares, z_loss_weight, rows)
 
 
 def token_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:

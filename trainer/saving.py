@@ -29,6 +29,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.jobs.job import Job
 from lineage.shards.measure import Meter
 from lineage.writing.commit import damage_of
+from lineage.writing.working_folder import discard_working_folder, left_in
 from lineage.writing.writer import Writer
 from trainer.checkpoint import Snapshot, Tables, TrainState, snapshot, write_checkpoint
 from trainer.faults import inject_fault
@@ -146,6 +147,18 @@ class Saver:
                 artifact.store.delete(artifact)
             for store in self._stores:
                 store.storage.delete(self._all_parts)
+            self._drop_scratch()
+
+    def _drop_scratch(self) -> None:
+        """Delete what a killed save left on this machine: a rolling save of that very step need not come again.
+
+        Each is as large as the state. A folder that another attempt holds stays.
+        """
+        store = rolling_store(self.job.store)
+        if not left_in(store):
+            return
+        for step in range(1, self.spec.num_steps + 1):
+            discard_working_folder(store, checkpoint_spec(self.job.spec, step))
 
     def _write(self, state: Snapshot, tables: Tables, throughput: Mapping, rolling: bool) -> None:
         started = time.monotonic()

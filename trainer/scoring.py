@@ -14,6 +14,7 @@ from lineage.artifact.store import Artifact
 from trainer.checkpoint import read_model, read_model_config
 from trainer.model.build import model_shapes
 from trainer.model.cross_entropy import row_nll
+from trainer.model.precision import exact_float32
 from trainer.model.protocol import LanguageModel
 from trainer.objectives import token_nll
 from trainer.shared_prefixes import pack
@@ -113,12 +114,14 @@ def load_scorer(checkpoint: Artifact, weights: Weights = "raw") -> Scorer:
 
 
 @eqx.filter_jit
+@exact_float32()
 def _batch_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """One function for the whole process, so that a shape is compiled once, not once per task."""
     return token_nll(model, tokens)
 
 
 @eqx.filter_jit
+@exact_float32()
 def _spread_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """`_batch_nll` for rows that are split over a mesh: every device computes its own tiles, and all get the whole result."""
     axes, of_rows = batch_axes(), _nll
@@ -132,6 +135,7 @@ def _spread_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array,
 
 
 @eqx.filter_jit
+@exact_float32()
 def _in_tree(
     measure: Measure,
     model: LanguageModel,

@@ -116,7 +116,8 @@ def compiled_step(
     static = parted(model)[2]
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
-    of_batch = objective_of(spec, compute or resolved_compute(spec, model))
+    how = compute or resolved_compute(spec, model)
+    of_batch = objective_of(spec, how)
 
     def objective(parameters: PyTree, part: Batch, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
         return of_batch(joined(parameters, router, static), part, loads)
@@ -156,9 +157,10 @@ def compiled_step(
         new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema, router)
         return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router)
 
+    step_fn = jax.default_matmul_precision(how.precision)(step_fn)  # None: as before
     if spread is None:
         return jax.jit(step_fn, donate_argnums=0)
-    shapes = eqx.filter_eval_shape(lambda: initial_step_state(spec, model))
+    shapes = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
     everywhere = NamedSharding(spread.mesh, PartitionSpec())
     return jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere))
 

@@ -47,6 +47,26 @@ def working_folder(store: Store, spec: ArtifactSpec, code: str) -> Iterator[Path
         (work / f"{spec.version}.lock").unlink(missing_ok=True)
 
 
+def left_in(store: Store) -> list[Path]:
+    """Folders of attempts on this machine that have not ended, dead or alive."""
+    work = store.scratch / "writing"
+    return [path for path in work.iterdir() if path.is_dir()] if work.exists() else []
+
+
+def discard_working_folder(store: Store, spec: ArtifactSpec) -> None:
+    """Delete the folder that a killed attempt left, unless a living writer holds it."""
+    work = store.scratch / "writing"
+    folder = work / spec.version
+    if not folder.exists() and not _spent(folder).exists():
+        return
+    with try_lock(work / f"{spec.version}.lock") as held:
+        if held:
+            log.info("deleting what a killed attempt left: %s", folder)
+            for left in (folder, _spent(folder)):
+                shutil.rmtree(left, ignore_errors=True)
+            (work / f"{spec.version}.lock").unlink(missing_ok=True)
+
+
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
     """Hold an exclusive lock on a file during the block, or yield False. A lock on an unlinked file does not count."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 from trainer.model.cross_entropy import TILE_ROWS, row_nll, weighted_objective
+from trainer.spec.compute import loss_rows
 
 
 def inputs(num_rows: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -93,3 +94,16 @@ def test_full_logits_are_never_made() -> None:
     lowered = jax.jit(jax.grad(lambda x: mean_objective(x, head, targets, 0.0)[0])).lower(x).as_text()
     assert f"tensor<{num_rows}x{vocab}x" not in lowered
     assert f"tensor<{TILE_ROWS}x{vocab}x" in lowered
+
+
+def test_large_tiles_of_the_loss_give_the_same_numbers() -> None:
+    """An accelerator's tiles: all rows in one, or a number that does not divide them."""
+    x, head, targets = inputs(TILE_ROWS + 3, 2)
+    shares = jnp.full(x.shape[0], 1.0 / x.shape[0])
+
+    def found(rows: int):
+        return jax.value_and_grad(lambda x, h: weighted_objective(x, h, targets, shares, 0.1, rows)[0], (0, 1))(x, head)
+
+    for rows in (loss_rows(head.shape[0]), 100):
+        for ours, theirs in zip(jax.tree.leaves(found(rows)), jax.tree.leaves(found(TILE_ROWS)), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)

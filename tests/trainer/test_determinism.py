@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import jax
 import pytest
 from tiny_run import ROOT, RUN, job_of
 
-from trainer.determinism import FLAG, ask, note
+from trainer.__main__ import keep_programs
+from trainer.determinism import FLAG, OVERLAP, ask, note
 from trainer.train import train
 
 
@@ -24,7 +27,9 @@ from trainer.train import train
 def test_a_gpu_is_asked_unless_somebody_said_otherwise(before: str | None, after: str, repeats: bool) -> None:
     environment = {} if before is None else {"XLA_FLAGS": before}
     ask(environment)
-    assert environment == {"XLA_FLAGS": after}
+    assert environment == {"XLA_FLAGS": f"{after} {OVERLAP}=true"}
+    ask(environment)
+    assert environment == {"XLA_FLAGS": f"{after} {OVERLAP}=true"}
     assert note("gpu", environment).startswith("repeats" if repeats else "does not repeat to the bit: XLA_FLAGS lacks")
 
 
@@ -47,3 +52,18 @@ def test_what_the_trainer_asks_is_read_by_xla() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     ran = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "3", ran.stderr
+
+
+def test_programs_of_accelerators_are_kept(tmp_path: Path) -> None:
+    """Unless somebody named a folder; what a CPU compiles is not kept."""
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        keep_programs(tmp_path, "cpu")
+        assert jax.config.jax_compilation_cache_dir is None
+        keep_programs(tmp_path, "gpu")
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+        keep_programs(tmp_path / "other", "gpu")
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

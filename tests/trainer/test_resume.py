@@ -12,9 +12,10 @@ from tiny_run import RUN, at_step, ended, job_of, log_of, started
 from lineage.artifact.store import Artifact
 from lineage.jobs.job import Job
 from lineage.shards.run import DiskFullError
+from lineage.writing.working_folder import try_lock
 from trainer.faults import parse_faults
 from trainer.running import Running
-from trainer.saving import rolling_store
+from trainer.saving import checkpoint_spec, rolling_store
 from trainer.signals import LEFT, PreemptedError, Stop
 from trainer.train import train
 
@@ -80,6 +81,21 @@ def test_who_is_asked_before_the_first_step_saves_that_and_leaves(tmp_path: Path
     with pytest.raises(PreemptedError, match="checkpoint saved at step"):
         train(job, stop=stop)
     assert len(rolling_steps(job)) == 1
+
+
+def test_scratch_of_a_killed_rolling_save_goes_when_its_run_ends_unless_somebody_writes_there(tmp_path: Path) -> None:
+    job = job_of(tmp_path, replace(RUN, num_steps=5))
+    work = rolling_store(job.store).scratch / "writing"
+    killed, living = (work / checkpoint_spec(job.spec, step).version for step in (2, 3))
+    other = work / "0123456789abcdef"
+    for folder in (killed, living, other):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(bytes(100))
+    with try_lock(work / f"{living.name}.lock") as held:
+        assert held
+        train(job)
+    assert not killed.exists() and not killed.with_name(f"{killed.name}.lock").exists()
+    assert living.exists() and other.exists(), "what another writer holds, or another run left, is not ours"
 
 
 def test_a_damaged_checkpoint_is_named_made_again_from_the_one_before_it_and_takes_its_place(

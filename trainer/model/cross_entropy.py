@@ -25,11 +25,12 @@ from jaxtyping import Array, Float, Int
 from trainer.spec.mesh import batch_axes
 
 TILE_ROWS = 256
-"""Rows of a tile. 256 x 8,192 float32 logits are 8 MB, which stay in a CPU's last-level cache (benchmarks/cross_entropy.py)."""
+"""Rows of a tile on a CPU. 256 x 8,192 float32 logits are 8 MB, which stay in its last-level cache
+(benchmarks/cross_entropy.py). Accelerators take larger ones (`trainer.spec.compute.loss_rows`)."""
 
 
 def row_nll(
-    x: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"]
+    x: Float[Array, "N D"], head: Float[Array, "V D"], targets: Int[Array, " N"], tile_rows: int = TILE_ROWS
 ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
     """Nats of each row's target and the log partition function, tile by tile; without a gradient."""
 
@@ -37,7 +38,7 @@ def row_nll(
         log_z, gold, _ = _logits_of(tile[0], head, tile[1])
         return log_z - gold, log_z
 
-    nll, log_z = jax.lax.map(of_tile, (_tiles(x), _tiles(targets)))
+    nll, log_z = jax.lax.map(of_tile, (_tiles(x, tile_rows), _tiles(targets, tile_rows)))
     return nll.reshape(-1)[: x.shape[0]], log_z.reshape(-1)[: x.shape[0]]
 
 
@@ -47,6 +48,7 @@ def weighted_objective(
     targets: Int[Array, " N"],
     shares: Float[Array, " N"],
     z_loss_weight: float,
+    tile_rows: int = TILE_ROWS,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(loss + z_loss_weight x sum of shares x squared log Z, loss = sum of shares x nll); `shares` sum to one.
 
@@ -56,10 +58,10 @@ def weighted_objective(
     """
     axes = batch_axes()
     if not axes:
-        return _objective(x, head, targets, shares, z_loss_weight)
+        return _objective(x, head, targets, shares, z_loss_weight, tile_rows)
 
     def of_device(*arrays: Array) -> tuple[Array, Array]:
-        return jax.lax.psum(_objective(*arrays, z_loss_weight), axes)
+        return jax.lax.psum(_objective(*arrays, z_loss_weight, tile_rows), axes)
 
     rows, whole = PartitionSpec(axes), PartitionSpec()
     split = jax.shard_map(
@@ -68,20 +70,21 @@ def weighted_objective(
     return split(x, head, targets, shares)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _objective(
     x: Float[Array, "N D"],
     head: Float[Array, "V D"],
     targets: Int[Array, " N"],
     shares: Float[Array, " N"],
     z_loss_weight: float,
+    tile_rows: int,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    nll, log_z = row_nll(x, head, targets)
+    nll, log_z = row_nll(x, head, targets, tile_rows)
     loss = shares @ nll
     return loss + z_loss_weight * (shares @ jnp.square(log_z)), loss
 
 
-def _forward(x: Array, head: Array, targets: Array, weights: Array, z_loss_weight: float):
+def _forward(x: Array, head: Array, targets: Array, weights: Array, z_loss_weight: float, tile_rows: int):
     """The two sums, and the gradients of the first with respect to `x` and `head` as residuals."""
     head_across = jax.lax.optimization_barrier(head.T)  # else XLA folds the transpose back into the product
 
@@ -102,7 +105,7 @@ def _forward(x: Array, head: Array, targets: Array, weights: Array, z_loss_weigh
         return (sum_nll + weight @ (log_z - gold), sum_z + weight @ jnp.square(log_z), grad_across), grad_rows
 
     start = (jnp.float32(0), jnp.float32(0), jnp.zeros(head_across.shape, jnp.float32))
-    tiles = (_tiles(x), _tiles(targets), _tiles(weights))
+    tiles = (_tiles(x, tile_rows), _tiles(targets, tile_rows), _tiles(weights, tile_rows))
     (loss, squared, grad_across), grad_rows = jax.lax.scan(of_tile, start, tiles)
     of_gold = weights[:, None]
     grad_x = grad_rows.reshape(-1, x.shape[1])[: x.shape[0]] - of_gold * head[targets]
@@ -110,7 +113,7 @@ def _forward(x: Array, head: Array, targets: Array, weights: Array, z_loss_weigh
     return (loss + z_loss_weight * squared, loss), (grad_x.astype(x.dtype), grad_head.astype(head.dtype))
 
 
-def _backward(z_loss_weight: float, residuals: tuple[Array, Array], cotangents: tuple[Array, Array]):
+def _backward(z_loss_weight: float, tile_rows: int, residuals: tuple[Array, Array], cotangents: tuple[Array, Array]):
     grad_x, grad_head = residuals
     scale = cotangents[0]
     return scale.astype(grad_x.dtype) * grad_x, scale.astype(grad_head.dtype) * grad_head, None, None
@@ -130,9 +133,9 @@ def _product(left: Array, right: Array) -> Array:
     return jnp.matmul(left, right, preferred_element_type=jnp.float32)
 
 
-def _tiles(values: Array) -> Array:
-    """Reshape [N, ...] to [tiles, rows, ...], padded with zeros. `rows` is TILE_ROWS, or N if that is smaller."""
-    rows = min(TILE_ROWS, values.shape[0])
+def _tiles(values: Array, tile_rows: int) -> Array:
+    """Reshape [N, ...] to [tiles, rows, ...], padded with zeros. `rows` is `tile_rows`, or N if that is smaller."""
+    rows = min(tile_rows, values.shape[0])
     padding = -values.shape[0] % rows
     padded = jnp.pad(values, ((0, padding), *((0, 0) for _ in values.shape[1:])))
     return padded.reshape(-1, rows, *values.shape[1:])

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from trainer.model.gated_norm import GatedNorm
 from trainer.model.layer_folds import LayerKind
 from trainer.model.layers import Attention, RmsNorm
+from trainer.model.precision import exact_float32
 from trainer.model.protocol import KeyValueCache
 from trainer.spec.roles import EMBEDDING, HEAD
 
@@ -46,6 +47,7 @@ class TransformerDecoder(eqx.Module):
         keys, values = (tuple(jnp.zeros(shape, jnp.float32) for _ in self.blocks) for _ in range(2))
         return KeyValueCache(keys, values)
 
+    @exact_float32()
     def extend(
         self, cache: KeyValueCache, tokens: Int[Array, "R S"], starts: Int[Array, " R"]
     ) -> tuple[KeyValueCache, Float[Array, "R S D"]]:
@@ -81,6 +83,7 @@ class TransformerDecoder(eqx.Module):
         all_keys, all_values = zip(*extended, strict=True)
         return KeyValueCache(all_keys, all_values), self.norm(x).rearrange((row, "position", "embed")).array
 
+    @exact_float32()
     def log_probabilities(self, hidden: Float[Array, "N D"]) -> Float[Array, "N V"]:
         """Log-probabilities in nats of the token after each position."""
         return jax.nn.log_softmax(jnp.einsum("nd,vd->nv", hidden, self.head_weight()), axis=-1)

@@ -147,6 +147,7 @@ class Transformer(eqx.Module):
             len(self.layer_kinds),
             experts=hasattr(self.blocks.stacked, "experts"),
             mixed_layers=len(set(self.layer_kinds)) > 1,
+            vocab_size=self.embedding.resolve_axis("vocab").size,
         )
         return resolve(config, jax.default_backend(), work)
 

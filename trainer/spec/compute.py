@@ -23,6 +23,9 @@ ENGINES: tuple[ExpertEngine, ...] = ("reference", "tiled", "ragged")
 FIRST_ENGINE: dict[str, ExpertEngine] = {"gpu": "ragged", "tpu": "ragged"}
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
 """Query rows per block of `blocked`: the fastest of those tried on a CPU; not measured on an accelerator."""
+LOSS_ROWS, LOSS_BYTES = 8192, 2**30
+"""Rows of a tile of logits on an accelerator, at most, and bytes of its float32 logits. A tile reads the head and adds to its
+gradient once, so few large tiles move less: 256 rows of a 128,256-word head move 6.3 GB for .8 ms of products on an H100."""
 UNROLLED_LAYERS = 8
 """With `auto`, a CPU unrolls up to this many layers: one takes about 0.5 s to compile (d 256, two cores, 2026-11-22)."""
 
@@ -76,6 +79,10 @@ class Compute:
     experts: ExpertEngine | None = None
     """None for a model without experts."""
     exchange: Exchange | None = None
+    loss_rows: int | None = None
+    """Rows of a tile of logits; None: those of `trainer.model.cross_entropy`, which fit a CPU's cache."""
+    precision: Literal["highest"] | None = None
+    """Precision of float32 products. None: the platform's default, which is TF32 on GPUs and bfloat16 on TPUs."""
     training: bool = False
     """Routers tell what they did, and capacities hold. Not a choice: `trainer.objectives` sets it."""
 
@@ -97,6 +104,7 @@ class Work:
     experts: bool = False
     mixed_layers: bool = False
     """Layers differ in their windows, so they are folded by periods."""
+    vocab_size: int = 1
 
 
 def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
@@ -144,7 +152,25 @@ def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
             miss("compute.experts 'ragged'", "on a CPU it multiplies every row by every expert", "tiled")
             engine = "tiled"
         notes.append(f"experts {engine}: {config.experts} requested on {platform}")
-    return Compute(config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes), engine, exchange)
+    rows = None if on_cpu else loss_rows(work.vocab_size)
+    precision = "highest" if config.dtype == "float32" and not on_cpu else None
+    if not on_cpu:
+        notes.append(f"loss in tiles of {rows} rows" + (", float32 products in full float32" if precision else ""))
+    return Compute(
+        config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes), engine, exchange, rows, precision
+    )
+
+
+def loss_rows(vocab_size: int) -> int:
+    """Rows of a tile of logits on an accelerator: a power of two within `LOSS_ROWS` and, down to 256, `LOSS_BYTES`.
+
+    >>> loss_rows(32_000), loss_rows(128_256)
+    (8192, 2048)
+    """
+    rows = LOSS_ROWS
+    while rows > 256 and rows * vocab_size * 4 > LOSS_BYTES:
+        rows //= 2
+    return rows
 
 
 def cannot(backend: Backend, platform: str, dtype: str, work: Work) -> str | None:
