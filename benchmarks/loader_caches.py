@@ -33,7 +33,7 @@ def write_component(out: Writer, config: Component) -> None:
         ids = [f"{number:08x}{i:024x}" for i in range(ends.size)]
         tokens = random.integers(0, VOCABULARY, int(ends[-1]), dtype=np.uint16)
         shards.append(write_flat_shard(out.folder, f"s{number}", ids, tokens, ends, "uint16"))
-    out.extra["tokens"] = tokens_extra(config.name, "uint16", VOCABULARY, "random", None, None, shards)
+    out.facts["tokens"] = tokens_extra(config.name, "uint16", VOCABULARY, "random", None, None, shards)
 
 
 CACHE = Stage("benchmarks.random_tokens", "1", write_component)

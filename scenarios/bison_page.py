@@ -11,7 +11,7 @@ from evals.scoring.report_page import Table, image, page
 from scenarios.bison import LINEAGE_PAGE, Replay
 from scenarios.bison_plots import composition_png, losses_png, reads_png, surprisal_png
 from scenarios.evidence import Evidence, failures
-from scenarios.judgement import answer
+from scenarios.judgement import answer, leak_itself
 from scenarios.surprisal import FORMS, bits_per_byte
 
 PAGE = "bison.html"
@@ -36,12 +36,12 @@ def write_page(replay: Replay) -> Path:
 def _facts(replay: Replay) -> dict[str, str]:
     expected = [each for each in replay.evidence if each.holds is not None]
     failed = failures(replay.evidence)
-    [own] = [each.difference for each in replay.differences if (each.form, each.group) == ("OLMES", "leaked")]
+    own = leak_itself(replay.measured, len(replay.world.leaked), "OLMES")
     return {
         "expectations that hold": f"{len(expected) - len(failed)} of {len(expected)}",
         "leaked items that the audit names": f"{replay.reads['item_id'].n_unique()} of {len(replay.world.leaked)}",
         "reads of them by Bison": f"{replay.reads.height:,}",
-        "bits per byte, OLMES form, Bison minus clean twin": f"{own:+.3f}",
+        "bits per byte, OLMES form, Bison minus clean twin: leaked items less control items": f"{own:+.3f}",
     }
 
 

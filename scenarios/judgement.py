@@ -114,13 +114,14 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
     ]
     for each in differences:
         told = f"bison {each.bison:.3f}, clean twin {each.twin:.3f}, difference {each.difference:+.3f} bits per byte (95 %)"
-        own = (each.form, each.group) == ("OLMES", "leaked")
-        claim = f"{each.form} form, {each.group} items" + (": the leak shows, Bison is surprised less" if own else "")
-        say(SURPRISED, claim, told, each.difference.high < 0 if own else None)
+        say(SURPRISED, f"{each.form} form, {each.group} items", told)
     for form in FORMS:
-        leak = contrast(measured["bison", form], measured["clean twin", form], groups["leaked"], groups["control"])
-        claim = f"{form} form: the difference of leaked items less that of control items, what the leak itself did"
-        say(SURPRISED, claim, f"{leak:+.3f} bits per byte (95 %)")
+        leak = leak_itself(measured, len(world.leaked), form)
+        claim = f"{form} form: the difference of leaked items less that of control items, which no training file holds"
+        own = form == "OLMES" and world.scale.judges_leak
+        said = claim + (": the leak itself shows" if own else "")
+        say(SURPRISED, said, f"{leak:+.3f} bits per byte (95 %)", leak.high < 0 if own else None)
+    say(SURPRISED, "what does not follow", WHAT_DOES_NOT_FOLLOW)
     for part in PARTS:
         both = {
             group: paired_part_difference(measured["bison", "lm-eval"], measured["clean twin", "lm-eval"], which, part)
@@ -133,6 +134,19 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
     cut = sum(each.truncated for each in measured.values())
     say(SURPRISED, "prompts cut to fit the context", f"{cut} of {len(measured) * len(items)}")
     return measured, differences
+
+
+WHAT_DOES_NOT_FOLLOW = (
+    "Bison minus twin on leaked items alone is no measure of the leak: Bison also read the form of these texts, and control "
+    "items in that form show most of the same difference. One pair of runs, one key each, says nothing about other keys."
+)
+
+
+def leak_itself(measured: Measured, num_leaked: int, form: str) -> Estimate:
+    """Bison minus its clean twin on leaked items, less the same on control items; the leaked items come first."""
+    bison, twin = measured["bison", form], measured["clean twin", form]
+    leaked = np.arange(bison.bits.size) < num_leaked
+    return contrast(bison, twin, leaked, ~leaked)
 
 
 def answer(difference: Estimate) -> str:

@@ -44,7 +44,7 @@ def lay_blocks(out: Writer, config: BlocksConfig, caches: tuple[Artifact, ...]) 
     )
     first = opened[0]
     shard = write_token_shard(out.folder, "blocks", documents, first.dtype)
-    out.extra["tokens"] = tokens_extra(COMPONENT, first.dtype, first.vocab_size, first.tokenizer, first.bos, first.eos, [shard])
+    out.facts["tokens"] = tokens_extra(COMPONENT, first.dtype, first.vocab_size, first.tokenizer, first.bos, first.eos, [shard])
     out.extra["blocks"] = {cache.component: count for cache, count in zip(opened, counts, strict=True)}
     out.record(rows_in=sum(cache.num_documents for cache in opened), rows_out=sum(counts), tokens_out=shard.num_tokens)
 

@@ -102,7 +102,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     done = out.map_shards(tokenize_shard, tasks, in_runs=True)
     shards = [ShardInfo(name, int(str(s["tokens"])), int(str(s["documents"]))) for name, s in done.items()]
     weights = weights_dtype(config.format)
-    out.extra["tokens"] = tokens_extra(
+    out.facts["tokens"] = tokens_extra(
         config.component,
         token_dtype(policy.vocab_size),
         policy.vocab_size,
@@ -115,11 +115,11 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     out.extra["engine"] = {"engine": "none"} if verdict is None else asdict(verdict)
     out.record(**_statistics(done, weights is not None))
     nothing_held_out = config.split == HELDOUT and not out.statistics["rows_in"]  # A small source may have none.
-    if not out.extra["tokens"]["num_documents"] and not nothing_held_out:
+    if not out.facts["tokens"]["num_documents"] and not nothing_held_out:
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
-TOKEN_CACHE = Stage("datakit.token_cache", "4", tokenize_corpus)
+TOKEN_CACHE = Stage("datakit.token_cache", "5", tokenize_corpus)
 """4: special text stays text in JSON that a template writes, in names of arguments, and if it is one character; DNA has
 an alphabet; texts of more than 1 Mi characters are cut where no token crosses. 3: chat templates may say how JSON is
 written and get messages as a list; 2 refused what they rendered so.

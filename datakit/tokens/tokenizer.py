@@ -67,11 +67,11 @@ def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifac
             f"vocab_size asks for {config.vocab_size}; lower it or give more text"
         )
     (out.folder / TOKENIZER_FILE).write_text(tokenizer.to_str())
-    out.extra["tokenizer"] = {"vocab_size": tokenizer.get_vocab_size(), "eos": tokenizer.token_to_id(END_OF_TEXT)}
+    out.facts["tokenizer"] = {"vocab_size": tokenizer.get_vocab_size(), "eos": tokenizer.token_to_id(END_OF_TEXT)}
     out.record(rows_in=len(texts), bytes_in=sum(len(text.encode()) for text in texts))
 
 
-TOKENIZER = Stage("datakit.tokenizer", "1", train_tokenizer)
+TOKENIZER = Stage("datakit.tokenizer", "2", train_tokenizer)
 
 
 def new_tokenizer() -> Tokenizer:

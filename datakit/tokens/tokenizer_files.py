@@ -29,8 +29,8 @@ def copy_tokenizer(out: Writer, config: TokenizerFilesConfig, model: Artifact) -
     tokenizer = Tokenizer.from_file(str(out.folder / TOKENIZER_FILE))
     if tokenizer.id_to_token(facts["eos"]) is None:
         raise ValueError(f"{model.name}: document end {facts['eos']} is none of {tokenizer.get_vocab_size()} tokens")
-    out.extra["tokenizer"] = dict(facts)
+    out.facts["tokenizer"] = dict(facts)
     out.record(bytes_out=sum(path.stat().st_size for path in out.folder.iterdir() if path.is_file()))
 
 
-TOKENIZER_FILES = Stage("datakit.tokenizer_files", "1", copy_tokenizer)
+TOKENIZER_FILES = Stage("datakit.tokenizer_files", "2", copy_tokenizer)

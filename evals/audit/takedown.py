@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from evals.audit.licences import licences_in
 from lineage.artifact.store import Artifact, Store
 from lineage.graph.edges import LineageTables, open_all
 from lineage.order.batches import BatchSchedule
@@ -24,6 +25,7 @@ from lineage.order.history import batches_read
 from lineage.order.mixture import bound_caches
 from lineage.order.order import DataOrder
 from lineage.order.token_cache import TokenCache
+from lineage.trust.verdicts import subject_of, subject_of_ref
 
 type Role = Literal["raw", "normalized", "suite", "corpus", "cache", "mixture", "checkpoint", "export"]
 ROLES: dict[str, Role] = {
@@ -62,12 +64,17 @@ class Selection:
     documents: tuple[str, ...] = ()
     source: str | None = None
     licence: str | None = None
-    """Text within the licence, ignoring case."""
+    """An SPDX expression: whatever is under any of its licences, ignoring case. A licence that is no such expression
+    (`various`, one that nobody has verified) is reported as unknown."""
 
     def __post_init__(self) -> None:
         given = [bool(self.documents), self.source is not None, self.licence is not None]
         if sum(given) != 1:
             raise ValueError(f"a takedown names documents, a source or a licence, one of them; this names {sum(given)}")
+        if self.licence is not None and licences_in(self.licence) is None:
+            raise ValueError(
+                f"licence {self.licence!r} is no SPDX expression, such as MIT, GPL-3.0-only or 'MIT OR Apache-2.0'"
+            )
         bad = [text for text in self.documents if not _ID.fullmatch(text)]
         if bad:
             raise ValueError(
@@ -175,25 +182,35 @@ def _rows_with(artifact: Artifact, role: Role, documents: tuple[str, ...]) -> tu
 
 def _by_source(artifacts: dict[Role, list[Artifact]], selection: Selection, unknown: list[tuple[str, str]]) -> list[Copy]:
     """Return raw artifacts that match and what was made of their files, link by link."""
-    held: dict[Role, list[Artifact]] = {"raw": [raw for raw in artifacts["raw"] if _matches(raw, selection)]}
+    held: dict[Role, list[Artifact]] = {"raw": []}
+    for raw in artifacts["raw"]:
+        holds = _matches(raw, selection)
+        if holds is None:
+            licence = raw.manifest.extra["source"]["licence"]
+            unknown.append((raw.spec.address, f"its licence is {licence!r}, which is no SPDX expression: read its card"))
+        elif holds:
+            held["raw"].append(raw)
     for role, name, parent_role in LINKS:
-        here = {artifact.spec.address for artifact in artifacts[parent_role]}
-        wanted = {artifact.spec.address for artifact in held[parent_role]}
+        here = {subject_of(artifact) for artifact in artifacts[parent_role]}
+        wanted = {subject_of(artifact) for artifact in held[parent_role]}
         held[role] = []
         for artifact in artifacts[role]:
-            parent = next(ref.address for ref in artifact.spec.inputs if ref.name == name)
-            if parent in wanted:
+            ref = next(ref for ref in artifact.spec.inputs if ref.name == name)
+            if subject_of_ref(ref) in wanted:
                 held[role].append(artifact)
-            elif parent not in here:
-                unknown.append((artifact.spec.address, f"the {parent_role} that it was made from is gone ({parent})"))
+            elif subject_of_ref(ref) not in here:
+                unknown.append((artifact.spec.address, f"the {parent_role} that it was made from is gone ({ref.address})"))
     return [Copy(a, role, n, n) for role, copies in held.items() for a in copies for n in (_num_documents(a, role),)]
 
 
-def _matches(raw: Artifact, selection: Selection) -> bool:
+def _matches(raw: Artifact, selection: Selection) -> bool | None:
+    """Whether a raw artifact is of the selected source or licence; None where its licence does not tell."""
     facts = raw.manifest.extra["source"]
-    if selection.source is not None:
+    if selection.licence is None:
         return facts["name"] == selection.source
-    return str(selection.licence).casefold() in str(facts["licence"]).casefold()
+    wanted, stated = licences_in(selection.licence), licences_in(facts["licence"])
+    assert wanted is not None  # `Selection` has checked it
+    return None if stated is None else bool(wanted & stated)
 
 
 def _num_documents(artifact: Artifact, role: Role) -> int:

@@ -34,6 +34,9 @@ class FileEntry:
     bytes: int
     rows: int | None
     digest: str
+    crc32c: str | None = None
+    """Checksum that the bucket listed at the commit, in base64 (since 2026-11-24); None on other roots. The data version leaves
+    it out."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def to_json(manifest: Manifest) -> str:
         "config": spec.config,
         "inputs": [asdict(ref) for ref in spec.inputs],
         "data_folder": manifest.data_folder,
-        "files": [asdict(entry) for entry in manifest.files],
+        "files": [_entry_record(entry) for entry in manifest.files],
         "statistics": manifest.statistics,
         "extra": manifest.extra,
         "resources": asdict(manifest.resources),
@@ -145,6 +148,10 @@ def to_json(manifest: Manifest) -> str:
     if manifest.earlier:
         record["earlier"] = [asdict(form) for form in manifest.earlier]
     return sealed(record)
+
+
+def _entry_record(entry: FileEntry) -> dict[str, Any]:
+    return {name: value for name, value in asdict(entry).items() if name != "crc32c" or value is not None}
 
 
 def sealed(record: Mapping[str, Any]) -> str:

@@ -154,11 +154,22 @@ class Store:
         return self.open(spec.address)
 
     def open(self, address: str) -> Artifact | None:
-        """Return the artifact at an address relative to the root, or None."""
+        """Return the artifact at an address relative to the root, or None.
+
+        Raises: ValueError for a manifest that is not as it was committed, or that belongs to another address.
+        """
         where = f"{address}/{MANIFEST_NAME}"
         with naming(self.storage.uri(where)):
             text = self.storage.read_text(where)
-        return None if text is None else Artifact(self, from_json(text, self.storage.uri(where)))
+        if text is None:
+            return None
+        manifest = from_json(text, self.storage.uri(where))
+        if manifest.spec.address != address:
+            raise ValueError(
+                f"{self.storage.uri(where)} says that it is {manifest.spec.address}: it was copied or moved by hand; "
+                "put it back, or delete it and materialize the artifact again"
+            )
+        return Artifact(self, manifest)
 
     def artifacts(self, *key: str) -> Iterator[Artifact]:
         """Yield every artifact below a key prefix in address order; without a prefix, all of them."""
@@ -185,12 +196,32 @@ class Store:
         return [self.parent(artifact, ref) for ref in artifact.spec.inputs]
 
     def parent(self, artifact: Artifact, ref: InputRef) -> Artifact:
-        """Open one direct input. Raises: ValueError if it is gone or has other bytes than the artifact was made from."""
-        parent = self.open(ref.address)
-        if parent is None or parent.data_version != ref.data_version:
-            state = "is gone" if parent is None else f"now has data version {parent.data_version}"
+        """Open one direct input, or one of equal bytes. Raises: ValueError if there is none."""
+        parent = self.open_equal(ref)
+        if parent is None:
+            there = self.open(ref.address)
+            state = "is gone" if there is None else f"now has data version {there.data_version}"
             raise ValueError(f"{artifact.name} was made from {ref.address} ({ref.data_version}), which {state}")
         return parent
+
+    def open_equal(self, ref: InputRef) -> Artifact | None:
+        """Open what a ref names: the artifact at its address, else another one of its partition with the same data version.
+
+        A stage that was made again with equal bytes has another address, and what was made from the first stays as it is
+        (early cutoff), so the second stands in where the first was deleted.
+        """
+        found = self.open(ref.address)
+        if found is not None and found.data_version == ref.data_version:
+            return found
+        place = partition_address(ref.key, ref.partition)
+        for version in self.storage.folders(place):
+            try:
+                other = self.open(f"{place}/{version}")
+            except ValueError:  # what is wrong with another version is no matter of this one
+                continue
+            if other is not None and other.data_version == ref.data_version:
+                return other
+        return None
 
     def walk_up(self, artifact: Artifact) -> Iterator[Artifact]:
         """Yield the artifact and every ancestor, each once, nearest first. Only manifests are read."""

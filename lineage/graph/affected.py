@@ -11,6 +11,9 @@ import polars as pl
 from lineage.graph.edges import LineageTables
 from lineage.graph.walk import LineageGraph
 
+GONE = "{} of data version {}"
+"""The name of a node for bytes that were read and that no artifact has any more."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -24,7 +27,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Affected:
-    """`rows`: ARTIFACTS_SCHEMA and `is_origin` (bad itself, not by descent), inputs before what was made from them."""
+    """`rows`: ARTIFACTS_SCHEMA and `is_origin` (bad itself or equal to it, not by descent), inputs before what was made from
+    them."""
 
     rows: pl.DataFrame
     cost: Cost
@@ -51,13 +55,44 @@ def artifacts_of_stage(tables: LineageTables, stage: str, version: str | None = 
 
 
 def affected_by(tables: LineageTables, origins: Sequence[str]) -> Affected:
-    """Return the origins and all their descendants. Raises: ValueError for an address that the tables do not have."""
-    graph = LineageGraph(tables)
-    reached = {address for origin in origins for address in graph.walk(origin, "down")}
-    ordered = pl.DataFrame({"address": graph.oldest_first(reached)}, schema={"address": pl.String})
-    bad = pl.Series(list(origins), dtype=pl.String).implode()
+    """Return the origins, what is equal to them, and all descendants of both.
+
+    Descent goes as the launch gate walks (`lineage.trust.ancestry`): what is equal to an origin is as bad, a missing input
+    is replaced by an equal one, and what was made from an equal sibling of a descendant is not affected.
+    Raises: ValueError for an address that the tables do not have.
+    """
+    graph, walked = LineageGraph(tables), LineageGraph(standing_in(tables))
+    for origin in origins:
+        graph.require(origin)
+    read = tables.edges.select(address="parent", name="parent_name", data_version="parent_data_version")
+    made = tables.artifacts.select("address", "name", "data_version")
+    gone = read.join(made, on="address", how="anti")
+    of_origins = pl.concat([made, gone]).filter(pl.col("address").is_in(list(origins))).select("name", "data_version").unique()
+    equal = made.join(of_origins, on=["name", "data_version"], how="semi")["address"].to_list()
+    starts = [*equal, *of_origins.select(pl.format(GONE, "name", "data_version")).to_series()]
+    reached = walked.reach((start for start in starts if start in walked.index), "down")
+    found = made.filter(pl.col("address").is_in(list(reached)))["address"].to_list()
+    ordered = pl.DataFrame({"address": graph.oldest_first(found)}, schema={"address": pl.String})
     rows = ordered.join(tables.artifacts, on="address", how="inner", maintain_order="left")
-    return Affected(rows.with_columns(is_origin=pl.col("address").is_in(bad)), cost_of(rows))
+    return Affected(rows.with_columns(is_origin=pl.col("address").is_in(equal)), cost_of(rows))
+
+
+def standing_in(tables: LineageTables) -> LineageTables:
+    """Return the tables with each edge to the artifact that its child would open today.
+
+    That is the one at the edge's address if it has the bytes that were read, else the first of equal bytes by address, else
+    a node `GONE` for bytes that no artifact has.
+    """
+    own = tables.artifacts.select(parent="address", own_data_version="data_version")
+    equal = tables.artifacts.group_by(parent_name="name", parent_data_version="data_version").agg(
+        stand_in=pl.col("address").min()
+    )
+    edges = tables.edges.join(own, on="parent", how="left")
+    edges = edges.join(equal, on=["parent_name", "parent_data_version"], how="left")
+    as_read = pl.col("own_data_version").eq_missing(pl.col("parent_data_version"))
+    gone = pl.format(GONE, "parent_name", "parent_data_version")
+    parent = pl.when(as_read).then("parent").otherwise(pl.coalesce("stand_in", gone))
+    return LineageTables(tables.artifacts, edges.with_columns(parent=parent).drop("own_data_version", "stand_in"))
 
 
 def cost_of(rows: pl.DataFrame) -> Cost:

@@ -3,17 +3,28 @@
 Every manifest is read again; nothing is repaired. Each finding names the artifact, the input if there is one, and a remedy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
 from lineage.artifact.store import Store
+from lineage.artifact.verified import changed_on_bucket
 from lineage.graph.edges import LineageTables, edge_rows, read_tables
 from lineage.storage.digests import text_digest
+from lineage.storage.files import Listed
+from lineage.storage.root import WORKING
 
 type Kind = Literal[
-    "missing_edge", "forged_edge", "missing_artifact", "forged_artifact", "edited", "moved", "lost_input", "swapped_input"
+    "missing_edge",
+    "forged_edge",
+    "missing_artifact",
+    "forged_artifact",
+    "edited",
+    "moved",
+    "damaged",
+    "lost_input",
+    "swapped_input",
 ]
 REMEDIES: dict[Kind, str] = {
     "missing_edge": "the manifest names this input, the table does not: rebuild the tables (`./marin lineage --rebuild`)",
@@ -22,6 +33,7 @@ REMEDIES: dict[Kind, str] = {
     "forged_artifact": "the table says what no manifest says: rebuild the tables (`./marin lineage --rebuild`)",
     "edited": "the manifest was changed after the commit: delete the artifact and materialize it again",
     "moved": "the manifest belongs to another folder: it was copied or moved by hand; put it back",
+    "damaged": "data files are absent or have another size: copy them back, or delete the artifact and materialize it again",
     "lost_input": "its input is gone: it can be used, not walked or reproduced; materialize the input again",
     "swapped_input": "its input now has other bytes than it read: materialize it again",
 }  # fmt: skip
@@ -49,6 +61,8 @@ class Manifests:
     sound: Mapping[str, Manifest]
     digests: Mapping[str, str]
     unsound: tuple[Finding, ...]
+    damaged: tuple[Finding, ...] = ()
+    """Sound manifests whose data files are absent or have another size, by the listing that found the manifests."""
 
 
 def check_lineage(store: Store) -> list[Finding]:
@@ -58,7 +72,7 @@ def check_lineage(store: Store) -> list[Finding]:
 
 def check_tables(manifests: Manifests, tables: LineageTables | None) -> list[Finding]:
     """Return the disagreements between manifests and tables, and among manifests, in address order."""
-    findings = [*manifests.unsound, *_among_manifests(manifests.sound)]
+    findings = [*manifests.unsound, *manifests.damaged, *_among_manifests(manifests.sound)]
     if tables is not None:
         broken = {finding.artifact for finding in manifests.unsound}
         findings += _against_tables(manifests.sound, tables, broken)
@@ -74,13 +88,22 @@ def manifest_digest(store: Store, address: str) -> str:
 
 
 def every_manifest(store: Store) -> Manifests:
-    """Read every manifest below the root, and check that each is consistent and belongs at its address."""
+    """Read every manifest below the root, and check that each is consistent, belongs at its address and has its files.
+
+    One listing of the whole root gives manifests and sizes.
+    """
+    listed = {name: facts for name, facts in store.storage.files.listing("", None).items() if not name.startswith(WORKING)}
     manifests: dict[str, Manifest] = {}
     digests: dict[str, str] = {}
     findings = []
-    for where in store.storage.stamps(MANIFEST_NAME):
-        address = where.rsplit("/", 1)[0]
-        text = store.storage.read_text(where)
+    outermost = _outermost(name.rpartition("/")[0] for name in listed if name.rpartition("/")[2] == MANIFEST_NAME)
+    for address in outermost:
+        where = f"{address}/{MANIFEST_NAME}"
+        try:
+            text = store.storage.read_text(where)
+        except ValueError as error:
+            findings.append(Finding("edited", address, detail=str(error)))
+            continue
         if text is None:
             continue
         try:
@@ -88,7 +111,26 @@ def every_manifest(store: Store) -> Manifests:
             digests[address] = text_digest(text)
         except UnsoundManifestError as error:
             findings.append(Finding(error.kind, address, detail=str(error)))
-    return Manifests(manifests, digests, tuple(findings))
+    damaged = [found for address, manifest in manifests.items() if (found := _damage(address, manifest, listed)) is not None]
+    return Manifests(manifests, digests, tuple(findings), tuple(damaged))
+
+
+def _outermost(folders: Iterable[str]) -> list[str]:
+    """Sorted folders without those below another one: a data file may be called as a manifest is."""
+    kept: list[str] = []
+    for folder in sorted(folders, key=lambda name: f"{name}/"):
+        if not kept or not folder.startswith(f"{kept[-1]}/"):
+            kept.append(folder)
+    return kept
+
+
+def _damage(address: str, manifest: Manifest, listed: Mapping[str, Listed]) -> Finding | None:
+    folder = f"{address}/{manifest.data_folder}"
+    wrong = [entry for entry in manifest.files if changed_on_bucket(entry, listed.get(f"{folder}/{entry.path}"))]
+    if not wrong:
+        return None
+    detail = f"{len(wrong)} of {len(manifest.files)} files are not as committed, {wrong[0].path} first"
+    return Finding("damaged", address, detail=detail)
 
 
 def _among_manifests(manifests: Mapping[str, Manifest]) -> list[Finding]:

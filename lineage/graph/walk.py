@@ -72,6 +72,18 @@ class LineageGraph:
         order = breadth_first_order(self._up if direction == "up" else self._down, start, return_predecessors=False)
         return [self.addresses[i] for i in order]
 
+    def reach(self, addresses: Iterable[str], direction: Direction) -> set[str]:
+        """The addresses and all their ancestors ("up") or descendants ("down")."""
+        found: set[str] = set()
+        for address in addresses:
+            if address not in found:
+                found.update(self.walk(address, direction))
+        return found
+
+    def require(self, address: str) -> None:
+        """Raises: ValueError for an address that the tables do not have."""
+        self._position(address)
+
     def neighbours(self, address: str, direction: Direction) -> list[str]:
         """Return the direct inputs ("up") or direct descendants ("down") in address order."""
         matrix = self._up if direction == "up" else self._down

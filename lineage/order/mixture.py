@@ -147,7 +147,7 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
         record["packing"] = {**to_jsonable(config.packing), "components": {name: asdict(f) for name, f in found.items()}}
         dropped = sum(statistics.tokens_dropped for statistics in found.values())
     (out.folder / MIXTURE_FILE).write_text(json.dumps(record, indent=1) + "\n")
-    out.extra["mixture"] = record
+    out.facts["mixture"] = record
     num_tokens = sum(o.num_tokens for o in opened)
     out.record(tokens_in=num_tokens, tokens_out=num_tokens - dropped)
 
@@ -194,7 +194,7 @@ def _check_one_tokenizer(config: MixtureConfig, caches: list[TokenCache]) -> Non
             )
 
 
-MIXTURE = Stage("lineage.mixture", "2", freeze_mixture)
+MIXTURE = Stage("lineage.mixture", "3", freeze_mixture)
 """2: no addresses in the file. A cache made again with equal bytes has another address, but its mixture is the same."""
 
 

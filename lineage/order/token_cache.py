@@ -9,6 +9,7 @@ trainer share the format and nothing else (docs/design/house.md).
 """
 
 import itertools
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,9 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from lineage.artifact.store import Artifact
+from lineage.artifact.verified import changed_on_bucket, verify_once
 from lineage.order.document_ends import DocumentEnds
 from lineage.order.token_arrays import TokenArray, copy_pieces, copy_span
 from lineage.storage.ranges import RemoteArray
+
+log = logging.getLogger(__name__)
 
 FORMAT = "tokens/1"
 FOLDER = "tokens"
@@ -165,6 +169,7 @@ class TokenCache:
             ends.append(_mapped(artifact.file(f"{FOLDER}/{shard.name}.ends"), np.dtype("<i8")))
             ids.append(_mapped(artifact.file(f"{FOLDER}/{shard.name}.ids"), np.dtype(np.uint8)).reshape(-1, ID_BYTES))
             _check_ends(artifact.name, shard, ends[-1])
+        _verify(artifact, by_ranges)
         return TokenCache(
             artifact_name=artifact.name,
             component=facts["component"],
@@ -284,6 +289,22 @@ class TokenCache:
     @cached_property
     def _index(self) -> dict[bytes, int]:
         return {row.tobytes(): i for i, row in enumerate(self.ids)}
+
+
+def _verify(artifact: Artifact, by_ranges: bool) -> None:
+    """Compare the bytes with the manifest, once for each state of the files; tokens that stay in the bucket by the checksum
+    that it lists. Raises: ValueError naming a file that was changed."""
+    if not by_ranges:
+        verify_once(artifact)
+        return
+    remote = {entry for entry in artifact.manifest.files if entry.path.endswith((".tokens", ".weights"))}
+    verify_once(artifact, {entry.path for entry in artifact.manifest.files if entry not in remote})
+    listed = artifact.store.storage.listed(f"{artifact.spec.address}/{artifact.manifest.data_folder}")
+    for entry in sorted(remote, key=lambda each: each.path):
+        if changed_on_bucket(entry, listed.get(entry.path)):
+            raise ValueError(f"{artifact.name}: object {entry.path} is not as it was committed: {listed.get(entry.path)}")
+        if entry.crc32c is None:
+            log.warning("%s: %s has no checksum in its manifest; only its size is compared", artifact.name, entry.path)
 
 
 def is_read_by_ranges(artifact: Artifact) -> bool:

@@ -14,10 +14,12 @@ class RootGoneError(RuntimeError):
 
 
 class Listed(NamedTuple):
-    """One file of a listing: its bytes, and a stamp that changes whenever they do."""
+    """One file of a listing: its bytes, a stamp that changes whenever they do, and the checksum that a bucket keeps."""
 
     size: int
     stamp: str
+    crc32c: str = ""
+    """In base64; empty where the root keeps none."""
 
 
 class Versioned(NamedTuple):

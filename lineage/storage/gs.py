@@ -34,7 +34,7 @@ BUCKET_GONE = "bucket does not exist"
 TRANSFERS = 8
 """Files in transfer at once; the client's connection pool holds ten."""
 WRITER = "marin-writer"
-_LISTED = "items(name,size,generation),nextPageToken"
+_LISTED = "items(name,size,generation,crc32c),nextPageToken"
 _CHECKSUMS = "items(name,size,md5Hash,crc32c),nextPageToken"
 
 
@@ -158,7 +158,7 @@ class BucketFiles:
         )
         skip = len(self.prefix)
         return {
-            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}")
+            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "")
             for blob in found
             if name is None or blob.name.rsplit("/", 1)[-1] == name
         }

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lineage.names import check_relative
-from lineage.storage.files import Files
+from lineage.storage.files import Files, Listed
 
 WORKING = ".work/"
 """Folder at the root that listings skip: working files of writers and leases are no artifacts."""
@@ -99,7 +99,11 @@ class Storage:
 
     def sizes(self, address: str) -> dict[str, int]:
         """Bytes of every file below an address, by path relative to it; none where there is nothing."""
-        return {found[len(address) + 1 :]: facts.size for found, facts in self.files.listing(address, None).items()}
+        return {name: facts.size for name, facts in self.listed(address).items()}
+
+    def listed(self, address: str) -> dict[str, Listed]:
+        """Every file below an address as a listing shows it, by path relative to it."""
+        return {found[len(address) + 1 :]: facts for found, facts in self.files.listing(address, None).items()}
 
     def stamps(self, name: str) -> dict[str, str]:
         """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from lineage.artifact.packages import distribution_of, installed_versions
 from lineage.storage.digests import DIGEST_CHARS, file_digest, identity_digest
+from lineage.trust.code_files import IMPORTERS, called_modules, matching_files, matching_modules, named_files, texts_at_the_top
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT_PACKAGES = frozenset(
@@ -32,8 +34,28 @@ PROJECT_PACKAGES = frozenset(
         "sensors",
         "jobs",
         "partitions",
+        "scenarios",
+        "standards",
     }
 )
+QUIET: Mapping[str, str] = {
+    "lineage.trust.gate": "says whether work may start",
+    "lineage.trust.fingerprint": "says which code it was",
+    "lineage.artifact.locate": "finds what a person typed",
+    "lineage.artifact.made_by": "says who made it",
+    "lineage.artifact.packages": "says with which packages",
+    "lineage.artifact.verified": "refuses bytes that changed",
+    "lineage.jobs.regions": "refuses reads from far away",
+    "lineage.signing": "signs what is committed",
+    "lineage.messages": "tells how far work is",
+    "lineage.progress": "draws how far work is",
+    "lineage.shards.measure": "measures seconds and memory",
+    "lineage.shards.oom_kills": "says why a worker died",
+    "trainer.profiling": "measures",
+    "trainer.progress": "tells how far a run is",
+    "trainer.trackers": "sends metrics elsewhere",
+}
+"""Modules that watch or refuse work and decide no byte of an artifact: they, and what only they import, are no stage's code."""
 DRAWING_PACKAGES = frozenset({"rich"})
 """They draw progress bars (lineage/progress.py, datakit/sources/download.py); no bytes of artifacts come from them."""
 
@@ -43,8 +65,6 @@ CODE_FINGERPRINT = "code_fingerprint"
 WRITING = "lineage.writing.write"
 """The module that writes every artifact, though no stage imports it: it decides which files of a stage are committed."""
 
-_FILE_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
-_IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
 _IMPORT_MARK = re.compile(r"§(\d+)§([\w.]*)§(\w*|\*)§")
 """An import of the project in `_Facts.syntax`: dots, module, name in it."""
 _NO_CODE = frozenset(ast.dump(ast.parse(text)) for text in ("", "pass"))
@@ -83,7 +103,7 @@ def code_fingerprint(module_name: str) -> str:
     contents: dict[str, str] = {}
     digests = {
         _content(name, path, contents) if path.suffix == ".py" else file_digest(path)
-        for name, path in files.items()
+        for name, path in sorted(files.items())
         if path.suffix != ".py" or _facts(path).syntax not in _NO_CODE
     }
     return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()[:DIGEST_CHARS]
@@ -104,6 +124,8 @@ def _content(name: str, path: Path, contents: dict[str, str]) -> str:
         dots, module, imported = mark.groups()
         base = _absolute(int(dots), module, name, path)
         whole = f"{base}.{imported}" if imported else base
+        if _is_quiet(whole):
+            return whole
         if (target := _module_path(whole)) is not None:
             return _content(whole, target, contents)
         if (target := _module_path(base)) is None:
@@ -153,16 +175,18 @@ def code_closure(module_name: str) -> Closure:
         pending += [parent for parent in _parents(name) if _module_path(parent) is not None]
         if path.suffix != ".py":
             continue
-        for beside in sorted(path.parent / called for called in _facts(path).file_names):
-            if beside.suffix == ".py" and beside.is_file():
+        for beside in matching_files(path, _facts(path).file_names, REPOSITORY):
+            if beside.suffix == ".py" and beside.parent == path.parent:
                 pending.append(f"{_package(name, path)}.{beside.stem}")
-            elif beside.is_file():
-                files[f"{name}:{beside.name}"] = beside
+            elif beside.suffix == ".py" and _module_path(dotted := _dotted(beside)) is not None:
+                pending.append(dotted)
+            else:
+                files[f"{name}:{beside.relative_to(REPOSITORY) if beside.is_relative_to(REPOSITORY) else beside}"] = beside
         for dots, module, imported in _facts(path).imports:
             base = _absolute(dots, module, name, path)
-            if base.split(".")[0] not in PROJECT_PACKAGES:
-                continue
             whole = f"{base}.{imported}" if imported else base
+            if not _is_ours(base) or _is_quiet(whole):
+                continue
             found = _module_path(base)
             if _module_path(whole) is not None:
                 pending.append(whole)
@@ -193,38 +217,45 @@ class _Facts:
 def _facts(path: Path) -> _Facts:
     tree = ast.parse(path.read_text())
     nodes = list(ast.walk(tree))
-    imports = tuple(dict.fromkeys(_imports(nodes)))
+    imports = tuple(dict.fromkeys(_imports(nodes, texts_at_the_top(tree))))
     top = {module.split(".")[0] for dots, module, _ in imports if not dots}
-    constants = {n.value for n in nodes if type(n) is ast.Constant and isinstance(n.value, str)}
-    literals = _literals(tree)
+    literals = _literals(tree, nodes)
     return _Facts(
         imports,
-        frozenset(top - PROJECT_PACKAGES - sys.stdlib_module_names),
-        frozenset(text for text in constants if _FILE_NAME.fullmatch(text)),
+        frozenset(name for name in top - sys.stdlib_module_names if not _is_ours(name)),
+        named_files(nodes, texts_at_the_top(tree)),
         literals,
         _syntax(tree, nodes),
     )
 
 
-def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
+def _imports(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((0, alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.level, node.module or "", alias.name) for alias in node.names)
-        elif isinstance(node, ast.Call) and (called := _called_module(node)) is not None:
-            yield 0, str(called.value), ""
+    for called in called_modules(nodes, known):
+        yield from ((0, name, "") for name in matching_modules(called, REPOSITORY))
 
 
 def _called_module(call: ast.Call) -> ast.Constant | None:
     """The `"a.b"` of `import_module("a.b")`."""
     first = call.args[0] if call.args else None
     function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    named = function in _IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    named = function in IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)
     return first if named and isinstance(first, ast.Constant) else None
 
 
-def _literals(tree: ast.Module) -> dict[str, str]:
+def _literals(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Names that can have one value only, however the module is run.
+
+    A module that does something when it is imported (a bare call, an assignment to another object's attribute) has none, so it
+    counts whole. A name that is bound anywhere else, in an `if`, a `try`, a tuple, a loop, has several values.
+    """
+    if any(_acts(statement) for statement in tree.body):
+        return {}
+    stored = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del))
     found: dict[str, list[str]] = {}
     for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -233,7 +264,21 @@ def _literals(tree: ast.Module) -> dict[str, str]:
         for target in targets:
             if isinstance(target, ast.Name):
                 found.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
-    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0]}
+    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0] and stored[name] == 1}
+
+
+def _acts(statement: ast.stmt) -> bool:
+    """Whether a top-level statement may do more than bind names of its own module."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call | ast.Await)
+    if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return any(isinstance(node, ast.Attribute | ast.Subscript) for target in targets for node in ast.walk(target))
+    return isinstance(statement, ast.For | ast.While | ast.With | ast.Delete)
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
 
 
 def _absolute(dots: int, module: str, name: str, path: Path) -> str:
@@ -257,9 +302,11 @@ def _parents(name: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def _module_path(name: str) -> Path | None:
     """Return the source file of a module, or None if the name is no module (for example a function in a module)."""
-    if name.split(".")[0] in PROJECT_PACKAGES:
+    if _is_ours(name):
         base = REPOSITORY.joinpath(*name.split("."))
-        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+        compiled = sorted(base.parent.glob(f"{base.name}.*so")) if base.parent.is_dir() else []
+        sources = (base.with_suffix(".py"), base / "__init__.py", *compiled)
+        return next((path for path in sources if path.is_file()), None)
     loaded = sys.modules.get(name)
     return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
 
@@ -267,14 +314,39 @@ def _module_path(name: str) -> Path | None:
 def _syntax(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
     """Remove docstrings from the tree, in place."""
     for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            _drop_annotations(node)
         if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
             node.body = node.body[1:] or [ast.Pass()]
         for field in ("body", "orelse", "finalbody"):
             if isinstance(body := getattr(node, field, None), list):
+                body[:] = [one for one in body if not _is_log_line(one)] or ([ast.Pass()] if body else [])
                 _normalize_imports(body)
         if isinstance(node, ast.Call) and (called := _called_module(node)) is not None and _is_ours(called.value):
             called.value = f"§0§{called.value}§§"
     return ast.dump(tree)
+
+
+def _drop_annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    """Types of arguments decide nothing when code runs; those of a dataclass's fields do (`lineage.config` reads them)."""
+    function.returns = None
+    arguments = function.args
+    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if one is not None:
+            one.annotation = None
+
+
+def _is_log_line(statement: object) -> bool:
+    """Whether a statement is only `log.info(...)`: messages are no bytes of an artifact. One with a walrus, an await
+    or a yield in it could do something, so it stays."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    is_log = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_name(call.func.value, "log")
+    acts = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+    return is_log and not any(isinstance(node, acts) for node in ast.walk(statement))  # pyrefly: ignore
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _normalize_imports(body: list[ast.stmt]) -> None:
@@ -308,7 +380,14 @@ def _one_import(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> tup
 
 
 def _is_ours(module: object) -> bool:
-    return isinstance(module, str) and module.split(".")[0] in PROJECT_PACKAGES
+    """Whether a name is of one of the project's packages, or of a module at the repository's root."""
+    top = module.split(".")[0] if isinstance(module, str) else ""
+    return top in PROJECT_PACKAGES or (top.isidentifier() and (REPOSITORY / f"{top}.py").is_file())
+
+
+def _is_quiet(name: str) -> bool:
+    """Whether a module, or a name in one, is in `QUIET` or below it."""
+    return any(name == quiet or name.startswith(f"{quiet}.") for quiet in QUIET)
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

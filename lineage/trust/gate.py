@@ -8,15 +8,17 @@ import datetime
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
+from lineage.artifact.manifest import Manifest
 from lineage.artifact.spec import InputRef
 from lineage.artifact.store import Store
+from lineage.artifact.verified import changed_on_bucket
 from lineage.config import from_jsonable
-from lineage.signing.judge import Judge, judge_of
+from lineage.signing.judge import judge_of
 from lineage.signing.log import LogError
 from lineage.stage import RequiredAncestors
+from lineage.trust.ancestry import Asked, Problem, Seen, Unsound, ancestry
 from lineage.trust.verdict_log import HEAD, Head, VerdictLog, read_log
 from lineage.trust.verdicts import subject_of_ref
 from lineage.trust.waivers import recorded_waivers
@@ -25,11 +27,6 @@ log = logging.getLogger(__name__)
 
 MIRRORED = "mirrored.json"
 """The note that `lineage.upkeep.mirror` leaves beside the manifest of a copy."""
-
-type Problem = Literal[
-    "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited", "unjudged",
-    "unsigned", "forged", "rolled_back",
-]  # fmt: skip
 
 MENDS: Mapping[Problem, str] = {
     "missing": "{materialize}",
@@ -122,44 +119,33 @@ def apply_waivers(store: Store, target: str, findings: Sequence[Finding], day: d
 
 
 def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) -> list[Finding]:
-    """Return every problem of some artifacts and their ancestors, nearest first. Reads sizes of data files, not their
-    contents."""
+    """Return every problem of some artifacts and their ancestors, nearest first. Reads listings of data files
+    (sizes; checksums on a bucket), not their contents."""
     try:
         judge = judge_of(store.storage)
     except LogError as error:
         return [Finding("unjudged", ref, str(error)) for ref in refs]
     log = read_log(store, judge.verdict(store.storage))
-    lost = judge.lost_verdicts(log.digests)
     missing = "the transparency log names {}; it is gone or has another text"
-    findings = [Finding("unjudged", ref, missing.format(name)) for ref in refs for name in lost]
-    manifests: dict[str, Manifest] = {}
-    ref_of: dict[str, InputRef] = {}
-    seen: set[tuple[str, str]] = set()
-    pending = list(refs)
-    while pending:
-        ref = pending.pop(0)
-        if (ref.address, ref.data_version) in seen:
-            continue
-        seen.add((ref.address, ref.data_version))
-        manifest = manifests.get(ref.address) or _sound_manifest(store, ref, judge)
-        if isinstance(manifest, Finding):
-            findings.append(manifest)
-            continue
-        if manifest.data_version != ref.data_version:
-            detail = f"was read as data version {ref.data_version}, there is {manifest.data_version}"
-            findings.append(Finding("swapped", ref, detail))
-        if ref.address not in manifests:
-            manifests[ref.address], ref_of[ref.address] = manifest, ref
-            there = store.storage.sizes(manifest.spec.address)
-            findings += _absent_files(manifest, ref, there) + _judged(log, ref) + _cut_log(log, manifest, ref, there)
-            if manifest.omitted:
-                findings.append(Finding("incomplete", ref, describe_omitted(manifest)))
-            pending += manifest.spec.inputs
-    return findings + [
-        Finding("unaudited", ref_of[address], f"made by {manifest.spec.stage} with no {needs[manifest.spec.stage]} above it")
-        for address, manifest in manifests.items()
-        if manifest.spec.stage in needs and needs[manifest.spec.stage] not in _stages_above(address, manifests)
-    ]
+    findings = [Finding("unjudged", ref, missing.format(name)) for ref in refs for name in judge.lost_verdicts(log.digests)]
+    ancestors = ancestry(store, refs, judge)
+    findings += [finding for seen in ancestors for finding in _findings(log, seen)]
+    by_ref = {seen.asked: seen for seen in ancestors}
+    for seen in ancestors:
+        needed = needs.get(seen.stage)
+        if needed is not None and needed not in _stages_above(seen, by_ref):
+            findings.append(Finding("unaudited", seen.ref, f"made by {seen.stage} with no {needed} above it"))
+    return findings
+
+
+def _findings(log: VerdictLog, seen: Seen) -> list[Finding]:
+    """Return the problems of one ancestor."""
+    if isinstance(seen.chosen, Unsound):
+        return [Finding(seen.chosen.problem, seen.ref, seen.chosen.detail)]
+    found = [*_absent_files(seen.chosen, seen), *_judged(log, seen.ref), *_cut_log(log, seen.chosen, seen)]
+    if seen.chosen.omitted:
+        found.append(Finding("incomplete", seen.ref, describe_omitted(seen.chosen)))
+    return found
 
 
 def describe_omitted(manifest: Manifest) -> str:
@@ -168,34 +154,33 @@ def describe_omitted(manifest: Manifest) -> str:
     return f"made without {len(manifest.omitted)} of its shards: {named}"
 
 
-def _sound_manifest(store: Store, ref: InputRef, judge: Judge) -> Manifest | Finding:
-    where = f"{ref.address}/{MANIFEST_NAME}"
-    try:
-        text = store.storage.read_text(where)
-    except ValueError as error:
-        return Finding("edited", ref, str(error))
-    if text is None:
-        return Finding("missing", ref, f"there is no {where} in {store.root}")
-    try:
-        manifest = sound_manifest(text, ref.address, store.storage.uri(where))
-    except UnsoundManifestError as error:
-        return Finding(error.kind, ref, str(error))
-    problem = judge.manifest(store.storage, manifest, text)
-    return manifest if problem is None else Finding(problem.kind, ref, problem.detail)
-
-
-def _absent_files(manifest: Manifest, ref: InputRef, there: Mapping[str, int]) -> list[Finding]:
-    """Return data files that are missing or have another size: a copy that stopped half-way may have its manifest."""
-    old = [name for name in there if name.startswith("verdicts/")]
-    unread = [Finding("unjudged", ref, f"{old[0]} is a verdict of before 2026-11-24: `./marin upgrade`")] if old else []
-    sizes = {entry.path: there.get(f"{manifest.data_folder}/{entry.path}") for entry in manifest.files}
-    wrong = [entry for entry in manifest.files if sizes[entry.path] != entry.bytes]
+def _absent_files(manifest: Manifest, seen: Seen) -> list[Finding]:
+    """Return data files that are missing, have another size (a copy that stopped half-way may have its manifest) or, on a
+    bucket, another checksum."""
+    place = f"{manifest.spec.address}/verdicts/"
+    old = min((name for name in seen.listed if name.startswith(place)), default=None)
+    unread = [Finding("unjudged", seen.ref, f"{old} is a verdict of before 2026-11-24: `./marin upgrade`")] if old else []
+    folder = f"{manifest.spec.address}/{manifest.data_folder}"
+    wrong = [entry for entry in manifest.files if changed_on_bucket(entry, seen.listed.get(f"{folder}/{entry.path}"))]
     if not wrong:
-        return unread
+        return unread + _unlisted_files(manifest, seen)
     first = wrong[0]
-    found = sizes[first.path]
-    state = "is not there" if found is None else f"has {found} bytes, its manifest says {first.bytes}"
-    return [*unread, Finding("damaged", ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")]
+    found = seen.listed.get(f"{folder}/{first.path}")
+    state = "is not there" if found is None else f"has {found.size} bytes, its manifest says {first.bytes}"
+    if found is not None and found.size == first.bytes:
+        state = f"has checksum {found.crc32c}, its manifest says {first.crc32c}"
+    damaged = Finding("damaged", seen.ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")
+    return [*unread, damaged]
+
+
+def _unlisted_files(manifest: Manifest, seen: Seen) -> list[Finding]:
+    """Return a finding if files lie among the data that no manifest lists (names of a bucket's placeholders end in `/`)."""
+    folder = f"{manifest.spec.address}/{manifest.data_folder}/"
+    there = {name.removeprefix(folder) for name in seen.listed if name.startswith(folder) and not name.endswith("/")}
+    strange = sorted(there - manifest.paths)
+    if not strange:
+        return []
+    return [Finding("damaged", seen.ref, f"{len(strange)} files that its manifest does not list: {strange[0]}; delete them")]
 
 
 def _judged(log: VerdictLog, ref: InputRef) -> list[Finding]:
@@ -208,7 +193,7 @@ def _judged(log: VerdictLog, ref: InputRef) -> list[Finding]:
     ]
 
 
-def _cut_log(log: VerdictLog, manifest: Manifest, ref: InputRef, there: Mapping[str, int]) -> list[Finding]:
+def _cut_log(log: VerdictLog, manifest: Manifest, seen: Seen) -> list[Finding]:
     """Return a finding if the log is shorter than, or another than, when this artifact was committed.
 
     A mirrored artifact (`lineage.upkeep.mirror` leaves a note) carries the head of the log of the root it came from.
@@ -217,21 +202,23 @@ def _cut_log(log: VerdictLog, manifest: Manifest, ref: InputRef, there: Mapping[
     if recorded_head is None:
         return []
     try:
-        seen = from_jsonable(Head, recorded_head, HEAD)
+        head = from_jsonable(Head, recorded_head, HEAD)
     except ValueError as error:
-        return [Finding("unjudged", ref, str(error))]
-    fault = None if seen.first != log.digests.get(1) and MIRRORED in there else log.fault_against(seen)
-    return [] if fault is None else [Finding("unjudged", ref, f"{fault.detail} (fault {fault.id})")]
+        return [Finding("unjudged", seen.ref, str(error))]
+    is_copy = f"{manifest.spec.address}/{MIRRORED}" in seen.listed
+    fault = None if is_copy and head.first != log.digests.get(1) else log.fault_against(head)
+    return [] if fault is None else [Finding("unjudged", seen.ref, f"{fault.detail} (fault {fault.id})")]
 
 
-def _stages_above(address: str, manifests: Mapping[str, Manifest]) -> set[str]:
-    stages: set[str] = set()
-    seen = {address}
-    pending = [address]
+def _stages_above(start: Seen, by_ref: Mapping[Asked, Seen]) -> set[str]:
+    above: set[str] = set()
+    visited = {start.asked}
+    pending = [start]
     while pending:
-        for ref in manifests[pending.pop()].spec.inputs:
-            if ref.address in manifests and ref.address not in seen:
-                seen.add(ref.address)
-                stages.add(manifests[ref.address].spec.stage)
-                pending.append(ref.address)
-    return stages
+        for ref in pending.pop().inputs:
+            parent = by_ref[ref.address, ref.data_version]
+            if parent.asked not in visited:
+                visited.add(parent.asked)
+                above.add(parent.stage)
+                pending.append(parent)
+    return above

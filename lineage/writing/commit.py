@@ -5,6 +5,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lineage.artifact.file_entries import file_entry
 from lineage.artifact.made_by import this_process
@@ -61,6 +62,7 @@ def commit(
     spent = set_aside(folder, data_address)
     store.storage.publish(folder, data_address)
     store.storage.copy({address: f"{data_address}/{entry.path}" for address, entry in out.elsewhere.items()})
+    manifest = _with_checksums(store, manifest, data_address)
     text = to_json(manifest)
     envelope = sign_manifest(store.storage, manifest, text, strong)
     won = _create(store, manifest, text, replacing)
@@ -76,6 +78,15 @@ def commit(
         raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
     log.warning("%s: another writer committed first; its artifact is used", spec.name)
     return winner.manifest
+
+
+def _with_checksums(store: Store, manifest: Manifest, data_address: str) -> Manifest:
+    """Add what a bucket lists as checksums of the files that were just uploaded (and compared by the upload)."""
+    if store.storage.is_local:
+        return manifest
+    listed = store.storage.listed(data_address)
+    sums = {name: facts.crc32c for name, facts in listed.items() if facts.crc32c}
+    return replace(manifest, files=tuple(replace(entry, crc32c=sums.get(entry.path)) for entry in manifest.files))
 
 
 def _create(store: Store, manifest: Manifest, text: str, replacing: Artifact | None) -> bool:

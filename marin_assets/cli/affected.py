@@ -32,7 +32,7 @@ def affected(
     artifact: Annotated[str | None, typer.Option(help=ARTIFACT)] = None,
     document: Annotated[list[str] | None, typer.Option(help="Document id (32 hex digits), for a takedown.")] = None,
     source: Annotated[str | None, typer.Option(help="Name of a source, for a takedown.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Text of a licence, for a takedown.")] = None,
+    licence: Annotated[str | None, typer.Option(help="SPDX expression of a licence, for a takedown: MIT.")] = None,
     field: Annotated[str | None, typer.Option(help="NAME=VALUE of documents' metadata (an author), for a takedown.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,

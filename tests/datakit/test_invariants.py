@@ -1,5 +1,8 @@
 """Invariant checks pass on what stages write, and name any later change of the files."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -19,6 +22,7 @@ from datakit.invariants import (
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.build.plan import Node, Stage
+from lineage.writing.write import writing
 
 TEXTS = random_texts(30, 60, seed=71)
 SOURCE = Texts("here", (*TEXTS, TEXTS[0], "short lead"), part_bytes=5_000)
@@ -174,22 +178,48 @@ def test_a_document_in_both_splits_is_named(tmp_path):
     assert any(line.startswith("heldout holds") for line in found)
 
 
+def committed_with(cache, change):
+    """Commit the cache as a stage would have that had written `change`d files: content and digests agree."""
+    spec = replace(cache.spec, config={**cache.spec.config, "written": "wrongly"})
+    with writing(cache.store, spec) as out:
+        shutil.copytree(cache.folder(), out.folder, dirs_exist_ok=True)
+        change(out.folder)
+        manifest = cache.manifest
+        out.extra.update({name: value for name, value in manifest.extra.items() if name not in manifest.facts})
+        out.facts.update({name: manifest.extra[name] for name in manifest.facts})
+        out.record(**manifest.statistics)
+    return out.artifact
+
+
 def test_token_rows_of_other_documents_are_named(tmp_path):
+    def swap(folder):
+        path = min(folder.rglob("*.ids"))
+        content = path.read_bytes()
+        path.write_bytes(content[16:32] + content[:16] + content[32:])
+
+    whole, cache = made(tmp_path, CORPUS_NODE), made(tmp_path, CACHE_NODE)
+    (violation,) = check_token_cache(committed_with(cache, swap), whole)
+    assert "token rows for" in violation and "in another order" in violation
+
+
+def test_a_document_without_its_end_token_is_named(tmp_path):
+    def replace_an_end(folder):
+        ends = np.fromfile(min(folder.rglob("*.ends")), dtype="<i8")
+        tokens = np.fromfile(min(folder.rglob("*.tokens")), dtype="<u2")
+        tokens[ends[2] - 1] = 5
+        tokens.tofile(min(folder.rglob("*.tokens")))
+
+    whole, cache = made(tmp_path, CORPUS_NODE), made(tmp_path, CACHE_NODE)
+    assert check_token_cache(committed_with(cache, replace_an_end), whole) == ["a document does not end with token 0"]
+
+
+def test_a_cache_that_changed_after_its_commit_is_named(tmp_path):
     whole, cache = made(tmp_path, CORPUS_NODE), made(tmp_path, CACHE_NODE)
     path = cache.files(".ids")[0]
     content = path.read_bytes()
     path.write_bytes(content[16:32] + content[:16] + content[32:])
     (violation,) = check_token_cache(cache, whole)
-    assert "token rows for" in violation and "in another order" in violation
-
-
-def test_a_document_without_its_end_token_is_named(tmp_path):
-    whole, cache = made(tmp_path, CORPUS_NODE), made(tmp_path, CACHE_NODE)
-    ends = np.fromfile(cache.files(".ends")[0], dtype="<i8")
-    tokens = np.fromfile(cache.files(".tokens")[0], dtype="<u2")
-    tokens[ends[2] - 1] = 5
-    tokens.tofile(cache.files(".tokens")[0])
-    assert check_token_cache(cache, whole) == ["a document does not end with token 0"]
+    assert f"file tokens/{path.name} has digest" in violation
 
 
 def test_tokens_cut_short_are_named(tmp_path):

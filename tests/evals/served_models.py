@@ -68,7 +68,7 @@ def write_tokenizer(out: Writer, config: Specials) -> None:
 def write_cache(out: Writer, config: dict, tokenizer: Artifact) -> None:
     documents = [(f"{i:032x}", np.array([*(TEXT * (1 + i % 4)).encode(), START])) for i in range(60)]
     shard = write_token_shard(out.folder, "s", documents, "uint16")
-    out.extra["tokens"] = tokens_extra("text", "uint16", 257, tokenizer.data_version, None, START, [shard])
+    out.facts["tokens"] = tokens_extra("text", "uint16", 257, tokenizer.data_version, None, START, [shard])
 
 
 def tokenizer_node(chat_template: str | None = None) -> Node:

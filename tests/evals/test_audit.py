@@ -122,7 +122,7 @@ def write_corpus(out: Writer, config: Source, normalized: Artifact, contaminatio
 def write_cache(out: Writer, config: Source, corpus: Artifact) -> None:
     kept = [doc for doc in config.docs if doc.fate == "train" or config.lie == "the cache holds a dropped document"]
     shard = write_token_shard(out.folder, "s", [(d.id, np.full(d.num_tokens, d.number)) for d in kept], "uint16")
-    out.extra["tokens"] = tokens_extra(config.component, "uint16", 1 << 16, "tokenizer", None, None, [shard])
+    out.facts["tokens"] = tokens_extra(config.component, "uint16", 1 << 16, "tokenizer", None, None, [shard])
 
 
 def write_checkpoint(out: Writer, config: Steps, mixture: Artifact, **more: Artifact) -> None:

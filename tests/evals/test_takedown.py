@@ -91,7 +91,7 @@ def cache_of(store: Store, component: Component) -> Artifact:
     with writing(store, spec) as out:
         documents = [(ids[i], np.full(component.lengths[i], i)) for i in sorted(train, key=lambda i: ids[i])]
         shards = [write_token_shard(out.folder, f"s{s}", documents[s::2], "uint16") for s in range(2)]
-        out.extra["tokens"] = tokens_extra(name, "uint16", 64, "tok", None, None, shards)
+        out.facts["tokens"] = tokens_extra(name, "uint16", 64, "tok", None, None, shards)
     return out.artifact
 
 
@@ -298,11 +298,18 @@ def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp
     assert missing_features(plan) == []
 
 
-def test_a_licence_is_found_by_a_part_of_its_text_in_any_case(tmp_path: Path) -> None:
+def test_a_licence_is_an_expression_and_one_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    """`PSF` in the middle of a text is no licence, and a licence in free text is neither found nor ruled out."""
     lab = world(tmp_path, (A, B), BOTH)
-    found = {h.artifact.spec.partition for h in lab.found(licence="psf").holders if h.role == "cache"}
-    assert found == {"a"}
-    assert lab.found(licence="GPL").holders == ()
+    found = lab.found(licence="psf-2.0")
+    assert {h.artifact.spec.partition for h in found.holders if h.role == "cache"} == {"a"}
+    assert {h.artifact.spec.partition for h in lab.found(licence="MIT OR PSF-2.0").holders if h.role == "cache"} == {"a"}
+    other = lab.found(licence="MIT")
+    assert other.holders == ()
+    for scope in (found, other):
+        assert any("'public domain', which is no SPDX expression" in why for _, why in scope.unknown)
+    with pytest.raises(ValueError, match="licence 'GPL' is no SPDX expression"):
+        lab.found(licence="GPL")
 
 
 def test_the_same_text_in_two_sources_is_found_in_both(tmp_path: Path) -> None:
@@ -319,7 +326,7 @@ def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     by_key = {(a.spec.key[0], a.spec.partition): a for a in lab.store.artifacts()}
     lab.store.delete(by_key["raw", "a"])
     lab.store.delete(by_key["cache", "b"])
-    found = lab.found(licence="PSF")
+    found = lab.found(licence="PSF-2.0")
     told = " ".join(f"{address}: {why}" for address, why in found.unknown)
     assert "normalized/a" in told and "raw that it was made from is gone" in told
     assert "mixture" in told and "its cache cache/b" in told

@@ -240,3 +240,16 @@ def test_a_root_that_cannot_be_written_is_asked_all_the_same(
     monkeypatch.setattr(LocalFiles, "replace", refuse)
     assert lineage_tables(store).artifacts["address"].to_list() == [out.artifact.spec.address]
     assert "cannot be saved" in caplog.text
+
+
+def test_files_that_are_gone_or_have_another_size_are_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    whole, cut, gone = write_dag(store, [[], [], []])
+    assert check_lineage(store) == []
+    cut.files()[0].write_text("longer than it was")
+    gone.files()[0].unlink()
+    found = check_lineage(store)
+    assert [(finding.kind, finding.artifact) for finding in found] == sorted(
+        ("damaged", artifact.spec.address) for artifact in (cut, gone)
+    )
+    assert whole.spec.address not in {finding.artifact for finding in found}

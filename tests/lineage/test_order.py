@@ -40,7 +40,7 @@ def write_cache(out: Writer, config: Docs) -> None:
             documents.append((derive_id(config.component, i), np.arange(start, start + length) % 60_000))
             start += length
         shards.append(write_token_shard(out.folder, f"s{shard}", documents, "uint16"))
-    out.extra["tokens"] = tokens_extra(config.component, "uint16", 60_000, config.tokenizer, None, None, shards)
+    out.facts["tokens"] = tokens_extra(config.component, "uint16", 60_000, config.tokenizer, None, None, shards)
 
 
 def derive_id(component: str, index: int) -> str:

@@ -41,7 +41,7 @@ def write_component(out: Writer, config: Component) -> None:
         weights = None if config.weighed is None else (tokens % 3).astype(config.weighed)
         shards.append(write_flat_shard(out.folder, f"s{number}", ids, tokens, ends, "uint16", weights))
         before += len(documents)
-    out.extra["tokens"] = tokens_extra(config.name, "uint16", 100, "tok", None, None, shards, config.weighed)
+    out.facts["tokens"] = tokens_extra(config.name, "uint16", 100, "tok", None, None, shards, config.weighed)
 
 
 COMPONENT = Stage("tests.rows_component", "1", write_component)

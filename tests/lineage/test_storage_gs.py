@@ -27,6 +27,7 @@ from lineage.artifact.file_entries import file_entry
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
 from lineage.storage.gs import BucketFiles
+from lineage.trust.gate import inspect
 from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(("tests", "written"), None, "tests.plain", "1", {})
@@ -191,9 +192,9 @@ def write_in_child(url: str, root: str, scratch: str) -> None:
     write(Store(root, scratch_folder=scratch))
 
 
-@pytest.mark.parametrize("number", range(1, len(FILES) + 4))
+@pytest.mark.parametrize("number", range(1, len(FILES) + 5))
 def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer, tmp_path: Path, number: int) -> None:
-    """SIGKILL while its n-th request is on the way: three files, the signature, the manifest, the look for leftovers."""
+    """SIGKILL while its n-th request is on the way: files, checksums, signature, manifest, the look for leftovers."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["lineage.artifact.store", "google.cloud.storage"])
     store = fresh_store(server, tmp_path)
@@ -210,7 +211,7 @@ def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer,
     server.settle()
     assert child.exitcode == -signal.SIGKILL
     found = store.find(SPEC)
-    assert (found is not None) == (number > len(FILES) + 1), "the manifest is the last upload"
+    assert (found is not None) == (number > len(FILES) + 2), "the manifest comes last"
     if found is None:
         write(store)
     assert_whole(store)
@@ -236,7 +237,7 @@ def test_what_operations_cost(server: GcsServer, tmp_path: Path) -> None:
     assert cost(lambda: list(store.walk_up(made))) == {"read": 1}
     assert cost(lambda: made.input("many").folder()) == {"read": 1 + MANY_FILES}
     assert cost(lambda: made.input("many").folder()) == {"read": 1}, "fetched once"
-    assert cost(lambda: write(store)) == {"list": 1, "upload": len(FILES) + 2}
+    assert cost(lambda: write(store)) == {"list": 2, "upload": len(FILES) + 2}
 
 
 def test_two_pages_of_a_listing_are_one_listing(server: GcsServer, tmp_path: Path) -> None:
@@ -278,3 +279,18 @@ def test_files_that_are_in_the_bucket_already_are_committed_without_passing_thro
     assert versions[0] == versions[1]
     with pytest.raises(FileNotFoundError, match="there is no nothing"):
         stores[0].storage.copy({"nothing": "anywhere"})
+
+
+def test_an_object_replaced_at_the_same_size_is_refused_at_the_gate(server: GcsServer, tmp_path: Path) -> None:
+    """The manifest has the checksum that the bucket listed at the commit; no byte is downloaded to compare."""
+    made = write(fresh_store(server, tmp_path))
+    assert all(entry.crc32c for entry in made.manifest.files)
+    assert inspect(made.store, [made.ref("x")], {}) == []
+    where = f"{made.spec.address}/{made.manifest.data_folder}/one.bin"
+    old = made.store.storage.read_bytes(where)
+    assert old
+    made.store.storage.replace(where, bytes([old[0] ^ 1]) + old[1:])
+    before = server.bytes_read
+    (finding,) = inspect(made.store, [made.ref("x")], {})
+    assert finding.problem == "damaged" and "one.bin has checksum" in finding.detail
+    assert server.bytes_read - before < 1 << 20

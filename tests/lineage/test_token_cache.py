@@ -33,7 +33,7 @@ def write_cache(out: Writer, config: Shards) -> None:
         rows = [(document_id(index + i), np.array(tokens, np.int64)) for i, tokens in enumerate(documents)]
         written.append(write_token_shard(out.folder, f"shard-{number:03d}", rows, config.dtype))
         index += len(documents)
-    out.extra["tokens"] = tokens_extra("c", config.dtype, 1 << 16, "tokenizer-version", 1, None, written[::-1])
+    out.facts["tokens"] = tokens_extra("c", config.dtype, 1 << 16, "tokenizer-version", 1, None, written[::-1])
 
 
 CACHE = Stage("tests.token_cache", "1", write_cache)
@@ -234,7 +234,7 @@ def _weighted(out, config):
         infos.append(
             write_flat_shard(out.folder, f"s{index}", [document_id(index)], tokens, ends, "uint16", weights.astype(kind))
         )
-    out.extra["tokens"] = tokens_extra("c", "uint16", 100, "tokenizer", None, None, infos, weights=kind)
+    out.facts["tokens"] = tokens_extra("c", "uint16", 100, "tokenizer", None, None, infos, weights=kind)
 
 
 WEIGHTED = Stage("tests.weighted", "1", _weighted)

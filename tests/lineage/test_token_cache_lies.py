@@ -28,7 +28,7 @@ def write_cache(out: Writer, config: Lie) -> None:
     place |= {config.name: config.value} if config.name else {}
     if config.ends:
         np.array(config.ends, "<i8").tofile(out.folder / FOLDER / "s.ends")
-    out.extra["tokens"] = extra
+    out.facts["tokens"] = extra
 
 
 CACHE = Stage("tests.lying_cache", "1", write_cache)

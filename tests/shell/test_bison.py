@@ -68,6 +68,7 @@ def played(quick_compilation: None, tmp_path_factory: pytest.TempPathFactory) ->
 def test_every_expectation_holds(played: Replay) -> None:
     assert not failures(played.evidence)
     assert sum(each.holds is not None for each in played.evidence) >= 18
+    assert sum("items less that of control items" in each.claim for each in played.evidence) == len(FORMS)
 
 
 def test_the_simulation_says_that_it_is_one(played: Replay) -> None:

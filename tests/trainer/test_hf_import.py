@@ -301,7 +301,7 @@ def run_from(fetched: Fetched, **changes: object) -> tuple[RunSpec, Node]:
 def write_text(out: Writer, config: Fetched) -> None:
     tokens = np.random.default_rng(0).integers(2, len(TOKENS), 400)
     shard = write_token_shard(out.folder, "s", [("0" * 32, tokens)], "uint16")
-    out.extra["tokens"] = tokens_extra("text", "uint16", len(TOKENS), "tok", None, None, [shard])
+    out.facts["tokens"] = tokens_extra("text", "uint16", len(TOKENS), "tok", None, None, [shard])
 
 
 def trained(store: Store, run: RunSpec, start: Node) -> Artifact:

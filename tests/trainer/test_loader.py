@@ -39,7 +39,7 @@ def write_lengths(out: Writer, config: Lengths) -> None:
     random = np.random.default_rng(0)
     documents = [(f"{i:032x}", random.integers(1, 50, length)) for i, length in enumerate(config.lengths)]
     shard = write_token_shard(out.folder, "s", documents, "uint16")
-    out.extra["tokens"] = tokens_extra("text", "uint16", 50, "tok", None, None, [shard])
+    out.facts["tokens"] = tokens_extra("text", "uint16", 50, "tok", None, None, [shard])
 
 
 LENGTHS = Stage("tests.lengths", "1", write_lengths)

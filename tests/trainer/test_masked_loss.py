@@ -102,7 +102,7 @@ def write_masked(out: Writer, config: Masked) -> None:
     tokens = np.where(is_last, (tokens + config.last) % 50, tokens)
     weights = np.where(is_last | (np.arange(tokens.size) % 4 == 0), 0, 1).astype(np.uint8)
     shard = write_flat_shard(out.folder, "s", ["0" * 32], tokens, np.array([tokens.size]), "uint16", weights)
-    out.extra["tokens"] = tokens_extra("text", "uint16", 50, "tok", None, None, [shard], weights="uint8")
+    out.facts["tokens"] = tokens_extra("text", "uint16", 50, "tok", None, None, [shard], weights="uint8")
 
 
 MASKED = Stage("tests.masked", "1", write_masked)

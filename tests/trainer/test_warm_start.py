@@ -70,7 +70,7 @@ class Text:
 def write_text(out: Writer, config: Text) -> None:
     tokens = np.cumsum(np.random.default_rng(config.seed).integers(1, 3, config.num_tokens)) % 50
     shard = write_token_shard(out.folder, "s", [(config.document, tokens)], "uint16")
-    out.extra["tokens"] = tokens_extra(config.component, "uint16", 50, config.tokenizer, None, None, [shard])
+    out.facts["tokens"] = tokens_extra(config.component, "uint16", 50, config.tokenizer, None, None, [shard])
 
 
 TEXT = Stage("tests.text", "1", write_text)

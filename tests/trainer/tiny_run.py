@@ -49,7 +49,7 @@ def write_text(out: Writer, config: Text) -> None:
     starts = range(8000 // config.length)
     documents = [(f"{i:032x}", np.cumsum(rng.integers(1, 3, config.length)) % config.vocab_size) for i in starts]
     shard = write_token_shard(out.folder, "s", documents, "uint16")
-    out.extra["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
+    out.facts["tokens"] = tokens_extra("text", "uint16", config.vocab_size, "tok", None, None, [shard])
 
 
 TEXT = Stage("tests.text", "1", write_text)

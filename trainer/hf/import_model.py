@@ -86,11 +86,11 @@ def import_hf(out: Writer, config: HfImportConfig, raw: Artifact) -> None:
         "parameters": model.num_parameters,
         "imported": {"from": raw.name, "form": published.form, "architecture": architecture(model)},
     }
-    out.extra["tokenizer"] = {"vocab_size": published.tokenizer.get_vocab_size(), **specials}
+    out.facts["tokenizer"] = {"vocab_size": published.tokenizer.get_vocab_size(), **specials}
     out.record(bytes_out=sum(array.nbytes for array in arrays.values()))
 
 
-HF_IMPORT = Stage("trainer.hf_import", "2", import_hf)
+HF_IMPORT = Stage("trainer.hf_import", "3", import_hf)
 
 
 def _read(raw: Artifact) -> _Published:

@@ -1,0 +1,120 @@
+"""The ancestors of some inputs: what the launch gate looks at.
+
+Identity goes by data version: a stage that is made again with equal bytes leaves everything below it as it is. So artifacts of
+one key, partition and data version are one *class*: a verdict holds for every member, and any member can stand in for one that
+is gone. What lies above a member is its own: equal bytes may have been made from other inputs (an empty table of duplicates is
+equal for a clean and a leaked source), so the walk follows the inputs of the members that are used and of no other.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
+from lineage.artifact.spec import InputRef, partition_address
+from lineage.artifact.store import Store
+from lineage.signing.judge import Judge
+from lineage.storage.files import Listed
+
+type Problem = Literal[
+    "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited", "unjudged",
+    "unsigned", "forged", "rolled_back",
+]  # fmt: skip
+
+READERS = 16
+"""Ancestors that are looked at at once; each takes a listing of its partition and a read of its manifest."""
+
+
+@dataclass(frozen=True)
+class Unsound:
+    """Why the manifest at a ref's address cannot be used."""
+
+    problem: Problem
+    detail: str
+
+
+type Asked = tuple[str, str]
+"""Address and data version of a ref: what one descendant read, and where."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One ancestor as it was found."""
+
+    ref: InputRef
+    """How a descendant refers to it."""
+    chosen: Manifest | Unsound
+    """What lies at the ref's address, else an artifact of equal bytes, else what is wrong at the address."""
+    listed: Mapping[str, Listed]
+    """Every file of the partition, by address."""
+
+    @property
+    def asked(self) -> Asked:
+        return self.ref.address, self.ref.data_version
+
+    @property
+    def stage(self) -> str:
+        """The stage that made it; empty where nothing usable was found."""
+        return self.chosen.spec.stage if isinstance(self.chosen, Manifest) else ""
+
+    @property
+    def inputs(self) -> tuple[InputRef, ...]:
+        """The inputs of the chosen member: the walk goes on with these, not with those of an equal sibling."""
+        return self.chosen.spec.inputs if isinstance(self.chosen, Manifest) else ()
+
+
+def ancestry(store: Store, refs: Sequence[InputRef], judge: Judge) -> list[Seen]:
+    """Return some inputs and all their ancestors, nearest first, each once.
+
+    `judge` knows who may make what.
+    """
+    found: dict[Asked, Seen] = {}
+    level = list(refs)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="ancestors") as pool:
+        while level:
+            fresh = {(ref.address, ref.data_version): ref for ref in level if (ref.address, ref.data_version) not in found}
+            seen = list(pool.map(partial(_look, store, judge), fresh.values()))
+            found.update({one.asked: one for one in seen})
+            level = [ref for one in seen for ref in one.inputs]
+    return list(found.values())
+
+
+def _look(store: Store, judge: Judge, ref: InputRef) -> Seen:
+    place = partition_address(ref.key, ref.partition)
+    listed = {f"{place}/{name}": facts for name, facts in store.storage.listed(place).items()}
+    chosen = _manifest(store, ref.address, judge)
+    if isinstance(chosen, Manifest) and f"{ref.address}/{MANIFEST_NAME}" not in listed:
+        chosen = Unsound("moved", f"{ref.address} is not in a listing of the root: it is a link; put the folder there")
+    elif isinstance(chosen, Manifest) and chosen.data_version != ref.data_version:
+        chosen = Unsound("swapped", f"was read as data version {ref.data_version}, there is {chosen.data_version}")
+    if isinstance(chosen, Unsound) and chosen.problem in ("missing", "swapped"):
+        chosen = _equal(store, judge, ref, place, listed) or chosen
+    return Seen(ref, chosen, listed)
+
+
+def _equal(store: Store, judge: Judge, ref: InputRef, place: str, listed: Mapping[str, Listed]) -> Manifest | None:
+    """Return the first sound manifest of the partition, by address, whose data version a ref names."""
+    for name in sorted(listed):
+        address, _, file = name.removeprefix(f"{place}/").partition("/")
+        if file == MANIFEST_NAME:
+            found = _manifest(store, f"{place}/{address}", judge)
+            if isinstance(found, Manifest) and found.data_version == ref.data_version:
+                return found
+    return None
+
+
+def _manifest(store: Store, address: str, judge: Judge) -> Manifest | Unsound:
+    where = f"{address}/{MANIFEST_NAME}"
+    try:
+        text = store.storage.read_text(where)
+        if text is None:
+            return Unsound("missing", f"there is no {where} in {store.root}")
+        manifest = sound_manifest(text, address, store.storage.uri(where))
+    except UnsoundManifestError as error:
+        return Unsound(error.kind, str(error))
+    except ValueError as error:
+        return Unsound("edited", str(error))
+    problem = judge.manifest(store.storage, manifest, text)
+    return manifest if problem is None else Unsound(problem.kind, problem.detail)

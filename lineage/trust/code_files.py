@@ -1,0 +1,116 @@
+"""What a module's syntax says that it may read or run besides its imports: files that it names, scripts, computed modules.
+
+Names are matched against files that exist, so a string that is no file's name costs nothing. What is left out and why:
+docs/design/drift.md.
+"""
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+_PLACE = re.compile(r"\0+")
+"""Stands for the computed part of a text."""
+IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
+_LEAST_KNOWN = 3
+"""Characters of a name that must be known before its computed rest is taken for anything."""
+
+
+def text_of(node: ast.expr, known: Mapping[str, str]) -> str | None:
+    """Return a text with `\\0` for what is computed: of a constant, an f-string, a sum, or a name in `known`. None: no text."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part, known) or "\0" for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return text_of(node.value, known) or "\0"
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+        left, right = text_of(node.left, known), text_of(node.right, known)
+        if left is None and right is None:
+            return None
+        if isinstance(node.op, ast.Mod):
+            return None if left is None else re.sub(r"%\w", "\0", left)
+        return (left or "\0") + (right or "\0")
+    return None
+
+
+def texts_at_the_top(tree: ast.Module) -> dict[str, str]:
+    """Return the names that are bound to a text at the top level."""
+    found = {}
+    for statement in tree.body:
+        value = getattr(statement, "value", None)
+        if (
+            isinstance(statement, ast.Assign | ast.AnnAssign)
+            and isinstance(value, ast.Constant)
+            and isinstance(value.value, str)
+        ):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            found |= {target.id: value.value for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def called_modules(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of modules that are imported or run by name: `import_module(...)`, and `-m NAME` in a command."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args:
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if function in IMPORTERS and (text := text_of(node.args[0], known)) is not None:
+                yield text
+        if isinstance(node, ast.List | ast.Tuple):
+            texts = [text_of(element, known) for element in node.elts]
+            yield from (name for option, name in itertools.pairwise(texts) if option == "-m" and name is not None)
+
+
+def named_files(nodes: list[ast.AST], known: Mapping[str, str]) -> frozenset[str]:
+    """Return every text that may be the name of a file or a path, computed parts as `\\0`."""
+    texts = {text_of(node, known) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp)}
+    return frozenset(text for text in texts if text and len(_PLACE.sub("", text)) >= _LEAST_KNOWN and "\n" not in text)
+
+
+def matching_files(path: Path, texts: frozenset[str], repository: Path) -> list[Path]:
+    """Return the files that a module may mean: beside it or below its folder, below `data/` if it names that folder, or a path
+    from the repository's root."""
+    index = dict(_below(path.parent))
+    if any(text == "data" or text.startswith("data/") for text in texts):
+        index |= _below(repository / "data")
+    found = set()
+    for text in texts:
+        name = text.rsplit("/", 1)[-1]
+        if "\0" in name:
+            if len(_PLACE.sub("", name)) >= _LEAST_KNOWN:
+                pattern = re.compile(".*".join(map(re.escape, _PLACE.split(name))))
+                found |= {each for other, paths in index.items() if pattern.fullmatch(other) for each in paths}
+        else:
+            found |= set(index.get(name, ()))
+        if "/" in text and "\0" not in text and not text.startswith("/") and ".." not in text:
+            whole = repository / text
+            found |= {whole} if whole.is_file() else set()
+    return sorted(found - {path})
+
+
+def matching_modules(name: str, repository: Path) -> list[str]:
+    """Return the project's modules whose name fits one with computed parts, if its package is known."""
+    if "\0" not in name:
+        return [name]
+    top = name.partition(".")[0]
+    if "\0" in top or not (repository / top).is_dir():
+        return []
+    pattern = re.compile(".*".join(map(re.escape, _PLACE.split(name))))
+    names = (".".join(path.relative_to(repository).with_suffix("").parts) for path in (repository / top).rglob("*.py"))
+    return sorted(each for each in names if pattern.fullmatch(each))
+
+
+@lru_cache(maxsize=512)
+def _below(folder: Path) -> Mapping[str, tuple[Path, ...]]:
+    """Files below a folder by name, without caches. Python files count beside the module only: others are found by import."""
+    found: dict[str, tuple[Path, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        if "__pycache__" in path.parts or (path.suffix in (".py", ".pyc") and path.parent != folder) or not path.is_file():
+            continue
+        if path.suffix != ".pyc" and path.name != "__init__.py":
+            found[path.name] = (*found.get(path.name, ()), path)
+    return found
