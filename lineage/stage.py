@@ -4,8 +4,10 @@ It is a file of its own so that the code fingerprint of a stage does not include
 checks the gate: none of that decides what a stage writes.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAliasType
 
 type RequiredAncestors = Mapping[str, str]
 """Stage -> stage: every ancestor made by the first must itself have an ancestor made by the second."""
@@ -26,6 +28,15 @@ class Stage:
     gate: RequiredAncestors | None = None
     """If not None, the launch gate checks all ancestors before this stage runs (lineage/trust/gate.py)."""
 
+    config: type | TypeAliasType | None = None
+    """Type of a job's config. A function states the type as the annotation of its second parameter."""
+
+    description: str = ""
+    """What its artifacts hold, in a sentence that the graph shows."""
+
+    checks: tuple[str, ...] = ()
+    """Names of the blocking checks of its artifacts (`marin_assets/data_stages.py`)."""
+
     def __post_init__(self) -> None:
         if (self.run is None) == (self.job is None):
             raise ValueError(f"stage {self.name}: give exactly one of run ({self.run!r}) and job ({self.job!r})")
@@ -34,3 +45,13 @@ class Stage:
     def module(self) -> str:
         """The module that defines the stage's code; `lineage.trust.fingerprint` follows its imports."""
         return self.run.__module__ if self.run is not None else f"{self.job}.__main__"
+
+    @property
+    def config_type(self) -> type | TypeAliasType:
+        """Type of the config: a dataclass or a union of dataclasses. Raises: ValueError if none is stated."""
+        if self.config is not None:
+            return self.config
+        parameters = list(inspect.signature(self.run).parameters.values()) if self.run is not None else []
+        if len(parameters) < 2 or parameters[1].annotation is inspect.Parameter.empty:
+            raise ValueError(f"stage {self.name} states no type of its config; give Stage(config=...)")
+        return parameters[1].annotation

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from datakit.sources.roster import registry_reachable
+from evals.tasks.policy import POLICY
 from lineage.build.plan import Node
 from marin_assets.data import daily_assets
-from marin_assets.data_stages import FILES, POLICY_DESCRIPTION, ROWS
+from marin_assets.data_stages import FILES, ROWS
 from marin_assets.factory import AssetTemplate, Invariant
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
@@ -38,7 +39,7 @@ def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:
         roster.key,
     )
     yield _final(ferry, recipe.final_checkpoint, "The smoke model, trained from scratch on the day's mixture.", "jax", LOSS)
-    yield _final(ferry, policy, POLICY_DESCRIPTION, "json", FILES)
+    yield _final(ferry, policy, POLICY.description, "json", FILES)
     yield _final(
         ferry, recipe.final_eval, "Held-out bits per byte by domain, and benchmark scores with intervals.", "jax", SCORES
     )

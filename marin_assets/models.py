@@ -8,7 +8,7 @@ from dataclasses import replace
 from evals.items.stage import TEXT_KINDS
 from lineage.build.plan import Node
 from marin_assets.data import of_sources
-from marin_assets.data_stages import FILES, RAW
+from marin_assets.data_stages import FILES
 from marin_assets.factory import AssetTemplate, Invariant
 from marin_assets.runs import CANARY, EVAL_MATERIAL, SCORES, SPECIALS, TERMINATES
 from partitions.axes import tasks
@@ -28,7 +28,7 @@ def model_assets(model: PublishedModel, run: Run) -> Iterator[AssetTemplate]:
     yield _of_model(
         imported(model), f"`{model.name}` in our form, with its own tokenizer. What it read before is not known here.", FILES
     )
-    yield of_sources(RAW, data.raw, (model.source,))
+    yield of_sources(data.raw, (model.source,))
     tokenizer = _of_model(
         model_tokenizer(model), f"The tokenizer of `{model.name}`: caches bind it.", FILES, ("json", "huggingface")
     )

@@ -72,7 +72,13 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     out.record(rows_in=rows["rows_in"], rows_out=became["train"] + became["held out"], drops=all_drops(stages))
 
 
-CARD = Stage("datakit.card", "5", write_card)
+CARD = Stage(
+    "datakit.card",
+    "5",
+    write_card,
+    description="A page about a source: licence, pin, rows by stage, drops with samples, quality, duplicates, leaks.",
+    checks=("rows_conserved", "file_set"),
+)
 """5: lengths within two powers of ten are on a linear axis. 4: samples of cut paragraphs. 3: one file is one file."""
 
 

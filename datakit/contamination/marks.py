@@ -78,7 +78,13 @@ def mark_contamination(
     out.extra["canaries"] = canary_report(canaries, by_form, items["question"], config)
 
 
-CONTAMINATION = Stage("datakit.contamination", "8", mark_contamination)
+CONTAMINATION = Stage(
+    "datakit.contamination",
+    "8",
+    mark_contamination,
+    description="Marks against the benchmark items of the policy, with matched spans and the recall of planted items.",
+    checks=("file_set", "attributes_aligned"),
+)
 """8: canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many
 documents share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries
 are planted as rendered records, and false positives are counted on scrambled text too.

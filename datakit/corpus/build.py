@@ -115,7 +115,13 @@ def build_corpus(
     )
 
 
-CORPUS = Stage("datakit.corpus", "2", build_corpus)
+CORPUS = Stage(
+    "datakit.corpus",
+    "2",
+    build_corpus,
+    description="Documents that survive the filters, split into train and held-out (duplicate clusters stay on one side).",
+    checks=("rows_conserved", "file_set", "corpus_valid"),
+)
 
 
 def decide_part(

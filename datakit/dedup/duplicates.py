@@ -100,7 +100,13 @@ def find_duplicates(
     out.record(rows_in=spilled.rows, rows_out=spilled.rows - sum(drops.values()), drops=drops)
 
 
-DUPLICATES = Stage("datakit.duplicates", "3", find_duplicates)
+DUPLICATES = Stage(
+    "datakit.duplicates",
+    "3",
+    find_duplicates,
+    description="Verified duplicate clusters across the sources; a document is dropped only for a match with a kept one.",
+    checks=("file_set", "rows_conserved", "removal_rates"),
+)
 """3: words are those of any script (`datakit.text.word_kinds`); before, every byte beyond ASCII was a letter."""
 
 

@@ -67,7 +67,13 @@ def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> 
     out.record(rows_in=rows, rows_out=rows, too_short_to_sign=sum(int(str(s["unsigned"])) for s in done.values()))
 
 
-MINHASH = Stage("datakit.minhash", "3", sign_documents)
+MINHASH = Stage(
+    "datakit.minhash",
+    "3",
+    sign_documents,
+    description="MinHash bands of every document, from its word 5-grams: candidates of fuzzy deduplication.",
+    checks=("file_set", "attributes_aligned"),
+)
 """3: words are those of any script (`datakit.text.word_kinds`); before, every byte beyond ASCII was a letter."""
 
 

@@ -85,7 +85,13 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     out.record(rows_in=rows, rows_out=rows, documents_with_spans=totals["documents"])
 
 
-PARAGRAPHS = Stage("datakit.paragraphs", "2", find_repeats)
+PARAGRAPHS = Stage(
+    "datakit.paragraphs",
+    "2",
+    find_repeats,
+    description="Paragraphs that repeat an earlier document, as spans that a corpus cuts.",
+    checks=("rows_conserved", "file_set"),
+)
 """2: paragraphs of scripts without spaces have words."""
 
 

@@ -100,7 +100,13 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     )
 
 
-NORMALIZE = Stage("datakit.normalize", "7", normalize)
+NORMALIZE = Stage(
+    "datakit.normalize",
+    "7",
+    normalize,
+    description="Documents with `id = xxh3_128(text)`, sorted and unique; drops are counted by reason with samples.",
+    checks=("rows_conserved", "file_set", "documents_valid"),
+)
 """7: texts in what a conversation calls or thinks keep their line feeds; invisible texts are dropped. 5: byte order
 marks are not text, pages are read as browsers read them, conversations hold what they call and think. 4: every record
 of a WARC is counted.

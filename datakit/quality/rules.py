@@ -63,7 +63,13 @@ def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifac
     out.record(rows_in=rows, rows_out=rows)
 
 
-QUALITY_RULES = Stage("datakit.quality_rules", "2", judge_documents)
+QUALITY_RULES = Stage(
+    "datakit.quality_rules",
+    "2",
+    judge_documents,
+    description="What Gopher, C4 and FineWeb would drop, rule by rule, and the signals that they use; code is not judged.",
+    checks=("file_set", "attributes_aligned"),
+)
 """2: C4's list of bad words."""
 
 

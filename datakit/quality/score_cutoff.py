@@ -44,7 +44,13 @@ def find_cutoffs(out: Writer, config: ScoreCutoffConfig, scores: tuple[Artifact,
     out.record(rows_in=rows, rows_out=kept, drops={"below_cutoff": rows - kept})
 
 
-SCORE_CUTOFF = Stage("datakit.score_cutoff", "1", find_cutoffs)
+SCORE_CUTOFF = Stage(
+    "datakit.score_cutoff",
+    "1",
+    find_cutoffs,
+    description="The lowest score that a corpus keeps, by source, if it keeps a fraction of its documents.",
+    checks=("rows_conserved", "file_set"),
+)
 
 
 def _cutoff(group: list[Artifact], keep_frac: float) -> tuple[dict[str, Any], int, int]:

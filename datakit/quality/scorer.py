@@ -126,7 +126,13 @@ def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, 
     out.record(rows_in=len(examples), rows_out=len(examples))
 
 
-SCORER = Stage("datakit.scorer", "3", train_scorer)
+SCORER = Stage(
+    "datakit.scorer",
+    "3",
+    train_scorer,
+    description="A quality scorer: its ranking and calibration on held-out seeds, and its heaviest words.",
+    checks=("file_set",),
+)
 """3: one file, `scorer.json`, whatever the back-end. 2: words are those of any script (`datakit.text.word_kinds`)."""
 
 

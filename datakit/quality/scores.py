@@ -43,7 +43,13 @@ def score_source(out: Writer, config: ScoresConfig, normalized: Artifact, scorer
     out.record(rows_in=counts.total, rows_out=counts.total)
 
 
-SCORES = Stage("datakit.scores", "1", score_source)
+SCORES = Stage(
+    "datakit.scores",
+    "1",
+    score_source,
+    description="The score of every document, with deciles and samples to read.",
+    checks=("file_set", "attributes_aligned"),
+)
 
 
 def score_part(folder: Path, part: Path, model: Model) -> dict[str, int]:

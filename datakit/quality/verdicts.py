@@ -97,7 +97,13 @@ def score_documents(out: Writer, config: QualityConfig, normalized: Artifact) ->
     out.record(rows_in=sum(reasons.values()), rows_out=sum(reasons.values()))
 
 
-QUALITY = Stage("datakit.quality", "2", score_documents)
+QUALITY = Stage(
+    "datakit.quality",
+    "2",
+    score_documents,
+    description="Quality signals of every document and the result of its domain rules (prose rules never judge code).",
+    checks=("file_set", "attributes_aligned"),
+)
 
 
 def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, int]:

@@ -59,7 +59,13 @@ def fetch_raw(out: Writer, source: Source) -> None:
     out.record(bytes_out=size, files=count)
 
 
-RAW = Stage("datakit.raw", "2", fetch_raw)
+RAW = Stage(
+    "datakit.raw",
+    "2",
+    fetch_raw,
+    description="Files as fetched: pinned, hash-checked, licence recorded.",
+    checks=("file_set",),
+)
 
 
 def _refuses_held_out(source: Source) -> bool:

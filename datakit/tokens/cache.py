@@ -119,7 +119,13 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
         raise ValueError(f"{out.spec.name}: no document has tokens; dropped: {out.statistics.get('drops')}")
 
 
-TOKEN_CACHE = Stage("datakit.token_cache", "5", tokenize_corpus)
+TOKEN_CACHE = Stage(
+    "datakit.token_cache",
+    "5",
+    tokenize_corpus,
+    description="Token shards of the train split, bound to the exact tokenizer, with document ends and ids.",
+    checks=("file_set", "tokens_match_documents"),
+)
 """4: special text stays text in JSON that a template writes, in names of arguments, and if it is one character; DNA has
 an alphabet; texts of more than 1 Mi characters are cut where no token crosses. 3: chat templates may say how JSON is
 written and get messages as a list; 2 refused what they rendered so.

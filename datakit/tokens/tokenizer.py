@@ -71,7 +71,13 @@ def train_tokenizer(out: Writer, config: TokenizerConfig, corpora: tuple[Artifac
     out.record(rows_in=len(texts), bytes_in=sum(len(text.encode()) for text in texts))
 
 
-TOKENIZER = Stage("datakit.tokenizer", "2", train_tokenizer)
+TOKENIZER = Stage(
+    "datakit.tokenizer",
+    "2",
+    train_tokenizer,
+    description="Byte-level BPE trained on the corpus.",
+    checks=("file_set",),
+)
 
 
 def new_tokenizer() -> Tokenizer:

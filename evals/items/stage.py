@@ -8,22 +8,6 @@ from evals.items.task import Style
 from lineage.stage import Stage
 from trainer.api import Weights
 
-EVAL_RESULT = Stage("evals.result", "9", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
-"""2: what cannot be scored is told apart. 3: the loss in row tiles, and 4: shared beginnings once: both change
-rounding. 5: under a policy, styles and examples, generation, programs, scores over items attempted. 6: sources are
-tags, micro and macro. 7: records hold what was scored or written whole, the right answer, suite and source; units of a
-final answer end at their letters. 8: texts, log-probabilities and answers have columns; a value that is no number
-fails; endings of SentencePiece's tokenizers. 9: answers of MATH are equal when SymPy shows it; GSM8K reads fractions
-and powers of ten.
-"""
-CONTAMINATION_SCORES = Stage(
-    "evals.contamination_scores", "5", job="evals", gate={"datakit.token_cache": "datakit.contamination"}
-)
-"""2: shared beginnings once; 3: records name the style that items were asked in; 4: what was scored, suite and source;
-5: columns as in `evals.result` 8."""
-GAP = Stage("evals.gap", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
-EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals")
-TRIAL_RESULT = Stage("evals.trial_result", "1", job="evals", gate={"datakit.token_cache": "datakit.contamination"})
 LONGEST_CHARACTER_BYTES = 4
 """Bytes of UTF-8: a cut of fewer bytes might hold no character at all."""
 
@@ -156,3 +140,27 @@ class ExportCanaryConfig:
         for name in ("samples", "max_new_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"export_canary.{name} is {getattr(self, name)}; it must be at least 1")
+
+
+EVAL_RESULT = Stage("evals.result", "9", job="evals", config=EvalConfig, gate={"datakit.token_cache": "datakit.contamination"})
+"""2: what cannot be scored is told apart. 3: the loss in row tiles, and 4: shared beginnings once: both change
+rounding. 5: under a policy, styles and examples, generation, programs, scores over items attempted. 6: sources are
+tags, micro and macro. 7: records hold what was scored or written whole, the right answer, suite and source; units of a
+final answer end at their letters. 8: texts, log-probabilities and answers have columns; a value that is no number
+fails; endings of SentencePiece's tokenizers. 9: answers of MATH are equal when SymPy shows it; GSM8K reads fractions
+and powers of ten.
+"""
+CONTAMINATION_SCORES = Stage(
+    "evals.contamination_scores",
+    "5",
+    job="evals",
+    config=ContaminationScoresConfig,
+    gate={"datakit.token_cache": "datakit.contamination"},
+)
+"""2: shared beginnings once; 3: records name the style that items were asked in; 4: what was scored, suite and source;
+5: columns as in `evals.result` 8."""
+GAP = Stage("evals.gap", "1", job="evals", config=GapConfig, gate={"datakit.token_cache": "datakit.contamination"})
+EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals", config=ExportCanaryConfig)
+TRIAL_RESULT = Stage(
+    "evals.trial_result", "1", job="evals", config=TrialResultConfig, gate={"datakit.token_cache": "datakit.contamination"}
+)

@@ -88,7 +88,13 @@ def build_suite(out: Writer, config: SuiteConfig, raw: Artifact) -> None:
     out.extra["suite"] = {"format": "item/1", "suite": config.suite, "tasks": kept, "about": facts}
 
 
-SUITE = Stage("evals.suite", "1", build_suite)
+SUITE = Stage(
+    "evals.suite",
+    "1",
+    build_suite,
+    description="Benchmark items by content. Checkpoints are evaluated on them, and corpora are decontaminated against them.",
+    checks=("file_set",),
+)
 
 
 def _read_task(suite: str, task: TaskConfig, raw: Artifact, root: Path) -> list[Item]:

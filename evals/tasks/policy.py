@@ -98,7 +98,13 @@ def write_policy(out: Writer, config: PolicyConfig, suites: tuple[Artifact, ...]
     out.record(rows_out=len(config.rules))
 
 
-POLICY = Stage("evals.policy", "3", write_policy)
+POLICY = Stage(
+    "evals.policy",
+    "3",
+    write_policy,
+    description="The dated evaluation policy: tasks, styles, examples, limits, seed, and when each task runs.",
+    checks=("file_set",),
+)
 """3: the evaluator's fingerprint is called one, so evidence takes it for no result. 2: items are bound by their suites' data
 versions; were: counts by the suites' names, which hold a ferry's day."""
 

@@ -8,7 +8,7 @@ because it would differ for that reason alone.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAliasType, cast
+from typing import Literal, cast
 
 from lineage.artifact.manifest import Manifest, content_version
 from lineage.artifact.spec import ArtifactSpec, InputRef
@@ -23,16 +23,9 @@ from lineage.storage.digests import canonical_json
 log = logging.getLogger(__name__)
 
 type Outcome = Literal["equal", "differs", "other_version", "unknown_stage"]
-type Registry = Mapping[str, "KnownStage"]
+type Registry = Mapping[str, Stage]
+"""Stage name -> the stage of this checkout."""
 LISTED_FILES = 5
-
-
-@dataclass(frozen=True)
-class KnownStage:
-    """A stage of this checkout and the type of its config: a dataclass or a union of dataclasses."""
-
-    stage: Stage
-    config: type | TypeAliasType
 
 
 @dataclass(frozen=True)
@@ -122,18 +115,18 @@ def inputs_first(artifact: Artifact) -> list[Artifact]:
 
 def node_of(manifest: Manifest, registry: Registry, nodes: Mapping[str, Node]) -> Node:
     """Return the node that a manifest describes, given the nodes of its inputs by address."""
-    spec, known = manifest.spec, registry[manifest.spec.stage]
+    spec, stage = manifest.spec, registry[manifest.spec.stage]
     inputs: Mapping[str, NodeInput] = grouped(spec.inputs, [nodes[ref.address] for ref in spec.inputs])
-    return Node(spec.key, spec.partition, known.stage, read_config(spec, known), inputs)
+    return Node(spec.key, spec.partition, stage, read_config(spec, stage), inputs)
 
 
-def read_config(spec: ArtifactSpec, known: KnownStage) -> object:
+def read_config(spec: ArtifactSpec, stage: Stage) -> object:
     """Read the recorded config as the stage's type. Raises: ValueError if the result has another identity."""
-    config = from_jsonable(cast(type, known.config), dict(spec.config), spec.name)
+    config = from_jsonable(cast(type, stage.config_type), dict(spec.config), spec.name)
     if canonical_json(to_jsonable(config)) != canonical_json(spec.config):
         raise ValueError(
-            f"{spec.name}: its config does not survive {known.config.__name__} (a field was added since, or left out of the "
-            f"identity); recorded {spec.config}, read back {to_jsonable(config)}: use the checkout that made it"
+            f"{spec.name}: its config does not survive {stage.config_type.__name__} (a field was added since, or "
+            f"left out of the identity); recorded {spec.config}, read back {to_jsonable(config)}: use the checkout that made it"
         )
     return config
 
@@ -181,7 +174,7 @@ def _unknown(manifest: Manifest, registry: Registry) -> Comparison | None:
     spec = manifest.spec
     if spec.stage not in registry:
         return _comparison(manifest, "unknown_stage", None, f"this checkout has no stage {spec.stage}")
-    version = registry[spec.stage].stage.version
+    version = registry[spec.stage].version
     if version != spec.stage_version:
         detail = f"made by version {spec.stage_version} of {spec.stage}, this checkout has {version}: use the one that made it"
         return _comparison(manifest, "other_version", None, detail)

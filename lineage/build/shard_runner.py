@@ -12,7 +12,6 @@ not finished.
 
 import argparse
 import importlib
-import inspect
 import logging
 import os
 import shutil
@@ -25,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lineage.build.reproduce import KnownStage, read_config
+from lineage.build.reproduce import read_config
 from lineage.jobs.job import Job, read_job
 from lineage.shards.failures import IncompleteError
 from lineage.shards.run import SHARD_FOLDER, ShardFolder, ShardFunction, run_shards
@@ -179,13 +178,6 @@ def stage_named(module: str, name: str) -> Stage:
     return found
 
 
-def config_of(stage: Stage, job: Job) -> object:
-    """Read the stage's config as the type of its function's second parameter."""
-    assert stage.run is not None  # as above
-    kind = list(inspect.signature(stage.run).parameters.values())[1].annotation
-    return read_config(job.spec, KnownStage(stage, kind))
-
-
 @contextmanager
 def _own_folder(folder: Path, name: str):
     """Yield a working folder for this runner; a folder that a killed runner of the same share left is emptied."""
@@ -219,7 +211,7 @@ def main(arguments: Sequence[str], report: Callable[[str], None] = print) -> int
     started = time.perf_counter()
     share = Share(given.index, given.count, given.only)
     try:
-        done = run_share(stage, config_of(stage, job), job, share, quarantine=given.quarantine)
+        done = run_share(stage, read_config(job.spec, stage), job, share, quarantine=given.quarantine)
     except IncompleteError as error:
         report(str(error))
         return 1

@@ -13,10 +13,11 @@ from typing import Any
 
 from lineage.artifact.manifest import Manifest
 from lineage.artifact.store import Artifact, Store
-from lineage.build.reproduce import KnownStage, compare, grouped, read_config
+from lineage.build.reproduce import compare, grouped, read_config
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import Inputs, Job, Launcher, run_job
 from lineage.shards.execution import ONE_WORKER, Execution
+from lineage.stage import Stage
 from lineage.storage.digests import identity_digest
 from lineage.trust.evidence import Evidence, record_evidence
 from lineage.trust.fingerprint import CODE_FINGERPRINT, Code, stage_code
@@ -30,7 +31,7 @@ SAMPLED_SHARDS = 3
 
 def verify(
     artifact: Artifact,
-    known: KnownStage,
+    stage: Stage,
     into: Store,
     *,
     who: str,
@@ -43,7 +44,6 @@ def verify(
     Raises: ValueError for an artifact of another stage version (it is stale, and no evidence changes that), for a config that
     does not read back, for an input that is gone, and for a job whose inputs are not on a local root; what the stage raises.
     """
-    stage = known.stage
     if (artifact.spec.stage, artifact.spec.stage_version) != (stage.name, stage.version):
         raise ValueError(
             f"{artifact.name} was made by {artifact.spec.stage} {artifact.spec.stage_version}, this checkout has {stage.name} "
@@ -51,12 +51,12 @@ def verify(
         )
     code = stage_code(stage.module)
     sample = sampled(artifact, code, num_shards)
-    rebuilt = remake(artifact, known, code, into, sample=sample, execution=execution, launcher=launcher)
+    rebuilt = remake(artifact, stage, code, into, sample=sample, execution=execution, launcher=launcher)
     if sample and rebuilt.shards.keys() != artifact.manifest.shards.keys():
         log.info("%s: today's code makes other shards; the whole artifact is made again", artifact.name)
         into.delete(Artifact(into, rebuilt))
         sample = frozenset()
-        rebuilt = remake(artifact, known, code, into, sample=sample, execution=execution, launcher=launcher)
+        rebuilt = remake(artifact, stage, code, into, sample=sample, execution=execution, launcher=launcher)
     detail = difference(artifact.manifest, rebuilt, facts=stage.job is None)
     copied = {path for name, shard in artifact.manifest.shards.items() if sample and name not in sample for path in shard.files}
     evidence = Evidence(
@@ -84,7 +84,7 @@ def sampled(artifact: Artifact, code: Code, num_shards: int) -> frozenset[str]:
 
 def remake(
     artifact: Artifact,
-    known: KnownStage,
+    stage: Stage,
     code: Code,
     into: Store,
     *,
@@ -94,7 +94,7 @@ def remake(
 ) -> Manifest:
     """Make an artifact again in another store: all of it, or a sample of its shards with copies of the others. Returns its
     manifest."""
-    spec, stage = artifact.spec, known.stage
+    spec = artifact.spec
     there = into.find(spec)
     if there is not None:  # an earlier step that a training job committed on its way
         return there.manifest
@@ -106,7 +106,7 @@ def remake(
         job = Job(into, spec, inputs, code.fingerprint, "verify", packages=tuple(code.packages), execution=execution)
         return run_job(stage.job, job, launcher or run_subprocess).artifact.manifest
     assert stage.run is not None  # a stage has exactly one of the two
-    config = read_config(spec, known)
+    config = read_config(spec, stage)
     with writing(into, spec, code.fingerprint, "verify", packages=tuple(code.packages), execution=execution) as out:
         if sample:
             adopt_shards(out, artifact, besides=sample)

@@ -194,7 +194,13 @@ def _check_one_tokenizer(config: MixtureConfig, caches: list[TokenCache]) -> Non
             )
 
 
-MIXTURE = Stage("lineage.mixture", "3", freeze_mixture)
+MIXTURE = Stage(
+    "lineage.mixture",
+    "3",
+    freeze_mixture,
+    description="Frozen weights and the digests of the caches: the pivot between data and training.",
+    checks=("file_set",),
+)
 """2: no addresses in the file. A cache made again with equal bytes has another address, but its mixture is the same."""
 
 

@@ -108,24 +108,24 @@ def drifted_artifacts(artifacts: Sequence[Artifact], registry: Registry) -> list
     """Those of today's stages and versions whose code or packages have changed since."""
     found = []
     for artifact in artifacts:
-        known = registry.get(artifact.spec.stage)
-        if known is None or known.stage.version != artifact.spec.stage_version:
+        stage = registry.get(artifact.spec.stage)
+        if stage is None or stage.version != artifact.spec.stage_version:
             log.info("%s: left out, made by a stage or version that is not this checkout's", artifact.name)
             continue
-        drift = drift_of(artifact, stage_code(known.stage.module))
+        drift = drift_of(artifact, stage_code(stage.module))
         if drift is not None:
             found.append((artifact, drift))
     return found
 
 
 def _ask(artifact: Artifact, drift: Drift, registry: Registry, scratch: str, num_shards: int, jobs: bool) -> Asked:
-    known = registry[artifact.spec.stage]
-    if known.stage.job is not None and not jobs:
+    stage = registry[artifact.spec.stage]
+    if stage.job is not None and not jobs:
         seconds = artifact.manifest.resources.wall_seconds
         return Asked(artifact, drift, None, f"made by a job in {seconds:.0f} s; --jobs makes those again too")
     into = Store(f"{scratch}/{identity_digest(artifact.store.root)}")
     execution = Execution(VERIFY_WORKERS)
-    evidence = build_verify.verify(artifact, known, into, who=getpass.getuser(), num_shards=num_shards, execution=execution)
+    evidence = build_verify.verify(artifact, stage, into, who=getpass.getuser(), num_shards=num_shards, execution=execution)
     return Asked(artifact, drift, evidence)
 
 

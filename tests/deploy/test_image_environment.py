@@ -81,7 +81,7 @@ from marin_assets.definitions import defs
 from recipes.stages import stages
 for module in ("trainer.__main__", "evals.__main__", "trainer.export.__main__", "lineage.build.shard_runner"):
     importlib.import_module(module)
-codes = {stage_code(known.stage.module).fingerprint for known in stages().values()}
+codes = {stage_code(stage.module).fingerprint for stage in stages().values()}
 print("loaded", len(defs.resolve_asset_graph().get_all_asset_keys()), "assets,", len(codes), "codes")
 """
 

@@ -10,7 +10,7 @@ from random_lineage import Parents, dags
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build
-from lineage.build.reproduce import KnownStage, inputs_first, reproduce
+from lineage.build.reproduce import inputs_first, reproduce
 from lineage.writing.writer import Writer
 
 
@@ -29,7 +29,7 @@ def join(out: Writer, config: Letters, parts: tuple[Artifact, ...] = (), first: 
 
 
 JOIN = Stage("tests.join", "1", join)
-REGISTRY = {"tests.join": KnownStage(JOIN, Letters)}
+REGISTRY = {"tests.join": JOIN}
 
 
 def node(number: int, drift: str = "", **inputs: Node | tuple[Node, ...]) -> Node:
@@ -81,7 +81,7 @@ def test_the_first_difference_is_named_with_its_files(tmp_path: Path, drift_at: 
 
 def test_a_stage_of_another_version_or_unknown_is_told_before_anything_is_made(tmp_path: Path) -> None:
     made = chain(tmp_path / "a")
-    newer = {"tests.join": KnownStage(replace(JOIN, version="2"), Letters)}
+    newer = {"tests.join": replace(JOIN, version="2")}
     first = reproduce(made, Store(str(tmp_path / "b")), newer).first_difference
     assert first is not None and first.outcome == "other_version"
     assert "made by version 1 of tests.join, this checkout has 2" in first.detail
@@ -104,7 +104,7 @@ def test_a_config_that_does_not_survive_its_type_is_refused(tmp_path: Path) -> N
 
     made = chain(tmp_path / "a")
     with pytest.raises(ValueError, match="does not survive More"):
-        reproduce(made, Store(str(tmp_path / "b")), {"tests.join": KnownStage(JOIN, More)})
+        reproduce(made, Store(str(tmp_path / "b")), {"tests.join": replace(JOIN, config=More)})
 
 
 def test_a_lost_ancestor_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from properties import examples
 from lineage.artifact.manifest import MANIFEST_NAME, from_json, to_json
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, build, spec_of
-from lineage.build.reproduce import KnownStage
 from lineage.build.verify import sampled, verify
 from lineage.jobs.job import LaunchRecord, LaunchRequest
 from lineage.stage import Stage
@@ -72,7 +71,7 @@ def made_by_older_code(store: Store, stage: Stage) -> Artifact:
 def ask(tmp_path: Path, before: Stage, after: Stage, num_shards: int = 2) -> tuple[Artifact, Evidence]:
     artifact = made_by_older_code(Store(str(tmp_path / "lab")), before)
     scratch = Store(str(tmp_path / "scratch"))
-    return artifact, verify(artifact, KnownStage(after, Words), scratch, who="ada", num_shards=num_shards)
+    return artifact, verify(artifact, after, scratch, who="ada", num_shards=num_shards)
 
 
 def test_equal_bytes_on_sampled_shards_clear_the_drift_and_leave_the_manifest_alone(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_equal_bytes_on_sampled_shards_clear_the_drift_and_leave_the_manifest_al
     artifact = made_by_older_code(store, stage)
     text = (tmp_path / "lab" / artifact.spec.address / MANIFEST_NAME).read_bytes()
     assert build(store, node).drifted
-    evidence = verify(artifact, KnownStage(stage, Words), Store(str(tmp_path / "scratch")), who="ada", num_shards=2)
+    evidence = verify(artifact, stage, Store(str(tmp_path / "scratch")), who="ada", num_shards=2)
     assert evidence.is_equal
     assert len(evidence.shards) == 2 and evidence.num_shards == 5
     assert set(evidence.files) == {"all.txt", *(f"{name}.txt" for name in evidence.shards)}
@@ -143,9 +142,7 @@ def test_another_cut_into_shards_with_the_same_bytes_is_made_as_a_whole(tmp_path
         out.facts["domain"] = "web"
         out.record(rows_out=20)
 
-    evidence = verify(
-        artifact, KnownStage(replace(renamed, run=write), Words), Store(str(tmp_path / "s")), who="ada", num_shards=2
-    )
+    evidence = verify(artifact, replace(renamed, run=write), Store(str(tmp_path / "s")), who="ada", num_shards=2)
     assert evidence.is_equal
     assert evidence.extent == "all of its files"
 
@@ -158,7 +155,7 @@ def test_an_artifact_without_shards_on_record_is_made_as_a_whole(tmp_path: Path)
     assert "shards" not in record
     read = from_json(json.dumps(record), "an older manifest")
     assert read.shards == {}
-    evidence = verify(Artifact(store, read), KnownStage(stage, Words), Store(str(tmp_path / "s")), who="ada", num_shards=2)
+    evidence = verify(Artifact(store, read), stage, Store(str(tmp_path / "s")), who="ada", num_shards=2)
     assert evidence.is_equal and evidence.extent == "all of its files"
 
 
@@ -172,13 +169,13 @@ def test_a_stale_artifact_is_refused_and_a_failing_stage_leaves_no_evidence(tmp_
     store, stage = Store(str(tmp_path / "lab")), stage_of(SAME)
     artifact = made_by_older_code(store, stage)
     with pytest.raises(ValueError, match=r"made by tests.words 1, this checkout has tests.words 2: it is stale"):
-        verify(artifact, KnownStage(replace(stage, version="2"), Words), Store(str(tmp_path / "s")), who="ada")
+        verify(artifact, replace(stage, version="2"), Store(str(tmp_path / "s")), who="ada")
 
     def fail(out: Writer, config: Words) -> None:
         raise RuntimeError("the stage is broken")
 
     with pytest.raises(RuntimeError, match="the stage is broken"):
-        verify(artifact, KnownStage(replace(stage, run=fail), Words), Store(str(tmp_path / "s")), who="ada")
+        verify(artifact, replace(stage, run=fail, config=Words), Store(str(tmp_path / "s")), who="ada")
     drift = drift_of(artifact, stage_code(stage.module))
     assert drift is not None and drift.evidence is None
 
@@ -232,7 +229,7 @@ def test_a_job_is_verified_over_links_to_its_ancestors(tmp_path: Path, monkeypat
     job = Node(("job",), None, Stage("tests.job", "1", job="a_job"), Words(), {"above": middle})
     artifact = [build(store, node, launcher=launch).artifact for node in (top, middle, job)][-1]
     scratch = Store(str(tmp_path / "scratch"))
-    evidence = verify(artifact, KnownStage(job.stage, Words), scratch, who="ada", launcher=launch)
+    evidence = verify(artifact, job.stage, scratch, who="ada", launcher=launch)
     assert evidence.is_equal and evidence.files == ("x.txt",)
     assert [made.name for made in scratch.artifacts() if not (tmp_path / "scratch" / made.spec.address).is_symlink()] == ["job"]
     assert (tmp_path / "scratch" / artifact.input("above").spec.address).is_symlink()

@@ -80,7 +80,7 @@ def export_hf(out: Writer, config: HfExportConfig, checkpoint: Artifact, tokeniz
     out.record(bytes_out=sum(tensor.nbytes for tensor in tensors.values()))
 
 
-HF_MODEL = Stage("trainer.hf_model", "1", job="trainer.export")
+HF_MODEL = Stage("trainer.hf_model", "1", job="trainer.export", config=HfExportConfig)
 
 
 def _model_config(checkpoint: Artifact) -> ModelConfig:

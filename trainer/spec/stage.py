@@ -7,12 +7,6 @@ from typing import Literal
 from lineage.stage import Stage
 from trainer.spec.config import RunSpec
 
-CHECKPOINT = Stage("trainer.checkpoint", "8", job="trainer", gate={"datakit.token_cache": "datakit.contamination"})
-"""Versions. 2: loss in row tiles. 3: update norm in the metrics. 4: attention in blocks. 5: gradients of products by rows.
-6: norm of the direction before its clip in the metrics. 7: RMS norms with a gradient of their own. 2, 4, 5 and 7 round
-differently."""
-TRIAL = Stage("trainer.trial", CHECKPOINT.version, job="trainer", gate=CHECKPOINT.gate)
-"""One run of a sweep: its last checkpoint, or the record of its divergence (`trainer/trial.py`)."""
 type Weights = Literal["raw", "ema"]
 """The parameters of a checkpoint, or their average if its run keeps one."""
 FORMAT = "checkpoint/1"
@@ -31,6 +25,16 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         if not 0 < self.step <= self.run.num_steps:
             raise ValueError(f"checkpoint step is {self.step}; run {self.run.name} takes 1 to {self.run.num_steps} steps")
+
+
+CHECKPOINT = Stage(
+    "trainer.checkpoint", "8", job="trainer", config=CheckpointConfig, gate={"datakit.token_cache": "datakit.contamination"}
+)
+"""Versions. 2: loss in row tiles. 3: update norm in the metrics. 4: attention in blocks. 5: gradients of products by rows.
+6: norm of the direction before its clip in the metrics. 7: RMS norms with a gradient of their own. 2, 4, 5 and 7 round
+differently."""
+TRIAL = Stage("trainer.trial", CHECKPOINT.version, job="trainer", config=CheckpointConfig, gate=CHECKPOINT.gate)
+"""One run of a sweep: its last checkpoint, or the record of its divergence (`trainer/trial.py`)."""
 
 
 def step_partition(step: int) -> str:
