@@ -29,6 +29,7 @@ def join(out: Writer, config: Letters, parts: tuple[Artifact, ...] = (), first: 
 
 
 JOIN = Stage("tests.join", "1", join)
+UNTYPED = Stage("tests.untyped", "1", job="tests")
 REGISTRY = {"tests.join": JOIN}
 
 
@@ -112,3 +113,10 @@ def test_a_lost_ancestor_is_named(tmp_path: Path) -> None:
     made.store.delete(inputs_first(made)[0])
     with pytest.raises(ValueError, match=r"tests/n0/_/.* is gone"):
         reproduce(made, Store(str(tmp_path / "b")), REGISTRY)
+
+
+def test_a_stage_has_the_type_of_its_function_or_states_one() -> None:
+    assert JOIN.config_type is Letters
+    assert replace(UNTYPED, config=Letters).config_type is Letters
+    with pytest.raises(ValueError, match=r"stage tests.untyped states no type of its config; give Stage\(config=\.\.\.\)"):
+        _ = UNTYPED.config_type

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from typing import TypeAliasType, get_args
 
 import equinox as eqx
 import jax
@@ -21,10 +22,12 @@ from trainer.spec.optimizers import (
     AdamWConfig,
     CautiousConfig,
     ClipUpdateNormConfig,
+    ElementwiseConfig,
     EmaConfig,
     LionConfig,
     MuonConfig,
     NAdamWConfig,
+    OptimizerConfig,
     SkipBadStepsConfig,
 )
 from trainer.spec.roles import ROLES
@@ -140,15 +143,20 @@ def test_a_bad_rule_names_field_value_and_what_is_allowed(kind, change: dict, me
         kind(**change)
 
 
+def kinds_of(union: TypeAliasType) -> str:
+    """The members of a tagged union as errors list them."""
+    members = [m for part in get_args(union.__value__) for m in (get_args(getattr(part, "__value__", None)) or (part,))]
+    tags = {member.__name__: getattr(member, "kind", None) for member in members}
+    return ", ".join(f"{repr(tag) if tag else 'no kind'} ({name})" for name, tag in tags.items())
+
+
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
         ({"kind": "adam"},
-         "config.optimizer.kind is 'adam'; allowed: no kind (AdamWConfig), 'nadamw' (NAdamWConfig), 'adamc' (AdamCConfig), "
-         "'lion' (LionConfig), 'adamh' (AdamHConfig), 'muon' (MuonConfig), 'cautious' (CautiousConfig)"),
+         f"config.optimizer.kind is 'adam'; allowed: {kinds_of(OptimizerConfig)}"),
         ({"kind": "cautious", "rule": {"kind": "muon"}},
-         "config.optimizer.rule.kind is 'muon'; allowed: no kind (AdamWConfig), 'nadamw' (NAdamWConfig), "
-         "'adamc' (AdamCConfig), 'lion' (LionConfig)"),
+         f"config.optimizer.rule.kind is 'muon'; allowed: {kinds_of(ElementwiseConfig)}"),
         ({"kind": "lion", "eps": 1.0},
          "config.optimizer has no field 'eps'; LionConfig allows: beta1, beta2, decay_groups, kind, max_grad_norm, "
          "weight_decay"),
