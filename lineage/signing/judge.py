@@ -13,6 +13,7 @@ from lineage.signing.log import VERDICTS, LogView, log_of, read_log
 from lineage.signing.policy import Policy, Role, policy_from
 from lineage.signing.sign import find_envelope
 from lineage.signing.statement import text_sha256
+from lineage.storage.files import Reads
 from lineage.storage.root import Storage
 
 WAIVER_STAGE = "lineage.waiver"
@@ -36,7 +37,7 @@ class Judge:
     policy: Policy
     log: LogView | None = None
 
-    def manifest(self, storage: Storage, manifest: Manifest, text: str) -> Unsigned | None:
+    def manifest(self, storage: Reads, manifest: Manifest, text: str) -> Unsigned | None:
         """Judge a manifest's signature; None where it may be used."""
         schema = json.loads(text)["schema"]
         if schema < self.policy.oldest_schema:
@@ -45,7 +46,7 @@ class Judge:
         role, needed = self._needs(manifest)
         return self.file(storage, f"{manifest.spec.address}/{MANIFEST_NAME}", text, role, needed)
 
-    def verdict(self, storage: Storage) -> Callable[[str, str], str | None]:
+    def verdict(self, storage: Reads) -> Callable[[str, str], str | None]:
         """Return the judge of the store's verdict records: from path and text to why one does not count, or None."""
 
         def refused(where: str, text: str) -> str | None:
@@ -59,7 +60,7 @@ class Judge:
         present = {f"{VERDICTS}/{number:08d}.json": digest for number, digest in digests.items()}
         return [] if self.log is None else self.log.lost_verdicts(present)
 
-    def file(self, storage: Storage, where: str, text: str, role: Role, needed: int = 1) -> Unsigned | None:
+    def file(self, storage: Reads, where: str, text: str, role: Role, needed: int = 1) -> Unsigned | None:
         """Judge the signature of any signed file: `needed` keys that may do `role` must have signed this text."""
         try:
             envelope = find_envelope(storage, where, text)

@@ -12,6 +12,7 @@ from lineage.artifact.manifest import MANIFEST_NAME, Manifest
 from lineage.signing.envelope import Envelope, EnvelopeError, read_envelope
 from lineage.signing.keys import Signer, signer_from
 from lineage.signing.statement import digest_of, manifest_statement, read_statement, record_statement, text_sha256
+from lineage.storage.files import Reads
 from lineage.storage.root import Storage
 
 SIGNATURES = "signatures"
@@ -75,7 +76,7 @@ def carry_envelope(origin: Storage, into: Storage, where: str, text: str) -> Non
         into.create(address, data.decode(errors="replace"))
 
 
-def find_envelope(storage: Storage, where: str, text: str) -> Envelope | None:
+def find_envelope(storage: Reads, where: str, text: str) -> Envelope | None:
     """Return the envelope of a file with this text, or None. Its signatures are not yet verified.
 
     Raises: EnvelopeError if what lies there is no statement about this file and text.

@@ -29,6 +29,13 @@ class Versioned(NamedTuple):
     generation: str
 
 
+class Reads(Protocol):
+    """What gives the bytes of small files."""
+
+    def read_bytes(self, address: str) -> bytes | None:
+        """Bytes of a file, or None when there is none."""
+
+
 class Files(Protocol):
     """The operations of a root. Names are relative to it and use `/`."""
 
@@ -64,6 +71,9 @@ class Files(Protocol):
 
     def listing(self, prefix: str, name: str | None) -> dict[str, Listed]:
         """Every file below a folder, or only those called `name`; unordered."""
+
+    def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
+        """Every file below a folder, or None if there are more than `most` and counting them on would take requests."""
 
     def folders(self, name: str) -> list[str]:
         """Names of the folders directly below one."""

@@ -76,6 +76,9 @@ class UrlFiles:
             if name is None or entry.rsplit("/", 1)[-1] == name
         }
 
+    def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
+        return self.listing(prefix, None)  # one walk gives all of them
+
     def location(self) -> None:
         return None
 

@@ -164,6 +164,17 @@ class BucketFiles:
         }
 
     @_of_bucket
+    def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
+        found = self.bucket.client.list_blobs(
+            self.bucket, prefix=self._below(prefix), max_results=most + 1, fields=_LISTED, **self._sending
+        )
+        skip = len(self.prefix)
+        listed = {
+            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "") for blob in found
+        }
+        return listed if len(listed) <= most else None
+
+    @_of_bucket
     def checksums(self) -> dict[str, tuple[int, str]]:
         """Size and checksum of every object below the root, placeholders of folders left out.
 

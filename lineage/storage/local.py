@@ -91,6 +91,9 @@ class LocalFiles:
             self._path(prefix)  # refuses one that would leave the root
         return dict(_below(self.root, prefix, name))
 
+    def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
+        return self.listing(prefix, None)  # one walk gives all of them
+
     def location(self) -> None:
         return None
 

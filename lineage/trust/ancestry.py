@@ -17,14 +17,12 @@ from lineage.artifact.spec import InputRef, partition_address
 from lineage.artifact.store import Store
 from lineage.signing.judge import Judge
 from lineage.storage.files import Listed
+from lineage.trust.snapshot import READERS, Reader, Snapshot, snapshot_of
 
 type Problem = Literal[
     "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited", "unjudged",
     "unsigned", "forged", "rolled_back",
 ]  # fmt: skip
-
-READERS = 16
-"""Ancestors that are looked at at once; each takes a listing of its partition and a read of its manifest."""
 
 
 @dataclass(frozen=True)
@@ -71,50 +69,54 @@ def ancestry(store: Store, refs: Sequence[InputRef], judge: Judge) -> list[Seen]
     `judge` knows who may make what.
     """
     found: dict[Asked, Seen] = {}
-    level = list(refs)
+    level, snapshot = list(refs), snapshot_of(store)
     with ThreadPoolExecutor(READERS, thread_name_prefix="ancestors") as pool:
         while level:
             fresh = {(ref.address, ref.data_version): ref for ref in level if (ref.address, ref.data_version) not in found}
-            seen = list(pool.map(partial(_look, store, judge), fresh.values()))
+            snapshot.list_partitions(fresh.values(), pool)
+            seen = list(pool.map(partial(_look, snapshot, judge), fresh.values()))
             found.update({one.asked: one for one in seen})
             level = [ref for one in seen for ref in one.inputs]
     return list(found.values())
 
 
-def _look(store: Store, judge: Judge, ref: InputRef) -> Seen:
-    place = partition_address(ref.key, ref.partition)
-    listed = {f"{place}/{name}": facts for name, facts in store.storage.listed(place).items()}
-    chosen = _manifest(store, ref.address, judge)
-    if isinstance(chosen, Manifest) and f"{ref.address}/{MANIFEST_NAME}" not in listed:
+def _look(snapshot: Snapshot, judge: Judge, ref: InputRef) -> Seen:
+    reader = snapshot.of(partition_address(ref.key, ref.partition))
+    chosen = _manifest(reader, ref.address, judge)
+    if isinstance(chosen, Manifest) and f"{ref.address}/{MANIFEST_NAME}" not in reader.listed:
         chosen = Unsound("moved", f"{ref.address} is not in a listing of the root: it is a link; put the folder there")
     elif isinstance(chosen, Manifest) and chosen.data_version != ref.data_version:
         chosen = Unsound("swapped", f"was read as data version {ref.data_version}, there is {chosen.data_version}")
     if isinstance(chosen, Unsound) and chosen.problem in ("missing", "swapped"):
-        chosen = _equal(store, judge, ref, place, listed) or chosen
-    return Seen(ref, chosen, listed)
+        chosen = _equal(reader, judge, ref) or chosen
+    return Seen(ref, chosen, reader.listed)
 
 
-def _equal(store: Store, judge: Judge, ref: InputRef, place: str, listed: Mapping[str, Listed]) -> Manifest | None:
+def _equal(reader: Reader, judge: Judge, ref: InputRef) -> Manifest | None:
     """Return the first sound manifest of the partition, by address, whose data version a ref names."""
-    for name in sorted(listed):
-        address, _, file = name.removeprefix(f"{place}/").partition("/")
+    for name in sorted(reader.listed):
+        version, _, file = name.removeprefix(f"{reader.place}/").partition("/")
         if file == MANIFEST_NAME:
-            found = _manifest(store, f"{place}/{address}", judge)
+            found = _manifest(reader, f"{reader.place}/{version}", judge)
             if isinstance(found, Manifest) and found.data_version == ref.data_version:
                 return found
     return None
 
 
-def _manifest(store: Store, address: str, judge: Judge) -> Manifest | Unsound:
+def _manifest(reader: Reader, address: str, judge: Judge) -> Manifest | Unsound:
     where = f"{address}/{MANIFEST_NAME}"
+    uri = reader.snapshot.storage.uri(where)
     try:
-        text = store.storage.read_text(where)
-        if text is None:
-            return Unsound("missing", f"there is no {where} in {store.root}")
-        manifest = sound_manifest(text, address, store.storage.uri(where))
+        data = reader.read_bytes(where)
+        if data is None:
+            return Unsound("missing", f"there is no {where} in {reader.snapshot.storage.root}")
+        text = data.decode()
+        manifest = sound_manifest(text, address, uri)
     except UnsoundManifestError as error:
         return Unsound(error.kind, str(error))
+    except UnicodeDecodeError as error:
+        return Unsound("edited", f"{uri} is no UTF-8 text: {error}")
     except ValueError as error:
         return Unsound("edited", str(error))
-    problem = judge.manifest(store.storage, manifest, text)
+    problem = judge.manifest(reader, manifest, text)
     return manifest if problem is None else Unsound(problem.kind, problem.detail)

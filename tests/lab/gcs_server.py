@@ -56,6 +56,8 @@ class GcsServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     bytes_read: int = 0
     under_way: int = 0
+    delay_seconds: float = 0.0
+    """Before each answer, as the way to a real bucket takes."""
 
     def bucket(self, name: str, location: str = "US-CENTRAL1") -> str:
         """Make a bucket; its root URL."""
@@ -105,6 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         self.route, self.query = url.path, dict(parse_qsl(url.query, keep_blank_values=True))
         self.fault = self.gcs.meet(self._operation())
+        time.sleep(self.gcs.delay_seconds)
         kind = self.fault.kind if self.fault else None
         try:
             if kind == "torn" and self.command in ("POST", "PUT"):

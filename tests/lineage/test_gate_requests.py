@@ -1,0 +1,85 @@
+"""The gate asks a bucket little: partitions of a key are listed together, and a text is read once for each of its states."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from gcs_server import GcsServer
+
+from lineage.artifact.spec import ArtifactSpec, InputRef
+from lineage.artifact.store import Artifact, Store
+from lineage.trust.gate import inspect
+from lineage.trust.verdicts import quarantine
+from lineage.writing.write import writing
+
+SOURCES = 12
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+def write(store: Store, key: str, partition: str | None, *inputs: Artifact) -> Artifact:
+    refs = tuple(artifact.ref(f"inputs.{i}") for i, artifact in enumerate(inputs))
+    with writing(store, ArtifactSpec(("tests", key), partition, "tests.stage", "1", {}, refs)) as out:
+        (out.folder / "data.bin").write_text(f"{key} {partition}")
+    return out.artifact
+
+
+@pytest.fixture
+def made(gcs: GcsServer, tmp_path: Path) -> tuple[Artifact, list[Artifact]]:
+    """A mixture of twelve caches, each of one raw source, on a bucket of their own."""
+    store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
+    raw = [write(store, "raw", f"s{i}") for i in range(SOURCES)]
+    caches = [write(store, "cache", f"s{i}", source) for i, source in enumerate(raw)]
+    return write(store, "mixture", None, *caches), raw
+
+
+def problems(store: Store, ref: InputRef) -> list[tuple[str, str]]:
+    return [(finding.problem, finding.artifact) for finding in inspect(store, [ref], {})]
+
+
+def test_partitions_are_listed_together_and_texts_are_read_once(gcs: GcsServer, made: tuple[Artifact, list[Artifact]]) -> None:
+    mixture, _ = made
+    gcs.counts.clear()
+    assert problems(mixture.store, mixture.ref("x")) == []
+    first = dict(gcs.counts)
+    gcs.counts.clear()
+    assert problems(mixture.store, mixture.ref("x")) == []
+    assert first["list"] <= 5, "the log's, the mixture's, the caches', the sources', one to spare"
+    assert first["read"] <= 2 * (1 + 2 * SOURCES), "a manifest and a signature each"
+    assert gcs.counts["list"] == first["list"] and gcs.counts["read"] == 0
+
+
+def test_a_manifest_that_was_written_again_is_read_again(gcs: GcsServer, made: tuple[Artifact, list[Artifact]]) -> None:
+    """Equal size, other bytes: the generation tells."""
+    mixture, raw = made
+    store = mixture.store
+    assert problems(store, mixture.ref("x")) == []
+    where = f"{raw[3].spec.address}/manifest.json"
+    text = store.storage.read_text(where)
+    assert text is not None
+    store.storage.replace(where, text.replace('"tests.stage"', '"tests.other"').encode())
+    assert problems(store, mixture.ref("x")) == [("edited", "tests/raw[s3]")]
+    store.storage.delete(where)
+    assert problems(store, mixture.ref("x")) == [("missing", "tests/raw[s3]")]
+
+
+def test_a_verdict_and_a_changed_file_are_found_again(gcs: GcsServer, made: tuple[Artifact, list[Artifact]]) -> None:
+    mixture, raw = made
+    assert problems(mixture.store, mixture.ref("x")) == []
+    quarantine(raw[1], "leaked", "ada")
+    mixture.store.storage.replace(f"{raw[2].spec.address}/{raw[2].manifest.data_folder}/data.bin", b"raw sX")
+    assert problems(mixture.store, mixture.ref("x")) == [("quarantined", "tests/raw[s1]"), ("damaged", "tests/raw[s2]")]
+
+
+def test_a_key_with_many_other_partitions_is_not_listed_whole(gcs: GcsServer, tmp_path: Path) -> None:
+    store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
+    raw = [write(store, "raw", f"s{i}") for i in range(2)]
+    mixture = write(store, "mixture", None, *raw)
+    bucket = store.root.removeprefix("gs://")
+    with gcs.objects.lock:
+        stored = gcs.objects.objects[bucket, f"{raw[0].spec.address}/manifest.json"]
+        for i in range(3_000):
+            gcs.objects.keep(bucket, f"tests/raw/a{i}/v/manifest.json", stored)
+    gcs.counts.clear()
+    assert problems(store, mixture.ref("x")) == []
+    assert gcs.counts["list"] <= 2 + 2 + 2, "log and mixture; at most two pages of the key; two partitions"
