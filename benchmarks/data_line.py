@@ -123,7 +123,15 @@ def line(folder: Path, part_bytes: int, container: Container = "jsonl") -> dict[
     """The nodes of every stage by name, from the files of `write_source` to token shards, in the order of their making."""
     unpinned = FolderFiles(folder.as_uri(), (f"*{SUFFIXES[container]}",), Unverified("", "not read yet"))
     pinned = replace(unpinned, listing=listing_digest(folder_listing(unpinned, trainable=True, what="the benchmark's source")))
-    source = Source("text", pinned, Records(container), "web", "PSF-2.0", "as the packages say", 0.0)
+    source = Source(
+        name="text",
+        loader=pinned,
+        format=Records(container),
+        domain="web",
+        licence="PSF-2.0",
+        terms="as the packages say",
+        mixture_weight=0.0,
+    )
     raw = Node(("raw",), "text", RAW, source)
     config = NormalizeConfig("text", source.format, source.domain, target_part_bytes=part_bytes)
     normalized = Node(("normalized",), "text", NORMALIZE, config, {"raw": raw})

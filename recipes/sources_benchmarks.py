@@ -59,14 +59,14 @@ def hub_benchmark_sources() -> tuple[Source, ...]:
     """Audited against and evaluated on, never trained on."""
     return tuple(
         hub_source(
-            each.name,
-            each.repository,
-            NOT_SEEN,
-            each.files,
-            "none",
-            "benchmark",
-            Unverified(each.licence, FROM_MEMORY),
-            "evaluation only",
+            name=each.name,
+            repository=each.repository,
+            revision=NOT_SEEN,
+            globs=each.files,
+            format="none",
+            domain="benchmark",
+            licence=Unverified(each.licence, FROM_MEMORY),
+            terms="evaluation only",
             exclude=each.exclude,
             trainable=False,
         )

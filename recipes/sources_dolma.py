@@ -53,13 +53,13 @@ def dolma_sources() -> tuple[Source, ...]:
     listing = HttpFile(DOLMA_LIST, "v1_7.txt", Unverified("", "nobody here has fetched the list; its commit is 7f48140"))
     return tuple(
         Source(
-            f"dolma_{part}",
-            HttpListing(listing, "https://olmo-data.org/", (f"*/{files}.json.gz",)),
-            JSONL,
-            domain,
-            ODC_BY,
-            AI2_TERMS,
-            WEIGHT_PER_BILLION_TOKENS * tokens,
+            name=f"dolma_{part}",
+            loader=HttpListing(listing, "https://olmo-data.org/", (f"*/{files}.json.gz",)),
+            format=JSONL,
+            domain=domain,
+            licence=ODC_BY,
+            terms=AI2_TERMS,
+            mixture_weight=WEIGHT_PER_BILLION_TOKENS * tokens,
             rough_tokens_billion=tokens,
             card="https://huggingface.co/datasets/allenai/dolma",
         )
@@ -71,15 +71,15 @@ def dolmino_sources() -> tuple[Source, ...]:
     """Dolmino by part; `dolmino_dclm` is what the reference documents call DCLM HQ."""
     return tuple(
         hub_source(
-            f"dolmino_{part}",
-            "allenai/dolmino-mix-1124",
-            "bb54cab",
-            (glob,),
-            JSONL,
-            domain,
-            Unverified("ODC-By-1.0", FROM_MEMORY),
-            AI2_TERMS,
-            tokens,
+            name=f"dolmino_{part}",
+            repository="allenai/dolmino-mix-1124",
+            revision="bb54cab",
+            globs=(glob,),
+            format=JSONL,
+            domain=domain,
+            licence=Unverified("ODC-By-1.0", FROM_MEMORY),
+            terms=AI2_TERMS,
+            tokens_billion=tokens,
             exclude=SPLITS,
         )
         for part, glob, domain, tokens in DOLMINO_PARTS

@@ -29,6 +29,7 @@ NEMOTRON_BUCKETS = (
 
 
 def hub_source(
+    *,
     name: str,
     repository: str,
     revision: str | Unverified,
@@ -44,16 +45,16 @@ def hub_source(
     """A source of the hub. Without a token count its weight is 0, and a mixture must declare one (`recipes.data.mixture`)."""
     pin = Commit(revision) if isinstance(revision, str) else revision
     return Source(
-        name,
-        HubFiles(repository, pin, globs, exclude),
-        format,
-        domain,
-        licence,
-        terms,
-        WEIGHT_PER_BILLION_TOKENS * (tokens_billion or 0.0) if trainable else 0.0,
-        trainable,
-        tokens_billion,
-        f"https://huggingface.co/datasets/{repository}",
+        name=name,
+        loader=HubFiles(repository, pin, globs, exclude),
+        format=format,
+        domain=domain,
+        licence=licence,
+        terms=terms,
+        mixture_weight=WEIGHT_PER_BILLION_TOKENS * (tokens_billion or 0.0) if trainable else 0.0,
+        trainable=trainable,
+        rough_tokens_billion=tokens_billion,
+        card=f"https://huggingface.co/datasets/{repository}",
     )
 
 
@@ -62,33 +63,33 @@ def web_sources() -> tuple[Source, ...]:
     return (
         *nemotron_cc(),
         hub_source(
-            "dclm_baseline",
-            "mlfoundations/dclm-baseline-1.0",
-            "a3b142c",
-            ("*.jsonl.zst",),
-            Records("jsonl", id="metadata.WARC-Record-ID"),
-            "web",
-            Unverified("CC-BY-4.0", FROM_MEMORY),
-            "pages of Common Crawl, under its terms of use",
-            4000.0,
+            name="dclm_baseline",
+            repository="mlfoundations/dclm-baseline-1.0",
+            revision="a3b142c",
+            globs=("*.jsonl.zst",),
+            format=Records("jsonl", id="metadata.WARC-Record-ID"),
+            domain="web",
+            licence=Unverified("CC-BY-4.0", FROM_MEMORY),
+            terms="pages of Common Crawl, under its terms of use",
+            tokens_billion=4000.0,
         ),
         hub_source(
-            "fineweb_edu_10bt",
-            "HuggingFaceFW/fineweb-edu",
-            "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9",
-            ("sample/10BT/*.parquet",),
-            PARQUET,
-            "web",
-            Unverified("ODC-By-1.0", FROM_MEMORY),
-            "pages of Common Crawl, under its terms of use",
-            10.0,
+            name="fineweb_edu_10bt",
+            repository="HuggingFaceFW/fineweb-edu",
+            revision="87f09149ef4734204d70ed1d046ddc9ca3f2b8f9",
+            globs=("sample/10BT/*.parquet",),
+            format=PARQUET,
+            domain="web",
+            licence=Unverified("ODC-By-1.0", FROM_MEMORY),
+            terms="pages of Common Crawl, under its terms of use",
+            tokens_billion=10.0,
         ),
         hub_source(
-            "common_corpus_english",
-            "PleIAs/common_corpus",
-            "b78a5c1",
-            ("common_corpus_*/*.parquet",),
-            Records(
+            name="common_corpus_english",
+            repository="PleIAs/common_corpus",
+            revision="b78a5c1",
+            globs=("common_corpus_*/*.parquet",),
+            format=Records(
                 "parquet",
                 id="identifier",
                 only=(
@@ -96,9 +97,9 @@ def web_sources() -> tuple[Source, ...]:
                     OneOf("open_type", ("Open Science", "Open Government", "Open Culture")),
                 ),
             ),
-            "prose",
-            Unverified("each document's own", FROM_MEMORY),
-            "the licence of each document is a column of the files",
+            domain="prose",
+            licence=Unverified("each document's own", FROM_MEMORY),
+            terms="the licence of each document is a column of the files",
         ),
     )
 
@@ -108,13 +109,13 @@ def nemotron_cc() -> tuple[Source, ...]:
     listing = HttpFile(NEMOTRON_LIST, "data-jsonl.paths.gz", Unverified("", "Common Crawl publishes no hash of its list"))
     return tuple(
         Source(
-            f"nemotron_cc_{bucket}",
-            HttpListing(listing, COMMON_CRAWL, (f"*/{folder}/*",)),
-            Records("jsonl", id="warc_record_id"),
-            "web",
-            Unverified("Common Crawl terms of use", "from memory; the publisher's page was not read"),
-            "synthetic buckets are rephrased by language models, whose terms apply too",
-            round(tebibytes * 2**40 / 1e6),
+            name=f"nemotron_cc_{bucket}",
+            loader=HttpListing(listing, COMMON_CRAWL, (f"*/{folder}/*",)),
+            format=Records("jsonl", id="warc_record_id"),
+            domain="web",
+            licence=Unverified("Common Crawl terms of use", "from memory; the publisher's page was not read"),
+            terms="synthetic buckets are rephrased by language models, whose terms apply too",
+            mixture_weight=round(tebibytes * 2**40 / 1e6),
             card=f"{COMMON_CRAWL}contrib/Nemotron/Nemotron-CC/index.html",
         )
         for bucket, folder, tebibytes in NEMOTRON_BUCKETS

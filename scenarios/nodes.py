@@ -55,7 +55,15 @@ class Recipe:
         open_loader = FolderFiles(self.bundle_url, self.bundle_files, Unverified("", "being pinned"))
         listing = listing_digest(folder_listing(open_loader, trainable=True, what=f"source {BUNDLE}"))
         loader = FolderFiles(self.bundle_url, self.bundle_files, listing)
-        return Source(BUNDLE, loader, Records("jsonl"), "math", "MIT", "a scenario's", 1.0)
+        return Source(
+            name=BUNDLE,
+            loader=loader,
+            format=Records("jsonl"),
+            domain="math",
+            licence="MIT",
+            terms="a scenario's",
+            mixture_weight=1.0,
+        )
 
     def source(self, name: str) -> Source:
         return self.bundle() if name == BUNDLE else source_config(name)

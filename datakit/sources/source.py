@@ -237,7 +237,7 @@ class Records:
             raise ValueError(f"records: keep is {self.keep}; `source_id` is always in a document's metadata, leave it out")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """One dataset of the catalogue."""
 

@@ -51,7 +51,9 @@ def pinned(url: str, exclude: tuple[str, ...] = ("*test*",)) -> FolderFiles:
 
 
 def fetched(root: Path, loader: FolderFiles, workers: int = 1) -> Artifact:
-    source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0)
+    source = Source(
+        name="s", loader=loader, format=Records("jsonl"), domain="prose", licence="MIT", terms="none", mixture_weight=1.0
+    )
     return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(workers)).artifact
 
 

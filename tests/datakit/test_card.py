@@ -61,7 +61,15 @@ def card_node(folder, records, *, keep=(), filters=FILTERS, part_bytes=TARGET_PA
     loader = FolderFiles(str(folder), ("*.jsonl",), "")
     listing = listing_digest(folder_listing(loader, trainable=True, what="test"))
     loader, format = FolderFiles(str(folder), ("*.jsonl",), listing), Records("jsonl", keep=keep)
-    source = Source("leads", loader, format, "encyclopedia", Unverified("MIT", "its readme says so"), "cite us", 1.0)
+    source = Source(
+        name="leads",
+        loader=loader,
+        format=format,
+        domain="encyclopedia",
+        licence=Unverified("MIT", "its readme says so"),
+        terms="cite us",
+        mixture_weight=1.0,
+    )
     raw = Node(("datakit", "raw"), "leads", RAW, source)
     config = NormalizeConfig("leads", source.format, source.domain, target_part_bytes=part_bytes)
     normalized = Node(("datakit", "normalized"), "leads", NORMALIZE, config, {"raw": raw})

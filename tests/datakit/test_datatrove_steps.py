@@ -229,8 +229,19 @@ def test_steps_that_change_texts_are_refused_for_conversations() -> None:
     """Tokens are made of the messages, which a step does not see: what it took out would be trained on."""
     loader, formatter = RepositoryFiles(("*",), ""), step(f"{FORMATTERS}:PIIFormatter")
     with pytest.raises(ValueError, match=r"source s: step datatrove\.pipeline\.formatters:PIIFormatter changes a text"):
-        Source("s", loader, TALK, "chat", "MIT", "", 1.0, steps=(formatter,))
-    assert Source("s", loader, TALK, "chat", "MIT", "", 1.0, steps=(step(f"{FILTERS}:RegexFilter", regex_exp="x"),))
+        Source(
+            name="s", loader=loader, format=TALK, domain="chat", licence="MIT", terms="", mixture_weight=1.0, steps=(formatter,)
+        )
+    assert Source(
+        name="s",
+        loader=loader,
+        format=TALK,
+        domain="chat",
+        licence="MIT",
+        terms="",
+        mixture_weight=1.0,
+        steps=(step(f"{FILTERS}:RegexFilter", regex_exp="x"),),
+    )
 
 
 @needs("datatrove", "spacy")
@@ -242,7 +253,15 @@ def test_a_filter_that_takes_lines_out_of_a_conversation_stops() -> None:
 
 
 def test_identities_without_steps_stay_and_steps_survive_a_job() -> None:
-    source = Source("s", RepositoryFiles(("x",), "0"), LINES, "prose", "CC0-1.0", "free", 1.0)
+    source = Source(
+        name="s",
+        loader=RepositoryFiles(("x",), "0"),
+        format=LINES,
+        domain="prose",
+        licence="CC0-1.0",
+        terms="free",
+        mixture_weight=1.0,
+    )
     bare = NormalizeConfig("s", LINES, "prose")
     assert "steps" not in to_jsonable(source) and "steps" not in to_jsonable(bare)
     repetition = step(f"{FILTERS}:GopherRepetitionFilter", top_n_grams=((2, 0.2), (3, 0.18)), dup_para_frac=None)

@@ -53,7 +53,15 @@ def pinned(content: bytes, members: tuple[str, ...] = GLOBS) -> DebianFiles:
 
 
 def fetched(root: Path, loader: DebianFiles) -> Artifact:
-    source = Source("a_doc", loader, "text", "docs", "GPL-2.0-only", "share alike", 1.0)
+    source = Source(
+        name="a_doc",
+        loader=loader,
+        format="text",
+        domain="docs",
+        licence="GPL-2.0-only",
+        terms="share alike",
+        mixture_weight=1.0,
+    )
     return build(Store(str(root)), Node(("raw",), "a_doc", RAW, source)).artifact
 
 
@@ -176,7 +184,7 @@ def test_mirrors_are_those_of_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_debian_source_survives_json() -> None:
-    source = Source("a_doc", pinned(b""), "text", "docs", "MIT", "", 1.0)
+    source = Source(name="a_doc", loader=pinned(b""), format="text", domain="docs", licence="MIT", terms="", mixture_weight=1.0)
     assert from_jsonable(Source, to_jsonable(source)) == source
 
 

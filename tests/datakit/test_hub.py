@@ -49,7 +49,16 @@ def small_hub(**settings: object) -> Hub:
 
 
 def fetched(root: Path, loader: HubFiles = LOADER, limits: ShardLimits = DEFAULT_LIMITS, *, trainable: bool = True) -> Artifact:
-    source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0, trainable)
+    source = Source(
+        name="s",
+        loader=loader,
+        format=Records("jsonl"),
+        domain="prose",
+        licence="MIT",
+        terms="none",
+        mixture_weight=1.0,
+        trainable=trainable,
+    )
     return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(limits=limits)).artifact
 
 

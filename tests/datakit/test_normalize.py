@@ -224,7 +224,9 @@ def test_html_keeps_preformatted_text_and_drops_scripts() -> None:
 def test_bad_sources_are_refused_by_name() -> None:
     pin = WheelPin("p", "1", "0" * 64)
     with pytest.raises(ValueError, match="domain is 'poetry'; allowed: prose"):
-        Source("s", PypiFiles(pin, ("*",)), "text", "poetry", "MIT", "", 1.0)
+        Source(
+            name="s", loader=PypiFiles(pin, ("*",)), format="text", domain="poetry", licence="MIT", terms="", mixture_weight=1.0
+        )
     with pytest.raises(ValueError, match="not 64 hex digits"):
         WheelPin("p", "1", "abc")
     assert text_digest("before" + " " * 100 + "after") == "3007bdcb3f524688adef263561047c77"

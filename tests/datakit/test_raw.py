@@ -48,7 +48,7 @@ def wheel_on_this_machine(store: Store, members: dict[str, str] = MEMBERS) -> Wh
 
 
 def source(loader: Loader, format: Format = "text") -> Source:
-    return Source("s", loader, format, "prose", "MIT", "none", 1.0)
+    return Source(name="s", loader=loader, format=format, domain="prose", licence="MIT", terms="none", mixture_weight=1.0)
 
 
 def fetched(store: Store, declared: Source) -> Artifact:

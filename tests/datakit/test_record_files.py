@@ -142,7 +142,12 @@ def test_documents_come_out_of_a_folder_with_every_drop_counted(tmp_path: Path) 
         str(files), ("*",), listing_digest([FolderFile("a.jsonl.zst", len(content), xxhash.xxh3_128_hexdigest(content))])
     )
     store = Store(str(tmp_path / "store"))
-    raw = Node(("raw",), "s", RAW, Source("s", loader, format, "prose", "MIT", "none", 1.0))
+    raw = Node(
+        ("raw",),
+        "s",
+        RAW,
+        Source(name="s", loader=loader, format=format, domain="prose", licence="MIT", terms="none", mixture_weight=1.0),
+    )
     build(store, raw)
     made = build(store, Node(("normalized",), "s", NORMALIZE, NormalizeConfig("s", format, "prose"), {"raw": raw})).artifact
     assert pl.concat(map(pl.read_parquet, document_paths(made)))["text"].to_list() == ["a"]

@@ -29,7 +29,16 @@ def sha256(content: bytes) -> str:
 
 
 def fetched(root: Path, loader: Loader, *, trainable: bool = True, workers: int = 1) -> Artifact:
-    source = Source("s", loader, Records("jsonl"), "prose", "MIT", "none", 1.0, trainable)
+    source = Source(
+        name="s",
+        loader=loader,
+        format=Records("jsonl"),
+        domain="prose",
+        licence="MIT",
+        terms="none",
+        mixture_weight=1.0,
+        trainable=trainable,
+    )
     return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(workers)).artifact
 
 

@@ -139,7 +139,15 @@ def test_a_count_of_tokens_that_nobody_gave_is_called_unverified() -> None:
 
 
 def source(name: str, licence: str | Unverified) -> Source:
-    return Source(name, PypiFiles(WheelPin(name, "1", "0" * 64), ("*",)), "text", "prose", licence, "none", 1.0)
+    return Source(
+        name=name,
+        loader=PypiFiles(WheelPin(name, "1", "0" * 64), ("*",)),
+        format="text",
+        domain="prose",
+        licence=licence,
+        terms="none",
+        mixture_weight=1.0,
+    )
 
 
 def test_only_permissive_licences_pass_the_switch_and_the_rest_is_said(caplog: pytest.LogCaptureFixture) -> None:
