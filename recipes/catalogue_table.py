@@ -6,7 +6,6 @@ The table holds only what is the same on every machine, so not the listing of th
 from collections.abc import Mapping
 
 from datakit.sources.source import (
-    Commit,
     DebianFiles,
     FolderFiles,
     Format,
@@ -18,6 +17,7 @@ from datakit.sources.source import (
     PypiFiles,
     Records,
     RepositoryFiles,
+    Revision,
     Source,
     Unverified,
 )
@@ -72,7 +72,7 @@ def _origin(loader: Loader) -> tuple[str, str]:
         case RepositoryFiles(globs, _):
             return f"this repository: {_globs(globs)}", "listing"
         case HubFiles(repository, revision, globs, _):
-            pin = f"commit {revision.sha}" if isinstance(revision, Commit) else _verified(revision)
+            pin = f"commit {revision.sha}" if isinstance(revision, Revision) else _verified(revision)
             return f"hub: {repository}: {_globs(globs)}", pin
         case HttpFiles(files):
             return ", ".join(file.url for file in files), ", ".join(_verified(file.sha256) for file in files)

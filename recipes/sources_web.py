@@ -1,12 +1,12 @@
 """Web corpora of the reference runs (Marin 8B and 32B): Nemotron-CC, DCLM, FineWeb-Edu, Common Corpus.
 
-Where the facts come from, here and in the other `sources_*` modules: a `Commit` is the revision that Marin's public code pins
+Where the facts come from, here and in the other `sources_*` modules: a `Revision` is the commit that Marin's public code pins
 (stored copies of github.com/marin-community/marin, read 2026-11-21); nobody here has asked the hub for it, but a wrong one
 cannot load. Licences were read on no origin's page and are `Unverified`, with what is believed, unless the entry says
 otherwise. Field names and token counts are the publishers' as remembered: rough, and never part of an identity.
 """
 
-from datakit.sources.source import Commit, Domain, Format, HttpFile, HttpListing, HubFiles, OneOf, Records, Source, Unverified
+from datakit.sources.source import Domain, Format, HttpFile, HttpListing, HubFiles, OneOf, Records, Revision, Source, Unverified
 
 JSONL = Records("jsonl")
 PARQUET = Records("parquet")
@@ -43,7 +43,7 @@ def hub_source(
     trainable: bool = True,
 ) -> Source:
     """A source of the hub. Without a token count its weight is 0, and a mixture must declare one (`recipes.data.mixture`)."""
-    pin = Commit(revision) if isinstance(revision, str) else revision
+    pin = Revision(revision) if isinstance(revision, str) else revision
     return Source(
         name=name,
         loader=HubFiles(repository, pin, globs, exclude),

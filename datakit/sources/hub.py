@@ -21,7 +21,7 @@ from huggingface_hub.utils import build_hf_headers
 
 from datakit.sources.download import RegistryUnreachableError, download
 from datakit.sources.file_choice import choose
-from datakit.sources.source import Commit, HubFiles
+from datakit.sources.source import HubFiles, Revision
 
 DATASET = "dataset"
 SHA256_CHARS = 64
@@ -29,35 +29,37 @@ SHA256_CHARS = 64
 
 @dataclass(frozen=True)
 class HubFile:
-    """One file of a commit: its path, size in bytes, and digest: a sha256 (64 hex) or a git blob id (40 hex)."""
+    """One file at a revision: its path, size in bytes, and digest: a sha256 (64 hex) or a git blob id (40 hex)."""
 
     repository: str
-    commit: str
+    revision: str
+    """The full commit, 40 hex digits."""
+
     path: str
     size: int
     digest: str
 
 
-def hub_listing(loader: HubFiles, revision: Commit, *, trainable: bool) -> list[HubFile]:
-    """Return the files that the loader names, at its commit.
+def hub_listing(loader: HubFiles, revision: Revision, *, trainable: bool) -> list[HubFile]:
+    """Return the files that the loader names, at its revision.
 
     Raises: ValueError if the hub refuses (no such repository or commit, terms not accepted) or answers with another
     commit; RegistryUnreachableError if it does not answer.
     """
     api, what = HfApi(), f"hub dataset {loader.repository}"
     try:
-        commit = str(api.dataset_info(loader.repository, revision=revision.sha).sha)
-        if not commit.startswith(revision.sha):
-            raise ValueError(f"{what}: commit {revision.sha} was asked for, the hub answers with {commit}")
+        full = str(api.dataset_info(loader.repository, revision=revision.sha).sha)
+        if not full.startswith(revision.sha):
+            raise ValueError(f"{what}: revision {revision.sha} was requested, the hub answers with {full}")
         folder = common_folder(loader.globs)
-        tree = api.list_repo_tree(loader.repository, folder or None, recursive=True, revision=commit, repo_type=DATASET)
+        tree = api.list_repo_tree(loader.repository, folder or None, recursive=True, revision=full, repo_type=DATASET)
         files = {item.path: item for item in tree if isinstance(item, RepoFile)}
     except HfHubHTTPError as error:
         raise refusal(what, error) from error
     except httpx2.TransportError as error:
         raise RegistryUnreachableError(f"{what}: {api.endpoint} does not answer ({error})") from error
-    chosen = choose(files, loader.globs, loader.exclude, trainable=trainable, what=f"{what} at {commit[:12]}")
-    return [_hub_file(loader.repository, commit, files[name]) for name in chosen]
+    chosen = choose(files, loader.globs, loader.exclude, trainable=trainable, what=f"{what} at {full[:12]}")
+    return [_hub_file(loader.repository, full, files[name]) for name in chosen]
 
 
 def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, int]:
@@ -65,12 +67,12 @@ def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, i
     raises.
     """
     what, is_large = f"{file.repository}: {file.path}", len(file.digest) == SHA256_CHARS
-    url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.commit, endpoint=HfApi().endpoint)
+    url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.revision, endpoint=HfApi().endpoint)
     fetched = partial / Path(file.path).name
     download(url, fetched, sha256=file.digest if is_large else None, what=what, headers=build_hf_headers())
     if not is_large and (found := git_blob_id(fetched)) != file.digest:
         fetched.unlink()
-        raise ValueError(f"{what}: the fetched file has git blob id {found}, its commit says {file.digest}; it was deleted")
+        raise ValueError(f"{what}: the fetched file has git blob id {found}, its revision says {file.digest}; it was deleted")
     target = folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(fetched, target)
@@ -98,5 +100,5 @@ def refusal(what: str, error: HfHubHTTPError) -> Exception:
     return ValueError(f"{what}: the hub refuses with {status}{hint} ({error})")
 
 
-def _hub_file(repository: str, commit: str, item: RepoFile) -> HubFile:
-    return HubFile(repository, commit, item.path, item.size, item.lfs.sha256 if item.lfs else item.blob_id)
+def _hub_file(repository: str, revision: str, item: RepoFile) -> HubFile:
+    return HubFile(repository, revision, item.path, item.size, item.lfs.sha256 if item.lfs else item.blob_id)

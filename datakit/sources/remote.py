@@ -22,7 +22,7 @@ import xxhash
 
 from datakit.sources.download import download
 from datakit.sources.file_choice import choose
-from datakit.sources.source import Commit, FolderFiles, HttpFile, HttpFiles, HttpListing, HubFiles, Source, Unverified
+from datakit.sources.source import FolderFiles, HttpFile, HttpFiles, HttpListing, HubFiles, Revision, Source, Unverified
 from lineage.storage.digests import READ_BYTES, identity_digest
 from lineage.writing.writer import Writer
 
@@ -36,12 +36,12 @@ FILES = "files"
 
 
 def fetch_hub(out: Writer, source: Source, loader: HubFiles) -> int:
-    """Fetch files of a commit of the Hugging Face hub; return how many. Records the commit."""
+    """Fetch files of a revision of the Hugging Face hub; return how many. Records the revision."""
     from datakit.sources import hub  # Imported here because it loads an HTTP client that readers of the catalogue do not need.
 
     revision = verified(loader.revision, _name(source), "revision")
     listed, partial = hub.hub_listing(loader, revision, trainable=source.trainable), _partial(out)
-    out.extra["commit"] = listed[0].commit
+    out.extra["commit"] = listed[0].revision  # the recorded name, which manifests have
     return _fetch_all(out, _fetch_hub_file, {_shard(f.path): (f, partial / _shard(f.path)) for f in listed})
 
 
@@ -85,7 +85,7 @@ def _name(source: Source) -> str:
     return f"source {source.name}"
 
 
-def verified[T: (str, Commit)](pin: T | Unverified, what: str, field: str) -> T:
+def verified[T: (str, Revision)](pin: T | Unverified, what: str, field: str) -> T:
     """Return the pin if somebody has checked it. Raises: ValueError that says how to pin it."""
     if isinstance(pin, Unverified):
         claim = f" (said to be {pin.claim!r})" if pin.claim else ""

@@ -116,22 +116,22 @@ class RepositoryFiles:
 
 
 @dataclass(frozen=True)
-class Commit:
+class Revision:
     """A commit of a hub repository: 7 to 40 hex digits. The hub must answer with a commit that begins with them."""
 
     sha: str
 
     def __post_init__(self) -> None:
         if not 7 <= len(self.sha) <= 40 or set(self.sha) - HEX:
-            raise ValueError(f"commit {self.sha!r} is not 7 to 40 hex digits; a branch or tag moves and is no pin")
+            raise ValueError(f"revision {self.sha!r} is not 7 to 40 hex digits; a branch or tag moves and is no pin")
 
 
 @dataclass(frozen=True)
 class HubFiles:
-    """Files of a dataset repository of the Hugging Face hub at one commit."""
+    """Files of a dataset repository of the Hugging Face hub at one revision."""
 
     repository: str
-    revision: Commit | Unverified
+    revision: Revision | Unverified
     globs: tuple[str, ...]
     """Globs over paths in the repository; `*` crosses folders. A glob without `*` names one file."""
 

@@ -36,15 +36,15 @@ class BatchSchedule:
 
     def __post_init__(self) -> None:
         if not self.phases or self.phases[0].start_step != 0:
-            raise ValueError(f"run.batch_size has phases {self.phases!r}; the first must start at step 0")
+            raise ValueError(f"batch_size has phases {self.phases!r}; the first must start at step 0")
         for phase in self.phases:
             if phase.batch_size < 1:
                 since = f" from step {phase.start_step}" if phase.start_step else ""
-                raise ValueError(f"run.batch_size is {phase.batch_size}{since}; it must be positive")
+                raise ValueError(f"batch_size is {phase.batch_size}{since}; it must be positive")
         for before, after in pairwise(self.phases):
             if after.start_step <= before.start_step:
                 raise ValueError(
-                    f"run.batch_size has a phase that starts at step {after.start_step} after one at {before.start_step}; "
+                    f"batch_size has a phase that starts at step {after.start_step} after one at {before.start_step}; "
                     "starts must ascend"
                 )
 

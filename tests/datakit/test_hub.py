@@ -17,7 +17,7 @@ from datakit.sources import download
 from datakit.sources.download import RegistryUnreachableError
 from datakit.sources.hub import common_folder
 from datakit.sources.raw import RAW
-from datakit.sources.source import Commit, HubFiles, Records, Source, Unverified
+from datakit.sources.source import HubFiles, Records, Revision, Source, Unverified
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, build
 from lineage.shards.execution import Execution
@@ -32,7 +32,7 @@ FILES = {
     "data/deep/b.jsonl": b'{"text": "b"}\n',
     "data/big.bin": LARGE,
 }
-LOADER = HubFiles("lab/texts", Commit(COMMIT), ("data/*",))
+LOADER = HubFiles("lab/texts", Revision(COMMIT), ("data/*",))
 
 
 @contextmanager
@@ -76,14 +76,14 @@ def test_the_files_of_the_commit_come_whole_over_pages_and_redirects(tmp_path: P
 
 def test_a_short_commit_is_resolved_and_recorded_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_on_loopback(small_hub(), monkeypatch):
-        artifact = fetched(tmp_path, replace(LOADER, revision=Commit(COMMIT[:7])))
+        artifact = fetched(tmp_path, replace(LOADER, revision=Revision(COMMIT[:7])))
     assert artifact.manifest.extra["commit"] == COMMIT
 
 
 def test_another_commit_than_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pinned = COMMIT[:7] + "0" * 33
-    with hub_on_loopback(small_hub(), monkeypatch), pytest.raises(ValueError, match=f"{pinned} was asked for.*{COMMIT}"):
-        fetched(tmp_path, replace(LOADER, revision=Commit(pinned)))
+    with hub_on_loopback(small_hub(), monkeypatch), pytest.raises(ValueError, match=f"{pinned} was requested.*{COMMIT}"):
+        fetched(tmp_path, replace(LOADER, revision=Revision(pinned)))
 
 
 def test_an_unverified_revision_is_refused_before_the_hub_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +94,8 @@ def test_an_unverified_revision_is_refused_before_the_hub_is_asked(tmp_path: Pat
 
 
 def test_a_branch_is_no_pin() -> None:
-    with pytest.raises(ValueError, match=r"commit 'main' is not 7 to 40 hex digits; a branch or tag moves"):
-        Commit("main")
+    with pytest.raises(ValueError, match=r"revision 'main' is not 7 to 40 hex digits; a branch or tag moves"):
+        Revision("main")
 
 
 def test_the_list_of_files_is_part_of_the_data_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_bytes_that_are_not_the_commits_are_refused_and_deleted(
 ) -> None:
     loader = replace(LOADER, globs=(path,))
     with hub_on_loopback(small_hub(corrupt=frozenset({path})), monkeypatch) as hub:
-        with pytest.raises(IncompleteError, match=f"{path}: .* its (commit|pin) says {hub.digest(path)}"):
+        with pytest.raises(IncompleteError, match=f"{path}: .* its (revision|pin) says {hub.digest(path)}"):
             fetched(tmp_path, loader)
         hub.corrupt = frozenset()
         assert contents(fetched(tmp_path, loader)) == {path: FILES[path]}
@@ -198,7 +198,7 @@ def test_the_endpoint_variable_is_honoured(tmp_path: Path) -> None:
     """In a process of its own: `huggingface_hub` reads HF_ENDPOINT when it is imported."""
     code = (
         "from datakit.sources.hub import hub_listing; from datakit.sources.source import *;"
-        f"c = Commit('{COMMIT}'); listed = hub_listing(HubFiles('lab/texts', c, ('data/*',)), c, trainable=True);"
+        f"c = Revision('{COMMIT}'); listed = hub_listing(HubFiles('lab/texts', c, ('data/*',)), c, trainable=True);"
         "print(*(file.path for file in listed))"
     )
     with serving_hub(small_hub()) as endpoint:

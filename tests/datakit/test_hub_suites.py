@@ -11,7 +11,7 @@ from hub_server import COMMIT, Hub
 from test_hub import hub_on_loopback
 
 from datakit.sources.raw import RAW
-from datakit.sources.source import Commit, HubFiles
+from datakit.sources.source import HubFiles, Revision
 from evals.items.item import Item, read_items
 from evals.items.suites import SUITE, SuiteConfig
 from lineage.artifact.store import Store
@@ -60,7 +60,7 @@ def items_of(root: Path, benchmark: HubBenchmark, files: dict[str, bytes], monke
     """Its suite, from a hub that has these files of it; the commit is written as a person does who has looked at the page."""
     source = source_config(suite_raw_source(benchmark.name))
     assert isinstance(source.loader, HubFiles)
-    pinned = replace(source, loader=replace(source.loader, revision=Commit(COMMIT)))
+    pinned = replace(source, loader=replace(source.loader, revision=Revision(COMMIT)))
     config = suite_config(benchmark.name, benchmark.name)
     declared = tuple(replace(task, num_items=None) for task in config.tasks)
     with hub_on_loopback(Hub(files, repository=benchmark.repository), monkeypatch):

@@ -62,10 +62,10 @@ def test_one_size_is_written_as_a_number() -> None:
 @pytest.mark.parametrize(
     ("phases", "message"),
     [
-        ((), "run.batch_size has phases (); the first must start at step 0"),
-        (((1, 4),), "run.batch_size has phases (BatchPhase(start_step=1, batch_size=4),); the first must start at step 0"),
-        (((0, 0),), "run.batch_size is 0; it must be positive"),
-        (((0, 4), (3, 8), (3, 2)), "run.batch_size has a phase that starts at step 3 after one at 3; starts must ascend"),
+        ((), "batch_size has phases (); the first must start at step 0"),
+        (((1, 4),), "batch_size has phases (BatchPhase(start_step=1, batch_size=4),); the first must start at step 0"),
+        (((0, 0),), "batch_size is 0; it must be positive"),
+        (((0, 4), (3, 8), (3, 2)), "batch_size has a phase that starts at step 3 after one at 3; starts must ascend"),
     ],
 )
 def test_bad_phases_are_named(phases: tuple, message: str) -> None:

@@ -111,7 +111,7 @@ def test_rules_with_the_same_numbers_are_not_the_same_run() -> None:
         ({"batch_size": 12, "microbatch_size": 8},
          "run.microbatch_size is 8; it must be a positive divisor of batch_size 12, or None"),
         ({"microbatch_size": 0}, "run.microbatch_size is 0; it must be a positive divisor of batch_size 8, or None"),
-        ({"batch_size": (BatchPhase(0, 8), BatchPhase(5, 0))}, "run.batch_size is 0 from step 5; it must be positive"),
+        ({"batch_size": (BatchPhase(0, 8), BatchPhase(5, 0))}, "batch_size is 0 from step 5; it must be positive"),
         ({"batch_size": (BatchPhase(0, 8), BatchPhase(5, 6)), "microbatch_size": 4},
          "run.microbatch_size is 4; it must be a positive divisor of batch_size 6, or None"),
     ],

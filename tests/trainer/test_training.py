@@ -128,7 +128,7 @@ def test_a_job_refuses_inputs_that_are_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 0}, "run.batch_size is 0; it must be positive"),
+        ({"batch_size": 0}, "batch_size is 0; it must be positive"),
         ({"save_every_steps": -1}, "run.save_every_steps is -1; it must be positive, or None"),
         ({"seq_len": 17}, "run.seq_len is 17; it must be in 2..16"),
         ({"num_steps": 4}, "schedule.warmup_steps is 5; it must be <= num_steps 4"),
