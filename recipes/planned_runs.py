@@ -9,7 +9,7 @@ from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import MeshShape
 from trainer.spec.moe import ExpertsConfig, MoeConfig, RouterConfig
-from trainer.spec.optimizers import AdamHConfig, MuonConfig
+from trainer.spec.optimizers import AdamHConfig, MuonHConfig
 from trainer.spec.schedules import WarmupStableDecay
 
 ON_PAPER = ComputeConfig(dtype="bfloat16", remat="full")
@@ -71,7 +71,7 @@ def june() -> PlannedRun:
     spec = RunSpec(
         name="june",
         model=_model(hidden_dim=2560, layers=24, seq_len=8192, expert_dim=1280),
-        optimizer=MuonConfig(),
+        optimizer=MuonHConfig(),
         schedule=WarmupStableDecay(2e-2, warmup_steps=10, decay_frac=0.9, min_lr_ratio=0.05),
         batch_size=512,
         microbatch_size=16,
@@ -88,7 +88,7 @@ def june() -> PlannedRun:
         stated="about 16 B parameters of which 2 B are active, about 1,000 steps, two nodes or more; MuonH, sequences of 8,192",
         chosen=(
             "its shape by April's rules at d 2560 with 24 layers (May's recipe has 256 experts; how many a token meets is not "
-            "stated), Muon for MuonH, 512 sequences a step, microbatches of 16, 20 % MFU (the April model of that width and 26 "
+            "stated), 512 sequences a step, microbatches of 16, 20 % MFU (the April model of that width and 26 "
             "layers had 26.7 % on one node)"
         ),
     )

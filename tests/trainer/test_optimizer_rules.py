@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_model, tiny_spec
+from tiny_moe import tiny_moe
 
 from trainer.model.build import init_model
+from trainer.model.parts import parameters_of
 from trainer.model.transformer import Transformer
 from trainer.optimizers.build import build_optimizer
 from trainer.optimizers.muon import newton_schulz
@@ -22,6 +24,7 @@ from trainer.spec.optimizers import (
     CautiousConfig,
     LionConfig,
     MuonConfig,
+    MuonHConfig,
     NAdamWConfig,
     OptimizerConfig,
 )
@@ -48,6 +51,7 @@ RULES: tuple[OptimizerConfig, ...] = (
     AdamHConfig(adam_lr_ratio=0.25),
     MuonConfig(weight_decay=0.3, adam_lr_ratio=0.2),
     MuonConfig(nesterov=False, scale="match_adamw", momentum=0.8, num_iterations=3, max_grad_norm=None),
+    MuonHConfig(adam_lr_ratio=0.2),
     LionConfig(),
     CautiousConfig(AdamWConfig(weight_decay=0.4)),
     CautiousConfig(NAdamWConfig()),
@@ -103,7 +107,7 @@ def elementwise(c, w: Weight, g: np.ndarray, t: int) -> np.ndarray:
     return adam(w, g, c, t, nesterov=isinstance(c, NAdamWConfig))
 
 
-def muon(c: MuonConfig, w: Weight, g: np.ndarray) -> np.ndarray:
+def muon(c: MuonConfig | MuonHConfig, w: Weight, g: np.ndarray) -> np.ndarray:
     w.m = c.momentum * w.m + g
     x = c.momentum * w.m + g if c.nesterov else w.m
     short = next(short for short in INPUT_DIMS if short in w.name)
@@ -119,8 +123,8 @@ def muon(c: MuonConfig, w: Weight, g: np.ndarray) -> np.ndarray:
 
 def moved(c: OptimizerConfig, w: Weight, g: np.ndarray, rate: float, t: int) -> np.ndarray:
     p = w.value
-    if isinstance(c, AdamHConfig):
-        u = adam(w, g, c, t)
+    if isinstance(c, AdamHConfig | MuonHConfig):
+        u = muon(c, w, g) if isinstance(c, MuonHConfig) and w.group == "matrix" else adam(w, g, c, t)
         if w.group in ("embedding", "norm"):
             return p - rate * c.adam_lr_ratio * u
         q = p - rate * u * np.linalg.norm(p) / np.linalg.norm(u)
@@ -216,6 +220,24 @@ def test_adamh_keeps_the_norm_of_every_weight(rate: float) -> None:
         if old.group in ("matrix", "head"):
             assert np.linalg.norm(new.value) == pytest.approx(np.linalg.norm(old.value), rel=1e-5)
             assert not np.allclose(new.value, old.value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [AdamHConfig(), MuonHConfig()], ids=lambda rule: rule.kind)
+def test_every_expert_keeps_the_norm_of_its_own_and_routers_do_not(rule: OptimizerConfig) -> None:
+    model = init_model(tiny_moe(), key=jax.random.PRNGKey(0))
+    parameters = parameters_of(model)
+    optimizer = build_optimizer(replace(SPEC, optimizer=rule), model)
+    gradients = random_gradients(parameters, 1, 1.0)[0]
+    directions, _ = optimizer.update(gradients, optimizer.init(parameters), parameters, rate=jnp.float32(0.3))
+    moved_to = jax.tree.map(lambda p, u: p - 0.3 * u, parameters, directions)
+    for name in ("w_gate", "w_up", "w_down"):
+        old, new = (getattr(tree.blocks.stacked.experts, name).array for tree in (parameters, moved_to))
+        lengths = [np.linalg.norm(np.asarray(each), axis=(2, 3)) for each in (old, new)]
+        assert lengths[0].shape == (2, 8)
+        np.testing.assert_allclose(*lengths, rtol=1e-5, err_msg=name)
+        assert not np.allclose(old, new, rtol=1e-2)
+    old, new = (tree.blocks.stacked.experts.router.weight.array for tree in (parameters, moved_to))
+    assert not np.allclose(np.linalg.norm(old, axis=1), np.linalg.norm(new, axis=1), rtol=1e-3)
 
 
 def test_adamh_leaves_a_weight_of_norm_nought_where_it_is() -> None:

@@ -14,10 +14,10 @@ from haliax import NamedArray
 from jaxtyping import PyTree
 
 from trainer.optimizers.groups import like, map_named, own_dims
-from trainer.spec.optimizers import AdamCConfig, AdamHConfig, AdamWConfig, MuonConfig, NAdamWConfig
+from trainer.spec.optimizers import AdamCConfig, AdamHConfig, AdamWConfig, MuonConfig, MuonHConfig, NAdamWConfig
 
 
-def adam(config: AdamWConfig | AdamCConfig | AdamHConfig | MuonConfig) -> optax.GradientTransformation:
+def adam(config: AdamWConfig | AdamCConfig | AdamHConfig | MuonConfig | MuonHConfig) -> optax.GradientTransformation:
     """u = mh / (sqrt(vh) + eps), of the module's formulas."""
     return optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps)
 

@@ -21,6 +21,7 @@ from trainer.spec.optimizers import (
     ElementwiseConfig,
     LionConfig,
     MuonConfig,
+    MuonHConfig,
     NAdamWConfig,
     OptimizerConfig,
 )
@@ -59,6 +60,10 @@ def _rule(config: OptimizerConfig, model: PyTree, peak_rate: float) -> list[opta
             plain = optax.chain(adam(config), optax.scale(config.adam_lr_ratio))
             sphere = optax.chain(adam(config), on_sphere())
             return [_by_group(model, {"matrix": sphere, "expert": sphere, "head": sphere, **dict.fromkeys(ADAM_ROLES, plain)})]
+        case MuonHConfig():
+            plain = optax.chain(adam(config), optax.scale(config.adam_lr_ratio))
+            sphere, turned = optax.chain(adam(config), on_sphere()), optax.chain(muon(config), on_sphere())
+            return [_by_group(model, {"matrix": turned, "expert": turned, "head": sphere, **dict.fromkeys(ADAM_ROLES, plain)})]
         case MuonConfig():
             decay = optax.add_decayed_weights(config.weight_decay, mask=decay_mask(model, config.decay_groups))
             rest = adam(config)

@@ -13,7 +13,7 @@ from haliax import NamedArray
 from jaxtyping import Array, Float, PyTree
 
 from trainer.optimizers.groups import as_matrices, like, map_named
-from trainer.spec.optimizers import MuonConfig
+from trainer.spec.optimizers import MuonConfig, MuonHConfig
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """(a, b, c) of x -> a x + b x^3 + c x^5, chosen by Jordan for a steep slope at 0: five rounds bring singular values near 1."""
@@ -26,7 +26,7 @@ class MuonState(NamedTuple):
     momentum: PyTree
 
 
-def muon(config: MuonConfig) -> optax.GradientTransformation:
+def muon(config: MuonConfig | MuonHConfig) -> optax.GradientTransformation:
     """b = momentum b + g; x = momentum b + g with `nesterov`, else b; direction = scale orthogonal(x), for the matrix
     of each layer.
 
@@ -63,7 +63,7 @@ def newton_schulz(x: Float[Array, "N I O"], num_iterations: int) -> Float[Array,
     return x if wide else jnp.swapaxes(x, -1, -2)
 
 
-def _scaled_orthogonal(momentum: NamedArray, config: MuonConfig) -> NamedArray:
+def _scaled_orthogonal(momentum: NamedArray, config: MuonConfig | MuonHConfig) -> NamedArray:
     matrices = as_matrices(momentum)
     inputs, outputs = matrices.shape[1:]
     scale = max(1.0, outputs / inputs) ** 0.5 if config.scale == "aspect" else 0.2 * max(inputs, outputs) ** 0.5

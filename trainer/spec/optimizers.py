@@ -92,6 +92,26 @@ class MuonConfig(_Checked):
 
 
 @dataclass(frozen=True)
+class MuonHConfig(_Checked):
+    """Muon on the sphere: matrices, each expert by itself, keep their initial norms and move by orthogonalized momentum; the
+    head is AdamH's, the rest Adam's without decay."""
+
+    momentum: float = 0.95
+    nesterov: bool = True
+    num_iterations: int = 5
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    adam_lr_ratio: float = 0.1
+    """Learning rate of the Adam groups as a share of the schedule's."""
+    max_grad_norm: float | None = 1.0
+    kind: Literal["muonh"] = "muonh"
+
+    scale: ClassVar[Literal["aspect"]] = "aspect"
+    """Of no effect: a step on the sphere has the length that the rate says."""
+
+
+@dataclass(frozen=True)
 class LionConfig(_Checked):
     """Lion: the sign of an interpolated momentum. Rates are 3 to 10 times smaller than AdamW's, decay as much larger."""
 
@@ -115,7 +135,7 @@ class CautiousConfig:
     kind: Literal["cautious"] = "cautious"
 
 
-type OptimizerConfig = ElementwiseConfig | AdamHConfig | MuonConfig | CautiousConfig
+type OptimizerConfig = ElementwiseConfig | AdamHConfig | MuonConfig | MuonHConfig | CautiousConfig
 
 
 @dataclass(frozen=True)
