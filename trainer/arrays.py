@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from safetensors.numpy import save_file
 
 from trainer.array_files import SHAPES, ArrayFiles, Index
+from trainer.upcycling import MlpsAsExperts
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,10 @@ def _piece(name: str, index: Index) -> str:
 
 
 def filled(
-    like: PyTree, files: ArrayFiles, kept: Callable[[str], bool] = lambda name: False, unread: Set[str] = frozenset()
+    like: PyTree,
+    files: ArrayFiles | MlpsAsExperts,
+    kept: Callable[[str], bool] = lambda name: False,
+    unread: Set[str] = frozenset(),
 ) -> PyTree:
     """`like` with its arrays (or shapes) replaced by those of the files; each process reads only the slices of its devices.
 

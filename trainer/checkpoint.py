@@ -30,7 +30,9 @@ from trainer.model.parts import parameters_of, parted
 from trainer.router_table import FILE as ROUTER_FILE
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.models import ModelConfig, read_config
+from trainer.spec.moe import MoeConfig
 from trainer.spec.stage import FORMAT, MODEL_FILE, Weights
+from trainer.upcycling import MlpsAsExperts, check_upcycling
 
 log = logging.getLogger("trainer")
 METRICS_SCHEMA = {
@@ -187,14 +189,21 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
         raise ValueError(
             f"run {spec.name} sets no start, but its input start is {start.name}; set run.start or remove the input"
         )
-    _check_same_function(read_model_config(start), spec.model, config, start.name)
+    there, upcycles = read_model_config(start), config.experts == "from_mlp"
+    if upcycles:
+        check_upcycling(there, spec.model, start.name)
+    else:
+        _check_same_function(there, spec.model, config, start.name)
     new = set(config.new_parameters)
     source = Files.of_artifact(start) if jax.process_count() > 1 else None
 
     def is_new(name: str) -> bool:
         return bool(words_of(name) & new)
 
-    model = filled(fresh.model, open_arrays(start, "model", source), is_new)
+    arrays = open_arrays(start, "model", source)
+    if upcycles and isinstance(spec.model, MoeConfig):
+        arrays = MlpsAsExperts(arrays, spec.model.num_experts)
+    model = filled(fresh.model, arrays, is_new)
     optimizer, skip = fresh.optimizer, fresh.skip
     if config.optimizer == "carried":
         moments = open_arrays(start, "optimizer", source)

@@ -1,8 +1,9 @@
 """Warm starts: copied state is bit-equal, new state is declared, and the run resumes normally."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +31,10 @@ from trainer.initial_state import initial_state
 from trainer.objectives import next_token_loss
 from trainer.optimizers.rolling import Ring, empty_ring, push
 from trainer.scoring import load_scorer
+from trainer.spec.compute import Compute
 from trainer.spec.config import RunSpec, WarmStart
+from trainer.spec.decoder import DecoderConfig
+from trainer.spec.moe import ExpertsConfig, MoeConfig, RouterConfig
 from trainer.spec.optimizers import (
     AdamWConfig,
     ClipUpdateNormConfig,
@@ -54,6 +58,7 @@ RUN = tiny_spec(
     save_every_steps=20,
 )
 QK = ("q_norm", "k_norm")
+PLAIN = Compute("float32", "reference", 16, one_by_one=False, by_rows=False, remat="none", unrolled=True, notes=())
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,48 @@ def test_the_first_step_has_the_loss_of_the_model_it_started_from(store: Store) 
     assert losses(made)[0] < float(next_token_loss(cold, batch, 0.0)[1]) - 0.5, (
         "as good as a fresh model: nothing was taken along"
     )
+
+
+def upcycled(per_token: int, **changes: object) -> RunSpec:
+    """`second` with four experts, each an MLP of `first`."""
+    shapes = {field.name: getattr(RUN.model, field.name) for field in fields(DecoderConfig)}
+    router = RouterConfig(per_token, score="softmax", renormalize=True)
+    mixed = MoeConfig(**shapes, qk_norm="none", experts=ExpertsConfig(4, 32), router=router)
+    start = WarmStart(new_parameters=("router",), experts="from_mlp")
+    return second(**{"name": f"mixed{per_token}", "model": mixed, "start": start, "num_steps": 6, **changes})
+
+
+@pytest.mark.parametrize("per_token", [1, 2])
+def test_a_mixture_begins_as_the_dense_model_that_its_experts_are_copies_of(per_token: int, store: Store) -> None:
+    first, run = checkpoint(RUN, 20, Text(0)), upcycled(per_token)
+    dense = trained(store, first)
+    mixed = warm_start(dense, initial_state(run), run).model
+    rows = DataOrder.open(dense.input("mixture"), SEQ_LEN).batch(0, 4)
+    theirs = load_scorer(dense).model.hidden(jnp.asarray(rows), None, PLAIN)
+    ours = mixed.hidden(jnp.asarray(rows), None, replace(PLAIN, experts="reference"))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=2e-6)
+    for name in ("w_gate", "w_up", "w_down"):
+        of_mlp = getattr(load_scorer(dense).model.blocks.stacked.mlp, name).array
+        for expert in range(4):
+            np.testing.assert_array_equal(getattr(mixed.blocks.stacked.experts, name).array[:, expert], of_mlp)
+    if per_token == 1:  # the weight of the only expert is 1, so whichever it is, the bits are the same
+        turned = eqx.tree_at(lambda m: m.blocks.stacked.experts.router.weight.array, mixed, replace_fn=lambda w: -w)
+        np.testing.assert_array_equal(turned.hidden(jnp.asarray(rows), None, replace(PLAIN, experts="reference")), ours)
+    made = trained(store, checkpoint(run, 6, Text(1), first))
+    assert np.isfinite(losses(made)).all()
+
+
+def test_a_mixture_that_cannot_compute_what_the_dense_model_does_is_refused(store: Store) -> None:
+    dense, run = trained(store, checkpoint(RUN, 20, Text(0))), upcycled(2)
+    assert isinstance(run.model, MoeConfig)
+    narrow = replace(run, model=replace(run.model, experts=ExpertsConfig(4, 16)))
+    with pytest.raises(ValueError, match=r"model\.experts\.dim is 16; it must be 32 to start from"):
+        warm_start(dense, initial_state(narrow), narrow)
+    with pytest.raises(ValueError, match="they must be a MoeConfig and a LlamaConfig"):
+        same = second(start=WarmStart(experts="from_mlp"))
+        warm_start(dense, initial_state(same), same)
+    with pytest.raises(ValueError, match=r"run\.start\.optimizer and average"):
+        WarmStart(optimizer="carried", experts="from_mlp")
 
 
 @pytest.mark.parametrize("optimizer", [AdamWConfig(), MuonConfig()], ids=["adamw", "muon"])

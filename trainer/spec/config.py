@@ -45,7 +45,14 @@ class WarmStart:
     """For a run with `ema`: `fresh` starts the average at the loaded parameters, `carried` continues the checkpoint's
     average, as a run split in two needs. The `beta` of the two runs may differ."""
 
+    experts: Literal["same", "from_mlp"] = field(default="same", metadata={"added_later": True})
+    """`from_mlp`: the run has experts and the checkpoint is dense; every expert starts as its layer's MLP
+    (`trainer.upcycling`). Give `router` among the new parameters."""
+
     def __post_init__(self) -> None:
+        require(self.experts in ("same", "from_mlp"), "run.start.experts", self.experts, "same or from_mlp")
+        fresh = self.optimizer == "fresh" and self.average == "fresh"
+        require(fresh or self.experts == "same", "run.start.optimizer and average", (self.optimizer, self.average), "fresh")
         bad = [name for name in self.new_parameters if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
         require(not bad, "run.start.new_parameters", self.new_parameters, "names of fields, such as q_norm")
         known = (*no_array_fields(), TOKENIZER)
