@@ -19,6 +19,9 @@ ATTRIBUTES = Invariant(
     "one row a document, same ids in the same files",
     lambda artifact: invariants.check_attributes(artifact, artifact.input("normalized")),
 )
+CLEARED_ITEMS = Invariant(
+    "cleared_items_read", "no match was cleared as a common phrase that nobody has read", invariants.check_cleared_items
+)
 REMOVAL_RATES = Invariant(
     "removal_rates", "no source loses more than the declared share of its documents", removal_rates.check_removal_rates
 )
@@ -30,7 +33,7 @@ TOKENS_VALID = Invariant(
     "token rows = documents of the train split, in the same order",
     lambda artifact: invariants.check_token_cache(artifact, artifact.input("corpus")),
 )
-_CHECKS = (ROWS, FILES, DOCUMENTS, ATTRIBUTES, REMOVAL_RATES, CORPUS_VALID, TOKENS_VALID)
+_CHECKS = (ROWS, FILES, DOCUMENTS, ATTRIBUTES, CLEARED_ITEMS, REMOVAL_RATES, CORPUS_VALID, TOKENS_VALID)
 CHECKS: Mapping[str, Invariant] = MappingProxyType({check.name: check for check in _CHECKS})
 """Name -> check. A name that a stage gives and this table lacks is a KeyError when the graph loads."""
 

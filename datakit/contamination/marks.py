@@ -26,7 +26,7 @@ from datakit.contamination.tables import (
     write_piece,
     write_statuses,
 )
-from datakit.contamination.template_rescan import MATCHED_SCHEMA, rescan, write_for_judging
+from datakit.contamination.template_rescan import CLEARED_FILE, CLEARED_SCHEMA, MATCHED_SCHEMA, rescan, write_for_judging
 from datakit.documents.parts import document_paths
 from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
 from lineage.artifact.store import Artifact
@@ -41,7 +41,7 @@ SLICE_BYTES = 16 << 20
 def mark_contamination(
     out: Writer, config: Policy, normalized: Artifact, suites: tuple[Artifact, ...], index: Artifact
 ) -> None:
-    """Write `marks/`, `matches.parquet`, `item_documents.parquet` and `items.parquet` (docs/design/contracts.md).
+    """Write `marks/` and the tables `matches`, `item_documents`, `items` and `cleared` (docs/design/contracts.md).
 
     `extra["contamination"]` counts documents and items by tier and task; `extra["canaries"]` is the result of
     `canary_report`.
@@ -62,8 +62,11 @@ def mark_contamination(
     names = _write_names(scratch / "names.parquet", items, channels)
     scanned = out.map_shards(_match_piece, {piece.name: (piece, folder, config, common, names) for piece in pieces})
     tallies = {piece: scanned[piece.name] for piece in pieces}
+    cleared = pl.DataFrame(schema=CLEARED_SCHEMA)
     if config.common_grams == "ignored_after_scan":
-        tallies, common = rescan(out, tallies, folder, config, names)
+        judged = rescan(out, tallies, folder, config, names)
+        tallies, common, cleared = judged.tallies, judged.templates, judged.cleared
+    cleared.write_parquet(out.folder / CLEARED_FILE)
     index_of_source = index_without(folder, config, common)
     canaries = plants(items, channels, clean_texts(scratch, list(tallies), num_clean_texts(config)), index_of_source, config)
     trials = [(form, canaries, channels["item"], folder, config, common) for form in FORMS]
@@ -71,7 +74,7 @@ def mark_contamination(
         join_pieces(out.folder, scratch, list(tallies))
         counts = count(scratch, tallies)
         matchable = channels.filter(pl.Series(index_of_source.is_matchable()))["item"]
-        statuses = write_statuses(out.folder / "items.parquet", items, matchable, counts)
+        statuses = write_statuses(out.folder / "items.parquet", items, matchable, cleared, counts)
         out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
         out.extra["contamination"] = _summary(config, counts, statuses)
         by_form = dict(zip(FORMS, found(), strict=True))
@@ -80,14 +83,16 @@ def mark_contamination(
 
 CONTAMINATION = Stage(
     "datakit.contamination",
-    "8",
+    "9",
     mark_contamination,
     description="Marks against the benchmark items of the policy, with matched spans and the recall of planted items.",
-    checks=("file_set", "attributes_aligned"),
+    checks=("file_set", "attributes_aligned", "cleared_items_read"),
 )
-"""8: canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many
-documents share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries
-are planted as rendered records, and false positives are counted on scrambled text too.
+"""9: a whole item that many documents hold is a leak, an item with a cleared match is unknown
+(`cleared.parquet`), invisible characters are absent. 8: canaries are edited with several words. 7: items that a
+template cleared are listed. 6: phrases that many documents share flag nothing. 5: `item_documents.parquet`. 4: spans
+count bytes of UTF-8. 3: named policies; canaries are planted as rendered records, and false positives are counted on
+scrambled text too.
 """
 
 

@@ -192,16 +192,22 @@ def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) 
     return found
 
 
-def write_statuses(path: Path, items: pl.DataFrame, matchable: pl.Series, counts: Counts) -> pl.DataFrame:
-    """Return ITEM_STATUS_SCHEMA of every item; `matchable`: rows of the items with a channel that can be matched."""
+def write_statuses(
+    path: Path, items: pl.DataFrame, matchable: pl.Series, cleared: pl.DataFrame, counts: Counts
+) -> pl.DataFrame:
+    """Return ITEM_STATUS_SCHEMA of every item. `matchable`: rows of the items with a channel that can be matched.
+    `cleared`: items with matches on a template's words, which are no evidence for or against a leak.
+    """
     status = (
         pl.when(pl.col("num_documents") > 0)
         .then(pl.lit("matched"))
-        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()))
+        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()) & pl.col("is_cleared").is_null())
         .then(pl.lit("clean"))
         .otherwise(pl.lit("unknown"))
     )
     joined = items.select(ITEM_KEY).join(counts.items, on=ITEM_KEY, how="left", maintain_order="left")
+    listed = cleared.select(*ITEM_KEY, is_cleared=pl.lit(True))
+    joined = joined.join(listed, on=ITEM_KEY, how="left", maintain_order="left")
     statuses = joined.with_columns(pl.col("num_documents").fill_null(0)).with_columns(status=status)
     _write(path, statuses, ITEM_STATUS_SCHEMA)
     return statuses

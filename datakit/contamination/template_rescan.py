@@ -1,8 +1,14 @@
-"""Judge matches again without the source's templates (`templates.py`), if it has any."""
+"""Judge matches again without the source's templates (`templates.py`), if it has any.
+
+A template is a part of an item, such as an instruction in front of many questions. A document that holds a whole
+channel word for word keeps its match, however many documents hold it: a question that was copied 150 times is a leak.
+Other matches on a template's words are cleared. An item with a cleared match and no other is `unknown`, never `clean`,
+and a check fails until somebody has read the list.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +26,8 @@ log = logging.getLogger(__name__)
 type Tally = Mapping[str, Any]
 SHOWN_ITEMS = 20
 MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
+CLEARED_FILE = "cleared.parquet"
+CLEARED_SCHEMA = {**dict.fromkeys(ITEM_KEY, pl.String), "documents": pl.UInt32}
 
 
 def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched: pl.DataFrame) -> None:
@@ -32,14 +40,22 @@ def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched
         table.write_parquet(path)
 
 
-def rescan(
-    out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: Policy, names: Path
-) -> tuple[Mapping[Piece, Tally], Path | None]:
-    """Return the pieces, with those judged again that matched a channel with a template of this source, and the file of
-    these templates.
+@dataclass(frozen=True)
+class Judged:
+    """What stands when the templates of a source are known.
 
-    Each piece comes with what `write_piece` reported.
+    `tallies`: every piece, with those judged again that matched a channel with a template, and what `write_piece`
+    reported of it. `templates`: the file of their grams, None without any. `cleared` (CLEARED_SCHEMA): items that
+    documents no longer count for, and how many documents.
     """
+
+    tallies: Mapping[Piece, Tally]
+    templates: Path | None
+    cleared: pl.DataFrame
+
+
+def rescan(out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: Policy, names: Path) -> Judged:
+    """Find the templates of a source and judge the matches on their words again."""
     scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
     num_documents = sum(int(tally["documents"]) for tally in tallies.values())
     counts = summed([piece.table(scratch, "counts") for piece in tallies], ["is_masked", "gram"]).sort("is_masked", "gram")
@@ -49,7 +65,7 @@ def rescan(
     facts = {"limit": limit, "grams": len(common), "channels": len(affected)}
     out.extra["templates"] = {**facts, "items": 0, "documents": 0, "most": []}
     if affected.is_empty():
-        return tallies, None
+        return Judged(tallies, None, pl.DataFrame(schema=CLEARED_SCHEMA))
     templates = scratch / "templates.parquet"
     common.write_parquet(templates)
     doubted = pieces_with(scratch, list(tallies), affected)
@@ -57,29 +73,24 @@ def rescan(
     tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
     judged = out.map_shards(_judge_piece, tasks)
     new = {name: (piece, judged[f"judge-{name}"]) for name, piece in again.items()}
-    out.extra["templates"] |= _cleared(scratch, list(again.values()), out.spec.name)
-    return dict(new.get(piece.name, (piece, tally)) for piece, tally in tallies.items()), templates
+    cleared = _cleared(scratch, list(again.values()))
+    most = cleared.head(SHOWN_ITEMS).rows(named=True)
+    out.extra["templates"] |= {"items": len(cleared), "documents": int(cleared["documents"].sum()), "most": most}
+    if most:
+        first = ", ".join(f"{row['task']}/{row['item_id']} in {row['documents']}" for row in most[:3])
+        message = "%s: %d items count for nothing in documents that share a template with them: %s"
+        log.warning(message, out.spec.name, len(cleared), first)
+    return Judged(dict(new.get(piece.name, (piece, tally)) for piece, tally in tallies.items()), templates, cleared)
 
 
-def _cleared(scratch: Path, judged: Sequence[Piece], what: str) -> dict[str, Any]:
-    """Return `items` that documents no longer count for because the shared words belong to a template, the number of
-    (item, document) pairs in `documents`, and the `most` frequent of them. A leak that is repeated often looks the
-    same, so people should read them.
-    """
-    pair = ["id", *ITEM_KEY]
-    counts = [pl.DataFrame(schema={**dict.fromkeys(ITEM_KEY, pl.String), "documents": pl.UInt32})]
+def _cleared(scratch: Path, judged: Sequence[Piece]) -> pl.DataFrame:
+    """Return CLEARED_SCHEMA, most documents first."""
+    pair, counts = ["id", *ITEM_KEY], [pl.DataFrame(schema=CLEARED_SCHEMA)]
     for piece in judged:
         before, after = (_standing(replace(piece, judged=again).table(scratch, MATCHES)) for again in (False, True))
         counts.append(before.join(after, on=pair, how="anti").group_by(ITEM_KEY).len("documents"))
-    total = (
-        pl.concat(counts).group_by(ITEM_KEY).sum().sort(pl.col("documents"), *ITEM_KEY, descending=[True, False, False, False])
-    )
-    most = total.head(SHOWN_ITEMS).rows(named=True)
-    if most:
-        first = ", ".join(f"{row['task']}/{row['item_id']} in {row['documents']}" for row in most[:3])
-        told = "%s: %d items count for nothing in documents that share a template with them: %s"
-        log.warning(told, what, len(total), first)
-    return {"items": len(total), "documents": int(total["documents"].sum()), "most": most}
+    descending = [True, *(False for _ in ITEM_KEY)]
+    return pl.concat(counts).group_by(ITEM_KEY).sum().sort("documents", *ITEM_KEY, descending=descending)
 
 
 def _standing(matches: Path) -> pl.DataFrame:
@@ -90,19 +101,23 @@ def _standing(matches: Path) -> pl.DataFrame:
 def _judge_piece(
     folder: Path, piece: Piece, index_folder: Path, config: Policy, names: Path, templates: Path
 ) -> Mapping[str, object]:
-    """One shard: matches of channels with templates stand if they match without the templates; the others stand."""
+    """One shard: matches of channels with templates stand if the document holds the whole channel word for word, or
+    matches without the templates. Matches of other channels stand.
+    """
     scratch, on = names.parent, [*ITEM_KEY, "channel"]
     index, of_channel = load_index(index_folder, config), pl.read_parquet(names)
     affected = of_channel[index.affected_channels(pl.read_parquet(templates))]
     rescan = index_without(index_folder, config, templates).scan
     first = replace(piece, judged=False)
     matches, marks = (pl.read_parquet(first.table(scratch, kind)) for kind in (MATCHES, MARKS))
-    doubted = matches.join(affected, on=on, how="semi")
+    is_whole = (pl.col("tier") == "verbatim") & (pl.col("score") == 1.0)
+    touched = matches.join(affected, on=on, how="semi")
+    whole, doubted = touched.filter(is_whole), touched.filter(~is_whole)
     found: list[Found] = []
     chosen = pl.read_parquet(first.table(scratch, "matched")).filter(pl.col("id").is_in(doubted["id"].unique().implode()))
     for low, texts in text_batches(chosen["text"].to_list()):
         found += [(chosen["id"][low + match.document], match) for match in rescan(texts)]
     standing = named(found, of_channel).join(doubted, on=["id", *on], how="semi")
-    judged = pl.concat([matches.join(affected, on=on, how="anti"), standing.select(matches.columns)])
+    judged = pl.concat([matches.join(affected, on=on, how="anti"), whole, standing.select(matches.columns)])
     tally = write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)
     return {"doubted": len(doubted), "standing": len(standing), **tally}

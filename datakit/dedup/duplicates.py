@@ -102,12 +102,12 @@ def find_duplicates(
 
 DUPLICATES = Stage(
     "datakit.duplicates",
-    "3",
+    "4",
     find_duplicates,
     description="Verified duplicate clusters across the sources; a document is dropped only for a match with a kept one.",
     checks=("file_set", "rows_conserved", "removal_rates"),
 )
-"""3: words are those of any script (`datakit.text.word_kinds`); before, every byte beyond ASCII was a letter."""
+"""4: words are folded (`datakit.text.folding`). 3: words are those of any script (`datakit.text.word_kinds`)."""
 
 
 def document_source(normalized: Artifact) -> str:

@@ -69,12 +69,12 @@ def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> 
 
 MINHASH = Stage(
     "datakit.minhash",
-    "3",
+    "4",
     sign_documents,
     description="MinHash bands of every document, from its word 5-grams: candidates of fuzzy deduplication.",
     checks=("file_set", "attributes_aligned"),
 )
-"""3: words are those of any script (`datakit.text.word_kinds`); before, every byte beyond ASCII was a letter."""
+"""4: words are folded (`datakit.text.folding`). 3: words are those of any script (`datakit.text.word_kinds`)."""
 
 
 def sign_part(folder: Path, part: Path, config: MinHashConfig) -> dict[str, int]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from datakit.text.folding import fold
 from datakit.text.text_features import PROBE, WindowLogits
 from datakit.text.word_kinds import split_words
 
@@ -62,12 +63,12 @@ def check_installed(scorer: str) -> None:
 
 
 def tokens(text: str) -> list[str]:
-    """Return words in lower case, then pairs of neighbours.
+    """Return folded words, then pairs of neighbours.
 
     >>> tokens("One, two; THREE")
     ['one', 'two', 'three', 'one_two', 'two_three']
     """
-    words = split_words(text.lower())
+    words = split_words(fold(text))
     return [*words, *(f"{first}_{second}" for first, second in pairwise(words))]
 
 

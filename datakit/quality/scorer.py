@@ -128,12 +128,14 @@ def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, 
 
 SCORER = Stage(
     "datakit.scorer",
-    "3",
+    "4",
     train_scorer,
     description="A quality scorer: its ranking and calibration on held-out seeds, and its heaviest words.",
     checks=("file_set",),
 )
-"""3: one file, `scorer.json`, whatever the back-end. 2: words are those of any script (`datakit.text.word_kinds`)."""
+"""4: words are folded (`datakit.text.folding`). 3: one file, `scorer.json`, whatever the back-end. 2: words are those of
+any script (`datakit.text.word_kinds`).
+"""
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,12 @@ def score_source(out: Writer, config: ScoresConfig, normalized: Artifact, scorer
 
 SCORES = Stage(
     "datakit.scores",
-    "1",
+    "2",
     score_source,
     description="The score of every document, with deciles and samples to read.",
     checks=("file_set", "attributes_aligned"),
 )
+"""2: words are folded (`datakit.text.folding`)."""
 
 
 def score_part(folder: Path, part: Path, model: Model) -> dict[str, int]:

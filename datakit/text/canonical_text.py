@@ -4,38 +4,35 @@ Benchmark items and documents both pass through it, so a leaked item is found in
 calculator tags. Marin's 13-grams on raw tokens find 57 % of OLMES-rendered GSM8K items and none of them in lower case
 (docs/references.md).
 
-The definition: calculator tags `<<1+1=2>>` become a space; then NFKC; then casefold; apostrophes and thousands commas
-are removed; every other character that is not a letter or a digit becomes a space. Words are separated by spaces.
+The definition: calculator tags `<<1+1=2>>` become a space; then the text is folded (`datakit.text.folding`);
+apostrophes and thousands commas are removed; every other character that is not a letter or a digit becomes a space.
+Words are separated by spaces.
 
 Only the first step looks across white space. So a text may be canonicalised token by token (`word_spans`) and gives the
 same words as in one piece (`canonical_bytes`).
 """
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datakit.text.compiled import compiled
+from datakit.text.folding import END_OF_TEXT, fold, wide_tokens, with_tokens
 
-CANONICAL_TEXT_VERSION = "canonical-text/1"
+CANONICAL_TEXT_VERSION = "canonical-text/2"
 
 _CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
 """All 4,282 tags of GSM8K's test split have this form. Shifts and streams in program code do not."""
 _COMMA, _ZERO, _NINE = b",09"
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_END_OF_TEXT = 0xFF
-"""A byte that never occurs in UTF-8; it separates the texts of a batch."""
 _APOSTROPHES = re.compile("[‘’ʼ]")
 _WIDE_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
 _THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
 _TOKEN = re.compile(r"\S+")
 _WHITE_SPACE = re.compile(r"\s")
 _PIECE_CHARACTERS = 4_096
-_SPACE, _NEWLINE = b" \n"
+(_SPACE,) = b" "
 
 
 def _ascii_table() -> bytes:
@@ -80,7 +77,7 @@ def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np
     data = b"\xff".join([*((blank_calculator_tags(text) if "<<" in text else text).encode() for text in texts), b""])
     data = _without_thousands_commas(_with_folded_tokens(data))
     buffer = np.frombuffer(data.translate(_ASCII_TABLE, b"'"), np.uint8).copy()
-    ends = np.flatnonzero(buffer == _END_OF_TEXT)
+    ends = np.flatnonzero(buffer == END_OF_TEXT)
     buffer[ends] = _SPACE
     return buffer, np.concatenate((np.zeros(1, np.int64), ends + 1))
 
@@ -89,69 +86,17 @@ def _folded(text: str) -> str:
     """Fold characters beyond ASCII to those of canonical words or to spaces; lower-case ASCII letters and keep other
     ASCII.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return _WIDE_NON_WORD.sub(" ", _APOSTROPHES.sub("", folded))
+    return _WIDE_NON_WORD.sub(" ", _APOSTROPHES.sub("", fold(text)))
 
 
 def _with_folded_tokens(data: bytes) -> bytes:
     """Apply `_folded` to every white-space token that has characters beyond ASCII."""
     buffer = np.frombuffer(data, np.uint8)
-    starts, ends, tokens = _wide_tokens(buffer)
+    starts, ends, tokens = wide_tokens(buffer)
     if not len(starts):
         return data
-    folded = _folded(
-        tokens.tobytes().decode()
-    ).encode()  # The number of lines stays: a character that folds to a line end becomes a space.
-    return _with_tokens(buffer, starts, ends, np.frombuffer(folded, np.uint8)).tobytes()
-
-
-@compiled
-def _wide_tokens(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Return where white-space tokens with bytes beyond ASCII begin and end (with a mark after the last), and the
-    tokens, one a line.
-    """
-    most = data.size // 2 + 1
-    starts, ends, tokens = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(data.size + 1, np.uint8)
-    eights = data[: data.size // 8 * 8].view(np.uint64)
-    number, size, place = 0, 0, 0
-    while place < data.size:
-        if place % 8 == 0 and place // 8 < eights.size and not eights[place // 8] & _HIGH_BITS:
-            place += 8
-            continue
-        if data[place] < 0x80 or data[place] == _END_OF_TEXT:
-            place += 1
-            continue
-        start, end = place, place + 1
-        while start > 0 and _SPACE < data[start - 1] < _END_OF_TEXT:
-            start -= 1
-        while _SPACE < data[end] < _END_OF_TEXT:
-            end += 1
-        tokens[size : size + end - start] = data[start:end]
-        size += end - start + 1
-        tokens[size - 1] = _NEWLINE
-        starts[number], ends[number] = start, end
-        number += 1
-        place = end
-    return starts[:number].copy(), ends[:number].copy(), tokens[:size].copy()
-
-
-@compiled
-def _with_tokens(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], tokens: NDArray[np.uint8]
-) -> NDArray[np.uint8]:
-    """Return the data with the tokens of these spans replaced by others, given one a line."""
-    out = np.empty(data.size + tokens.size, np.uint8)
-    size, done, token = 0, 0, 0
-    for number in range(starts.size):
-        out[size : size + starts[number] - done] = data[done : starts[number]]
-        size += starts[number] - done
-        done = ends[number]
-        while tokens[token] != _NEWLINE:
-            out[size] = tokens[token]
-            size, token = size + 1, token + 1
-        token += 1
-    out[size : size + data.size - done] = data[done:]
-    return out[: size + data.size - done].copy()
+    folded = _folded(tokens).encode()  # The number of lines stays: a character that folds to a line end becomes a space.
+    return with_tokens(buffer, starts, ends, np.frombuffer(folded, np.uint8)).tobytes()
 
 
 def _without_thousands_commas(data: bytes) -> bytes:

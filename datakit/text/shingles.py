@@ -1,18 +1,18 @@
 """Word n-gram hashes of texts, without a Python string per word or shingle.
 
-Words are runs of letters and digits of any script, with ASCII lower-cased, and single characters of scripts without
-spaces (`datakit.text.word_kinds`). A word's hash is a mixed polynomial over its bytes modulo 2**64; a shingle's hash is
+Words are runs of letters and digits of any script, folded (`datakit.text.folding`), and single characters of scripts
+without spaces (`datakit.text.word_kinds`). A word's hash is a mixed polynomial over its bytes modulo 2**64; a shingle's hash is
 a mixed polynomial over the hashes of its words. The speed comes from one compiled loop over bytes (shingles as Python
 strings reach 23 MB/s at most: docs/references.md). Documents are hashed many at a time, because most are shorter than
 the cost of a call.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 import numpy as np
 
 from datakit.text.compiled import compiled
+from datakit.text.folding import fold, wide_tokens, with_tokens
 from datakit.text.word_kinds import word_kinds
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -39,10 +39,21 @@ def mix(values: np.ndarray) -> np.ndarray:
 def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return uint64 [words] of all texts and int64 [texts + 1]: text i has the words `[bounds[i], bounds[i + 1])`."""
     encoded = [text.encode() for text in texts]
-    ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
-    content = b"".join(encoded)
-    kinds = NO_KINDS if content.isascii() else word_kinds()
-    return _word_hashes(np.frombuffer(content, np.uint8), ends, LETTERS, kinds)
+    wide = [text for text in encoded if not text.isascii()]
+    folded = iter(_folded(wide))
+    words = [text if text.isascii() else next(folded) for text in encoded]
+    ends = np.cumsum([len(text) + 1 for text in words], dtype=np.int64) - 1
+    data = np.frombuffer(b"\xff".join([*words, b""]), np.uint8)
+    return _word_hashes(data, ends, LETTERS, word_kinds() if wide else NO_KINDS)
+
+
+def _folded(texts: Sequence[bytes]) -> Sequence[bytes]:
+    """Return folded texts; ASCII keeps its case. All are folded at once, because a call costs more than a short text."""
+    if not texts:
+        return texts
+    data = np.frombuffer(b"\xff".join([*texts, b""]), np.uint8)
+    starts, ends, tokens = wide_tokens(data)
+    return with_tokens(data, starts, ends, np.frombuffer(fold(tokens).encode(), np.uint8)).tobytes().split(b"\xff")
 
 
 @compiled
@@ -50,7 +61,7 @@ def _word_hashes(
     content: np.ndarray, text_ends: np.ndarray, letters: np.ndarray, kinds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hash words by their kinds (`datakit.text.word_kinds`): 0 separates, 1 is a letter, 2 is a word alone, 3 is
-    ignored.
+    ignored. One byte follows each text.
     """
     hashes, bounds = np.empty(content.size // 2 + text_ends.size + 1, np.uint64), np.zeros(text_ends.size + 1, np.int64)
     place, word = 0, 0
@@ -89,6 +100,7 @@ def _word_hashes(
                 hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
                 hashes[word] = hashed ^ (hashed >> np.uint64(31))
                 word += 1
+        place = text_ends[text] + 1
         bounds[text + 1] = word
     return hashes[:word].copy(), bounds
 

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 import xxhash
 
+from datakit.text.folding import fold
 from datakit.text.shingles import batch_shingles
 from datakit.text.word_kinds import split_words
 
@@ -63,12 +64,12 @@ def hashed(texts: Sequence[str], bits: int) -> scipy.sparse.csr_matrix:
 
 def named(text: str, wanted: np.ndarray, bits: int) -> Iterator[tuple[int, str]]:
     """Yield (bucket, words) of every word and word pair of a text whose bucket is wanted, in order."""
-    words = split_words(text)
+    words = split_words(fold(text))
     for count in (1, 2):
         hashes, _ = batch_shingles([text], count)
         buckets = (hashes >> np.uint64(64 - bits)).astype(np.int64)
         for place in np.flatnonzero(np.isin(buckets, wanted)):
-            yield int(buckets[place]), " ".join(words[place : place + count]).lower()
+            yield int(buckets[place]), " ".join(words[place : place + count])
 
 
 def probe_digest(bits: int) -> str:

@@ -3,7 +3,8 @@
 Letters, digits and combining marks of any script are part of a word. In scripts without spaces between words (Han,
 kana, Thai, Lao, Burmese, Khmer) each character is a word, because finding words needs a dictionary. Everything else
 separates: quotes and dashes (ASCII or typographic), non-breaking spaces, East Asian punctuation. Format characters
-(soft hyphens, joiners, direction marks, byte order marks) are ignored, except the zero-width space, which separates.
+(soft hyphens, zero-width spaces, joiners, direction marks, byte order marks) are ignored. Texts are folded first
+(`datakit.text.folding`), which removes them.
 
 Categories are those of this Python's Unicode version (15.0 in Python 3.12; manifests record it). Unassigned and
 private-use code points count as letters.
@@ -38,12 +39,11 @@ _BY_CATEGORY = {
     "Cf": NOTHING,
 }
 """All other code points are letters."""
-_ZERO_WIDTH_SPACE = "\u200b"
 
 
 def kind(character: str) -> int:
     """Return `SEPARATES`, `LETTER`, `ALONE` or `NOTHING`."""
-    sort = SEPARATES if character == _ZERO_WIDTH_SPACE else _BY_CATEGORY.get(unicodedata.category(character), LETTER)
+    sort = _BY_CATEGORY.get(unicodedata.category(character), LETTER)
     return ALONE if sort == LETTER and any(ord(character) in script for script in WITHOUT_SPACES) else sort
 
 
@@ -56,7 +56,6 @@ def word_kinds() -> np.ndarray:
     for block in _LOOKED_UP:
         found = map(unicodedata.category, map(chr, block))
         table[block.start : block.stop] = [_BY_CATEGORY.get(category, LETTER) for category in found]
-    table[ord(_ZERO_WIDTH_SPACE)] = SEPARATES
     for script in WITHOUT_SPACES:
         here = table[script.start : script.stop]
         here[here == LETTER] = ALONE
@@ -64,7 +63,7 @@ def word_kinds() -> np.ndarray:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text in order: those that `datakit.text.shingles.word_hashes` hashes, one hash each."""
+    """Return the words of a folded text in order: those that `datakit.text.shingles.word_hashes` hashes, one hash each."""
     words, letters = [], ""
     for character in text:
         sort = kind(character)

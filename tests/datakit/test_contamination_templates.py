@@ -12,6 +12,7 @@ from datakit.contamination.channels import channel_table, index_items
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.protocol import COUNT_SCHEMA
 from datakit.contamination.templates import without_templates
+from datakit.invariants import check_cleared_items
 from datakit.text.ngram_index import gram_hashes, hash_words
 from lineage.artifact.store import Store
 from lineage.storage.digests import text_digest
@@ -20,7 +21,8 @@ from marin_assets.describe import recorded
 TEMPLATE = "Read the passage below with care and answer the question that follows it as briefly as you possibly can"
 OWN = "Which shepherd counted eleven speckled goats beside the frozen mill before the merchants arrived from Bergen?"
 LONG = " ".join(PROSE.split()[:50])
-QUESTIONS = [TEMPLATE, f"{TEMPLATE}. {OWN}", LONG]
+ASKED = f"{TEMPLATE}: why not?"
+QUESTIONS = [ASKED, f"{TEMPLATE}. {OWN}", LONG]
 CONFIG = ContaminationConfig(common_documents=8)
 
 
@@ -62,6 +64,33 @@ def test_a_common_phrase_that_matches_nothing_clears_nothing(tmp_path):
     held = [f"{text}\n{phrase} then {at}" for at, text in enumerate(filler)]
     templates = marked(Store(str(tmp_path)), held, QUESTIONS, CONFIG).manifest.extra["templates"]
     assert templates["channels"] >= 1 and (templates["items"], templates["documents"], templates["most"]) == (0, 0, [])
+
+
+@pytest.mark.parametrize("copies", [1, 30])
+def test_a_whole_question_is_a_leak_however_often_it_is_repeated(tmp_path, copies):
+    """150 copies of a question of 20 words were cleared as a template, and the item was reported as clean."""
+    filler = clean_texts(60)
+    leaks = [f"{text[:at]}\n{OWN.upper()}\n{text[at:]}" for at, text in enumerate(filler[:copies], 40)]
+    artifact = marked(Store(str(tmp_path)), [*leaks, *filler[copies:]], [OWN, ASKED], CONFIG)
+    found, statuses = verdict(artifact)
+    assert found == set(map(text_digest, leaks)) and statuses == {"0": "matched", "1": "clean"}
+    assert check_cleared_items(artifact) == []
+
+
+def test_copies_with_one_and_the_same_edit_are_removed_or_their_item_is_unknown(tmp_path):
+    edited = OWN.replace("shepherd", "farmer")
+    filler = clean_texts(60)
+    leaks = [f"{text}\n{edited}\n{at}" for at, text in enumerate(filler[:30])]
+    artifact = marked(Store(str(tmp_path)), [*leaks, *filler[30:]], [OWN, LONG], CONFIG)
+    found, statuses = verdict(artifact)
+    assert found >= set(map(text_digest, leaks)) or statuses["0"] == "unknown"
+    assert statuses["0"] != "clean" and statuses["1"] == "clean"
+
+
+def test_what_a_template_clears_fails_a_check_that_names_it(tmp_path):
+    artifact = marked(Store(str(tmp_path)), texts(30), QUESTIONS, CONFIG)
+    (violation,) = check_cleared_items(artifact)
+    assert "t/0 in 31" in violation and "waive this check" in violation
 
 
 def test_a_phrase_of_few_documents_is_a_match(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inputs import Texts, documents, file_bytes, made, minhash, random_texts
 
 from datakit.dedup.minhash import MinHashConfig, band_hashes, lowest_hashes, preset, sign_texts
+from datakit.text.folding import fold
 from datakit.text.shingles import batch_shingles, distinct_in_segments, jaccard, shingle_hashes, word_hashes
 from datakit.text.word_kinds import kind, split_words, word_kinds
 
@@ -47,11 +48,11 @@ def slow_mix(value: int) -> int:
 
 
 def slow_words(text: str) -> list[str]:
-    """By what characters are called: spaces are put where words end, and what is not there goes."""
+    """Split words by the names of characters: put spaces where words end, and remove format characters."""
     spaced = ""
     for character in text:
         category, name = unicodedata.category(character), unicodedata.name(character, "")
-        if category[0] in "PSZ" or category == "Cc" or name == "ZERO WIDTH SPACE":
+        if category[0] in "PSZ" or category == "Cc":
             spaced += " "
         elif category != "Cf":
             spaced += f" {character} " if WITHOUT_SPACES.match(name) else character
@@ -61,7 +62,7 @@ def slow_words(text: str) -> list[str]:
 def slow_shingles(text: str, words: int) -> list[int]:
     """The definition, a byte at a time."""
     hashes = []
-    for word in slow_words(text):
+    for word in slow_words(fold(text)):
         lowered = word.encode().lower()
         polynomial = sum((byte + 1) * pow(0x9E3779B97F4A7C15, i, 1 << 64) for i, byte in enumerate(lowered))
         hashes.append(slow_mix((polynomial + len(lowered)) & U64))
@@ -83,7 +84,7 @@ def test_shingles_are_those_of_the_definition(text, words):
 def test_split_words_are_those_that_are_hashed(text):
     """Of all characters, those that no version assigns too: a scorer tells its words by them."""
     hashes, _ = word_hashes([text])
-    assert hashes.tolist() == [word_hashes([word])[0].item() for word in split_words(text)]
+    assert hashes.tolist() == [word_hashes([word])[0].item() for word in split_words(fold(text))]
 
 
 def test_every_character_is_to_a_word_what_its_name_says():
