@@ -75,6 +75,8 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
         yield of_sources(partial(data.scores, of.scorer), of.sources)
     if of.best_scores is not None:
         yield of_all(data.score_cutoff(of))
+    if of.removals is not None:
+        yield of_all(data.removals(of))
     if of.filters.cut_paragraphs:
         yield of_all(data.paragraphs(of.scope))
     yield of_sources(partial(data.corpus, of), of.sources)

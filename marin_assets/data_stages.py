@@ -59,6 +59,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.contamination": View("contamination", frozenset({"parquet"})),
         "datakit.contamination_index": View("contamination", frozenset({"numpy"})),
         "datakit.corpus": View("corpora", frozenset({"parquet", "polars"})),
+        "datakit.removals": View("corpora", frozenset({"parquet", "polars"})),
         "datakit.score_cutoff": View("corpora", frozenset({"json"})),
         "datakit.tokenizer": View("tokenizers", frozenset({"json", "huggingface"})),
         "datakit.token_cache": View("token_caches", frozenset({"binary"})),

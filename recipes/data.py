@@ -11,6 +11,7 @@ from datakit.cards.card import CARD, CardConfig
 from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.marks import CONTAMINATION
 from datakit.corpus.build import CORPUS
+from datakit.corpus.removals import REMOVALS
 from datakit.dedup.duplicates import DUPLICATES
 from datakit.dedup.minhash import MINHASH, preset
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
@@ -173,6 +174,14 @@ def paragraphs(scope: Scope, at: Placement = CANONICAL) -> Node:
 
 
 @cache
+def removals(of: Corpus, at: Placement = CANONICAL) -> Node:
+    """The documents that the corpus leaves out by request."""
+    if of.removals is None:
+        raise ValueError(f"corpus {of.name} has no removals; give it a list with filters.remove_listed")
+    return Node(*at.of_all("removals", of.name), REMOVALS, of.removals, {})
+
+
+@cache
 def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
     """Documents that survive the filters, split into train and held-out."""
     inputs = {
@@ -182,7 +191,7 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
     }
     optional = {"quality": lambda: quality(source, at), "rules": lambda: quality_rules(source, at)}
     optional |= {"scores": lambda: scores(declared_scorer(of), source, at), "cutoff": lambda: score_cutoff(of, at)}
-    optional |= {"paragraphs": lambda: paragraphs(of.scope, at)}
+    optional |= {"paragraphs": lambda: paragraphs(of.scope, at), "removals": lambda: removals(of, at)}
     inputs |= {name: make() for name, make in optional.items() if name in of.filters.reads}
     return Node(*at.of_source("corpus", of.name, source=source), CORPUS, of.filters, inputs)
 

@@ -12,6 +12,7 @@ from datakit.cards.card import CARD
 from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.marks import CONTAMINATION
 from datakit.corpus.build import CORPUS
+from datakit.corpus.removals import REMOVALS
 from datakit.dedup.duplicates import DUPLICATES
 from datakit.dedup.minhash import MINHASH
 from datakit.dedup.paragraphs import PARAGRAPHS
@@ -66,6 +67,7 @@ def stages() -> Mapping[str, Stage]:
         replace(CONTAMINATION_INDEX, config=DeclaredPolicy),  # its function takes any policy
         replace(CONTAMINATION, config=DeclaredPolicy),  # its function takes any policy
         CORPUS,
+        REMOVALS,
         TOKENIZER,
         TOKEN_CACHE,
         MIXTURE,

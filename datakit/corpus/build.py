@@ -24,6 +24,7 @@ import xxhash
 
 from datakit.corpus.filters import Attributes, CorpusConfig, reasons
 from datakit.corpus.parts import CUT_COUNTS, HELDOUT, SPLITS, TRAIN, chosen, cut_counts, layout, with_spans, write_split_part
+from datakit.corpus.removals import Removed, read_removed
 from datakit.dedup.cluster_lookup import sort_clusters
 from datakit.dedup.paragraph_cuts import cut_table, emptied
 from datakit.documents.parts import (
@@ -57,8 +58,8 @@ def build_corpus(
 ) -> None:
     """Write `train/` and `heldout/` parts and `dropped.parquet` (every drop).
 
-    `optional` holds what the config's filters read: `quality`, `rules`, `scores`, `cutoff`, `paragraphs` (cut out of
-    the texts that stay).
+    `optional` holds what the config's filters read: `quality`, `rules`, `scores`, `cutoff`, `removals`, `paragraphs`
+    (cut out of the texts that stay).
 
     Raises: ValueError if nothing is left, if an attribute table was made from other documents, if an input that a
     filter reads is missing, or if an input that no filter reads is given.
@@ -70,10 +71,11 @@ def build_corpus(
     parts = document_paths(normalized)
     source = _source(parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
+    removed = read_removed(optional.pop("removals"), duplicates) if config.remove_listed else None
     spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
     clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], [source])
     attributes = Attributes.of(source, clusters, config, contamination=contamination, **optional)
-    arguments = config, attributes, cutoff, spans
+    arguments = config, attributes, cutoff, removed, spans
     decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
@@ -125,7 +127,13 @@ CORPUS = Stage(
 
 
 def decide_part(
-    folder: Path, part: Path, config: CorpusConfig, attributes: Attributes, cutoff: Cutoff | None, spans: Path | None
+    folder: Path,
+    part: Path,
+    config: CorpusConfig,
+    attributes: Attributes,
+    cutoff: Cutoff | None,
+    removed: Removed | None,
+    spans: Path | None,
 ) -> Mapping[str, int]:
     """Decide for every document of a part the drop reason or the split; return counts of rows, bytes and drops."""
     ids = pl.concat([pl.Series("id", [], pl.String), *(as_frame(table)["id"] for table in iterate_part(part, ["id"]))])
@@ -138,7 +146,7 @@ def decide_part(
             is_emptied = emptied(left) if spans else np.zeros(left.num_rows, dtype=bool)
             sizes = text_bytes(left)
             frame = joined[first : first + left.num_rows].with_columns(is_emptied=is_emptied, bytes=sizes)
-            decided = _with_fates(frame, config, cutoff)
+            decided = _with_fates(frame, config, cutoff, removed)
             fates.write(decided.select(FATES_SCHEMA.names).to_arrow().cast(FATES_SCHEMA))
             is_mine = decided["split"] == HELDOUT
             mine = left.filter(is_mine.to_arrow())
@@ -154,10 +162,10 @@ def _heldout_file(folder: Path, part: str) -> Path:
     return folder / SCRATCH_FOLDER / HELDOUT / part
 
 
-def _with_fates(frame: pl.DataFrame, config: CorpusConfig, cutoff: Cutoff | None) -> pl.DataFrame:
+def _with_fates(frame: pl.DataFrame, config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None) -> pl.DataFrame:
     """Return documents with their attributes, and either `reason`, why each is dropped, or its `split`."""
     key = pl.coalesce("cluster_id", "id")
-    frame = frame.with_columns(reason=pl.coalesce(*reasons(config, cutoff), pl.lit("")), key=key)
+    frame = frame.with_columns(reason=pl.coalesce(*reasons(config, cutoff, removed), pl.lit("")), key=key)
     split = ["" if reason else split_of(key, config) for reason, key in frame.select("reason", "key").iter_rows()]
     return frame.with_columns(pl.Series("split", split, pl.String))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from datakit.corpus.removals import REMOVED, Removed
 from datakit.dedup.cluster_lookup import ClustersById
 from datakit.documents.parts import TARGET_PART_BYTES
 from datakit.quality.cutoff import Cutoff
@@ -37,6 +38,9 @@ class CorpusConfig:
     cut_paragraphs: bool = field(default=False, metadata={"added_later": True})
     """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document with nothing left is dropped."""
 
+    remove_listed: bool = field(default=False, metadata={"added_later": True})
+    """Whether documents of the input `removals` (`datakit.removals`) and their copies are left out."""
+
     target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
     """Text of one file."""
 
@@ -57,12 +61,15 @@ class CorpusConfig:
             "rules": bool(self.rule_sets),
             "cutoff": self.best_scores,
             "paragraphs": self.cut_paragraphs,
+            "removals": self.remove_listed,
         }
         return frozenset({*scored, *(name for name, is_read in chosen.items() if is_read)})
 
 
-def reasons(config: CorpusConfig, cutoff: Cutoff | None) -> Iterator[pl.Expr]:
+def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None) -> Iterator[pl.Expr]:
     """The declared filters in order; the first that applies to a document names the drop."""
+    if removed is not None:
+        yield pl.when(removed.drops()).then(pl.lit(REMOVED))
     if config.drop_duplicates:
         yield pl.when(~pl.col("is_kept")).then(pl.lit("duplicate"))
     if config.drop_contaminated:

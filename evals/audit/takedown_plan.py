@@ -90,7 +90,8 @@ def missing_features(plan: Plan) -> list[str]:
     lines = []
     if any(step.action == "rebuild" and step.stage not in (MIXTURE_STAGE, EXPORT_STAGE) for step in plan.steps):
         lines.append(
-            "no data stage takes a list of documents to leave out yet: until one does, 'rebuild' means to drop the source"
+            "'rebuild' of a corpus and of what is below it: add the documents to the corpus's `removals` (Corpus, with "
+            "filters.remove_listed). Raw files and normalized sets keep them until their source is dropped"
         )
     if any(step.action == "train" and step.first_step for step in plan.steps):
         lines.append(

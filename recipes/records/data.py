@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.corpus.filters import CorpusConfig
+from datakit.corpus.removals import RemovalsConfig
 from datakit.dedup.duplicates import DuplicatesConfig
 from datakit.dedup.minhash import preset
 from datakit.quality.score_cutoff import ScoreCutoffConfig
@@ -91,7 +92,15 @@ class Corpus:
     best_scores: ScoreCutoffConfig | None = None
     """The fraction of the scored documents that the filters keep; set with `filters.best_scores`."""
 
+    removals: RemovalsConfig | None = None
+    """Documents that are left out by request; set with `filters.remove_listed`."""
+
     def __post_init__(self) -> None:
+        if self.filters.remove_listed != (self.removals is not None):
+            raise ValueError(
+                f"corpus {self.name}: removals is {self.removals}, filters.remove_listed is {self.filters.remove_listed}; "
+                "set both or neither"
+            )
         if self.filters.best_scores != (self.best_scores is not None):
             raise ValueError(
                 f"corpus {self.name}: best_scores is {self.best_scores}, filters.best_scores is {self.filters.best_scores}; "

@@ -317,7 +317,7 @@ def test_the_same_text_in_two_sources_is_found_in_both(tmp_path: Path) -> None:
     found = lab.found(documents=(A.ids()[0] if A.shared else B.ids()[0],))
     assert {h.artifact.spec.partition for h in found.holders if h.role == "cache"} == {"a", "b"}
     assert next(h for h in found.holders if h.role == "mixture").components == ("a", "b")
-    assert missing_features(plan_takedown(found).whole)[0].startswith("no data stage takes a list")
+    assert missing_features(plan_takedown(found).whole)[0].startswith("'rebuild' of a corpus")
 
 
 def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
