@@ -4,6 +4,7 @@ Stages run in worker processes and training in a job process of its own; all of 
 """
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def test_a_line_in_a_bucket_is_equal_to_the_local_one(sailed: Sailed, gcs: GcsSe
     last = max(index for index, node in enumerate(nodes) if node.stage.name == "trainer.checkpoint")
     for node in nodes[: last + 1]:
         made, local = build(store, node, execution=Execution(2)).artifact, resolve(sailed.lab.ferry_store, node)
-        assert made.manifest.files == local.manifest.files, node.name
+        files = tuple(replace(entry, crc32c=None) for entry in made.manifest.files)  # only a bucket keeps these
+        assert files == local.manifest.files, node.name
         assert (made.spec, made.data_version) == (local.spec, local.data_version), node.name
     assert read_spec(made) == run.spec
     earlier = [a.spec.config["step"] for a in store.artifacts(*made.spec.key) if a.spec.stage == "trainer.checkpoint"]
