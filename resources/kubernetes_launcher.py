@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from lineage.jobs.job import LaunchRecord, LaunchRequest
+from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest
 from recipes.hardware import Hardware, alternatives
 from resources.cluster import ApiError, Cluster, Object
 from resources.cluster_settings import ClusterSettings
@@ -31,10 +31,6 @@ from resources.pod_watch import PodWatch
 from resources.waiting import Waiting, WaitLimits
 
 log = logging.getLogger(__name__)
-
-
-class JobFailedError(RuntimeError):
-    """A job failed finally; the message lists every attempt."""
 
 
 @dataclass(frozen=True)
@@ -208,8 +204,11 @@ class KubernetesLauncher:
         found = self.cluster.get(kind.collection, name)
         if found is not None and state_of(kind, found) == "active":
             self.cluster.delete(kind.collection, name, submitted["metadata"]["uid"], policy=kind.deletion)
-        tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in attempts_before(history, number + 1))
-        raise JobFailedError(f"{launch.name}: {kind.name} {name} failed: {decision.why}\n{tried}\nIts log: {launch.log_path}")
+        attempts = tuple(attempts_before(history, number + 1))
+        tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in attempts)
+        launched = LaunchRecord(f"{kind.name} {self.cluster.namespace}/{name}", annotations(submitted)[HARDWARE], attempts)
+        message = f"{launch.name}: {kind.name} {name} failed: {decision.why}\n{tried}\nIts log: {launch.log_path}"
+        raise JobFailedError(message, launched)
 
     def _interrupted(self, launch: LaunchRequest) -> None:
         """Leave the job, or delete it if a user cancels: whatever kind it became."""

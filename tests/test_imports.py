@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
-ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science", "standards"})
+ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations"})
 ALLOWED = {
     "lineage": frozenset(),
     "datakit": frozenset({"lineage"}),
@@ -17,6 +17,7 @@ ALLOWED = {
     "evals": frozenset({"lineage", "trainer", "serving"}),
     "science": frozenset({"lineage", "trainer"}),
     "standards": frozenset({"lineage"}),
+    "operations": frozenset({"lineage"}),
     "recipes": ENGINES,
     **dict.fromkeys(SHELL, SHELL | ENGINES | {"recipes"}),
     "scenarios": SHELL | ENGINES | {"recipes"},

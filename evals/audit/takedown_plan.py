@@ -14,7 +14,6 @@ from typing import Literal
 
 from evals.audit.takedown import Copy, TakedownScope
 from lineage.artifact.manifest import Manifest
-from lineage.graph.edges import process_of
 from lineage.order.batches import BatchSchedule
 from trainer.api import training_flops_per_token
 
@@ -158,8 +157,8 @@ def _input(holder: Copy, holders: Sequence[Copy], name: str) -> Copy | None:
 
 def _clean_start(holder: Copy, holders: Sequence[Copy]) -> Copy | None:
     """Return the latest checkpoint of the same run that had read none of it: saved after at most `steps[0]` steps."""
-    process = process_of(holder.artifact.manifest)
-    same_run = [h for h in holders if h.role == "checkpoint" and process_of(h.artifact.manifest) == process]
+    process = holder.artifact.spec.process
+    same_run = [h for h in holders if h.role == "checkpoint" and h.artifact.spec.process == process]
     clean = [h for h in same_run if _step_of(h) <= holder.steps[0]]
     return max(clean, key=_step_of, default=None)
 
@@ -198,7 +197,7 @@ def _shared_training(steps: tuple[PlanStep, ...], holders: dict[str, Copy]) -> t
     longest: dict[str, PlanStep] = {}
     for step in steps:
         if step.action == "train":
-            process = process_of(holders[step.address].artifact.manifest)
+            process = holders[step.address].artifact.spec.process
             longest[process] = max(longest.get(process, step), step, key=lambda s: s.flops)
     paid = {step.address for step in longest.values()}
     return tuple(

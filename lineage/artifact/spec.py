@@ -86,6 +86,16 @@ class ArtifactSpec:
             }
         )
 
+    @cached_property
+    def process(self) -> str:
+        """Equal for artifacts that differ only in `step` of their config and in the partition named after it: one job makes
+        them."""
+        if not self.config or "step" not in self.config:
+            return self.version
+        rest = {key: value for key, value in self.config.items() if key != "step"}
+        inputs = [ref.identity() for ref in self.inputs]
+        return identity_digest([list(self.key), self.stage, self.stage_version, rest, inputs])
+
     @property
     def address(self) -> str:
         """Folder of the artifact relative to the store's root."""

@@ -17,8 +17,10 @@ from lineage.build.incomplete import Incomplete, incomplete_inputs, read_incompl
 from lineage.build.stage_run import run_here
 from lineage.config import to_jsonable
 from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.claims import check_inputs_stay
 from lineage.jobs.job import Inputs, Job, JobOptions, Launcher, LaunchRecord, Listener, run_job
 from lineage.jobs.regions import guard_reads
+from lineage.jobs.summary import summarizing
 from lineage.shards.execution import ONE_WORKER, Execution
 from lineage.stage import Stage
 from lineage.trust.evidence import Drift, drift_of
@@ -174,17 +176,20 @@ def build(
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     packages = tuple(code.packages)
     job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, tuple(waivers), packages, execution)
-    if node.stage.job is None:
-        guard_reads(store, spec.name, _flat(inputs))  # a job checks where it runs (`read_job`)
-        made, launched = run_here(node.stage, node.config, job, found, fan_out, listener)
-    else:
-        if execution.pool is not None:
-            execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
-        ran = run_job(node.stage.job, job, launcher or run_subprocess, node.options, listener)
-        made, launched = ran.artifact, ran.launched
+    asked = node.hardware[0] if node.hardware and launcher not in (None, run_subprocess) else ""
+    with summarizing(store, spec, run_id, asked) as attempt:
+        check_inputs_stay(store, spec.name, spec.inputs)
+        if node.stage.job is None:
+            guard_reads(store, spec.name, _flat(inputs))  # a job checks where it runs (`read_job`)
+            made, attempt.launched = run_here(node.stage, node.config, job, found, fan_out, listener)
+        else:
+            if execution.pool is not None:
+                execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
+            ran = run_job(node.stage.job, job, launcher or run_subprocess, node.options, listener)
+            made, attempt.launched = ran.artifact, ran.launched
     use = made.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
-    return Built(made, reused=False, launched=launched)
+    return Built(made, reused=False, launched=attempt.launched)
 
 
 def _flat(inputs: Inputs) -> Iterator[Artifact]:

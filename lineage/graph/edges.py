@@ -198,7 +198,7 @@ def artifact_row(address: str, manifest: Manifest, stamp: str) -> tuple[Any, ...
         use.peak_rss_bytes,
         len(manifest.files),
         sum(entry.bytes for entry in manifest.files),
-        process_of(manifest),
+        spec.process,
         int(spec.config.get("step", -1)),
         stamp,
     )
@@ -211,16 +211,6 @@ def edge_rows(address: str, manifest: Manifest) -> list[tuple[str, ...]]:
         (address, ref.name, ref.address, ref.data_version, spec.name, spec.stage, _input_name(ref.key, ref.partition))
         for ref in spec.inputs
     ]
-
-
-def process_of(manifest: Manifest) -> str:
-    """Return a digest that is equal for artifacts that differ only in `step` of their config and in the partition named after
-    it."""
-    spec = manifest.spec
-    if "step" not in spec.config:
-        return spec.version
-    rest = {key: value for key, value in spec.config.items() if key != "step"}
-    return identity_digest([list(spec.key), spec.stage, spec.stage_version, rest, [ref.identity() for ref in spec.inputs]])
 
 
 def _input_name(key: tuple[str, ...], partition: str | None) -> str:

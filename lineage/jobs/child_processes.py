@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lineage.jobs.job import Attempt, LaunchRecord, LaunchRequest
+from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord, LaunchRequest
 from lineage.messages import ASKED
 
 LOG_TAIL_LINES = 30
@@ -34,15 +34,20 @@ def run_subprocess(launch: LaunchRequest) -> LaunchRecord:
         for line in _lines(children, launch):
             sys.stderr.write(line)
             log_file.write(line)
+    seconds = round(time.monotonic() - started, 1)
+    place = "child process" if len(children) == 1 else f"{len(children)} child processes"
+    attempts = tuple(Attempt(1, f"process {child.pid}", seconds, _how_it_ended(child.returncode)) for child in children)
+    launched = LaunchRecord(place, "this machine", attempts)
     failed = [child.returncode for child in children if child.returncode != 0]
     if failed:
         tail = "\n".join(launch.log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
-        raise RuntimeError(
-            f"{launch.name}: `{' '.join(command)}` ended with status {failed[0]}; the end of {launch.log_path}:\n{tail}"
-        )
-    seconds = round(time.monotonic() - started, 1)
-    attempts = tuple(Attempt(1, f"process {child.pid}", seconds, "done") for child in children)
-    return LaunchRecord("child process" if len(children) == 1 else f"{len(children)} child processes", "this machine", attempts)
+        message = f"{launch.name}: `{' '.join(command)}` ended with status {failed[0]}; the end of {launch.log_path}:\n{tail}"
+        raise JobFailedError(message, launched)
+    return launched
+
+
+def _how_it_ended(status: int) -> str:
+    return "done" if status == 0 else f"status {status}"
 
 
 @contextmanager

@@ -35,7 +35,7 @@ JOB_FORMAT = 2
 type Inputs = Mapping[str, Artifact | tuple[Artifact, ...]]
 type Listener = Callable[[ProgressMessage], None]
 type Launcher = Callable[["LaunchRequest"], "LaunchRecord"]
-"""Runs a job to its end, its output copied to a log file; raises RuntimeError when it fails."""
+"""Runs a job to its end, its output copied to a log file; raises JobFailedError when it fails."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,14 @@ class LaunchRecord:
     place: str
     hardware: str
     attempts: tuple[Attempt, ...]
+
+
+class JobFailedError(RuntimeError):
+    """A job failed finally; the message lists every attempt, and `launched` has their records."""
+
+    def __init__(self, message: str, launched: LaunchRecord | None = None):
+        super().__init__(message)
+        self.launched = launched
 
 
 @dataclass(frozen=True)

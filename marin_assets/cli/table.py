@@ -27,6 +27,7 @@ GROUPS = (
             Command("ferry", "ferry:ferry", "text to a trained, evaluated, audited model: a day's smoke test"),
             Command("status", "status:status", "runs of the lab, what its stores hold, what it cost"),
             Command("list", "listing:list_artifacts", "artifacts with size, age and state"),
+            Command("query", "query:query", "ask in SQL what ran, what it cost, what is kept"),
             Command("show", "listing:show", "one artifact: files, inputs, cost, facts"),
             Command("help", "explain:explain", "every command in one line"),
         ),

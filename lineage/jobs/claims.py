@@ -1,0 +1,48 @@
+"""Claims and purges: how a build and a purge that run at once see each other.
+
+A build claims its inputs first (its summary, `lineage.jobs.summary`) and then looks for marks of purges. A purge marks what it
+takes first and then looks for claims. One of the two always sees the other: the build stops, or the purge leaves the input. So
+no artifact is committed whose input is taken away meanwhile.
+"""
+
+import json
+from collections.abc import Sequence
+
+from lineage.artifact.spec import InputRef
+from lineage.artifact.store import Store
+
+MARKS = ".operations/purging"
+"""Below the store's root: a file for each running purge, with the addresses that it takes."""
+
+
+class BeingPurgedError(RuntimeError):
+    """An input is taken away by a purge."""
+
+
+def check_inputs_stay(store: Store, name: str, inputs: Sequence[InputRef]) -> None:
+    """Check, after the claim, that no purge takes an input and that every input is there.
+
+    Raises: BeingPurgedError naming the input.
+    """
+    if not inputs:
+        return
+    taken = marked(store)
+    for ref in inputs:
+        if ref.address in taken:
+            raise BeingPurgedError(
+                f"{name}: its input {ref.address} is being purged (plan {taken[ref.address]}); try again when it has ended"
+            )
+        if store.open(ref.address) is None:
+            raise BeingPurgedError(
+                f"{name}: its input {ref.address} was purged just now; `./marin purge restore` has it for days"
+            )
+
+
+def marked(store: Store) -> dict[str, str]:
+    """Return address -> plan of everything that running purges take."""
+    found: dict[str, str] = {}
+    for name in store.storage.sizes(MARKS):
+        text = store.storage.read_text(f"{MARKS}/{name}")
+        if text is not None:  # else that purge has ended
+            found |= dict.fromkeys(json.loads(text), name.removesuffix(".json"))
+    return found

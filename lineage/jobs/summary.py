@@ -1,0 +1,134 @@
+"""Summaries of attempts: how each attempt to make an artifact ran and ended. They are kept for ever, failures too.
+
+    .operations/attempts/2026-11-25/20261125T063001-1f0c2d3e.json
+
+A summary is written when the work starts (`running`) and replaced once when it ends. If the process is killed, the state stays
+`running`. Nothing reads summaries to decide anything: they are for accounts (`operations.ledger`).
+"""
+
+import datetime
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+from lineage.artifact.made_by import MadeBy, this_process
+from lineage.artifact.spec import ArtifactSpec
+from lineage.artifact.store import Store
+from lineage.config import from_jsonable
+from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord
+from lineage.shards.measure import Meter, measuring
+from lineage.strangers import json_object, naming
+
+SUMMARIES = ".operations/attempts"
+"""Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
+THIS_MACHINE = "this machine"
+MAX_WHY = 2_000
+_FORMAT = "attempt/1"
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """One attempt to make an artifact. `seconds`, `cpu_seconds` and `peak_rss_bytes` are 0 while it runs.
+
+    CPU seconds and memory are those of the process that started the attempt and of its children; a job on another machine has
+    its own in the manifest.
+    """
+
+    id: str
+    address: str
+    process: str
+    name: str
+    stage: str
+    run_id: str
+    state: Literal["running", "done", "failed"]
+    why: str
+    """Why it failed; empty if it did not."""
+    started: str
+    ended: str
+    place: str
+    hardware: str
+    attempts: tuple[Attempt, ...]
+    seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+    made_by: MadeBy
+    inputs: tuple[str, ...] = ()
+    """Addresses of the inputs, which the attempt claims while it runs (`lineage.jobs.claims`)."""
+
+
+@dataclass
+class Running:
+    """A running attempt. The caller sets where the job ran; the end of the block writes the summary."""
+
+    summary: StepSummary
+    launched: LaunchRecord | None = field(default=None)
+
+
+@contextmanager
+def summarizing(store: Store, spec: ArtifactSpec, run_id: str, hardware: str = "") -> Iterator[Running]:
+    """Record the attempt that the block makes. `hardware`: what its job asks for, should the attempt fail before it runs."""
+    now = datetime.datetime.now(datetime.UTC)
+    started = StepSummary(
+        id=f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
+        address=spec.address,
+        process=spec.process,
+        name=spec.name,
+        stage=spec.stage,
+        run_id=run_id,
+        state="running",
+        why="",
+        started=now.isoformat(timespec="seconds"),
+        ended="",
+        place="",
+        hardware=hardware or THIS_MACHINE,
+        attempts=(),
+        seconds=0.0,
+        cpu_seconds=0.0,
+        peak_rss_bytes=0,
+        made_by=this_process(),
+        inputs=tuple(dict.fromkeys(ref.address for ref in spec.inputs)),
+    )
+    running = Running(started)
+    _write(store, started)
+    with measuring() as meter:
+        try:
+            yield running
+        except BaseException as error:  # a cancelled or interrupted attempt costs what it has used
+            if isinstance(error, JobFailedError):
+                running.launched = error.launched
+            _write(store, _ended(running, meter, "failed", f"{type(error).__name__}: {error}"[:MAX_WHY]))
+            raise
+    _write(store, _ended(running, meter, "done", ""))
+
+
+def _ended(running: Running, meter: Meter, state: Literal["done", "failed"], why: str) -> StepSummary:
+    use, launched = meter.use(), running.launched
+    ended = replace(
+        running.summary,
+        state=state,
+        why=why,
+        ended=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seconds=use.wall_seconds,
+        cpu_seconds=use.cpu_seconds,
+        peak_rss_bytes=use.peak_rss_bytes,
+    )
+    if launched is None:
+        return ended
+    return replace(ended, place=launched.place, hardware=launched.hardware, attempts=launched.attempts)
+
+
+def read_summary(text: str, where: str) -> StepSummary:
+    """Read a summary. Raises: ValueError naming `where` for anything else."""
+    with naming(where):
+        record = json_object(text, where)
+        if (form := record.pop("format")) != _FORMAT:
+            raise ValueError(f"{where} has format {form!r}; this checkout reads {_FORMAT}")
+        return from_jsonable(StepSummary, record, where)
+
+
+def _write(store: Store, summary: StepSummary) -> None:
+    text = json.dumps({"format": _FORMAT, **asdict(summary)}, ensure_ascii=False)
+    store.storage.replace(f"{SUMMARIES}/{summary.started[:10]}/{summary.id}.json", text.encode())

@@ -1,0 +1,85 @@
+"""What `marin query` prints: answers of the ledger (`operations.ledger`)."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from marin_assets.cli.console import print_table
+from marin_assets.cli.options import AS_JSON, ROOT
+from marin_assets.cli.show_lineage import stores_of
+from operations.ledger.database import opened, save
+from operations.ledger.database import query as answer
+from operations.ledger.ledger import Ledger, open_ledger
+from operations.ledger.questions import QUESTIONS
+from recipes.prices import price_table
+
+
+def query(
+    sql: Annotated[str | None, typer.Argument(help="One SELECT over the ledger's tables; `show tables` lists them.")] = None,
+    question: Annotated[str | None, typer.Option(help="The name of a canned question; without SQL all are listed.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write every table to this new DuckDB file.")] = None,
+    dagster: Annotated[bool, typer.Option(help="With runs and checks of Dagster's database.")] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Ask in SQL what ran, what it cost and what is kept; the answer comes from the stores alone."""
+    console = Console()
+    if to is None and sql is None and question is None:
+        print_questions(console)
+        return
+    if question is not None and question not in QUESTIONS:
+        raise ValueError(f"--question is {question!r}; there are: {', '.join(QUESTIONS)}")
+    found = ledger_of(root, with_dagster=dagster)
+    for what, why in sorted(found.unreadable.items()):
+        typer.echo(f"not in the ledger: {what}: {why}", err=True)
+    if to is not None:
+        save(found, to)
+        console.print(f"{to}: {len(found.tables)} tables", soft_wrap=True, markup=False)
+    text = QUESTIONS[question].sql if question is not None else sql
+    if text is not None:
+        with opened(found) as connection:
+            print_rows(answer(connection, text), console, as_json=as_json)
+
+
+def ledger_of(root: str | None, *, with_dagster: bool = False) -> Ledger:
+    """Return the ledger of a root, or of both stores of the lab."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    known = None
+    if with_dagster:
+        from marin_assets.ledger_dagster import tables_of_instance
+
+        known = tables_of_instance()
+    return open_ledger(stores_of(root), price_table(), today, known)
+
+
+def print_questions(console: Console) -> None:
+    table = Table(title="marin query --question NAME", title_justify="left", pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("question")
+    for name, question in QUESTIONS.items():
+        table.add_row(name, escape(question.asks))
+    print_table(table, console)
+
+
+def print_rows(rows: pl.DataFrame, console: Console, *, as_json: bool) -> None:
+    """Print rows as a table or JSON. Decimals are text in JSON, so that none loses digits."""
+    if as_json:
+        print(json.dumps(rows.to_dicts(), indent=1, ensure_ascii=False, default=str))
+        return
+    table = Table(header_style="bold", pad_edge=False)
+    for name in rows.columns:
+        table.add_column(name, overflow="fold")
+    for row in rows.iter_rows():
+        table.add_row(*(escape(_cell(value)) for value in row))
+    print_table(table, console)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)

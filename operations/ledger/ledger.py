@@ -1,0 +1,98 @@
+"""The whole ledger of some stores: every table, with costs, as data frames.
+
+It needs the stores alone. What only Dagster's database knows is given by the shell; without it those tables are empty.
+"""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from lineage.artifact.store import Store
+from lineage.signing.judge import judge_of
+from lineage.trust.verdict_log import read_log
+from lineage.trust.waivers import recorded_waivers
+from operations.ledger.attempts import from_manifests, update_launches
+from operations.ledger.prices import Price, PriceTable, cost
+from operations.ledger.schema import FROM_MANIFESTS, LAUNCHES, MONEY, ONLY_IN_DAGSTER, PRICES, VERDICTS, WAIVERS
+from operations.ledger.tables import update_tables
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Tables by name (`operations.ledger.schema`), each with a column `store`. `unreadable` names what could not be read."""
+
+    tables: Mapping[str, pl.DataFrame]
+    unreadable: Mapping[str, str]
+
+
+def open_ledger(
+    stores: Sequence[Store],
+    prices: PriceTable,
+    today: datetime.date,
+    dagster: Mapping[str, pl.DataFrame] | None = None,
+) -> Ledger:
+    """Bring the saved tables up to date and return all of them.
+
+    `dagster`: the tables of ONLY_IN_DAGSTER, if its database is there.
+    """
+    found: dict[str, list[pl.DataFrame]] = {}
+    unreadable: dict[str, str] = {}
+    for store in stores:
+        of_manifests, bad = update_tables(store)
+        launches, bad_summaries = update_launches(store, today)
+        unreadable |= {store.storage.uri(name): why for name, why in (bad | bad_summaries).items()}
+        attempts = pl.concat([launches, from_manifests(of_manifests["artifacts"], launches)])
+        verdicts, waivers = _trust(store)
+        tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers}
+        for name, table in tables.items():
+            found.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
+    schemas = {**FROM_MANIFESTS, "attempts": LAUNCHES, "verdicts": VERDICTS, "waivers": WAIVERS}
+    whole = {
+        name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *found.get(name, [])]) for name, s in schemas.items()
+    }
+    whole["attempts"] = priced(whole["attempts"], prices)
+    whole["prices"] = pl.DataFrame([vars(price) for price in prices.prices], schema=PRICES)
+    for name, schema in ONLY_IN_DAGSTER.items():
+        whole[name] = pl.DataFrame(schema=schema) if dagster is None else dagster[name].select(schema)
+    rows = [(store_of, why) for store_of, why in sorted(unreadable.items())]
+    whole["unreadable"] = pl.DataFrame(rows, schema={"what": pl.String, "why": pl.String}, orient="row")
+    return Ledger(whole, unreadable)
+
+
+def name_of(store: Store) -> str:
+    """Return the name by which the ledger calls a store: the last part of its root."""
+    return store.root.rstrip("/").rpartition("/")[2]
+
+
+def priced(attempts: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
+    """Return the attempts with `dollars` and `unpriced` (why the dollars are NULL)."""
+    in_force: dict[tuple[str, str], Price | None] = {}
+    costs = []
+    columns = attempts.select(pl.col("started").str.slice(0, 10), "hardware", "seconds", "cpu_seconds", "one_host")
+    for day, hardware, seconds, cpu_seconds, one_host in columns.iter_rows():
+        if (day, hardware) not in in_force:
+            in_force[day, hardware] = prices.of_hardware(hardware, day)
+        costs.append(cost(in_force[day, hardware], day, hardware, seconds, cpu_seconds, one_host=one_host))
+    return attempts.with_columns(
+        dollars=pl.Series([cost.dollars for cost in costs], dtype=MONEY),
+        unpriced=pl.Series([cost.unknown for cost in costs], dtype=pl.String),
+    )
+
+
+def _trust(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
+    log = read_log(store)
+    verdicts = []
+    for record in log.records:
+        subject, verdict = record.subject, record.verdict
+        name = "/".join(subject.key) + (f"[{subject.partition}]" if subject.partition else "")
+        said = (verdict.name, verdict.kind, verdict.why, verdict.who, verdict.when, verdict.standing)
+        verdicts.append((record.number, name, subject.data_version, *said))
+    waivers = []
+    found = recorded_waivers(store, log, judge_of(store.storage))
+    for artifact, waiver in found.sound:
+        what = (waiver.problem, waiver.artifact, waiver.target, waiver.who, waiver.why, waiver.expires)
+        waivers.append((artifact.spec.address, *what, artifact.manifest.created, ""))
+    waivers += [(address, *[None] * 7, why) for address, why in found.refused]
+    return pl.DataFrame(verdicts, schema=VERDICTS, orient="row"), pl.DataFrame(waivers, schema=WAIVERS, orient="row")
