@@ -8,7 +8,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations
 
-.PHONY: help setup extras libtpu ferry bison moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test fuzz check check-fast format lock clean
+.PHONY: help setup extras libtpu ferry bison moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -61,6 +61,9 @@ chaos: setup ## Kill what can be killed at 20 random moments of a run of two hos
 image-test: setup ## The image's environment: the production instance, runs as pods; the store against another GCS server (downloads; needs root)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py tests/lab/test_run_pods.py
+
+purge-study: setup ## 1,000 random graphs with random pins through purge, restore and settlement (some minutes)
+	@$(PY) -m pytest -n 2 tests/operations/test_purge.py --hypothesis-profile thousand -o faulthandler_timeout=3000
 
 fuzz: setup ## 100,000 hostile inputs each to manifests, readers, model files, the HTTP service, specs and chat templates (an hour or more)
 	@$(PY) -m fuzz $(TARGETS) --inputs $(or $(INPUTS),100000)

@@ -4,14 +4,15 @@ from hypothesis import HealthCheck, settings
 
 CI_EXAMPLES = 25
 LONG_EXAMPLES = 300
+THOUSAND_EXAMPLES = 1_000
 
 
 def register_profiles() -> None:
-    """Register the profiles `ci` and `long` and load `ci`; `--hypothesis-profile=long` loads the other.
+    """Register the profiles `ci`, `long` and `thousand` and load `ci`; `--hypothesis-profile=long` loads another.
 
     No property depends on the speed of the machine (no deadline, no health check of speed) or on chance (`derandomize`).
     """
-    for name, count in (("ci", CI_EXAMPLES), ("long", LONG_EXAMPLES)):
+    for name, count in (("ci", CI_EXAMPLES), ("long", LONG_EXAMPLES), ("thousand", THOUSAND_EXAMPLES)):
         settings.register_profile(
             name,
             max_examples=count,

@@ -28,6 +28,9 @@ THIS_MACHINE = "this machine"
 MAX_WHY = 2_000
 _FORMAT = "attempt/1"
 
+type State = Literal["running", "done", "failed", "interrupted"]
+"""`interrupted`: the step was stopped from outside, and a job that it launched on a cluster may go on."""
+
 
 @dataclass(frozen=True)
 class StepSummary:
@@ -43,7 +46,7 @@ class StepSummary:
     name: str
     stage: str
     run_id: str
-    state: Literal["running", "done", "failed"]
+    state: State
     why: str
     """Why it failed; empty if it did not."""
     started: str
@@ -99,12 +102,13 @@ def summarizing(store: Store, spec: ArtifactSpec, run_id: str, hardware: str = "
         except BaseException as error:  # a cancelled or interrupted attempt costs what it has used
             if isinstance(error, JobFailedError):
                 running.launched = error.launched
-            _write(store, _ended(running, meter, "failed", f"{type(error).__name__}: {error}"[:MAX_WHY]))
+            state: State = "failed" if isinstance(error, Exception) else "interrupted"
+            _write(store, _ended(running, meter, state, f"{type(error).__name__}: {error}"[:MAX_WHY]))
             raise
     _write(store, _ended(running, meter, "done", ""))
 
 
-def _ended(running: Running, meter: Meter, state: Literal["done", "failed"], why: str) -> StepSummary:
+def _ended(running: Running, meter: Meter, state: State, why: str) -> StepSummary:
     use, launched = meter.use(), running.launched
     ended = replace(
         running.summary,

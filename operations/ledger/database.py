@@ -16,7 +16,7 @@ MEMORY = "2GB"
 READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 VIEWS = {
     "processes": """
-        SELECT store, process, count(*) AS attempts, count(*) FILTER (state = 'failed') AS failed_attempts,
+        SELECT store, process, count(*) AS attempts, count(*) FILTER (state IN ('failed', 'interrupted')) AS failed_attempts,
                CASE WHEN count(*) FILTER (dollars IS NULL) > 0 THEN NULL ELSE sum(dollars) END AS dollars,
                string_agg(DISTINCT unpriced, '; ') FILTER (unpriced <> '') AS unpriced,
                max(peak_rss_bytes) AS peak_rss_bytes

@@ -26,7 +26,7 @@ QUESTIONS = {
     "cost-of-failures": Question(
         "How much was spent on attempts that failed or were preempted, and why?",
         """SELECT stage, hardware, left(why, 80) AS reason, count(*) AS attempts, sum(dollars) AS dollars
-           FROM attempts WHERE state = 'failed' GROUP BY ALL ORDER BY dollars DESC NULLS FIRST""",
+           FROM attempts WHERE state IN ('failed', 'interrupted') GROUP BY ALL ORDER BY dollars DESC NULLS FIRST""",
     ),
     "unpriced": Question(
         "Which costs are not known, and what is missing?",

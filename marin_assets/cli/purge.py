@@ -1,0 +1,133 @@
+"""What `marin purge` does: plan, approve, run, restore, settle; pins (docs/recipes/free_storage.md)."""
+
+import dataclasses
+import datetime
+import getpass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from lineage.artifact.locate import locate
+from lineage.artifact.store import Store
+from marin_assets.cli.console import print_json
+from marin_assets.cli.listing import size
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
+from marin_assets.cli.show_lineage import stores_of
+from operations.storage import pins
+from operations.storage import plan as plans
+from operations.storage import purge as purges
+from recipes.prices import price_table
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Free storage without losing what something needs.")
+DIGEST = typer.Argument(help="Digest of the plan, as `marin purge plan` prints it.")
+SHOWN = 20
+
+
+@app.command()
+def plan(
+    under: Annotated[str, typer.Option(help="Only below this key, e.g. runs/tiny.")] = "",
+    young_days: Annotated[float, typer.Option(min=0, help="Keep what is younger.")] = plans.YOUNG_DAYS,
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Plan a purge: what goes, its bytes and dollars, and what protects the rest. Nothing is taken away."""
+    store, now = _store(root), _now()
+    price = price_table().at("STANDARD" if "://" in store.root else "local", "gib_month", now.date().isoformat())
+    made = plans.make_plan(store, _declared(store, now), price, now, under=under, young_days=young_days)
+    digest = plans.save_plan(store, made)
+    if as_json:
+        print_json({"plan": digest, **dataclasses.asdict(made)})
+        return
+    console = Console()
+    for each in made.goes[:SHOWN]:
+        console.print(f"{size(each.bytes):>10}  {escape(each.address)}", soft_wrap=True, highlight=False)
+    if len(made.goes) > SHOWN:
+        console.print(f"and {len(made.goes) - SHOWN} more: --json has all")
+    dollars = f"${made.dollars_a_month} a month" if made.dollars_a_month else "an unknown price"
+    console.print(f"{len(made.goes)} artifacts go, {size(made.bytes)}, {dollars}; {len(made.kept)} are kept")
+    console.print(f"plan {digest}; `./marin purge approve {digest}` approves it", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def why(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:
+    """Say what protects an artifact from a purge."""
+    store, now = _store(root), _now()
+    found = locate([store], artifact)
+    kept = plans.make_plan(store, _declared(store, now), None, now).kept
+    print(kept.get(found.spec.address, "nothing protects it"))
+
+
+@app.command()
+def approve(digest: Annotated[str, DIGEST], root: Annotated[str | None, ROOT] = None) -> None:
+    """Approve a plan by its digest, as a person who has read it."""
+    plans.approve(_store(root), digest, getpass.getuser(), _now())
+    print(f"plan {digest} is approved by {getpass.getuser()}; `./marin purge run {digest}` carries it out today")
+
+
+@app.command()
+def run(digest: Annotated[str, DIGEST], root: Annotated[str | None, ROOT] = None) -> None:
+    """Carry out an approved plan: manifests go to the trash, data stays for three days."""
+    store, now = _store(root), _now()
+    done = purges.purge(store, digest, _declared(store, now), now)
+    for address, reason in done.left.items():
+        print(f"left: {address}: {reason}")
+    print(f"{len(done.taken)} artifacts are in the trash; `./marin purge settle {digest}` in {purges.SOFT_DAYS} days")
+
+
+@app.command()
+def restore(
+    digest: Annotated[str, DIGEST],
+    address: Annotated[str, typer.Argument(help="Address of the artifact; all of the plan by default.")] = "",
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Put an artifact back from the trash, with its ancestors."""
+    store = _store(root)
+    for each in [address] if address else purges.trashed(store, digest):
+        if address or each in purges.trashed(store, digest):
+            for restored in purges.restore(store, digest, each):
+                print(f"restored: {restored}")
+
+
+@app.command()
+def settle(digest: Annotated[str, DIGEST], root: Annotated[str | None, ROOT] = None) -> None:
+    """Delete the data of a plan whose three days are over."""
+    gone = purges.settle(_store(root), digest, _now())
+    print(f"{len(gone)} artifacts are deleted")
+
+
+@app.command()
+def pin(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    reason: Annotated[str, typer.Option("--why", help="Why it is kept.")],
+    until: Annotated[str, typer.Option(help="Last day, YYYY-MM-DD.")],
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
+    """Keep an artifact and all that it was made from, until a day."""
+    store = _store(root)
+    found = locate([store], artifact)
+    name = pins.add_pin(store, pins.Pin(found.spec.address, getpass.getuser(), reason, until))
+    print(f"pin {name} keeps {found.name} until {until}")
+
+
+@app.command()
+def unpin(name: Annotated[str, typer.Argument(help="Id of the pin.")], root: Annotated[str | None, ROOT] = None) -> None:
+    """Remove a pin."""
+    pins.remove_pin(_store(root), name)
+
+
+def _store(root: str | None) -> Store:
+    """The named root, or the canonical store: ferries have their own expiry."""
+    return stores_of(root)[0]
+
+
+def _declared(store: Store, now: datetime.datetime) -> dict[str, str]:
+    from marin_assets.protected import declared_artifacts
+    from recipes.lab import declarations
+
+    return declared_artifacts(store, declarations(), now)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,173 @@
+"""Carry out a purge: soft delete, restore, settle.
+
+Soft delete moves a manifest to the trash, so the artifact does not exist and its data stays. Within SOFT_DAYS it can be put
+back, to the byte. Then `settle` deletes the data. Files and rules that are not of the plan are not touched.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lineage.artifact.manifest import MANIFEST_NAME, from_json
+from lineage.artifact.store import Artifact, Store
+from lineage.jobs.claims import MARKS
+from lineage.signing.sign import envelope_address
+from operations.storage.plan import MAX_AGE, Goes, RefusedPlanError, approval, read_plan, text_digest
+from operations.storage.protect import claims, protected, read_all
+
+TRASH = ".trash"
+TRASHED = "trashed.json"
+"""The name of a manifest in the trash. It is no `manifest.json`, so no listing takes it for an artifact."""
+SOFT_DAYS = 3
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What a purge did: addresses taken away, and address -> why of those that it left although the plan has them."""
+
+    taken: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+def purge(store: Store, digest: str, declared: Mapping[str, str], now: datetime.datetime) -> Purged:
+    """Soft delete what an approved plan names. A purge that was killed is continued by the same call.
+
+    Raises: RefusedPlanError for a plan that is edited, not approved, older than a day, or does not fit the store: an artifact
+    of it is protected now, was made again, or is an input of something that the plan does not know.
+    """
+    plan = read_plan(store, digest)
+    if approval(store, digest) is None:
+        raise RefusedPlanError(f"plan {digest} is not approved; a person runs `./marin purge approve {digest}`")
+    made = datetime.datetime.fromisoformat(plan.made)
+    if not datetime.timedelta(0) <= now - made <= MAX_AGE:
+        raise RefusedPlanError(f"plan {digest} is of {plan.made} and it is {now.isoformat(timespec='seconds')}; make a new one")
+    mark = f"{MARKS}/{digest}.json"
+    store.storage.replace(mark, json.dumps([each.address for each in plan.goes]).encode())  # before claims are read
+    try:
+        claimed = claims(store, now)
+        artifacts = read_all(store)
+        left = _left(artifacts, plan.goes, claimed)
+        _refuse_stale(store, artifacts, digest, declared, now, left)
+        taken = []
+        for each in plan.goes:
+            if each.address not in left:
+                _trash(store, digest, each)
+                taken.append(each.address)
+        when = {"when": now.isoformat(timespec="seconds"), "taken": taken}
+        store.storage.create(f"{TRASH}/{digest}/purge.json", json.dumps(when))
+    finally:
+        store.storage.delete(mark)
+    return Purged(tuple(taken), left)
+
+
+def _left(artifacts: Mapping[str, Artifact], goes: tuple[Goes, ...], claimed: Mapping[str, str]) -> dict[str, str]:
+    """What a running attempt has claimed meanwhile, and its ancestors."""
+    planned = {each.address for each in goes}
+    found = {address: why for address, why in claimed.items() if address in planned}
+    pending = list(found)
+    while pending:
+        current = pending.pop()
+        for ref in artifacts[current].spec.inputs if current in artifacts else ():
+            if ref.address in planned and ref.address not in found:
+                found[ref.address] = found[current]
+                pending.append(ref.address)
+    return found
+
+
+def _refuse_stale(
+    store: Store,
+    artifacts: Mapping[str, Artifact],
+    digest: str,
+    declared: Mapping[str, str],
+    now: datetime.datetime,
+    left: Mapping[str, str],
+) -> None:
+    plan = read_plan(store, digest)
+    goes = {each.address for each in plan.goes}
+    kept = protected(artifacts, store, declared, now, plan.young_days)
+    for address in sorted(goes - left.keys()):
+        if address in kept:
+            raise RefusedPlanError(f"plan {digest} takes {address}, which is protected now ({kept[address]}); make a new plan")
+    for artifact in artifacts.values():
+        if artifact.spec.address not in goes:
+            for ref in artifact.spec.inputs:
+                if ref.address in goes and ref.address not in left:
+                    raise RefusedPlanError(
+                        f"plan {digest} takes {ref.address}, an input of {artifact.spec.address}, which it does not know; "
+                        "make a new plan"
+                    )
+    for each in plan.goes:
+        text = store.storage.read_text(f"{each.address}/{MANIFEST_NAME}")
+        if text is not None and text_digest(text) != each.manifest:
+            raise RefusedPlanError(f"plan {digest} takes {each.address}, whose manifest is another now; make a new plan")
+
+
+def _trash(store: Store, digest: str, each: Goes) -> None:
+    """Copy the manifest to the trash, then delete it: a purge that is killed between has lost nothing."""
+    text = store.storage.read_text(f"{each.address}/{MANIFEST_NAME}")
+    if text is not None:
+        store.storage.create(f"{TRASH}/{digest}/{each.address}/{TRASHED}", text)
+        store.storage.delete(f"{each.address}/{MANIFEST_NAME}")
+
+
+def trashed(store: Store, digest: str) -> list[str]:
+    """Return addresses that a plan took and that can be restored."""
+    return sorted(n.removesuffix(f"/{TRASHED}") for n in store.storage.sizes(f"{TRASH}/{digest}") if n.endswith(f"/{TRASHED}"))
+
+
+def restore(store: Store, digest: str, address: str) -> list[str]:
+    """Put an artifact back, with every ancestor that the same plan took. Returns the restored addresses, ancestors first.
+
+    Raises: ValueError if it is not in the trash.
+    """
+    wanted: dict[str, str] = {}
+    pending = [address]
+    while pending:
+        current = pending.pop()
+        text = store.storage.read_text(f"{TRASH}/{digest}/{current}/{TRASHED}")
+        if text is None and current == address:
+            raise ValueError(f"{address} is not in the trash of plan {digest}; it has {len(trashed(store, digest))} artifacts")
+        if text is not None:
+            wanted.pop(current, None)
+            wanted[current] = text
+            pending += [ref.address for ref in from_json(text, current).spec.inputs]
+    restored = []
+    for current, text in reversed(wanted.items()):
+        store.storage.create(f"{current}/{MANIFEST_NAME}", text)  # False if it was made again: that one stays
+        store.storage.delete(f"{TRASH}/{digest}/{current}/{TRASHED}")
+        restored.append(current)
+    return restored
+
+
+def settle(store: Store, digest: str, now: datetime.datetime) -> list[str]:
+    """Delete the data of what a plan took at least SOFT_DAYS ago. What something was made from since is put back instead.
+
+    Returns the addresses whose data is deleted. Raises: RefusedPlanError before that day.
+    """
+    record = json.loads(store.storage.read_text(f"{TRASH}/{digest}/purge.json") or "null")
+    if record is None:
+        raise RefusedPlanError(f"plan {digest} has taken nothing; `./marin purge run {digest}` comes first")
+    since = datetime.datetime.fromisoformat(record["when"])
+    if now - since < datetime.timedelta(days=SOFT_DAYS):
+        raise RefusedPlanError(
+            f"plan {digest} took its artifacts at {record['when']}; they can be restored for {SOFT_DAYS} days"
+        )
+    needed = {ref.address for artifact in read_all(store).values() for ref in artifact.spec.inputs}
+    for address in trashed(store, digest):
+        if address in needed and store.open(address) is None:  # a restore before may have brought it back
+            restore(store, digest, address)
+    gone = []
+    for address in trashed(store, digest):
+        where = f"{TRASH}/{digest}/{address}/{TRASHED}"
+        text = store.storage.read_text(where)
+        if text is None:
+            continue
+        data = from_json(text, where).data_folder
+        present = store.open(address)
+        if present is None or present.manifest.data_folder != data:
+            store.storage.delete(f"{address}/{data}")
+            store.storage.delete(envelope_address(f"{address}/{MANIFEST_NAME}", text))
+        store.storage.delete(where)
+        gone.append(address)
+    return gone
