@@ -1,0 +1,62 @@
+"""The outbox: a change waits for each channel until the channel has taken it, so a dead channel loses none.
+
+What waits is in the same file as the incidents. A process that is killed after a message was sent sends that message again.
+"""
+
+import datetime
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from lineage.artifact.store import Store
+from operations.alerts.incidents import Change, Finding, State, after, changes, read_state, save_state
+from operations.alerts.messages import Message, limited, message_of
+
+log = logging.getLogger(__name__)
+
+KEPT_TIMES = 100
+
+
+class Channel(Protocol):
+    """Where messages go."""
+
+    def send(self, message: Message) -> None:
+        """Send a message. Raises: OSError if the other side did not take it."""
+
+
+def tell(store: Store, channels: Mapping[str, Channel], findings: Sequence[Finding], now: datetime.datetime) -> dict[str, str]:
+    """Bring incidents up to date with what is broken now, and deliver. Returns channel -> why it took nothing more."""
+    state = read_state(store)
+    changed = changes(state.incidents, findings, now)
+    if changed:
+        state = after(state, changed, list(channels), now)
+        save_state(store, state)
+    return deliver(store, channels, now)
+
+
+def deliver(store: Store, channels: Mapping[str, Channel], now: datetime.datetime) -> dict[str, str]:
+    """Send what waits, oldest first. A channel that fails keeps the rest for the next time."""
+    failed = {}
+    for name, channel in channels.items():
+        try:
+            _deliver(store, name, channel, now)
+        except OSError as error:
+            failed[name] = f"{type(error).__name__}: {error}"
+            log.warning("alerts: channel %s took no message (%s); what waits is sent the next time", name, error)
+    return failed
+
+
+def _deliver(store: Store, name: str, channel: Channel, now: datetime.datetime) -> None:
+    state = read_state(store)
+    waiting, sent = state.waiting.get(name, ()), state.sent.get(name, ())
+    for message in limited([message_of(change) for change in waiting], sent, now):
+        channel.send(message)
+        sent = (*sent, now.isoformat(timespec="seconds"))[-KEPT_TIMES:]
+        waiting = () if message.what == "digest" else waiting[1:]
+        state = _with(state, name, waiting, sent)
+        save_state(store, state)
+
+
+def _with(state: State, name: str, waiting: tuple[Change, ...], sent: tuple[str, ...]) -> State:
+    return replace(state, waiting={**state.waiting, name: waiting}, sent={**state.sent, name: sent})
