@@ -102,7 +102,11 @@ def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
         table.add(card_assets(tokens), [data.card(tokens, source) for source in tokens.sources])
 
 
-def build_defs(lab: LabResource, *, ferry: Ferry, declared: Declarations) -> dg.Definitions:
+type LabOrResource = LabResource | dg.ResourceDefinition
+"""A lab as configured, or one that a command has opened (`dg.ResourceDefinition.hardcoded_resource`)."""
+
+
+def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> dg.Definitions:
     """Assets, jobs, schedules and sensors over a lab: `ferry` sails daily, and every declaration has its assets."""
     table, declared = tabled(declared)
     names = [campaigns.FERRY, *(band.campaign for band in bands())]
@@ -161,7 +165,7 @@ def results_of(templates: Sequence[AssetTemplate]) -> list[dg.AssetKey]:
     return [dg.AssetKey(list(key)) for key in keys]
 
 
-def declared_defs(lab: LabResource) -> dg.Definitions:
+def declared_defs(lab: LabOrResource) -> dg.Definitions:
     """All that the lab declares today, over a lab."""
     return build_defs(lab, ferry=smoke_ferry(), declared=declarations())
 

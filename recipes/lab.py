@@ -1,4 +1,4 @@
-"""Load every study of `recipes/studies/`; a mistake disables one declaration only.
+"""Load every study of `recipes/studies/` and of the lab's own recipe files; a mistake disables one declaration only.
 
 The ferry is in `recipes/smoke.py`, the canary in `recipes/canary.py`.
 """
@@ -15,6 +15,7 @@ from recipes import studies
 from recipes.gaps import Gap
 from recipes.records.data import Corpus
 from recipes.records.run import Run
+from recipes.sources import own_recipes
 from recipes.study import Study, Sweep
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,13 @@ class Broken:
 
     name: str
     study: str
+    """Name of a study of `recipes/studies/`, or path of a recipe file of the lab's own."""
+
     error: str
 
     def __str__(self) -> str:
-        return f"{self.name} (recipes/studies/{self.study}.py) is disabled: {self.error}"
+        file = self.study if self.study.endswith(".py") else f"recipes/studies/{self.study}.py"
+        return f"{self.name} ({file}) is disabled: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,10 @@ class Declarations:
 
 @cache
 def declarations() -> Declarations:
-    """Return the declarations of `recipes/studies/` and log each mistake."""
+    """Return the declarations of `recipes/studies/` and of the lab's own recipe files, and log each mistake."""
     names = sorted(module.name for module in pkgutil.iter_modules(studies.__path__))
-    return load({name: lambda name=name: importlib.import_module(f"{studies.__name__}.{name}").study() for name in names})
+    shared = {name: lambda name=name: importlib.import_module(f"{studies.__name__}.{name}").study() for name in names}
+    return load(shared | dict(own_recipes().studies))
 
 
 def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:

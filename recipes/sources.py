@@ -22,6 +22,7 @@ from datakit.sources.source import (
     Unverified,
     WheelPin,
 )
+from recipes.own_recipes import OwnRecipes, load_own, own_folder
 from recipes.sources_benchmarks import hub_benchmark_sources
 from recipes.sources_dolma import dolma_sources, dolmino_sources
 from recipes.sources_math_code import code_sources, math_sources
@@ -36,12 +37,18 @@ ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
 @cache
 def catalogue() -> Mapping[str, Source]:
     """Every source by name."""
-    sources = (*small_sources(), *remote_sources())
+    sources = (*small_sources(), *remote_sources(), *own_recipes().sources)
     by_name = {source.name: source for source in sources}
     if len(by_name) < len(sources):
         names = sorted(source.name for source in sources)
         raise ValueError(f"the catalogue has two sources of one name: {[a for a, b in pairwise(names) if a == b]}")
     return MappingProxyType(by_name)
+
+
+@cache
+def own_recipes() -> OwnRecipes:
+    """The lab's own recipe files. A source there has another name than those of this catalogue."""
+    return load_own(own_folder(), {source.name for source in (*small_sources(), *remote_sources())})
 
 
 def source_config(name: str) -> Source:

@@ -139,15 +139,15 @@ def _is_cancelled(context: dg.InitResourceContext) -> bool:
     return run is not None and run.status in (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
-def lab_from_environment() -> LabResource:
+def lab_from_environment(workers: int = 2) -> LabResource:
     """Return the lab of the environment variables `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH`, `MARIN_SHARD_MEMORY_MIB`,
     `MARIN_CLUSTER` and `MARIN_DATA_RUNNERS`.
 
-    Defaults: `.marin` in the repository, two workers, jobs as child processes, shards of data stages in the step.
+    Defaults: `.marin` in the repository, `workers`, jobs as child processes, shards of data stages in the step.
     """
     return LabResource(
         root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT),
-        workers=int(os.environ.get("MARIN_WORKERS", "2")),
+        workers=int(os.environ.get("MARIN_WORKERS", workers)),
         scratch=os.environ.get("MARIN_SCRATCH", ""),
         shard_memory_mib=int(os.environ.get("MARIN_SHARD_MEMORY_MIB", "0")),
         cluster=os.environ.get("MARIN_CLUSTER", ""),

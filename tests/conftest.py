@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.stash[_PEAKS] = {}
     config.stash[_GROWTH] = []
+    os.environ["MARIN_RECIPES"] = str(config.cache.mkdir("no_recipes"))  # what a checkout declares of its own is no test's
     settings: dict[str, str | int | float] = {
         "jax_compilation_cache_dir": str(config.cache.mkdir("compilations")),
         "jax_compilation_cache_max_size": COMPILATION_BYTES,

@@ -26,6 +26,8 @@ from datakit.sources.source import Format, Records
 
 PARAGRAPHS_PER_DOCUMENT = 20
 MIN_DOCSTRING_CHARS = 400
+PASSAGE_CHARS = 2_000
+MAX_PASSAGE_CHARS = 8_000
 XZ_BYTES = 1 << 16
 """Bytes read at once."""
 MAX_YAML_DEPTH = 100
@@ -87,6 +89,22 @@ def _record(source_id: str, text: object) -> Record | Unreadable:
 
 def _whole_file(name: str, text: str) -> Iterator[Record]:
     yield Record(name, text)
+
+
+def _passages(name: str, text: str) -> Iterator[Record]:
+    """Cut a long text into documents of at least 2,000 characters, at blank lines, or after 8,000 at the next line.
+
+    Only the last may be shorter.
+    """
+    lines, start, size = list[str](), 0, 0
+    for number, line in enumerate(text.splitlines(keepends=True)):
+        lines.append(line)
+        size += len(line)
+        if size >= PASSAGE_CHARS and (not line.strip() or size >= MAX_PASSAGE_CHARS):
+            yield Record(f"{name}#{start}", "".join(lines).strip())
+            lines, start, size = [], number + 1, 0
+    if lines:
+        yield Record(f"{name}#{start}", "".join(lines).strip())
 
 
 def _html(name: str, content: bytes) -> Iterator[Record | Unreadable]:
@@ -271,6 +289,7 @@ def _check_depth(name: str, text: str) -> None:
 
 READERS: Mapping[Format, Reader] = {
     "text": _decoding(_whole_file),
+    "passages": _decoding(_passages),
     "markdown": _decoding(_whole_file),
     "python": _decoding(_whole_file),
     "html": _html,

@@ -14,6 +14,7 @@ DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "
 
 type Format = Literal[
     "text",
+    "passages",
     "markdown",
     "python",
     "html",

@@ -2,7 +2,8 @@
 
 import difflib
 import logging
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import dagster as dg
@@ -11,8 +12,11 @@ from rich.console import Console
 
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, ancestors_first, exists, resolve
+from lineage.memory import release_freed_memory
+from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
 from marin_assets.cli.options import AS_JSON
+from marin_assets.cli.stage_lines import StageLines
 from marin_assets.definitions import declared_defs, declared_templates
 from marin_assets.factory import AssetTemplate
 from recipes.lab import declarations
@@ -22,6 +26,7 @@ from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
 
 log = logging.getLogger(__name__)
 SHOWN_PARTITIONS = 20
+INTERACTIVE = "interactive"
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Dagster's events go to the instance, where the UI shows them; the terminal is for progress, results and the cause of a
 failure."""
@@ -45,29 +50,50 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
 
     Raises: ValueError naming a key that the graph has not; what the engines raise.
     """
-    resource = lab_from_environment()
-    lab = resource.lab()
-    node, target = _node(lab, key, partition)
-    definitions = declared_defs(resource)
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
         keep_engines(instance)
-        for ancestor in ancestors_first([node]):
-            at_target = ancestor is node
-            if not at_target and exists(lab.store, ancestor):
-                continue
-            asset = definitions.resolve_assets_def(dg.AssetKey(target if at_target else list(ancestor.key)))
-            asset_partition = ancestor.partition if asset.partitions_def is not None else None
-            result = dg.materialize(
-                [asset],
-                partition_key=asset_partition,
-                instance=instance,
-                raise_on_error=True,
-                selection=[asset.key],
-                tags={PRIORITY_TAG: "interactive"},
-                run_config=QUIET,
-            )
-            log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
+        lab = lab_from_environment().lab(priority=INTERACTIVE, pool=pool)
+        node, target = _node(lab, key, partition)
+        make(lab, instance, [node], {node.key: target}, remade=[node])
     return resolve(lab.store, node)
+
+
+def make(
+    lab: Lab,
+    instance: dg.DagsterInstance,
+    nodes: Sequence[Node],
+    made_by: Mapping[tuple[str, ...], Sequence[str]],
+    *,
+    remade: Sequence[Node] = (),
+    lines: StageLines | None = None,
+) -> None:
+    """Materialize canonical nodes and what is missing above them, one Dagster run each, which the UI shows.
+
+    `made_by`: key of a node -> key of the asset that makes it, where they differ (a checkpoint and its training). `remade` are
+    materialized even if they are there. `lines` hears the events of the runs. Raises: what the engines raise.
+    """
+    definitions = declared_defs(dg.ResourceDefinition.hardcoded_resource(lab))
+    for node in ancestors_first(nodes):
+        if node not in remade and exists(lab.store, node):
+            if lines is not None:
+                lines.reused(node.name)
+            continue
+        asset = definitions.resolve_assets_def(dg.AssetKey(list(made_by.get(node.key, node.key))))
+        job = dg.Definitions(assets=[asset]).resolve_implicit_global_asset_job_def()
+        run_id = str(uuid.uuid4())
+        if lines is not None:
+            instance.add_event_listener(run_id, lines)
+        result = job.execute_in_process(
+            run_id=run_id,
+            partition_key=node.partition if asset.partitions_def is not None else None,
+            instance=instance,
+            raise_on_error=True,
+            asset_selection=[asset.key],
+            tags={PRIORITY_TAG: INTERACTIVE},
+            run_config=QUIET,
+        )
+        release_freed_memory()
+        log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
 
 
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:

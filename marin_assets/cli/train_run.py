@@ -1,0 +1,98 @@
+"""What `marin train` makes: a declared run with its data, its evaluation and its audit, a line for each stage."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, ancestors_first, find_all, resolve
+from lineage.shards.worker_pool import WorkerPool
+from marin_assets.cli.console import print_json
+from marin_assets.cli.materialize import INTERACTIVE, make
+from marin_assets.cli.stage_lines import StageLines, quiet
+from marin_assets.describe import materialization, provenance, recorded
+from marin_assets.event_log import reports
+from marin_assets.runs import eval_node
+from recipes.lab import declarations
+from recipes.policies import HELDOUT_TASK
+from recipes.records.run import Run
+from recipes.runs import audit, checkpoint, eval_tasks
+from recipes.sources import source_config
+from resources.dagster_private import keep_engines
+from resources.lab import lab_from_environment
+
+BITS_PER_BYTE = "micro_bits_per_byte"
+SMALL_MEGABYTES = 32
+"""Text of one worker: a second one would load its libraries for longer than it would work."""
+
+
+def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
+    """Make the checkpoint of a declared run with all that is missing above it, its evaluation and its audit.
+
+    It is evaluated on held-out text, with `benchmarks` on every task of its policy.
+
+    Raises: ValueError for a run that is not declared; what the engines raise.
+    """
+    run = declarations().run(name)
+    with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
+        keep_engines(instance)
+        lab = lab_from_environment(num_workers(run)).lab(priority=INTERACTIVE, pool=pool)
+        log_file = lab.store.scratch / "logs" / f"train-{name}.log"
+        print(f"stages  details are in {log_file}", flush=True)
+        nodes = final_nodes(run, benchmarks=benchmarks)
+        training = {checkpoint(run, run.spec.num_steps).key: ("runs", run.name, "training")}
+        with quiet(log_file) as terminal:
+            make(lab, instance, nodes, training, lines=StageLines(terminal, len(ancestors_first(nodes))))
+        report_checkpoints(instance, lab.store, run)
+    result = outcome(lab.store, run)
+    if as_json:
+        print_json(result)
+    else:
+        for line in outcome_lines(result):
+            print(line)
+
+
+def num_workers(run: Run) -> int:
+    """Processes for the shards of a run's data, by the declared size of its sources."""
+    return 1 if sum(source_config(source).mixture_weight for source in run.sources) < SMALL_MEGABYTES else 2
+
+
+def final_nodes(run: Run, *, benchmarks: bool) -> list[Node]:
+    """The last checkpoint, its scores on held-out text or on every task of the policy, and its audit."""
+    last = run.spec.num_steps
+    tasks = [task for task in eval_tasks(run) if benchmarks or task.name == HELDOUT_TASK]
+    return [checkpoint(run, last), *(eval_node(run, last, task) for task in tasks), audit(run, last)]
+
+
+def report_checkpoints(instance: dg.DagsterInstance, store: Store, run: Run) -> None:
+    """Report the checkpoints that are there to Dagster, as the sensor does while it runs."""
+    for made in find_all(store, [checkpoint(run, step) for step in run.spec.saved_steps()]):
+        if made is not None and not reports(instance, made, newest=1):
+            instance.report_runless_asset_event(materialization(made, recorded(made) | provenance(made)))
+
+
+def outcome(store: Store, run: Run) -> dict[str, object]:
+    """The loss, the held-out bits a byte and the verdict of the audit at a run's last step, and where the checkpoint is."""
+    last, heldout = run.spec.num_steps, next(task for task in eval_tasks(run) if task.name == HELDOUT_TASK)
+    nodes = (checkpoint(run, last), eval_node(run, last, heldout), audit(run, last))
+    trained, scored, audited = (resolve(store, node) for node in nodes)
+    bits = [score["value"] for score in scored.manifest.extra["scores"] if score["metric"] == BITS_PER_BYTE]
+    return {
+        "run": run.name,
+        "checkpoint": trained.uri,
+        "loss_nats": trained.manifest.extra["checkpoint"]["loss_nats"],
+        "heldout_bits_per_byte": bits[0],
+        "audit": audited.manifest.extra["audit"]["verdict_at_step"],
+    }
+
+
+def outcome_lines(told: dict[str, object]) -> Iterator[str]:
+    """Lines of an outcome, and the next commands."""
+    run = told["run"]
+    loss, bits = told["loss_nats"], told["heldout_bits_per_byte"]
+    yield f"loss    {loss:.3f} nats a token at the last step; held-out text {bits:.3f} bits a byte"
+    yield f"audit   {str(told['audit']).replace('_', ' ')}"
+    yield f"model   {told['checkpoint']}"
+    yield f"next    ./marin audit {run}"
+    yield f"        ./marin export {run} --into {run}_model"
+    yield f"        ./marin serve {run}"

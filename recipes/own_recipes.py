@@ -1,0 +1,75 @@
+"""Recipe files of the lab's own: each has a function `study()`, and may have a function `sources()`.
+
+They lie in `recipes/own/`, or in the folder that `MARIN_RECIPES` names. A file with a mistake disables itself alone.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING
+
+from datakit.sources.source import Source
+
+if TYPE_CHECKING:
+    from recipes.study import Study  # It imports the catalogue, which is made of these files.
+
+FOLDER_VARIABLE = "MARIN_RECIPES"
+
+
+@dataclass(frozen=True)
+class OwnRecipes:
+    """The sources that the files declare, and for each file the function that declares its study or raises its mistake."""
+
+    sources: tuple[Source, ...]
+    studies: "Mapping[str, Callable[[], Study]]"
+
+
+def own_folder() -> Path:
+    """Return the folder of the lab's own recipe files; it need not exist."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).with_name("own")).resolve()
+
+
+def load_own(folder: Path, taken: Collection[str]) -> OwnRecipes:
+    """Load every recipe file of a folder, in the order of their names.
+
+    A source whose name is in `taken`, or in an earlier file, is a mistake of its file.
+    """
+    sources: dict[str, Source] = {}
+    studies = {}
+    for path in sorted(folder.glob("*.py")):
+        if path.name == "__init__.py":
+            continue
+        try:
+            module = _module(path)
+            declared = module.sources() if hasattr(module, "sources") else ()
+            _check_names(declared, {*taken, *sources})
+            studies[str(path)] = module.study
+        except Exception as error:  # Whatever one file raises, the others load.
+            studies[str(path)] = _raising(error)
+        else:
+            sources |= {source.name: source for source in declared}
+    return OwnRecipes(tuple(sources.values()), MappingProxyType(studies))
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"own_recipe_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _check_names(declared: tuple[Source, ...], taken: Collection[str]) -> None:
+    if twice := sorted(source.name for source in declared if source.name in taken):
+        raise ValueError(f"the catalogue has a source named {', '.join(twice)} already; rename it")
+
+
+def _raising(error: Exception) -> "Callable[[], Study]":
+    def study() -> "Study":
+        raise error
+
+    return study
