@@ -15,6 +15,7 @@ help: ## List the commands
 
 setup: ## Build .venv from the lock file (only a Python 3.12 is needed)
 	@sh tools/bootstrap.sh
+	@[ -e .venv/.loops ] || { $(PY) -m datakit.compile_ahead && touch .venv/.loops; } # the first run need not wait ten seconds for them
 
 ferry: setup ## Materialize today's smoke ferry and show what it did
 	@./marin ferry

@@ -18,6 +18,8 @@ BYTES_PER_TOKEN = 3.2
 """Of a small vocabulary on English."""
 BYTES_PER_ENTRY = 1024
 """Text for each entry of the vocabulary."""
+ROOT_FLOPS_PER_ENTRY = 1024
+"""Root of the budget for each entry: the output head must not take most of a small budget."""
 VOCABULARIES = (384, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 SHAPES = ((64, 2), (96, 3), (128, 4), (192, 6), (256, 8), (384, 10), (512, 12), (768, 14))
 """Width and layers."""
@@ -80,7 +82,7 @@ def sizes(num_bytes: int, num_words: int, flops: float = DEFAULT_FLOPS, vocab_si
     """
     if not flops > 0:
         raise ValueError(f"--flops is {flops:g}; give a positive number, such as {DEFAULT_FLOPS:g}")
-    chosen = vocabulary(num_bytes, num_words, vocab_size)
+    chosen = vocabulary(num_bytes, num_words, flops, vocab_size)
     tokens = max(1.0, num_bytes / BYTES_PER_TOKEN)
     read = min(EPOCHS * tokens, math.sqrt(flops * TOKENS_PER_PARAMETER / 6))
     width, layers = _shape(chosen, flops / (6 * read))
@@ -94,7 +96,7 @@ def sizes(num_bytes: int, num_words: int, flops: float = DEFAULT_FLOPS, vocab_si
     return Sizes(chosen, width, layers, batch, steps, rate, round(steps * batch * SEQ_LEN / tokens, 2))
 
 
-def vocabulary(num_bytes: int, num_words: int, asked: int | None = None) -> int:
+def vocabulary(num_bytes: int, num_words: int, flops: float, asked: int | None = None) -> int:
     """Choose the entries of a vocabulary, or check those asked for.
 
     Raises: ValueError naming the largest that the text surely gives: half of its words, beside the 257 that are always there.
@@ -102,7 +104,8 @@ def vocabulary(num_bytes: int, num_words: int, asked: int | None = None) -> int:
     most = 257 + num_words // 2
     fitting = [size for size in VOCABULARIES if size <= most]
     if asked is None:
-        small = [size for size in fitting if size * BYTES_PER_ENTRY <= num_bytes]
+        affordable = min(num_bytes / BYTES_PER_ENTRY, math.sqrt(flops) / ROOT_FLOPS_PER_ENTRY)
+        small = [size for size in fitting if size <= affordable]
         return (small or [257 + min(num_words // 2, VOCABULARIES[0] - 257)])[-1]
     if asked > most:
         raise ValueError(f"--vocab is {asked}; {num_words:,} different words give at most {most}: lower it or give more text")

@@ -131,7 +131,8 @@ def recipe_text(own: Own) -> str:
     sizes, names = own.sizes, own.source_names
     formats = any(isinstance(found.format, Records) for found in own.survey.found)
     cleaned = "cleaned_of_vendored_items" if own.vendored else "cleaned_of_benchmarks"
-    every = max(1, -(-sizes.num_steps // 3))
+    every, warmup = max(1, -(-sizes.num_steps // 3)), max(1, sizes.num_steps // 12)
+    rate = f"peak_learning_rate={sizes.learning_rate}"
     return f'''"""A run over own text, written by `marin init` or `marin train`: edit it, then run `./marin train --name NAME`.
 
 What you change gets new artifacts, and what was made before stays. docs/recipes/add_a_run.md explains the records.
@@ -181,9 +182,7 @@ def {own.name}() -> Run:
             max_seq_len={SEQ_LEN},
         ),
         optimizer=AdamWConfig(),
-        schedule=WarmupStableDecay(
-            peak_learning_rate={sizes.learning_rate}, warmup_steps={max(1, sizes.num_steps // 12)}, decay_frac=0.4
-        ),
+        schedule=WarmupStableDecay({rate}, warmup_steps={warmup}, decay_frac=0.4),
         batch_size={sizes.batch_size},
         seq_len={SEQ_LEN},
         num_steps={sizes.num_steps},

@@ -1,10 +1,10 @@
 """What `marin train` makes: a declared run with its data, its evaluation and its audit, a line for each stage."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from lineage.artifact.store import Store
+from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, find_all, resolve
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
@@ -13,6 +13,7 @@ from marin_assets.cli.stage_lines import StageLines, quiet
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports
 from marin_assets.runs import eval_node
+from recipes import data
 from recipes.lab import declarations
 from recipes.policies import HELDOUT_TASK
 from recipes.records.run import Run
@@ -42,7 +43,12 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
         nodes = final_nodes(run, benchmarks=benchmarks)
         training = {checkpoint(run, run.spec.num_steps).key: ("runs", run.name, "training")}
         with quiet(log_file) as terminal:
-            make(lab, instance, nodes, training, lines=StageLines(terminal, len(ancestors_first(nodes))))
+            lines = StageLines(terminal, len(ancestors_first(nodes)))
+            corpora = data.corpora(run.corpus)
+            make(lab, instance, corpora, {}, lines=lines)
+            check_heldout([resolve(lab.store, node) for node in corpora])
+            rest = [node for node in ancestors_first(nodes) if node not in ancestors_first(corpora)]
+            make(lab, instance, rest, training, lines=lines)
         report_checkpoints(instance, lab.store, run)
     result = outcome(lab.store, run)
     if as_json:
@@ -62,6 +68,17 @@ def final_nodes(run: Run, *, benchmarks: bool) -> list[Node]:
     last = run.spec.num_steps
     tasks = [task for task in eval_tasks(run) if benchmarks or task.name == HELDOUT_TASK]
     return [checkpoint(run, last), *(eval_node(run, last, task) for task in tasks), audit(run, last)]
+
+
+def check_heldout(corpora: Sequence[Artifact]) -> None:
+    """Raises: ValueError, before anything is trained, if there is no held-out document to evaluate on."""
+    rows = [corpus.manifest.statistics for corpus in corpora]
+    if not sum(int(str(each["rows_heldout"])) for each in rows):
+        kept, read = (sum(int(str(each[name])) for each in rows) for name in ("rows_out", "rows_in"))
+        raise ValueError(
+            f"none of the {kept} documents that the filters keep (of {read}) is held out, so nothing could be evaluated; give "
+            "more text, or raise heldout_frac in the recipe file"
+        )
 
 
 def report_checkpoints(instance: dg.DagsterInstance, store: Store, run: Run) -> None:
