@@ -54,7 +54,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
         keep_engines(instance)
         lab = lab_from_environment().lab(priority=INTERACTIVE, pool=pool)
         node, target = _node(lab, key, partition)
-        make(lab, instance, [node], {node.key: target}, remade=[node])
+        make(lab, instance, ancestors_first([node]), {node.key: target}, remade=[node])
     return resolve(lab.store, node)
 
 
@@ -67,13 +67,14 @@ def make(
     remade: Sequence[Node] = (),
     lines: StageLines | None = None,
 ) -> None:
-    """Materialize canonical nodes and what is missing above them, one Dagster run each, which the UI shows.
+    """Materialize the canonical nodes that are missing, one Dagster run each, which the UI shows; inputs stand before what
+    is made of them.
 
     `made_by`: key of a node -> key of the asset that makes it, where they differ (a checkpoint and its training). `remade` are
     materialized even if they are there. `lines` hears the events of the runs. Raises: what the engines raise.
     """
     definitions = declared_defs(dg.ResourceDefinition.hardcoded_resource(lab))
-    for node in ancestors_first(nodes):
+    for node in nodes:
         if node not in remade and exists(lab.store, node):
             if lines is not None:
                 lines.reused(node.name)

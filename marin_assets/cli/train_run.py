@@ -42,13 +42,14 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
         print(f"stages  details are in {log_file}", flush=True)
         nodes = final_nodes(run, benchmarks=benchmarks)
         training = {checkpoint(run, run.spec.num_steps).key: ("runs", run.name, "training")}
+        corpora = data.corpora(run.corpus)
+        first, every = ancestors_first(corpora), ancestors_first(nodes)
+        before = {node.name for node in first}
         with quiet(log_file) as terminal:
-            lines = StageLines(terminal, len(ancestors_first(nodes)))
-            corpora = data.corpora(run.corpus)
-            make(lab, instance, corpora, {}, lines=lines)
+            lines = StageLines(terminal, len(every))
+            make(lab, instance, first, {}, lines=lines)
             check_heldout([resolve(lab.store, node) for node in corpora])
-            rest = [node for node in ancestors_first(nodes) if node not in ancestors_first(corpora)]
-            make(lab, instance, rest, training, lines=lines)
+            make(lab, instance, [node for node in every if node.name not in before], training, lines=lines)
         report_checkpoints(instance, lab.store, run)
     result = outcome(lab.store, run)
     if as_json:
