@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from jobs.automation import schedules_at_start
 from marin_assets.outcomes import CAMPAIGN_TAG
 from partitions.axes import DAY_FORMAT
 from recipes.canary import CanaryBand
@@ -101,7 +102,7 @@ def schedules(
         job=ferry,
         cron_schedule="30 6 * * *",
         execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+        default_status=schedules_at_start(),
         description="The smoke ferry of the day, at 06:30 UTC.",
     )
     def daily_smoke_ferry(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
@@ -125,6 +126,6 @@ def _daily(name: str, job: UnresolvedAssetJobDefinition, minute: int, descriptio
         job=job,
         cron_schedule=f"{minute} 5 * * *",
         execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+        default_status=schedules_at_start(),
         description=description,
     )

@@ -13,8 +13,10 @@ import dagster as dg
 
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, resolve
+from marin_assets.areas import owners
 from marin_assets.data import card_assets, mix_assets
-from marin_assets.factory import OWNER, AssetTemplate
+from marin_assets.factory import AssetTemplate
+from marin_assets.references import every_day
 from marin_assets.runs import LOSS
 from partitions.axes import FIRST_DAY, days
 from recipes.canary import CanaryBand, canary_run
@@ -54,9 +56,10 @@ def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
         partitions_def=days(),
         group_name="canary",
         description="Did the fixed run land where it always lands, and as fast as lately?",
-        owners=[OWNER],
+        owners=owners("canary"),
         kinds={"jax"},
         code_version="canary/1",
+        freshness_policy=every_day("0 18 * * *"),
         check_specs=[
             dg.AssetCheckSpec(
                 "loss_in_band",

@@ -8,11 +8,13 @@ import dagster as dg
 
 from evals.reports.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
 from lineage.build.plan import Built
+from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import OWNER, AssetTemplate, checked
+from marin_assets.factory import AssetTemplate, checked
+from marin_assets.references import within
 from recipes.gaps import Gap, gap_node
 from recipes.records.run import Run
 from resources.lab import Lab
@@ -48,10 +50,11 @@ def leaderboard_asset(results: Sequence[dg.AssetKey], runs: Sequence[Run]) -> dg
         deps=[dg.AssetDep(result) for result in results],
         group_name=GROUP,
         description="Every result of every model and step, a board a policy: ranks, intervals, what is incomplete; one page.",
-        owners=[OWNER],
+        owners=owners(GROUP),
         kinds={"duckdb", "parquet"},
         metadata={STAGE_METADATA: LEADERBOARD.name},
         code_version=f"{LEADERBOARD.name}@{LEADERBOARD.version}",
+        freshness_policy=within(days=7),
         check_specs=[
             dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True),
             dg.AssetCheckSpec(RESULTS_PRESENT, asset=key, description=PROMISE),

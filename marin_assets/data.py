@@ -205,4 +205,4 @@ def daily_assets(
 
 def _daily(example: Node, node_at: Callable[[Lab, str | None], Node | Skipped], days: dg.PartitionsDefinition) -> AssetTemplate:
     made = _template(example, lambda day: example, days)
-    return replace(made, node=None, node_at=node_at, store_of=lambda lab: lab.ferry_store, group=f"ferry_{made.group}")
+    return replace(made, node=None, node_at=node_at, store_of=lambda lab: lab.ferry_store, group="ferry_data")

@@ -46,26 +46,26 @@ class View:
     kinds: frozenset[str]
 
 
-_ATTRIBUTES = View("datakit", frozenset({"parquet"}))
+_ATTRIBUTES = View("documents", frozenset({"parquet"}))
 _VIEWS: Mapping[str, View] = MappingProxyType(
     {
         "datakit.raw": View("sources", frozenset({"file"})),
         "datakit.card": View("sources", frozenset({"markdown"})),
-        "datakit.normalize": View("datakit", frozenset({"parquet", "polars"})),
-        "datakit.quality": View("datakit", frozenset({"parquet", "polars"})),
-        "datakit.quality_rules": View("datakit", frozenset({"parquet", "polars"})),
-        "datakit.scorer": View("datakit", frozenset({"json"})),
-        "datakit.scores": View("datakit", frozenset({"parquet", "numpy"})),
+        "datakit.normalize": View("documents", frozenset({"parquet", "polars"})),
+        "datakit.quality": View("documents", frozenset({"parquet", "polars"})),
+        "datakit.quality_rules": View("documents", frozenset({"parquet", "polars"})),
+        "datakit.scorer": View("documents", frozenset({"json"})),
+        "datakit.scores": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.contamination": View("contamination", frozenset({"parquet"})),
         "datakit.contamination_index": View("contamination", frozenset({"numpy"})),
         "datakit.corpus": View("corpora", frozenset({"parquet", "polars"})),
         "datakit.removals": View("corpora", frozenset({"parquet", "polars"})),
         "datakit.score_cutoff": View("corpora", frozenset({"json"})),
-        "datakit.tokenizer": View("tokenizers", frozenset({"json", "huggingface"})),
-        "datakit.token_cache": View("token_caches", frozenset({"binary"})),
-        "lineage.mixture": View("mixtures", frozenset({"json"})),
-        "evals.suite": View("eval_suites", frozenset({"parquet"})),
-        "evals.policy": View("eval_suites", frozenset({"json"})),
+        "datakit.tokenizer": View("tokens", frozenset({"json", "huggingface"})),
+        "datakit.token_cache": View("tokens", frozenset({"binary"})),
+        "lineage.mixture": View("tokens", frozenset({"json"})),
+        "evals.suite": View("evaluation", frozenset({"parquet"})),
+        "evals.policy": View("evaluation", frozenset({"json"})),
     }
 )
 

@@ -9,10 +9,11 @@ import dagster as dg
 
 from evals.items.stage import EVAL_RESULT
 from jobs import campaigns
+from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
 from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
-from marin_assets.factory import OWNER, AssetTemplate, asset_of
+from marin_assets.factory import AssetTemplate, asset_of
 from marin_assets.ferry import ferry_assets
 from marin_assets.histories import history_specs
 from marin_assets.laws import forecast_templates, law_templates, verdicts_asset
@@ -153,7 +154,7 @@ def broken_spec(broken: Broken) -> dg.AssetSpec:
         key=["broken", broken.name],
         group_name="broken",
         description=f"DISABLED: {broken}",
-        owners=[OWNER],
+        owners=owners("broken"),
         kinds={"error"},
         code_version="broken/1",
     )

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import dagster as dg
 import polars as pl
+import pyarrow.parquet as pq
 
 from datakit.cards.pictures import lengths_png
 from datakit.cards.tables import Lengths
@@ -112,7 +113,17 @@ def _pictures(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return what needs data files, or is drawn."""
     drops = artifact.manifest.statistics.get("drops")
     drawn = {"drops_picture": picture(lambda path: drops_png(drops, artifact.name, path))} if drops else {}
-    return drawn | _by_stage(_DRAWN, artifact)
+    return drawn | _columns(artifact) | _by_stage(_DRAWN, artifact)
+
+
+def _columns(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the columns of the first Parquet file, by name; none of a remote artifact, whose file would be fetched for it."""
+    tables = sorted(path for path in artifact.manifest.paths if path.endswith(".parquet"))
+    if not tables or not artifact.store.storage.is_local:
+        return {}
+    schema = pq.read_schema(artifact.file(tables[0]))
+    columns = [dg.TableColumn(field.name, str(field.type)) for field in schema]
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))}
 
 
 def _by_stage(shown: Mapping[str, "_Show"], artifact: Artifact) -> dict[str, dg.MetadataValue]:

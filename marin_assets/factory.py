@@ -17,16 +17,16 @@ from lineage.config import to_jsonable
 from lineage.shards.failures import IncompleteError
 from lineage.storage.digests import identity_digest
 from lineage.trust.verdicts import record_check
+from marin_assets.areas import owners
 from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
 from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
+from marin_assets.references import stage_references
 from resources.lab import Lab
 from resources.progress import observing
 from standards.openlineage import run_event, send
 
 type Yielded = dg.MaterializeResult | dg.AssetCheckResult
-
-OWNER = "team:open-lab"
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,9 @@ class AssetTemplate:
     is_external: bool = False
     """Whether another asset's job makes it and a sensor reports it, as with the checkpoints of a run."""
 
+    freshness: dg.FreshnessPolicy | None = None
+    """By when it should have been made again; None: it has no day."""
+
     after: tuple[tuple[str, ...], ...] = ()
     """Keys that must exist first although they are no input of the example (the roster, the offline items)."""
 
@@ -108,9 +111,9 @@ def _external(family: AssetTemplate) -> dg.AssetSpec:
         deps=[dg.AssetDep(dg.AssetKey(list(key))) for key in family.after],
         group_name=family.group,
         description=family.description,
-        owners=[OWNER],
+        owners=owners(family.group),
         kinds=set(family.kinds),
-        metadata={STAGE_METADATA: stage.name},
+        metadata={STAGE_METADATA: stage.name, **stage_references(stage)},
         code_version=f"{stage.name}@{stage.version}",
         partitions_def=family.partitions_def,
     )
@@ -127,10 +130,11 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
         partitions_def=family.partitions_def,
         group_name=family.group,
         description=family.description,
-        owners=[OWNER],
+        owners=owners(family.group),
         kinds=set(family.kinds),
-        metadata={STAGE_METADATA: stage.name},
+        metadata={STAGE_METADATA: stage.name, **stage_references(stage)},
         code_version=f"{stage.name}@{stage.version}:{identity_digest(to_jsonable(family.example.config))[:8]}",
+        freshness_policy=family.freshness,
         check_specs=[
             dg.AssetCheckSpec(
                 invariant.name,

@@ -9,6 +9,7 @@ from lineage.build.plan import Node
 from marin_assets.data import daily_assets
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.factory import AssetTemplate, Invariant
+from marin_assets.references import every_day
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
 from recipes import ferry as recipe
@@ -25,7 +26,7 @@ def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:
         example=roster,
         node_at=lambda lab, day: _roster_today(ferry, lab, str(day)),
         store_of=lambda lab: lab.ferry_store,
-        group="ferry_sources",
+        group="ferry_data",
         description="Whether the package registry answers today, and so which sources the ferry runs on.",
         kinds=frozenset({"json"}),
         partitions_def=days(),
@@ -53,7 +54,7 @@ def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:
     )
     yield replace(audit, advisories=(CLEAN,))
     report = _final(ferry, recipe.report, "The page that ends a ferry: stages, loss curve, scores, verdict.", "html", FILES)
-    yield replace(report, group="ferry")
+    yield replace(report, freshness=every_day())
 
 
 def _roster_today(ferry: Ferry, lab: Lab, day: str) -> Node:
@@ -66,7 +67,7 @@ def _final(ferry: Ferry, node: Callable[[Run], Node], description: str, kind: st
         example=node(ferry.every_source(FIRST_DAY)),
         node_at=lambda lab, day: node(recipe.rostered_run(ferry, lab.ferry_store, str(day))),
         store_of=lambda lab: lab.ferry_store,
-        group="ferry_runs",
+        group="ferry_run",
         description=description,
         kinds=frozenset({kind}),
         partitions_def=days(),

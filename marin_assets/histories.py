@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from marin_assets.factory import OWNER
+from marin_assets.areas import owners
 from recipes.histories.phase import History, Phase
 
 
@@ -36,7 +36,7 @@ def _spec(history: History, phase: Phase) -> dg.AssetSpec:
         deps=before,
         group_name="histories",
         description=f"Phase `{phase.name}` of {history.name}, {phase.tokens / 1e12:.3f} T tokens; {what}.",
-        owners=[OWNER],
+        owners=owners("histories"),
         kinds={"jax"},
         code_version="history/1",
         metadata=facts,

@@ -32,7 +32,7 @@ def model_assets(model: PublishedModel, run: Run) -> Iterator[AssetTemplate]:
     tokenizer = _of_model(
         model_tokenizer(model), f"The tokenizer of `{model.name}`: caches bind it.", FILES, ("json", "huggingface")
     )
-    yield replace(tokenizer, group="tokenizers")
+    yield replace(tokenizer, group="tokens")
     yield _of_model(
         published_hf_model(model), "The model as a folder that transformers opens, with its own tokenizer's files.", FILES
     )

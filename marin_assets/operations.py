@@ -11,8 +11,8 @@ import dagster as dg
 
 from lineage.artifact.store import Store
 from lineage.graph.consistency import Comparison
+from marin_assets.areas import owners
 from marin_assets.consistency import CACHE_KINDS, check_consistency, reasons
-from marin_assets.factory import OWNER
 from marin_assets.outcomes import WINDOW_RUNS, outcomes
 from marin_assets.values import records_table
 from partitions.axes import day_of
@@ -33,7 +33,7 @@ def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
         key=key,
         group_name="operations",
         description=f"The last {WINDOW_RUNS} runs of {campaign}: how many passed, and why the others did not.",
-        owners=[OWNER],
+        owners=owners("operations"),
         kinds={"table"},
         code_version="pass_rate/1",
         check_specs=[
@@ -96,7 +96,7 @@ def ferry_expiry_asset() -> dg.AssetsDefinition:
     @dg.asset(
         key=["operations", "ferry_expiry"],
         group_name="operations",
-        owners=[OWNER],
+        owners=owners("operations"),
         kinds={"table"},
         code_version="ferry_expiry/1",
     )
@@ -118,7 +118,7 @@ def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsD
     @dg.asset(
         key=key,
         group_name="operations",
-        owners=[OWNER],
+        owners=owners("operations"),
         kinds={"table"},
         code_version="lineage_consistency/1",
         check_specs=[dg.AssetCheckSpec(check, asset=key, description="manifests, lineage tables and event log agree")],

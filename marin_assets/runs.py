@@ -14,9 +14,10 @@ from pydantic import Field
 
 from evals.items.stage import TaskSpec
 from lineage.build.plan import Node
+from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
-from marin_assets.factory import OWNER, AssetTemplate, Invariant, WarningCheck, asset_of, checked, dependencies, run_check
+from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, asset_of, checked, dependencies, run_check
 from marin_assets.invariants import (
     audit_violations,
     judge_contamination,
@@ -106,7 +107,7 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
         deps=dependencies(replace(checkpoints(run), after=())),
         group_name="runs",
         description=f"Trains `{run.name}` for {run.spec.num_steps} steps, keeping {_kept(run.spec)}.",
-        owners=[OWNER],
+        owners=owners("runs"),
         kinds={"jax"},
         code_version=f"{final.stage.name}@{final.stage.version}",
         check_specs=[

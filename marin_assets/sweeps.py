@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import dagster as dg
 
 from lineage.build.plan import Built, MissingArtifactError, Node, ancestors_first, exists
+from marin_assets.areas import owners
 from marin_assets.data import mix_assets
 from marin_assets.data_stages import FILES
 from marin_assets.describe import describe, materialization
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import OWNER, AssetTemplate, dependencies
+from marin_assets.factory import AssetTemplate, dependencies
 from partitions.axes import trials
 from recipes.study import Sweep
 from recipes.sweeps import result, trial
@@ -122,7 +123,7 @@ def _spec(template: AssetTemplate) -> dg.AssetSpec:
         deps=dependencies(template),
         group_name=template.group,
         description=template.description,
-        owners=[OWNER],
+        owners=owners(template.group),
         kinds=set(template.kinds),
         metadata={STAGE_METADATA: stage.name},
         code_version=f"{stage.name}@{stage.version}",

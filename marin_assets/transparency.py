@@ -7,7 +7,7 @@ import dagster as dg
 from lineage.signing.keys import signer_from
 from lineage.signing.log import append, log_of
 from lineage.signing.policy import policy_from
-from marin_assets.factory import OWNER
+from marin_assets.areas import owners
 from resources.lab import Lab
 
 
@@ -17,7 +17,7 @@ def transparency_log_asset() -> dg.AssetsDefinition:
     @dg.asset(
         key=["operations", "transparency_log"],
         group_name="operations",
-        owners=[OWNER],
+        owners=owners("operations"),
         kinds={"table"},
         code_version="transparency_log/1",
     )

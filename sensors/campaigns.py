@@ -7,6 +7,7 @@ has no location, and a sensor that names the jobs it monitors never sees it (Dag
 
 import dagster as dg
 
+from jobs.automation import sensors_at_start
 from jobs.campaigns import FERRY
 from marin_assets.outcomes import CAMPAIGN_TAG, classify
 from resources.dagster_private import UnresolvedAssetJobDefinition
@@ -25,7 +26,7 @@ def canary_after_ferry(canary: UnresolvedAssetJobDefinition) -> dg.SensorDefinit
         name=f"{canary.name}_after_ferry",
         job=canary,
         minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=sensors_at_start(),
         description="Starts the day's canary when the day's ferry has succeeded.",
     )
     def start(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -52,7 +53,7 @@ def pass_rate_sensors(pass_rates: UnresolvedAssetJobDefinition) -> list[dg.Senso
         run_status=dg.DagsterRunStatus.SUCCESS,
         monitor_all_code_locations=True,
         request_job=pass_rates,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=sensors_at_start(),
         description="Refreshes the pass rates after a ferry or canary that passed.",
     )
     def after_success(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
@@ -64,7 +65,7 @@ def pass_rate_sensors(pass_rates: UnresolvedAssetJobDefinition) -> list[dg.Senso
         name="campaign_failures",
         monitor_all_code_locations=True,
         request_job=pass_rates,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=sensors_at_start(),
         description="Says why a ferry or canary failed (regression or infrastructure) and refreshes the pass rates.",
     )
     def after_failure(context: dg.RunFailureSensorContext) -> dg.RunRequest | dg.SkipReason:

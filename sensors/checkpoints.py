@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from jobs.automation import sensors_at_start
 from jobs.campaigns import EVALUATION_TAG
 from lineage.artifact.store import Artifact
 from lineage.build.plan import exists
@@ -34,7 +35,7 @@ def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
         name="checkpoints",
         asset_selection=dg.AssetSelection.assets(*keys),
         minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=sensors_at_start(),
         description="Reports each new checkpoint of every run; requests its evaluations and audit, and the export of the last.",
     )
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from jobs.automation import sensors_at_start
 from jobs.campaigns import EVALUATION_TAG
 from resources.dagster_private import UnresolvedAssetJobDefinition
 
@@ -23,7 +24,7 @@ def leaderboard_sensor(leaderboard: UnresolvedAssetJobDefinition) -> dg.SensorDe
         name="leaderboard_after_evaluations",
         job=leaderboard,
         minimum_interval_seconds=60,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=sensors_at_start(),
         description="Makes the leaderboard anew when evaluations have ended and none is under way.",
     )
     def after_evaluations(context: dg.SensorEvaluationContext) -> dg.SensorResult:

@@ -86,7 +86,7 @@ class WholeLab:
             "STORAGE_EMULATOR_HOST": self.bucket.url, "MARIN_ROOT": self.root, "MARIN_SCRATCH": str(self.folder / "scratch"),
             "MARIN_CLUSTER": str(self.folder / "cluster.yaml"), "MARIN_PG_HOST": self.postgres.host,
             "MARIN_PG_PORT": str(self.postgres.port), "MARIN_PG_USER": self.postgres.user, "MARIN_PG_PASSWORD": "trusted",
-            "MARIN_PG_DATABASE": self.postgres.database, "MARIN_DATA_RUNNERS": str(self.data_runners),
+            "MARIN_PG_DATABASE": self.postgres.database, "MARIN_DATA_RUNNERS": str(self.data_runners), "MARIN_AUTOMATION": "on",
         }  # fmt: skip
         return {**os.environ, **told}
 

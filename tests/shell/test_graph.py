@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,15 @@ import dagster as dg
 import pytest
 import yaml
 
+from datakit.documents.normalize import normalize
+from evals.reports.report import write_report
+from jobs.automation import VARIABLE, is_on
 from lineage.build.plan import ancestors_first
+from marin_assets.areas import OWNER_OF_GROUP, owners
 from marin_assets.definitions import build_defs, tabled
 from marin_assets.factory import dependencies
 from partitions.axes import days
+from recipes.canary import bands
 from recipes.lab import Declarations, declarations
 from recipes.records.data import decontamination
 from recipes.runs import audit
@@ -33,9 +39,48 @@ def test_every_asset_says_what_it_is_and_whose(real_definitions: dg.Definitions)
         name = spec.key.to_user_string()
         assert spec.description, name
         assert spec.owners, name
-        assert spec.group_name != "default", name
+        assert spec.owners == owners(str(spec.group_name)), name
         assert spec.code_version, name
         assert spec.kinds, name
+
+
+def test_groups_are_few_and_by_purpose(real_definitions: dg.Definitions) -> None:
+    sizes = Counter(spec.group_name for spec in real_definitions.resolve_all_asset_specs())
+    assert len(sizes) <= 15 and "broken" not in sizes
+    assert set(sizes) <= set(OWNER_OF_GROUP)
+
+
+def test_what_is_made_every_day_says_by_when(real_definitions: dg.Definitions) -> None:
+    due = {spec.key.to_user_string() for spec in real_definitions.resolve_all_asset_specs() if spec.freshness_policy}
+    assert due == {"ferry/report", "leaderboard", *(f"canary/{band.hardware}" for band in bands())}
+
+
+def test_an_asset_refers_to_the_function_that_makes_it(real_definitions: dg.Definitions) -> None:
+    for key, function in ((["datakit", "normalized"], normalize), (["ferry", "report"], write_report)):
+        asset = real_definitions.resolve_assets_def(dg.AssetKey(key))
+        (reference,) = asset.metadata_by_key[dg.AssetKey(key)]["dagster/code_references"].code_references
+        lines = Path(reference.file_path).read_text().splitlines()
+        assert lines[reference.line_number - 1].startswith(f"def {function.__name__}(")
+
+
+@pytest.mark.parametrize(("told", "running"), [(None, False), ("off", False), ("on", True)])
+def test_opening_the_ui_starts_no_work_unless_the_deployment_says_so(
+    told: str | None, running: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if told is not None:
+        monkeypatch.setenv(VARIABLE, told)
+    definitions = build_defs(LabResource(root=str(tmp_path)), ferry=smoke_ferry(), declared=Declarations())
+    automation = [*(definitions.schedules or ()), *(definitions.sensors or ())]
+    starts = {each.name: each.default_status.value == "RUNNING" for each in automation}
+    assert starts.pop("committed_artifacts") is True  # it reports what jobs commit and requests no run
+    assert len(starts) >= 8 and set(starts.values()) == {running}
+
+
+def test_a_wrong_word_for_automation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "yes")
+    with pytest.raises(ValueError, match="MARIN_AUTOMATION is 'yes'; give on or off"):
+        is_on()
 
 
 def test_every_ferry_asset_has_the_day_as_its_one_partition(real_definitions: dg.Definitions) -> None:

@@ -1,0 +1,25 @@
+"""Whether schedules and sensors that start work are on when a code location is first loaded."""
+
+import os
+
+import dagster as dg
+
+VARIABLE = "MARIN_AUTOMATION"
+"""`on` in a deployment (deploy/kubernetes/environment.yaml). Elsewhere opening the UI starts no work: what is to run by itself
+is switched on there, once."""
+
+
+def is_on() -> bool:
+    """Return what the environment says. Raises: ValueError for a value that is neither on nor off."""
+    told = os.environ.get(VARIABLE, "off")
+    if told not in ("on", "off"):
+        raise ValueError(f"{VARIABLE} is {told!r}; give on or off")
+    return told == "on"
+
+
+def sensors_at_start() -> dg.DefaultSensorStatus:
+    return dg.DefaultSensorStatus.RUNNING if is_on() else dg.DefaultSensorStatus.STOPPED
+
+
+def schedules_at_start() -> dg.DefaultScheduleStatus:
+    return dg.DefaultScheduleStatus.RUNNING if is_on() else dg.DefaultScheduleStatus.STOPPED
