@@ -29,7 +29,6 @@ from recipes.sources import small_sources, source_config
 from recipes.suites import Suite
 from resources.lab import Lab
 
-POLICIES = "contamination_policies"
 """Group of the published policies' assets."""
 SHOTS = "Examples of few-shot prompts: solved items that are never scored."
 TRAJECTORIES = "Tokens and mask of the held-out conversations, for evaluations of the assistant's turns."
@@ -121,8 +120,8 @@ def policy_assets(of: Corpus) -> Iterator[AssetTemplate]:
         marks = of_sources(partial(data.named_contamination, cleaned, name), of.sources)
         index_text = f"The benchmark items as {name} indexes them."
         marks_text = f"Marks by the published policy {name}, for comparison. {inspect.getdoc(type(published))}"
-        yield replace(index, group=POLICIES, description=index_text)
-        yield replace(marks, group=POLICIES, description=marks_text)
+        yield replace(index, description=index_text)
+        yield replace(marks, description=marks_text)
 
 
 def of_sources(node: Callable[[str], Node], names: tuple[str, ...]) -> AssetTemplate:

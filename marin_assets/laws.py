@@ -6,10 +6,11 @@ from dataclasses import replace
 import dagster as dg
 
 from lineage.build.plan import Built, Node
+from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import OWNER, AssetTemplate, Invariant, WarningCheck, checked
+from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, checked
 from marin_assets.invariants import forms_agree, forms_converged
 from recipes.forecasts import forecast, forecast_of, outcome, verdict
 from recipes.records.run import Run
@@ -18,7 +19,7 @@ from recipes.sweeps import fit, result, table, table_now
 from resources.lab import Lab
 from science.forecasts.board import BOARD, KEY, build_board
 
-SWEEPS, FORECASTS = "sweeps", "forecasts"
+SWEEPS, FORECASTS = "sweeps", "comparisons"
 CONVERGED = Invariant("forms_converged", "the fit of every form converged", forms_converged)
 AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within the 90 % interval", forms_agree)
 
@@ -79,7 +80,7 @@ def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:
         deps=[dg.AssetDep(each) for each in verdicts],
         group_name=FORECASTS,
         description="Every forecast of the lab and what became of it: hits, misses and void ones, newest first.",
-        owners=[OWNER],
+        owners=owners(FORECASTS),
         kinds={"markdown"},
         metadata={STAGE_METADATA: BOARD.name},
         code_version=f"{BOARD.name}@{BOARD.version}",
