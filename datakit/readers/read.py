@@ -92,7 +92,7 @@ def _whole_file(name: str, text: str) -> Iterator[Record]:
 
 
 def _passages(name: str, text: str) -> Iterator[Record]:
-    """Cut a long text into documents of at least 2,000 characters, at blank lines, or after 8,000 at the next line.
+    """Cut a long text into documents of at least 2,000 characters with their line ends, at blank lines, or after 8,000 at any.
 
     Only the last may be shorter.
     """
