@@ -9,12 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from datakit.sources.source import Source
-
-if TYPE_CHECKING:
-    from recipes.study import Study  # It imports the catalogue, which is made of these files.
 
 FOLDER_VARIABLE = "MARIN_RECIPES"
 
@@ -24,7 +21,8 @@ class OwnRecipes:
     """The sources that the files declare, and for each file the function that declares its study or raises its mistake."""
 
     sources: tuple[Source, ...]
-    studies: "Mapping[str, Callable[[], Study]]"
+    studies: Mapping[str, Callable[[], Any]]
+    """Each returns a `recipes.study.Study`, which is not named here: it imports the catalogue, which is made of these files."""
 
 
 def own_folder() -> Path:
@@ -68,8 +66,8 @@ def _check_names(declared: tuple[Source, ...], taken: Collection[str]) -> None:
         raise ValueError(f"the catalogue has a source named {', '.join(twice)} already; rename it")
 
 
-def _raising(error: Exception) -> "Callable[[], Study]":
-    def study() -> "Study":
+def _raising(error: Exception) -> Callable[[], Any]:
+    def study() -> None:
         raise error
 
     return study
