@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datakit.sources.remote import folder_listing, listing_digest
 from datakit.sources.source import FolderFiles, Records, Unverified
-from datakit.sources.survey import Found, Survey, survey
+from datakit.survey import Found, Survey, survey
 from recipes.lab import declarations
 from recipes.own_recipes import own_folder
 from recipes.own_sizes import SEQ_LEN, Sizes, sizes

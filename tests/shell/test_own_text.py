@@ -20,7 +20,7 @@ from test_quickstart import shown_in_order
 from datakit.readers.read import read_file
 from datakit.sources.record import Record
 from datakit.sources.source import Records
-from datakit.sources.survey import survey
+from datakit.survey import survey
 from marin_assets.definitions import tabled
 from marin_assets.runs import training_key
 from recipes import lab, sources
