@@ -39,13 +39,13 @@ def check_file_set(artifact: Artifact) -> list[str]:
     """Check that storage holds the manifest's files with their sizes, and that parts are numbered without a gap."""
     folder = artifact.folder()
     listed = {entry.path: entry.bytes for entry in artifact.manifest.files}
-    found = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
-    violations = [f"file {path} is missing" for path in sorted(listed.keys() - found.keys())]
-    violations += [f"file {path} is not in the manifest" for path in sorted(found.keys() - listed.keys())]
+    present = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+    violations = [f"file {path} is missing" for path in sorted(listed.keys() - present.keys())]
+    violations += [f"file {path} is not in the manifest" for path in sorted(present.keys() - listed.keys())]
     violations += [
-        f"file {path} has {found[path]} bytes, the manifest says {listed[path]}"
-        for path in sorted(listed.keys() & found.keys())
-        if listed[path] != found[path]
+        f"file {path} has {present[path]} bytes, the manifest says {listed[path]}"
+        for path in sorted(listed.keys() & present.keys())
+        if listed[path] != present[path]
     ]
     groups: dict[str, list[str]] = {}
     for path in listed:

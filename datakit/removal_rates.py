@@ -42,11 +42,13 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
         rows = copies + sum(pq.read_metadata(path).num_rows for path in document_paths(artifact))
         count = copies + removed.get(name, 0)
         if rows and count / rows > bound:
-            told = [f"{copies:,} are copies within the source (dropped.parquet of {artifact.name} has some)"] if copies else []
+            remarks = (
+                [f"{copies:,} are copies within the source (dropped.parquet of {artifact.name} has some)"] if copies else []
+            )
             if count > copies:
-                told += _worst_cluster(gone.filter(pl.col("source") == name), artifact, sources, table)
+                remarks += _worst_cluster(gone.filter(pl.col("source") == name), artifact, sources, table)
             share = f"{count / rows:.1%}, bound {bound:.0%}"
-            violations.append(f"{name}: {count:,} of {rows:,} documents are removed ({share}); {'; '.join(told)}")
+            violations.append(f"{name}: {count:,} of {rows:,} documents are removed ({share}); {'; '.join(remarks)}")
     return violations
 
 

@@ -77,10 +77,10 @@ def times(amount: str, count: int) -> str:
 def parse_pools(arguments: Sequence[str]) -> dict[str, int]:
     """`--pool NAME=COUNT ...` as a mapping. Raises ValueError naming what is odd."""
     pools = {}
-    for flag, told in zip(arguments[::2], arguments[1::2], strict=False):
-        name, _, count = told.partition("=")
+    for flag, argument in zip(arguments[::2], arguments[1::2], strict=False):
+        name, _, count = argument.partition("=")
         if flag != "--pool" or not count.isdigit() or int(count) < 1:
-            raise ValueError(f"{flag} {told}: give --pool NAME=COUNT, with a count of at least 1")
+            raise ValueError(f"{flag} {argument}: give --pool NAME=COUNT, with a count of at least 1")
         pools[name] = int(count)
     if not pools or len(arguments) % 2:
         raise ValueError("give at least one --pool NAME=COUNT")

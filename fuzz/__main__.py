@@ -15,11 +15,11 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; by default all")
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)  # a hundred thousand refusals
     sound = True
-    for name in asked.targets or TARGETS:
-        report = run(importlib.import_module(f"fuzz.targets.{name}").target(), asked.inputs, asked.seed)
+    for name in arguments.targets or TARGETS:
+        report = run(importlib.import_module(f"fuzz.targets.{name}").target(), arguments.inputs, arguments.seed)
         print(report, flush=True)
         for fault, case in report.faults.items():
             print(f"  {fault}: {case}", flush=True)

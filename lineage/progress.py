@@ -17,8 +17,8 @@ def track[T](items: Iterable[T], title: str, total: int, *, min_total: int = 2) 
     """
     label = f"{title:<{TITLE_CHARS}}"
     shown = rich_track(items, description=label, total=total, console=Console(stderr=True), disable=total < min_total)
-    told = Progress(title, total)
+    progress = Progress(title, total)
     for done, item in enumerate(shown):
-        told.at(done)
+        progress.at(done)
         yield item
-    told.at(total)
+    progress.at(total)

@@ -38,8 +38,8 @@ class Ancestry:
     @property
     def sources(self) -> tuple[SourceFacts, ...]:
         """Every source above the artifact, by name."""
-        found = [_source(manifest) for manifest in self.manifests if manifest.spec.stage == RAW_STAGE]
-        return tuple(sorted(found, key=lambda source: (source.name, source.address)))
+        source_manifests = [_source(manifest) for manifest in self.manifests if manifest.spec.stage == RAW_STAGE]
+        return tuple(sorted(source_manifests, key=lambda source: (source.name, source.address)))
 
     @property
     def verdict(self) -> str:
@@ -68,12 +68,12 @@ def audit_of(artifact: Artifact) -> Artifact | None:
     if not checkpoints:
         return None
     checkpoint = checkpoints[0]
-    found = [
+    source_manifests = [
         audit
         for audit in artifact.store.artifacts(*checkpoint.spec.key[:-1], AUDIT_KEY)
         if audit.spec.stage == AUDIT_STAGE and _is_about(audit.manifest, checkpoint.manifest)
     ]
-    return max(found, key=lambda audit: (audit.manifest.created, audit.spec.version), default=None)
+    return max(source_manifests, key=lambda audit: (audit.manifest.created, audit.spec.version), default=None)
 
 
 def _is_about(audit: Manifest, checkpoint: Manifest) -> bool:

@@ -38,7 +38,7 @@ def _strict(model: dict[str, Any]) -> dict[str, Any]:
 
 def _field(schema: dict[str, Any]) -> dict[str, Any]:
     """One field: references to JobSet's own models, its values and its pattern; null stands for a field that is not set."""
-    told = schema.get("description", "")
+    description = schema.get("description", "")
     options = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     (value,) = options
     if value.get("type") == "array":
@@ -46,9 +46,9 @@ def _field(schema: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in value:
         return {"$ref": value["$ref"]} if value["$ref"].startswith(f"#/$defs/{OWN}") else {"type": "object"}
     found = {"type": value["type"]} if "type" in value else {}
-    if match := _VALUES.search(told):
+    if match := _VALUES.search(description):
         found["enum"] = match[1].split(", ")
-    if match := _PATTERN.search(told):
+    if match := _PATTERN.search(description):
         found["pattern"] = match[1]
     return found
 

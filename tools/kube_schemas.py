@@ -31,8 +31,8 @@ def extract(wheel: Path) -> dict[str, Any]:
         kinds, needed = {}, {}
         for name in KINDS:
             schema = _local(json.loads(archive.read(f"{folder}/{name}.json")))
-            told = schema["properties"]
-            kinds[f"{told['apiVersion']['enum'][0]}/{told['kind']['enum'][0]}"] = schema
+            properties = schema["properties"]
+            kinds[f"{properties['apiVersion']['enum'][0]}/{properties['kind']['enum'][0]}"] = schema
     pending = _referred(kinds)
     while pending:
         name = pending.pop()

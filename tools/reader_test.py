@@ -17,15 +17,15 @@ SHORTEST_LINES = 6
 
 def functions() -> list[tuple[str, str]]:
     """Return (place, source) of every function of the product, in the order of files and lines."""
-    found = []
+    drawn = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             text = path.read_text()
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno + 1 >= SHORTEST_LINES:
                     source = ast.get_source_segment(text, node) or ""
-                    found.append((f"{path.relative_to(ROOT)}:{node.lineno}", source))
-    return sorted(found)
+                    drawn.append((f"{path.relative_to(ROOT)}:{node.lineno}", source))
+    return sorted(drawn)
 
 
 def main() -> None:

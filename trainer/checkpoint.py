@@ -166,10 +166,10 @@ def verify_together(artifact: Artifact) -> None:
         return
     names = sorted(entry.path for entry in artifact.manifest.files)
     parts = {name: PART.search(name) for name in names}
-    mine = [name for at, name in enumerate(names) if (int(part[1]) if (part := parts[name]) else at) % count == index]
+    own_names = [name for at, name in enumerate(names) if (int(part[1]) if (part := parts[name]) else at) % count == index]
     damage: ValueError | None = None
     try:
-        artifact.verify(mine)
+        artifact.verify(own_names)
     except ValueError as error:
         damage = error
     damaged = multihost_utils.process_allgather(np.int32(damage is not None))

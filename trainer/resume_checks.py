@@ -63,8 +63,8 @@ def check_frozen_inputs(job: Job, checkpoint: Artifact) -> None:
 def _others(job: Job) -> Iterator[Artifact]:
     for each in rolling_store(job.store).artifacts(*job.spec.key):
         if isinstance(each.spec.config.get("step"), int):
-            mine = checkpoint_spec(job.spec, step_of(each))
-            if each.spec.partition == mine.partition and each.spec.version != mine.version:
+            expected = checkpoint_spec(job.spec, step_of(each))
+            if each.spec.partition == expected.partition and each.spec.version != expected.version:
                 yield each
 
 

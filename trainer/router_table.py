@@ -59,7 +59,7 @@ class Balance(NamedTuple):
 
 def balance_of(table: pl.DataFrame, per_token: int, window_tokens: int = WINDOW_TOKENS) -> list[Balance]:
     """Every layer over the last steps that together hold at least so many tokens; over all steps if they hold fewer."""
-    found = []
+    table_rows = []
     for (layer,), rows in table.sort("step").group_by("layer", maintain_order=True):
         loads = np.array(rows["loads"].to_list())
         tokens = np.cumsum(loads[::-1].sum(axis=1)) / per_token
@@ -67,13 +67,13 @@ def balance_of(table: pl.DataFrame, per_token: int, window_tokens: int = WINDOW_
         window = loads[-count:].sum(axis=0)
         mean = max(window.mean(), 1e-9)
         first, last = rows["step"][-count], rows["step"][-1]
-        found.append(Balance(int(layer), int(first), int(last), float(window.max() / mean), float(window.min() / mean)))
-    return found
+        table_rows.append(Balance(int(layer), int(first), int(last), float(window.max() / mean), float(window.min() / mean)))
+    return table_rows
 
 
-def unbalanced(found: list[Balance]) -> list[str]:
+def unbalanced(balances: list[Balance]) -> list[str]:
     """A sentence for each layer that is not balanced: an expert above `MOST_UNEVEN` of the mean load, or below `DEAD_SHARE`."""
-    bad = [each for each in found if each.max_over_mean > MOST_UNEVEN or each.least_over_mean < DEAD_SHARE]
+    bad = [each for each in balances if each.max_over_mean > MOST_UNEVEN or each.least_over_mean < DEAD_SHARE]
     return [
         f"layer {each.layer}, steps {each.first} to {each.last}: the busiest expert has {each.max_over_mean:.2f} of the mean "
         f"load (at most {MOST_UNEVEN:g}), the idlest {each.least_over_mean:.2f} (at least {DEAD_SHARE:g})"

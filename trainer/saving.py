@@ -82,8 +82,8 @@ def step_of(checkpoint: Artifact) -> int:
 def _of_run(store: Store, final: ArtifactSpec, last: int) -> list[Artifact]:
     """The checkpoints of a run in a store up to a step, newest first, without those of other identities."""
     steps = [a for a in store.artifacts(*final.key) if isinstance(a.spec.config.get("step"), int) and step_of(a) <= last]
-    mine = [a for a in steps if a.spec.address == checkpoint_spec(final, step_of(a)).address]
-    return sorted(mine, key=step_of, reverse=True)
+    own_steps = [a for a in steps if a.spec.address == checkpoint_spec(final, step_of(a)).address]
+    return sorted(own_steps, key=step_of, reverse=True)
 
 
 @dataclass

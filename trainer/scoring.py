@@ -125,13 +125,13 @@ def _batch_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, 
 def _spread_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:
     """`_batch_nll` for rows that are split over a mesh: every device computes its own tiles, and all get the whole result."""
     axes, of_rows = batch_axes(), _nll
-    rows, whole = PartitionSpec(axes), PartitionSpec()
+    rows, replicated = PartitionSpec(axes), PartitionSpec()
     if axes:
-        split = {"in_specs": (rows, whole, rows), "out_specs": rows, "axis_names": set(axes), "check_vma": False}
+        split = {"in_specs": (rows, replicated, rows), "out_specs": rows, "axis_names": set(axes), "check_vma": False}
         of_rows = jax.shard_map(_nll, **split)
     x = model.hidden(tokens[:, :-1])
     nll = of_rows(x.reshape(-1, x.shape[-1]), model.head_weight(), tokens[:, 1:].reshape(-1))
-    return jax.lax.with_sharding_constraint(nll, whole).reshape(tokens.shape[0], -1)
+    return jax.lax.with_sharding_constraint(nll, replicated).reshape(tokens.shape[0], -1)
 
 
 @eqx.filter_jit

@@ -65,8 +65,8 @@ class Agreement:
             return request
         devices = self.layout.mesh.devices.size
         sharding = NamedSharding(self.layout.mesh, PartitionSpec(self.layout.mesh.axis_names, None))
-        mine = np.array([request], np.int32)
-        spread = jax.make_array_from_callback((devices, len(request)), sharding, lambda index: mine)
+        local_request = np.array([request], np.int32)
+        spread = jax.make_array_from_callback((devices, len(request)), sharding, lambda index: local_request)
         return _largest(spread)
 
 

@@ -70,9 +70,9 @@ def what_became(stages: Stages, samples: int) -> Iterator[Block]:
 def _cuts(stages: Stages, samples: int) -> Iterator[tuple[str, str]]:
     """Return (document, opening of the first paragraph cut out of it) of the first documents by id."""
     parts = [path for split in SPLITS for path in stages.corpus.files(".parquet", under=f"{split}/")]
-    found = first_cuts(parts, samples)
-    texts = texts_of(document_paths(stages.normalized), (identity for identity, _ in found))
-    return ((identity[:12], short(texts[identity][start:end])) for identity, (start, end) in found)
+    samples_found = first_cuts(parts, samples)
+    texts = texts_of(document_paths(stages.normalized), (identity for identity, _ in samples_found))
+    return ((identity[:12], short(texts[identity][start:end])) for identity, (start, end) in samples_found)
 
 
 def _megabytes(size: int) -> str:
@@ -118,8 +118,10 @@ def quality(stages: Stages) -> Iterator[Block]:
     yield Table(("decile", "from", "to", "opening"), tuple(shown), frozenset({"opening"}))
 
 
-def _most(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:2])
+def _most(counts: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:2]
+    )
 
 
 def duplicates(stages: Stages, clusters: Clusters, openings: Mapping[str, str]) -> Iterator[Block]:

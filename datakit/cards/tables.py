@@ -83,9 +83,9 @@ class Clusters:
         kept: list[pl.DataFrame] = []
         members = pl.struct("id", "is_kept")
         for rows in iterate_part(table, ["source", "id", "cluster_id", "is_kept"]):
-            mine = as_frame(rows).filter(source=source)
-            documents, gone = documents + mine.height, gone + int((~mine["is_kept"]).sum())
-            clusters = mine.group_by("cluster_id", maintain_order=True).agg(size=pl.len(), first=members.head(shown))
+            own = as_frame(rows).filter(source=source)
+            documents, gone = documents + own.height, gone + int((~own["is_kept"]).sum())
+            clusters = own.group_by("cluster_id", maintain_order=True).agg(size=pl.len(), first=members.head(shown))
             both = pl.concat([*kept, clusters]).group_by("cluster_id", maintain_order=True)
             first = pl.col("first").list.explode(keep_nulls=False, empty_as_null=False)
             sizes = both.agg(pl.col("size").sum(), first.head(shown))

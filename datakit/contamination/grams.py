@@ -304,9 +304,9 @@ def _hits(pieces: Cut, index: NamedIndex, policy: GramPolicy) -> Hits:
     parts = []
     for grams in index.grams:
         places, hashes = policy.grams_of(pieces, grams.n)
-        where, found = grams.lookup(hashes)
+        where, is_known = grams.lookup(hashes)
         segments = np.searchsorted(pieces.bounds, places[where], side="right") - 1
-        parts.append(Hits(segments, places[where], np.full(len(where), grams.n), found, hashes[where]))
+        parts.append(Hits(segments, places[where], np.full(len(where), grams.n), is_known, hashes[where]))
     names = ("segments", "places", "lengths", "grams")
     columns = {name: np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)]) for name in names}
     return Hits(**columns, hashes=np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)]))

@@ -109,11 +109,11 @@ def numbers_changed(item: Item, choose: random.Random) -> str | None:
 
 def names_changed(item: Item, choose: random.Random) -> str | None:
     """Replace capitalised words that do not begin a sentence, and their other occurrences, by invented names."""
-    found = re.findall(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b", item["question"])
-    if not found:
+    names = re.findall(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b", item["question"])
+    if not names:
         return None
     text = question_and_answer(item, choose)
-    for name in dict.fromkeys(found):
+    for name in dict.fromkeys(names):
         text = re.sub(rf"\b{name}\b", choose.choice(NAMES), text)
     return text
 

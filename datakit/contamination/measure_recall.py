@@ -62,8 +62,8 @@ def _recall(
             continue
         texts = [planted(leak, fillers[at % len(fillers)]) for at, (_, leak) in enumerate(leaks)]
         marked = [held for _, batch in text_batches(texts) for held in items_found(batch, find, item_of_channel)]
-        found = share(item in held for (item, _), held in zip(leaks, marked, strict=True))
-        recall[form] = {"planted": len(leaks), "found": found}
+        marked_share = share(item in held for (item, _), held in zip(leaks, marked, strict=True))
+        recall[form] = {"planted": len(leaks), "found": marked_share}
     return recall
 
 

@@ -44,11 +44,11 @@ def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRule
 
 def affected_channels(index: ItemIndex, common: pl.DataFrame) -> NDArray[np.int64]:
     """Return the channels with a gram that belongs to a template."""
-    found = []
+    templates = []
     for grams, is_masked in ((index.exact, False), (index.masked, True)):
         common_grams = common.filter(is_masked=is_masked)["gram"].to_numpy()
-        found.append(_channel_of_gram(grams)[np.isin(grams.hashes, common_grams) & (grams.weights > 0)])
-    return np.unique(np.concatenate(found))
+        templates.append(_channel_of_gram(grams)[np.isin(grams.hashes, common_grams) & (grams.weights > 0)])
+    return np.unique(np.concatenate(templates))
 
 
 def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> ChannelGrams:

@@ -80,7 +80,7 @@ class TuluPolicy(GramPolicy):
         del items
         tokens = [english_tokens(text) for text in channels["text"]]
         phrases = [phrase for c, text in enumerate(channels["text"]) for phrase in self._phrases(c, text, tokens[c])]
-        return NamedIndex(index_phrases(phrases), np.array([len(found) for found in tokens], np.int64))
+        return NamedIndex(index_phrases(phrases), np.array([len(phrase_tokens) for phrase_tokens in tokens], np.int64))
 
     def flagged(self, texts: Sequence[str], pieces: Cut, hits: Hits, index: NamedIndex) -> Shared:
         """Return the phrases of questions that a document holds enough of."""

@@ -141,18 +141,18 @@ def decide_part(
     counts, first = Counter({"rows": ids.len(), "clustered": joined["cluster_id"].count()}), 0
     copied = _heldout_file(folder, part.name)
     with writing_part(folder / SCRATCH_FOLDER / part.name, FATES_SCHEMA) as fates, writing_part(copied) as heldout:
-        for table, found in with_spans(part, DOCUMENT_SCHEMA.names, spans):
-            left = cut_table(table, found)
+        for table, spans_of_rows in with_spans(part, DOCUMENT_SCHEMA.names, spans):
+            left = cut_table(table, spans_of_rows)
             is_emptied = emptied(left) if spans else np.zeros(left.num_rows, dtype=bool)
             sizes = text_bytes(left)
             frame = joined[first : first + left.num_rows].with_columns(is_emptied=is_emptied, bytes=sizes)
             decided = _with_fates(frame, config, cutoff, removed)
             fates.write(decided.select(FATES_SCHEMA.names).to_arrow().cast(FATES_SCHEMA))
             is_mine = decided["split"] == HELDOUT
-            mine = left.filter(is_mine.to_arrow())
-            heldout.write(mine)
-            counts["bytes"] += int((text_bytes(table) if found else sizes).sum())
-            counts += _tallied(decided) + cut_counts(table.filter(is_mine.to_arrow()), mine, chosen(found, is_mine))
+            own_rows = left.filter(is_mine.to_arrow())
+            heldout.write(own_rows)
+            counts["bytes"] += int((text_bytes(table) if spans_of_rows else sizes).sum())
+            counts += _tallied(decided) + cut_counts(table.filter(is_mine.to_arrow()), own_rows, chosen(spans_of_rows, is_mine))
             first += left.num_rows
     return dict(counts)
 

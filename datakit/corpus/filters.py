@@ -142,12 +142,12 @@ class Attributes:
 
 def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:
     """Return the columns that filters read. A table with ids only does not judge its source (prose rules and code)."""
-    found = pl.read_parquet(path) if path.exists() else None
-    if found is None or not found["id"].equals(ids):
-        rows = "no such part" if found is None else f"{found.height} rows for {ids.len()} documents, or other ids"
+    table_rows = pl.read_parquet(path) if path.exists() else None
+    if table_rows is None or not table_rows["id"].equals(ids):
+        rows = "no such part" if table_rows is None else f"{table_rows.height} rows for {ids.len()} documents, or other ids"
         raise ValueError(f"{artifact}: part {path.name} has {rows}; it was made from other documents: materialize it again")
-    if found.width == 1:
+    if table_rows.width == 1:
         return [pl.repeat("", ids.len(), dtype=pl.String, eager=True).alias(name) for name in table.columns]
-    if missing := set(table.columns.values()) - set(found.columns):
-        raise ValueError(f"{artifact} has no column {', '.join(sorted(missing))}; it has: {', '.join(found.columns)}")
-    return [found[column].alias(name) for name, column in table.columns.items()]
+    if missing := set(table.columns.values()) - set(table_rows.columns):
+        raise ValueError(f"{artifact} has no column {', '.join(sorted(missing))}; it has: {', '.join(table_rows.columns)}")
+    return [table_rows[column].alias(name) for name, column in table.columns.items()]

@@ -58,18 +58,18 @@ def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: 
     counts = Counter[str]()
     with writing_part(folder / name, DOCUMENT_SCHEMA) as out:
         for piece in slices:
-            for table, found in _survivors(piece, spans):
-                left = cut_table(table, found)
-                counts += cut_counts(table, left, found)
+            for table, row_spans in _survivors(piece, spans):
+                left = cut_table(table, row_spans)
+                counts += cut_counts(table, left, row_spans)
                 out.write(left)
     return {"rows": out.rows, **counts}
 
 
-def cut_counts(table: pa.Table, left: pa.Table, found: list[list[Span]]) -> Counter[str]:
+def cut_counts(table: pa.Table, left: pa.Table, row_spans: list[list[Span]]) -> Counter[str]:
     """Count what cutting the spans `found` took from the rows of `table`; nothing if none were looked for."""
-    if not found:
+    if not row_spans:
         return Counter()
-    bytes_and_paragraphs = int(text_bytes(table).sum() - text_bytes(left).sum()), sum(len(some) for some in found)
+    bytes_and_paragraphs = int(text_bytes(table).sum() - text_bytes(left).sum()), sum(len(some) for some in row_spans)
     return Counter(dict(zip(CUT_COUNTS, bytes_and_paragraphs, strict=True)))
 
 
@@ -91,11 +91,11 @@ def _survivors(piece: Slice, spans: Path | None) -> Iterator[tuple[pa.Table, lis
     rows = (pl.read_parquet(piece.fates, columns=["split"])["split"] == TRAIN).arg_true()[piece.start : piece.stop]
     first, end = int(rows[0]), int(rows[-1]) + 1
     is_mine = pl.int_range(first, end, eager=True).is_in(rows.implode())
-    for table, found in with_spans(piece.part, DOCUMENT_SCHEMA.names, spans, first, end):
+    for table, row_spans in with_spans(piece.part, DOCUMENT_SCHEMA.names, spans, first, end):
         mine, is_mine = is_mine.head(table.num_rows), is_mine.tail(-table.num_rows)
-        yield table.filter(mine.to_arrow()), chosen(found, mine)
+        yield table.filter(mine.to_arrow()), chosen(row_spans, mine)
 
 
-def chosen(found: list[list[Span]], is_mine: pl.Series) -> list[list[Span]]:
+def chosen(row_spans: list[list[Span]], is_mine: pl.Series) -> list[list[Span]]:
     """Return spans of the chosen rows; none if no row has any."""
-    return [some for some, mine in zip(found, is_mine, strict=bool(found)) if mine]
+    return [some for some, mine in zip(row_spans, is_mine, strict=bool(row_spans)) if mine]

@@ -86,8 +86,8 @@ def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> 
     Raises: ValueError if signatures are of other parts than documents, or of different configs.
     """
     if len({json.dumps(artifact.spec.config, sort_keys=True) for artifact in minhash}) > 1:
-        told = "; ".join(f"{artifact.name}: {dict(artifact.spec.config)}" for artifact in minhash)
-        raise ValueError(f"signatures of different configs cannot be compared: {told}")
+        configs = "; ".join(f"{artifact.name}: {dict(artifact.spec.config)}" for artifact in minhash)
+        raise ValueError(f"signatures of different configs cannot be compared: {configs}")
     parts: list[Part] = []
     for source, (documents, signatures) in enumerate(zip(normalized, minhash, strict=True)):
         paths, signed = document_paths(documents, DOCUMENTS), document_paths(signatures, MINHASH_FOLDER)

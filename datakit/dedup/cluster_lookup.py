@@ -33,14 +33,14 @@ class ClustersById:
 
     def between(self, source: str, first: str, last: str) -> pl.DataFrame:
         """Return `id`, `cluster_id` and `is_kept` of a source's documents from one id to another, both included."""
-        found = [pl.DataFrame(schema={"id": pl.String, "cluster_id": pl.String, "is_kept": pl.Boolean})]
+        frames = [pl.DataFrame(schema={"id": pl.String, "cluster_id": pl.String, "is_kept": pl.Boolean})]
         for run in self.runs:
             with pq.ParquetFile(run) as file:
                 for group in _overlapping(file, source, first, last):
                     rows = as_frame(file.read_row_group(group, use_threads=False))
-                    mine = (pl.col("source") == source) & pl.col("id").is_between(pl.lit(first), pl.lit(last))
-                    found.append(rows.filter(mine).drop("source"))
-        return pl.concat(found)
+                    in_range = (pl.col("source") == source) & pl.col("id").is_between(pl.lit(first), pl.lit(last))
+                    frames.append(rows.filter(in_range).drop("source"))
+        return pl.concat(frames)
 
 
 def sort_clusters(out: Writer, table: Path, sources: Sequence[str]) -> ClustersById:

@@ -88,10 +88,10 @@ def walk_task(
             file.seek(start)
             return np.frombuffer(file.read(size), np.uint64)
 
-    found, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents)
-    matches = np.array([(numbers[i], numbers[k], j) for i, k, j in found], MATCHES)
+    near, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents)
+    matches = np.array([(numbers[i], numbers[k], j) for i, k, j in near], MATCHES)
     save(folder / SCRATCH_FOLDER / f"matches-{task:06d}.npy", matches)
-    return {"matches": len(found), "not_listed": not_listed}
+    return {"matches": len(near), "not_listed": not_listed}
 
 
 def near_matches(
@@ -107,12 +107,12 @@ def near_matches(
     _, group, sizes = np.unique(bands, return_inverse=True, return_counts=True)
     shared = [row[sizes[row] > 1].tolist() for row in group.reshape(bands.shape)]
     kept_by_band: dict[int, list[int]] = {}
-    found, not_listed = [], 0
+    near, not_listed = [], 0
     for document, own in enumerate(shared):
         candidates = sorted({kept for band in own for kept in kept_by_band.get(band, ())})
         match = _first_match(set_of(document), candidates, set_of, min_jaccard) if candidates else None
         if match is not None:
-            found.append((document, *match))
+            near.append((document, *match))
             continue
         for band in own:
             listed = kept_by_band.setdefault(band, [])
@@ -120,7 +120,7 @@ def near_matches(
                 listed.append(document)
             else:
                 not_listed += 1
-    return found, not_listed
+    return near, not_listed
 
 
 def _first_match(own: np.ndarray, candidates: Sequence[int], set_of: SetOf, min_jaccard: float) -> tuple[int, float] | None:

@@ -46,7 +46,7 @@ def _between(spans: Sequence[Span], size: int) -> Iterator[Span]:
 
 def cut_table(table: pa.Table, spans: Sequence[Sequence[Span]]) -> pa.Table:
     """Return rows with their spans cut out of `text`, and named in `metadata` if the table has it."""
-    rows = [i for i, found in enumerate(spans) if found]
+    rows = [i for i, cuts in enumerate(spans) if cuts]
     if not rows:
         return table
     for name, change in ((TEXT, cut_text), (METADATA, _noted)):
@@ -65,8 +65,8 @@ def _noted(metadata: str, spans: Sequence[Span]) -> str:
 
 def spans_cut(metadata: str) -> list[Span]:
     """Return what was cut out of a document, in characters of its normalized text; nothing if its text is unchanged."""
-    found = json.loads(metadata).get(CUT, []) if f'"{CUT}"' in metadata else []
-    return [(start, end) for start, end in found]
+    cuts = json.loads(metadata).get(CUT, []) if f'"{CUT}"' in metadata else []
+    return [(start, end) for start, end in cuts]
 
 
 def emptied(table: pa.Table) -> np.ndarray:

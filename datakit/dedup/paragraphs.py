@@ -73,8 +73,8 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     scratch = out.folder / SCRATCH_FOLDER
     clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], list(dict.fromkeys(part.source for part in parts)))
-    found = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
-    paragraphs = sum(int(str(s["paragraphs"])) for s in found.values())
+    repeated = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
+    paragraphs = sum(int(str(s["paragraphs"])) for s in repeated.values())
     count = range_count(paragraphs, PARAGRAPH_BYTES)
     shards = {f"repeats-{i:06d}": (scratch, parts, i, count) for i in range(count)}
     out.map_shards(join_range, shards, workers)
@@ -155,12 +155,12 @@ def join_range(folder: Path, scratch: Path, parts: Sequence[DocumentPart], index
 
 def write_spans(folder: Path, part: DocumentPart, repeats: Sequence[Path]) -> dict[str, int]:
     """Write the spans of one part's documents."""
-    mine = []
+    own = []
     for path in repeats:
         places = load(path)
         start, stop = np.searchsorted(places[:, 0], [part.first, part.first + part.rows])
-        mine.append(places[start:stop])
-    spans = np.concatenate(mine)
+        own.append(places[start:stop])
+    spans = np.concatenate(own)
     spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
     bounds = np.searchsorted(spans[:, 0], part.first + np.arange(part.rows + 1))
     offsets = pa.array(bounds, pa.int32())

@@ -172,19 +172,19 @@ def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
     """Return texts of some documents of parts that are sorted by id; row groups that cannot hold one of them are not
     read.
     """
-    wanted, found = sorted(set(ids)), dict[str, str]()
+    wanted, texts = sorted(set(ids)), dict[str, str]()
     for path in paths:
         with pq.ParquetFile(path) as file:
             column = file.schema_arrow.get_field_index(ID)
             for group in range(file.num_row_groups):
                 bounds = file.metadata.row_group(group).column(column).statistics
-                mine = wanted[bisect_left(wanted, bounds.min) : bisect_right(wanted, bounds.max)]
-                if mine:
+                in_group = wanted[bisect_left(wanted, bounds.min) : bisect_right(wanted, bounds.max)]
+                if in_group:
                     rows = as_frame(file.read_row_group(group, columns=[ID, TEXT], use_threads=False))
-                    found |= dict(rows.filter(pl.col(ID).is_in(mine)).select(ID, TEXT).iter_rows())
-        if len(found) == len(wanted):
+                    texts |= dict(rows.filter(pl.col(ID).is_in(in_group)).select(ID, TEXT).iter_rows())
+        if len(texts) == len(wanted):
             break
-    return found
+    return texts
 
 
 def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:

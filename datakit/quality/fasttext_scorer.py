@@ -50,15 +50,15 @@ def check_installed(scorer: str) -> None:
     """
     install = f".venv/bin/python -m pip install {PACKAGE}=={VERSION}"
     try:
-        found = importlib.metadata.version(PACKAGE)
+        installed = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         raise ModuleNotFoundError(
             f"scorer {scorer}: the back-end 'fasttext' needs {PACKAGE} {VERSION} of the extra `datatrove` "
             f"(pyproject.toml), which is not installed: {install}; or take the back-end 'hashed'"
         ) from None
-    if found != VERSION:
+    if installed != VERSION:
         raise ValueError(
-            f"scorer {scorer}: {PACKAGE} {found} is installed, and models are trained and read with {VERSION}: {install}"
+            f"scorer {scorer}: {PACKAGE} {installed} is installed, and models are trained and read with {VERSION}: {install}"
         )
 
 
@@ -122,8 +122,8 @@ def load(model: Path) -> WindowLogits:
     trained = _module()._FastText(str(model))
 
     def logit(text: str) -> float:
-        found = {label: share for share, label in trained.f.predict(" ".join(tokens(text)) + "\n", 2, 0.0, "strict")}
-        return math.log(found[_label(True)]) - math.log(found[_label(False)])
+        probabilities = {label: share for share, label in trained.f.predict(" ".join(tokens(text)) + "\n", 2, 0.0, "strict")}
+        return math.log(probabilities[_label(True)]) - math.log(probabilities[_label(False)])
 
     return lambda texts: np.array([logit(text) for text in texts], np.float64)
 

@@ -67,8 +67,8 @@ def line_signals(texts: CodePoints, lines: Spans, num_words: np.ndarray) -> dict
 
 def line_counts(texts: CodePoints, lines: Spans) -> dict[str, np.ndarray]:
     """Return float64 [texts] by `COUNTS`."""
-    found = _line_counts(texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL))
-    return dict(zip(COUNTS, found, strict=True))
+    line_totals = _line_counts(texts.points, lines.bounds, lines.starts, lines.ends, having(TERMINAL))
+    return dict(zip(COUNTS, line_totals, strict=True))
 
 
 def repeats(texts: CodePoints, spans: Spans) -> np.ndarray:

@@ -60,8 +60,8 @@ class Phrases:
 
 def listed_word_signals(texts: CodePoints) -> dict[str, np.ndarray]:
     """Return float64 [texts] by name: how many of the stop words a text holds, and 1 if it holds one of C4's bad words."""
-    stop_words, found = _held_of(texts, _listed())
-    return {"stop_words": stop_words, "bad_words": np.minimum(found, 1)}
+    stop_words, bad_words = _held_of(texts, _listed())
+    return {"stop_words": stop_words, "bad_words": np.minimum(bad_words, 1)}
 
 
 def stop_words_held(texts: CodePoints) -> np.ndarray:
@@ -95,9 +95,9 @@ def _letters() -> np.ndarray:
 def bad_words() -> tuple[str, ...]:
     """Return C4's list. Raises: ValueError for another list than was declared."""
     content = BAD_WORDS_FILE.read_bytes()
-    if (found := hashlib.sha256(content).hexdigest()) != BAD_WORDS_SHA256:
+    if (digest := hashlib.sha256(content).hexdigest()) != BAD_WORDS_SHA256:
         raise ValueError(
-            f"{BAD_WORDS_FILE} has sha256 {found}, {BAD_WORDS_SHA256} is declared; restore it, or declare it and bump stages"
+            f"{BAD_WORDS_FILE} has sha256 {digest}, {BAD_WORDS_SHA256} is declared; restore it, or declare it and bump stages"
         )
     return tuple(content.decode().splitlines())
 

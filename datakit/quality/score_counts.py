@@ -67,15 +67,15 @@ def first_of_groups(tables: Sequence[Path], counts: ScoreCounts, bounds: Sequenc
     """Return the first ids of every group of ranks `[bounds[i], bounds[i + 1])`. Tables are in id order, and read as
     far as needed.
     """
-    found: list[list[str]] = [[] for _ in bounds[1:]]
+    samples: list[list[str]] = [[] for _ in bounds[1:]]
     sizes = np.diff(bounds)
     for ids, groups in _grouped(tables, counts, np.array(bounds[1:])):
         for group in np.unique(groups).tolist():
-            lacking = wanted - len(found[group])
-            found[group] += [ids[row] for row in np.flatnonzero(groups == group)[:lacking].tolist()]
-        if all(len(some) >= min(wanted, size) for some, size in zip(found, sizes, strict=True)):
+            lacking = wanted - len(samples[group])
+            samples[group] += [ids[row] for row in np.flatnonzero(groups == group)[:lacking].tolist()]
+        if all(len(some) >= min(wanted, size) for some, size in zip(samples, sizes, strict=True)):
             break
-    return found
+    return samples
 
 
 def _grouped(tables: Sequence[Path], counts: ScoreCounts, ends: np.ndarray) -> Iterator[tuple[list[str], np.ndarray]]:

@@ -36,9 +36,9 @@ def find_cutoffs(out: Writer, config: ScoreCutoffConfig, scores: tuple[Artifact,
     cutoffs: dict[str, Any] = {}
     rows, kept = 0, 0
     for group in groups:
-        found, documents, stay = _cutoff(group, config.keep_frac)
+        cutoff, documents, stay = _cutoff(group, config.keep_frac)
         rows, kept = rows + documents, kept + stay
-        cutoffs |= {str(artifact.spec.partition or artifact.spec.key[-1]): found for artifact in group}
+        cutoffs |= {str(artifact.spec.partition or artifact.spec.key[-1]): cutoff for artifact in group}
     (out.folder / CUTOFF_FILE).write_text(json.dumps(cutoffs, indent=1, sort_keys=True) + "\n")
     out.extra["cutoffs"] = cutoffs
     out.record(rows_in=rows, rows_out=kept, drops={"below_cutoff": rows - kept})

@@ -31,8 +31,14 @@ def write_scorer(
 ) -> None:
     """Write `scorer.json`; `learned` is what `hashed_part` or `fasttext_part` gives."""
     probe = {"probe": _probe(backend, features)}
-    whole = {"format": FORMAT, "backend": backend, "name": name, "features": asdict(features) | probe, "platt": asdict(platt)}
-    (folder / SCORER_FILE).write_text(json.dumps(whole | dict(learned), allow_nan=False) + "\n")
+    document = {
+        "format": FORMAT,
+        "backend": backend,
+        "name": name,
+        "features": asdict(features) | probe,
+        "platt": asdict(platt),
+    }
+    (folder / SCORER_FILE).write_text(json.dumps(document | dict(learned), allow_nan=False) + "\n")
 
 
 def hashed_part(weights: np.ndarray) -> dict[str, Any]:
@@ -55,21 +61,21 @@ def fasttext_part() -> dict[str, Any]:
 
 def read_scorer(path: Path) -> dict[str, Any]:
     """Read `scorer.json`. Raises: ValueError for a file of another format."""
-    found = json.loads(path.read_text())
-    if found.get("format") != FORMAT:
-        raise ValueError(f"{path} has the format {found.get('format')!r}, {FORMAT!r} is read; train the scorer anew")
-    return found
+    stored = json.loads(path.read_text())
+    if stored.get("format") != FORMAT:
+        raise ValueError(f"{path} has the format {stored.get('format')!r}, {FORMAT!r} is read; train the scorer anew")
+    return stored
 
 
-def weights_of(found: Mapping[str, Any], bits: int) -> np.ndarray:
+def weights_of(stored: Mapping[str, Any], bits: int) -> np.ndarray:
     """Return float32 [2**bits]. Raises: ValueError for an invalid bucket."""
-    buckets = np.array([int(bucket) for bucket in found["weights"]], np.int64)
+    buckets = np.array([int(bucket) for bucket in stored["weights"]], np.int64)
     if buckets.size and not 0 <= buckets.min() <= buckets.max() < 1 << bits:
         raise ValueError(
             f"weights has buckets from {buckets.min()} to {buckets.max()}; of {bits} bits they are 0 to {(1 << bits) - 1}"
         )
     weights = np.zeros(1 << bits, np.float32)
-    weights[buckets] = np.array(list(found["weights"].values()), np.float64).astype(np.float32)
+    weights[buckets] = np.array(list(stored["weights"].values()), np.float64).astype(np.float32)
     return weights
 
 
@@ -110,19 +116,19 @@ class Model:
 
         For fastText it also raises what `fasttext_scorer.check_installed` raises.
         """
-        found = read_scorer(scorer.files(SCORER_FILE)[0])
-        backend: Backend = found["backend"]
-        probe = found["features"].pop("probe")
-        features = FeatureConfig(**found["features"])
+        stored = read_scorer(scorer.files(SCORER_FILE)[0])
+        backend: Backend = stored["backend"]
+        probe = stored["features"].pop("probe")
+        features = FeatureConfig(**stored["features"])
         if backend == "fasttext":
-            fasttext_scorer.check_installed(found["name"])
+            fasttext_scorer.check_installed(stored["name"])
         if probe != (now := _probe(backend, features)):
             raise ValueError(
                 f"{scorer.name}: words were hashed to {probe} when it was trained, and are to {now} now; train it anew"
             )
-        name = SCORER_FILE if backend == "hashed" else found["model"]["file"]
+        name = SCORER_FILE if backend == "hashed" else stored["model"]["file"]
         digest = next(entry.digest for entry in scorer.manifest.files if entry.path == name)
-        return Model(scorer.folder() / name, digest, backend, features, Platt(**found["platt"]))
+        return Model(scorer.folder() / name, digest, backend, features, Platt(**stored["platt"]))
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
         """Return float64 [texts], 0 to 1."""

@@ -48,17 +48,17 @@ def seed_examples(
     """Return every seed's documents, the first by id. Raises: ValueError for a seed without any, or a document under
     both labels.
     """
-    found: dict[str, Example] = {}
+    chosen_examples: dict[str, Example] = {}
     for seed in seeds:
         place = sources.index(seed.source)
         examples = list(_of_seed(seed, normalized[place], quality[place], quality_folder))
         if not examples:
             raise ValueError(f"seed {seed.source} ({seed.verdict}): {normalized[place].name} has no such document")
         for example in examples:
-            other = found.setdefault(example.id, example)
+            other = chosen_examples.setdefault(example.id, example)
             if other.label != example.label:
                 raise ValueError(f"document {example.id} is a seed of both labels, from {other.source} and {example.source}")
-    return list(found.values())
+    return list(chosen_examples.values())
 
 
 def _of_seed(seed: Seed, normalized: Artifact, quality: Artifact, quality_folder: str) -> Iterator[Example]:

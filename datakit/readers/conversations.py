@@ -36,13 +36,13 @@ def conversation_record(
     cleaned = [_message(message) for message in messages]
     if any(message is None for message in cleaned):
         return Unreadable(source_id, "not_messages")
-    whole: dict[str, Any] = {"messages": cleaned}
+    document: dict[str, Any] = {"messages": cleaned}
     if tools:
         listed = _tools(tools)
         if listed is None:
             return Unreadable(source_id, "not_tools")
-        whole["tools"] = listed
-    canonical = _canonical(whole)
+        document["tools"] = listed
+    canonical = _canonical(document)
     if fault := text_fault(canonical):
         return Unreadable(source_id, fault)
     text = "\n\n".join(_readable(message) for message in cleaned if message is not None)
@@ -68,8 +68,8 @@ def with_strings(canonical: str, change: Callable[[str], str]) -> str:
 
 
 def _readable(message: Mapping[str, Any]) -> str:
-    said = [line for name in sorted(SAID) if message.get(name) for line in _lines(name, message[name])]
-    return "\n".join([f"{message['role']}: {message['content']}", *said])
+    lines = [line for name in sorted(SAID) if message.get(name) for line in _lines(name, message[name])]
+    return "\n".join([f"{message['role']}: {message['content']}", *lines])
 
 
 def _lines(place: str, value: Any, depth: int = 0) -> Iterator[str]:

@@ -38,11 +38,11 @@ def _checked(step: DatatroveStep, file: StepFile) -> Path:
         raise FileNotFoundError(
             f"step {step.block}: {path} is not there; put the file whose sha256 is {file.sha256} there, wherever shards run"
         )
-    found = file_sha256(path)
-    if found != file.sha256:
+    digest = file_sha256(path)
+    if digest != file.sha256:
         raise ValueError(
-            f"step {step.block}: {path} has sha256 {found}, {file.sha256} is declared. Other bytes are another recipe: restore "
-            "the file, or declare this one"
+            f"step {step.block}: {path} has sha256 {digest}, {file.sha256} is declared. Other bytes are another recipe: "
+            "restore the file, or declare this one"
         )
     return path
 

@@ -64,27 +64,27 @@ def _prepared(step: DatatroveStep) -> Step:
 def _check_installed(step: DatatroveStep, package: str, version: str) -> None:
     install = f".venv/bin/python -m pip install {package}=={version}"
     try:
-        found = importlib.metadata.version(package)
+        installed = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise ModuleNotFoundError(f"step {step.block} needs {package} {version}, which is not installed: {install}") from None
-    if found != version:
+    if installed != version:
         raise ValueError(
-            f"step {step.block} declares {package} {version}, and {found} is installed. Another version is another recipe: "
+            f"step {step.block} declares {package} {version}, and {installed} is installed. Another version is another recipe: "
             f"declare it, or {install}"
         )
 
 
 def _block_class(step: DatatroveStep) -> type[Any]:
     try:
-        found = getattr(importlib.import_module(step.module), step.class_name)
+        block_class = getattr(importlib.import_module(step.module), step.class_name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"step {step.block}: datatrove {step.version} cannot give it ({error})") from error
     base_name = _KINDS[step.kind]
     modules = {"filters": "filters.base_filter", "formatters": "formatters.base", "extractors": "extractors.base"}
     base = getattr(importlib.import_module(f"datatrove.pipeline.{modules[step.kind]}"), base_name)
-    if not issubclass(found, base) or found.run is not base.run:
+    if not issubclass(block_class, base) or block_class.run is not base.run:
         raise ValueError(f"step {step.block} is no plain {base_name}; only blocks that see one document at a time are steps")
-    return found
+    return block_class
 
 
 def _construct(step: DatatroveStep, block_class: type[Any]) -> Any:

@@ -50,13 +50,13 @@ def tokens(page: str) -> Iterator[Token]:
     last_comment_end = max(page.rfind("-->"), page.rfind("--!>"))
     at = text = 0
     while 0 <= (at := page.find("<", at)) < last_mark:
-        found = None
+        match = None
         if TAG_BEGINS.match(page, at):
-            found = pattern.match(page, at)
-            if found is None:
+            match = pattern.match(page, at)
+            if match is None:
                 pattern = TAG_WITHOUT_QUOTES
                 continue
-            end = found.end()
+            end = match.end()
         elif DECLARATION_BEGINS.match(page, at):
             end = _declaration_end(page, at, last_comment_end)
         else:
@@ -65,8 +65,8 @@ def tokens(page: str) -> Iterator[Token]:
         if text < at:
             yield Token("text", _characters(page[text:at]))
         at = text = end
-        if found is not None:
-            yield (token := _tag(found))
+        if match is not None:
+            yield (token := _tag(match))
             if token.kind == "start" and token.value in RAW_END:
                 closed = RAW_END[token.value].search(page, at)
                 at = text = closed.start() if closed else len(page)
@@ -74,8 +74,8 @@ def tokens(page: str) -> Iterator[Token]:
         yield Token("text", _characters(page[text:]))
 
 
-def _tag(found: re.Match[str]) -> Token:
-    end, name, empty = found.groups()
+def _tag(match: re.Match[str]) -> Token:
+    end, name, empty = match.groups()
     return Token("end" if end else "empty" if empty else "start", name.lower())
 
 

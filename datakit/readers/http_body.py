@@ -51,8 +51,8 @@ def _listed(values: Iterable[str]) -> list[str]:
 
 def _check_length(body: bytes, lengths: Iterable[str]) -> None:
     """Refuse a body that is shorter than announced (RFC 9112, 8). A longer body is one that the crawler has decoded."""
-    told = [int(length) for length in lengths if re.fullmatch("[0-9]{1,15}", length)]
-    if told and len(body) < min(told):
+    declared = [int(length) for length in lengths if re.fullmatch("[0-9]{1,15}", length)]
+    if declared and len(body) < min(declared):
         raise BodyError("truncated_body")
 
 
@@ -60,12 +60,12 @@ def _unzipped(body: bytes) -> bytes:
     """Decode with Python's reader: every member, zeros after them (gzip(1)), each byte once however small the members."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as stream:
-            found = stream.read(MAX_BYTES + 1)
+            content = stream.read(MAX_BYTES + 1)
     except EOFError as error:
         raise BodyError("truncated_body") from error
     except (OSError, zlib.error) as error:  # It reads bytes in memory, so an error is about the bytes.
         raise BodyError("undecodable_body") from error
-    return _bounded(found)
+    return _bounded(content)
 
 
 def _inflated(body: bytes) -> bytes:
@@ -73,29 +73,29 @@ def _inflated(body: bytes) -> bytes:
     for kind in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         decoder = zlib.decompressobj(kind)
         try:
-            found = _bounded(decoder.decompress(body, MAX_BYTES + 1))
+            content = _bounded(decoder.decompress(body, MAX_BYTES + 1))
         except zlib.error:
             continue  # Try the other kind; else it is a drop.
         if not decoder.eof:
             raise BodyError("truncated_body")
         if not decoder.unused_data.strip(b"\0"):
-            return found
+            return content
     raise BodyError("undecodable_body")
 
 
-def _bounded(found: bytes) -> bytes:
-    if len(found) > MAX_BYTES:
+def _bounded(content: bytes) -> bytes:
+    if len(content) > MAX_BYTES:
         raise BodyError("body_too_large")
-    return found
+    return content
 
 
 def _by_arrow(body: bytes, codec: str) -> bytes:
     try:
         with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
-            found = stream.read(MAX_BYTES + 1)
+            content = stream.read(MAX_BYTES + 1)
     except OSError as error:  # Also a cut one: Arrow does not distinguish it.
         raise BodyError("undecodable_body") from error
-    return _bounded(found)
+    return _bounded(content)
 
 
 def _joined(body: bytes) -> bytes:

@@ -41,8 +41,8 @@ def marked_text(content: bytes) -> str | None:
 
 
 def _meta(content: bytes) -> str:
-    found = META.search(content[:META_BYTES])
-    return found[1].decode("ascii", "ignore") if found else ""
+    match = META.search(content[:META_BYTES])
+    return match[1].decode("ascii", "ignore") if match else ""
 
 
 def _first_that_reads(content: bytes, labels: Iterable[str]) -> str | None:

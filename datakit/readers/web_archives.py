@@ -69,9 +69,9 @@ def read_warc(name: str, path: Path) -> Iterator[Record | Unreadable]:
             for record in ArchiveIterator(_Counted(stream), record_types=WarcRecordType.any_type, parse_http=False):
                 number += 1
                 block = record.reader.read()
-                told = record.headers.get("Content-Length")
-                if told != str(len(block)):
-                    raise OSError(f"record {number} has {len(block)} bytes and says {told}")
+                declared = record.headers.get("Content-Length")
+                if declared != str(len(block)):
+                    raise OSError(f"record {number} has {len(block)} bytes and says {declared}")
                 place = record.headers.get("WARC-Target-URI") or record.record_id or f"{name}:{number}"
                 if record.record_type in PAGES:
                     yield _page(place, record, block)
@@ -139,6 +139,6 @@ def _head(block: bytes) -> _Head:
     """
     record = next(ArchiveIterator(io.BytesIO(ENVELOPE % len(block) + block), parse_http=False))
     record.parse_http(auto_decode="none")
-    told = record.http_headers
-    status, headers = (None, ()) if told is None else (told.status_code, tuple(told.items()))
+    header_fields = record.http_headers
+    status, headers = (None, ()) if header_fields is None else (header_fields.status_code, tuple(header_fields.items()))
     return _Head(status, record.http_content_type, record.http_charset, headers, record.reader.read())

@@ -39,9 +39,9 @@ def fetch_from_bucket(url: str, name: str, checksum: str, target: Path) -> None:
         _bucket(url).download({name: target})
     except FileNotFoundError as error:
         raise ValueError(f"{url}: file {name} was deleted after it was listed") from error
-    if (found := _checksum(target, checksum)) != checksum:
+    if (actual := _checksum(target, checksum)) != checksum:
         target.unlink()
-        raise ValueError(f"{url}: file {name} has checksum {found}, its listing says {checksum}; it changed in between")
+        raise ValueError(f"{url}: file {name} has checksum {actual}, its listing says {checksum}; it changed in between")
 
 
 @cache

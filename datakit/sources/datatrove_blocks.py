@@ -95,8 +95,8 @@ class DatatroveStep:
     """Files that the block would otherwise download: StepFile("model", "models/lid.176.bin", sha256)."""
 
     def __post_init__(self) -> None:
-        found = _BLOCK.fullmatch(self.block)
-        if found is None:
+        match = _BLOCK.fullmatch(self.block)
+        if match is None:
             raise ValueError(f"step: block is {self.block!r}; it must be like 'datatrove.pipeline.filters:GopherQualityFilter'")
         if refusal := _ELSEWHERE.get(self.kind) or _NO_STEP.get(self.class_name):
             raise ValueError(f"step: block {self.block} cannot be a step: {refusal}")

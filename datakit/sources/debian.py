@@ -34,12 +34,12 @@ AR_HEADER_BYTES = 60
 
 def mirrors(apt: Path = APT) -> list[str]:
     """Return addresses to ask, in order: MARIN_DEBIAN_MIRROR (several, separated by blanks) if set, else apt's mirrors."""
-    if told := os.environ.get(MIRROR_VARIABLE, "").split():
-        return [mirror.rstrip("/") for mirror in told]
+    if configured := os.environ.get(MIRROR_VARIABLE, "").split():
+        return [mirror.rstrip("/") for mirror in configured]
     files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
     lines = [line for path in files if path.is_file() for line in path.read_text().splitlines()]
-    found = [uri.rstrip("/") for line in lines if re.match(r"\s*(?:deb\s|URIs:)", line) for uri in URI.findall(line)]
-    return list(dict.fromkeys(found))
+    mirrors_found = [uri.rstrip("/") for line in lines if re.match(r"\s*(?:deb\s|URIs:)", line) for uri in URI.findall(line)]
+    return list(dict.fromkeys(mirrors_found))
 
 
 def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainable: bool) -> int:
@@ -50,10 +50,10 @@ def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainabl
     """
     name = PurePosixPath(loader.pool).name
     archive = downloads / loader.sha256 / name
-    asked, refusals, silences = mirrors(), [], []
-    if not archive.exists() and not asked:
+    candidates, refusals, silences = mirrors(), [], []
+    if not archive.exists() and not candidates:
         raise ValueError(f"{name}: no Debian mirror is known: apt names none in {APT}; set {MIRROR_VARIABLE} to one's address")
-    for mirror in asked if not archive.exists() else ():
+    for mirror in candidates if not archive.exists() else ():
         try:
             url = f"{mirror}/{loader.pool}"
             download(url, archive, sha256=loader.sha256, what=name)
@@ -64,7 +64,7 @@ def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainabl
             refusals.append(str(error))
     else:
         if refusals:
-            raise ValueError(f"{name}: none of {len(asked)} Debian mirrors has it as pinned: {'; '.join(refusals)}")
+            raise ValueError(f"{name}: none of {len(candidates)} Debian mirrors has it as pinned: {'; '.join(refusals)}")
         if silences:
             raise RegistryUnreachableError(f"{name}: no Debian mirror answers: {'; '.join(silences)}")
     return unpack(archive, loader.members, target, trainable=trainable)

@@ -133,9 +133,9 @@ def _locked(target: Path) -> Iterator[Path]:
 
 
 def _accept(partial: Path, target: Path, sha256: str | None, what: str) -> None:
-    if sha256 is not None and (found := file_sha256(partial)) != sha256:
+    if sha256 is not None and (actual := file_sha256(partial)) != sha256:
         partial.unlink()
-        raise ValueError(f"{what}: the file that was fetched has sha256 {found}, its pin says {sha256}; it was deleted")
+        raise ValueError(f"{what}: the file that was fetched has sha256 {actual}, its pin says {sha256}; it was deleted")
     with partial.open("rb") as stream:
         os.fsync(stream.fileno())
     partial.replace(target)
@@ -153,10 +153,10 @@ def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None
             return
         response.raise_for_status()
         resumed = response.status_code == 206
-        told = response.headers.get("Content-Range", f"bytes {have}-")
-        if resumed and not told.startswith(f"bytes {have}-"):
+        header = response.headers.get("Content-Range", f"bytes {have}-")
+        if resumed and not header.startswith(f"bytes {have}-"):
             partial.path.unlink()  # These bytes are of another file; the next attempt asks for the whole file.
-            raise requests.ConnectionError(f"bytes from {have} were asked for, {told!r} came")
+            raise requests.ConnectionError(f"bytes from {have} were asked for, {header!r} came")
         if resumed:
             log.info("%s: resuming at byte %d", what, have)
         total = int(response.headers.get("Content-Length", 0)) + (have if resumed else 0)
@@ -201,5 +201,5 @@ def _bar() -> Progress:
 
 
 def _retry_after(response: requests.Response, attempt: int) -> float:
-    told = response.headers.get("Retry-After", "")
-    return min(float(told) if told.isdigit() else 2.0**attempt * 0.25, MAX_WAIT_SECONDS)
+    header = response.headers.get("Retry-After", "")
+    return min(float(header) if header.isdigit() else 2.0**attempt * 0.25, MAX_WAIT_SECONDS)

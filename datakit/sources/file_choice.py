@@ -30,13 +30,13 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     literal = {
         glob: glob.replace("[", "[[]") for glob in {*globs, *exclude} & set(there)
     }  # An exact name, although it has brackets.
-    asked, unwanted = ([literal.get(glob, glob) for glob in some] for some in (globs, exclude))
-    for glob, pattern in zip(globs, asked, strict=True):
+    wanted_globs, unwanted = ([literal.get(glob, glob) for glob in some] for some in (globs, exclude))
+    for glob, pattern in zip(globs, wanted_globs, strict=True):
         if not any(fnmatchcase(name, pattern) for name in there):
             raise ValueError(
                 f"{what}: no file matches the glob {glob!r}; it has {', '.join(there[:NAMES_SHOWN]) or 'none'}, ..."
             )
-    matched = [name for name in there if _any(name, asked)]
+    matched = [name for name in there if _any(name, wanted_globs)]
     excluded = [name for name in matched if _any(name, unwanted)]
     chosen = sorted({*matched} - {*excluded})
     if excluded:

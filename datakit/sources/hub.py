@@ -70,9 +70,9 @@ def fetch_hub_file(folder: Path, file: HubFile, partial: Path) -> Mapping[str, i
     url = hf_hub_url(file.repository, file.path, repo_type=DATASET, revision=file.revision, endpoint=HfApi().endpoint)
     fetched = partial / Path(file.path).name
     download(url, fetched, sha256=file.digest if is_large else None, what=what, headers=build_hf_headers())
-    if not is_large and (found := git_blob_id(fetched)) != file.digest:
+    if not is_large and (actual := git_blob_id(fetched)) != file.digest:
         fetched.unlink()
-        raise ValueError(f"{what}: the fetched file has git blob id {found}, its revision says {file.digest}; it was deleted")
+        raise ValueError(f"{what}: the fetched file has git blob id {actual}, its revision says {file.digest}; it was deleted")
     target = folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(fetched, target)

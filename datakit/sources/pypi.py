@@ -86,8 +86,8 @@ def resolve_url(pin: WheelPin) -> str:
             raise RegistryUnreachableError(f"pip found no registry for {requirement} in {RESOLVE_SECONDS} s") from error
         if result.returncode == 0:
             return json.loads(report.read_text())["install"][0]["download_info"]["url"]
-        said = pip_log.read_text(errors="replace") if pip_log.exists() else ""
-    silence = next((line for line in said.splitlines() if UNREACHABLE.search(line)), None)
+        log_text = pip_log.read_text(errors="replace") if pip_log.exists() else ""
+    silence = next((line for line in log_text.splitlines() if UNREACHABLE.search(line)), None)
     if silence is not None:
         raise RegistryUnreachableError(f"pip cannot reach a registry for {requirement}: {silence[:300]}")
     raise ValueError(f"pip cannot resolve {requirement}: {result.stderr.strip()[-500:]}")

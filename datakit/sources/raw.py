@@ -172,11 +172,11 @@ def _python_files(content: InstalledContent) -> Iterator[tuple[str, Path]]:
     if content == "topics":
         yield "pydoc_data/topics.py", root / "pydoc_data" / "topics.py"
         return
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, below, names in root.walk():
         below[:] = [name for name in below if name not in SKIPPED_STDLIB]
-        found += [folder / name for name in names if name.endswith(".py") and not fnmatchcase(name, BUILD_RECORD)]
-    for path in sorted(found):
+        paths += [folder / name for name in names if name.endswith(".py") and not fnmatchcase(name, BUILD_RECORD)]
+    for path in sorted(paths):
         yield path.relative_to(root).as_posix(), path
 
 

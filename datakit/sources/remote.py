@@ -115,12 +115,12 @@ class FolderFile:
 
 
 def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> tuple[FolderFile, ...]:
-    found = folder_listing(loader, trainable=source.trainable, what=what)
-    digest = listing_digest(found)
+    files = folder_listing(loader, trainable=source.trainable, what=what)
+    digest = listing_digest(files)
     pinned = verified(loader.listing, what, f"listing (this one is {digest})")
     if digest != pinned:
         raise ValueError(f"{what}: the files of {loader.url} changed: their listing is {digest}, not {pinned}")
-    return found
+    return files
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -223,9 +223,9 @@ def _fetch_folder_file(folder: Path, url: str, file: FolderFile) -> Mapping[str,
         return {"bytes": file.size}
     system, root = file_system(url)
     system.get_file(f"{root.rstrip('/')}/{file.name}", str(target))
-    if (found := target.stat().st_size) != file.size:
+    if (actual := target.stat().st_size) != file.size:
         raise ValueError(
-            f"{url}: file {file.name} has {found} bytes, its listing says {file.size}; it changed, or the copy was cut"
+            f"{url}: file {file.name} has {actual} bytes, its listing says {file.size}; it changed, or the copy was cut"
         )
     return {"bytes": file.size}
 

@@ -117,7 +117,7 @@ def batch_shingles(texts: Sequence[str], words: int) -> tuple[np.ndarray, np.nda
 @compiled
 def _shingles(hashes: np.ndarray, word_bounds: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray]:
     shingles, bounds = np.empty(hashes.size, np.uint64), np.zeros(word_bounds.size, np.int64)
-    found = 0
+    count = 0
     for text in range(word_bounds.size - 1):
         for first in range(word_bounds[text], word_bounds[text + 1] - words + 1):
             combined = np.uint64(0)
@@ -125,10 +125,10 @@ def _shingles(hashes: np.ndarray, word_bounds: np.ndarray, words: int) -> tuple[
                 combined = combined * ORDER_MULTIPLIER + hashes[word]
             combined = (combined ^ (combined >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # `mix`
             combined = (combined ^ (combined >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            shingles[found] = combined ^ (combined >> np.uint64(31))
-            found += 1
-        bounds[text + 1] = found
-    return shingles[:found].copy(), bounds
+            shingles[count] = combined ^ (combined >> np.uint64(31))
+            count += 1
+        bounds[text + 1] = count
+    return shingles[:count].copy(), bounds
 
 
 @compiled

@@ -55,11 +55,11 @@ def hashed(texts: Sequence[str], bits: int) -> scipy.sparse.csr_matrix:
         hashes, bounds = batch_shingles(texts, words)
         rows.append(np.repeat(np.arange(len(texts)), np.diff(bounds)))
         buckets.append((hashes >> np.uint64(64 - bits)).astype(np.int64))
-    found = np.unique(np.concatenate(rows) << bits | np.concatenate(buckets))
-    starts = np.searchsorted(found, np.arange(len(texts) + 1) << bits)
+    pairs = np.unique(np.concatenate(rows) << bits | np.concatenate(buckets))
+    starts = np.searchsorted(pairs, np.arange(len(texts) + 1) << bits)
     counts = np.diff(starts)
     values = np.repeat(1.0 / np.sqrt(np.maximum(counts, 1)), counts).astype(np.float32)
-    return scipy.sparse.csr_matrix((values, found & ((1 << bits) - 1), starts), shape=(len(texts), 1 << bits))
+    return scipy.sparse.csr_matrix((values, pairs & ((1 << bits) - 1), starts), shape=(len(texts), 1 << bits))
 
 
 def named(text: str, wanted: np.ndarray, bits: int) -> Iterator[tuple[int, str]]:

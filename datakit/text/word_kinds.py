@@ -54,8 +54,8 @@ def word_kinds() -> np.ndarray:
     """
     table = np.full(TABLE_SIZE, LETTER, np.uint8)
     for block in _LOOKED_UP:
-        found = map(unicodedata.category, map(chr, block))
-        table[block.start : block.stop] = [_BY_CATEGORY.get(category, LETTER) for category in found]
+        categories = map(unicodedata.category, map(chr, block))
+        table[block.start : block.stop] = [_BY_CATEGORY.get(category, LETTER) for category in categories]
     for script in WITHOUT_SPACES:
         here = table[script.start : script.stop]
         here[here == LETTER] = ALONE

@@ -138,17 +138,17 @@ def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dic
         drops.update(statistics.get("drops", {}))
     rows = sum(int(s["documents"]) for s in done.values())
     tokens = sum(int(s["tokens"]) for s in done.values())
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "rows_in": rows + drops.total(),
         "rows_out": rows,
         "bytes_in": sum(int(s["bytes"]) for s in done.values()),
         "tokens_out": tokens,
     }
     if drops:
-        found["drops"] = dict(sorted(drops.items()))
+        facts["drops"] = dict(sorted(drops.items()))
     if has_weights:
-        found["loss_weight"] = round(sum(float(s["weight"]) for s in done.values()), 3)
-    return found
+        facts["loss_weight"] = round(sum(float(s["weight"]) for s in done.values()), 3)
+    return facts
 
 
 def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path], map_calls: MapCalls) -> EngineVerdict | None:

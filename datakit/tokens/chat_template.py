@@ -50,8 +50,8 @@ class Conversation:
         """Build it from what `datakit.readers.conversations` keeps of a record; None if there is nothing."""
         if not text:
             return None
-        whole = json.loads(text)
-        return Conversation(tuple(whole["messages"]), tuple(whole.get("tools", ())))
+        document = json.loads(text)
+        return Conversation(tuple(document["messages"]), tuple(document.get("tools", ())))
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def conversation_spans(
     broken = _breaking(conversation, specials)
     if broken is None:
         return "noncharacters"
-    said = [message for message in broken.messages if message["role"] == ASSISTANT]
-    if not said:
+    answers = [message for message in broken.messages if message["role"] == ASSISTANT]
+    if not answers:
         return "no_assistant"
     try:
         text = template.render(broken, generation_prompt=False, specials=specials)
@@ -126,7 +126,7 @@ def conversation_spans(
     except (TemplateError, TypeError, KeyError) as error:
         return "template_not_by_prefix" if isinstance(error, _NotByPrefixError) else "template_refuses"
     turns = re.findall(f"{OPEN}(.*?){CLOSE}", text, re.DOTALL)
-    if len(turns) != len(said) or not all(map(_is_turn(end_of_turn), turns, said)):
+    if len(turns) != len(answers) or not all(map(_is_turn(end_of_turn), turns, answers)):
         return "mask_mismatch"
     return _spans(text, specials)
 
@@ -186,10 +186,10 @@ def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversati
     Names of a message's own fields stay, because templates ask for them. Deeper names (arguments of a call) are text
     like any other.
     """
-    found = [False]
+    has_mark = [False]
 
     def broken(text: str) -> str:
-        found[0] |= MARKS.search(text) is not None
+        has_mark[0] |= MARKS.search(text) is not None
         return _broken(text, specials)
 
     def of_message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversati
 
     tools = tuple(_each_text(tool, broken) for tool in conversation.tools)
     made = Conversation(tuple(map(of_message, conversation.messages)), tools)
-    return None if found[0] else made
+    return None if has_mark[0] else made
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:
@@ -216,7 +216,7 @@ def _broken(text: str, specials: Sequence[str]) -> str:
     """
     if not specials:
         return text
-    return _beginnings(tuple(specials)).sub(lambda found: _held(found[0]) if found[0] in specials else found[0] + BREAK, text)
+    return _beginnings(tuple(specials)).sub(lambda match: _held(match[0]) if match[0] in specials else match[0] + BREAK, text)
 
 
 @lru_cache(maxsize=8)
@@ -231,7 +231,7 @@ def _held(character: str) -> str:
 
 def _whole(text: str) -> str:
     """Return the text as it was before marks were put into it."""
-    place = HELD_PLACE.sub(lambda found: chr(int("".join(f"{ord(mark) - HELD:x}" for mark in found[0]), 16)), text)
+    place = HELD_PLACE.sub(lambda match: chr(int("".join(f"{ord(mark) - HELD:x}" for mark in match[0]), 16)), text)
     return place.replace(BREAK, "")
 
 

@@ -170,9 +170,9 @@ def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str], ma
 
     def unequal(compare: Callable[[Path, Sequence[str]], list[str] | str]) -> list[str] | str:
         """Return the texts that engines encode differently, in their order, or why one refuses."""
-        found = map_calls(compare, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
-        refusal = next((some for some in found if isinstance(some, str)), None)
-        different = {text for some in found for text in some}
+        results = map_calls(compare, [(tokenizer, texts[i::COMPARISONS]) for i in range(COMPARISONS)])
+        refusal = next((some for some in results if isinstance(some, str)), None)
+        different = {text for some in results for text in some}
         return [text for text in texts if text in different] if refusal is None else refusal
 
     why = "asked for"
@@ -235,4 +235,4 @@ def load_engines(tokenizer: Path, choice: EngineChoice) -> None:
 def differing(reference: Encoder, candidate: Encoder, texts: Sequence[str]) -> list[str]:
     """Return the texts that the two encode differently."""
     pairs = zip(texts, reference.encode(texts), candidate.encode(texts), strict=True)
-    return [text for text, wanted, found in pairs if not np.array_equal(wanted, found)]
+    return [text for text, wanted, encoded in pairs if not np.array_equal(wanted, encoded)]

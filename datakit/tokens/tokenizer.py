@@ -115,18 +115,18 @@ def pieces(text: str, *, spaced: bool = False) -> list[str]:
     text; a stretch without either is cut anywhere. `spaced`: the tokenizer puts a space in front of each piece. Then a
     lone space belongs to neither piece, and a line feed is no better than any other place.
     """
-    found, start = [], 0
+    cuts, start = [], 0
     while len(text) - start > MAX_PIECE_CHARS:
         end = start + MAX_PIECE_CHARS
         lone = _last_place(text, " ", start, end, _alone)
         if lone is not None:
-            found.append(text[start:lone])
+            cuts.append(text[start:lone])
             start = lone + spaced
             continue
         cut = end if spaced else _behind_line_feed(text, start, end)
-        found.append(text[start:cut])
+        cuts.append(text[start:cut])
         start = cut
-    return [*found, text[start:]]
+    return [*cuts, text[start:]]
 
 
 def _behind_line_feed(text: str, start: int, end: int) -> int:

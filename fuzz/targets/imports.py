@@ -28,7 +28,7 @@ LAYER = {
 
 
 def target() -> Target:
-    whole = _whole()
+    archive = _whole()
 
     def attempt(data: bytes, folder: Path) -> None:
         name = FILES[(data[:1] or b"\0")[0] % len(FILES)]
@@ -36,13 +36,13 @@ def target() -> Target:
             (folder / name).write_bytes(data[1:])
             read_gguf(folder / name)
             return
-        for other, content in whole.items():
+        for other, content in archive.items():
             if other != "model.gguf":
                 (folder / other).write_bytes(content)
         (folder / name).write_bytes(data[1:])
         open_hf_folder(folder)
 
-    return Target("imports", [bytes([FILES.index(name)]) + content for name, content in whole.items()], attempt)
+    return Target("imports", [bytes([FILES.index(name)]) + content for name, content in archive.items()], attempt)
 
 
 def _whole() -> dict[str, bytes]:

@@ -50,10 +50,10 @@ def _seeds() -> list[bytes]:
         "xz_text": lzma.compress(lines), "chatterbot_yaml": b"categories:\n- a\nconversations:\n- - hi\n  - ho\n", "warc": warc,
     }  # fmt: skip
     of_records = [lines, json.dumps(chat).encode(), parquet.getvalue(), arrow.getvalue()]
-    found = [bytes([FORMATS.index(name)]) + text for name, text in contents.items()]  # type: ignore[arg-type]
-    found += [bytes([len(FORMATS) - len(RECORDS) + n]) + text for n, text in enumerate(of_records)]
+    seeds = [bytes([FORMATS.index(name)]) + text for name, text in contents.items()]  # type: ignore[arg-type]
+    seeds += [bytes([len(FORMATS) - len(RECORDS) + n]) + text for n, text in enumerate(of_records)]
     packed = [(len(FORMATS) - len(RECORDS), lines), (FORMATS.index("warc"), warc)]
-    return found + [bytes([number]) + gzip.compress(text, mtime=0) for number, text in packed]
+    return seeds + [bytes([number]) + gzip.compress(text, mtime=0) for number, text in packed]
 
 
 def _attempt(data: bytes, folder: Path) -> None:

@@ -32,9 +32,9 @@ def locate(stores: Sequence[Store], text: str) -> Artifact:
     address = text.strip("/")
     if _ADDRESS.fullmatch(address):
         for store in stores:
-            found = store.open(address)
-            if found is not None:
-                return found
+            artifact = store.open(address)
+            if artifact is not None:
+                return artifact
     return _by_name(stores, address, text)
 
 
@@ -58,9 +58,9 @@ def _by_name(stores: Sequence[Store], address: str, text: str) -> Artifact:
         )
     step = None if match["step"] is None else int(match["step"])
     for key in (match["key"], f"runs/{match['key']}/checkpoint"):  # the name of a run stands for its checkpoints
-        found = _named(stores, key, match["partition"], step)
-        if found:
-            return _newest(found, text)
+        matching = _named(stores, key, match["partition"], step)
+        if matching:
+            return _newest(matching, text)
     raise ValueError(_nothing(stores, text, match["key"]))
 
 
@@ -70,19 +70,19 @@ def _named(stores: Sequence[Store], key: str, partition: str | None, step: int |
     parts = tuple(key.split("/"))
     is_any = partition is None and (step is not None or parts[-1] == CHECKPOINT)
     place = parts if is_any else tuple(partition_address(parts, partition).split("/"))
-    found = [artifact for store in stores for artifact in store.artifacts(*place) if artifact.spec.key == parts]
+    matching = [artifact for store in stores for artifact in store.artifacts(*place) if artifact.spec.key == parts]
     if not is_any:
-        found = [artifact for artifact in found if artifact.spec.partition == partition]
+        matching = [artifact for artifact in matching if artifact.spec.partition == partition]
     if step is not None:
-        return [artifact for artifact in found if artifact.spec.config.get("step") == step]
-    last = max((int(artifact.spec.config.get("step", -1)) for artifact in found), default=-1)
-    return [artifact for artifact in found if int(artifact.spec.config.get("step", -1)) == last]
+        return [artifact for artifact in matching if artifact.spec.config.get("step") == step]
+    last = max((int(artifact.spec.config.get("step", -1)) for artifact in matching), default=-1)
+    return [artifact for artifact in matching if int(artifact.spec.config.get("step", -1)) == last]
 
 
-def _newest(found: Sequence[Artifact], text: str) -> Artifact:
-    newest = max(found, key=lambda artifact: (artifact.manifest.created, artifact.spec.version))
-    if len({artifact.name for artifact in found}) < len(found):
-        log.warning("%d artifacts are called %s; the newest is taken, %s", len(found), text, newest.spec.address)
+def _newest(candidates: Sequence[Artifact], text: str) -> Artifact:
+    newest = max(candidates, key=lambda artifact: (artifact.manifest.created, artifact.spec.version))
+    if len({artifact.name for artifact in candidates}) < len(candidates):
+        log.warning("%d artifacts are called %s; the newest is taken, %s", len(candidates), text, newest.spec.address)
     return newest
 
 

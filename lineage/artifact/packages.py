@@ -25,8 +25,8 @@ def distribution_of(import_name: str) -> str:
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of Python and of the given distributions, without those that are not installed, sorted by name."""
     versions = {PYTHON: ".".join(map(str, sys.version_info[:3]))}
-    found = {name: _version(name) for name in sorted(names)}
-    return versions | {name: version for name, version in found.items() if version is not None}
+    installed = {name: _version(name) for name in sorted(names)}
+    return versions | {name: version for name, version in installed.items() if version is not None}
 
 
 def commit_of(environment: Mapping[str, str]) -> dict[str, str]:

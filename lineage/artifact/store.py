@@ -117,9 +117,9 @@ class Artifact:
                 if only is not None and entry.path not in only:
                     continue
                 path = self.file(entry.path) if folder is None else folder / entry.path
-                found = file_digest(path) if path.is_file() else "missing"
-                if found != entry.digest:
-                    raise ValueError(f"{self.name}: file {entry.path} has digest {found}, its manifest says {entry.digest}")
+                digest = file_digest(path) if path.is_file() else "missing"
+                if digest != entry.digest:
+                    raise ValueError(f"{self.name}: file {entry.path} has digest {digest}, its manifest says {entry.digest}")
         except FileNotFoundError as error:  # raised by a remote root, with its own message
             raise ValueError(f"{self.name}: a file that its manifest names is missing: {error}") from error
 
@@ -174,14 +174,14 @@ class Store:
     def artifacts(self, *key: str) -> Iterator[Artifact]:
         """Yield every artifact below a key prefix in address order; without a prefix, all of them."""
         for address in self.storage.find("/".join(key), MANIFEST_NAME):
-            found = self.open(address.rsplit("/", 1)[0])
-            if found is not None:
-                yield found
+            existing = self.open(address.rsplit("/", 1)[0])
+            if existing is not None:
+                yield existing
 
     def latest(self, key: tuple[str, ...], partition: str | None) -> Artifact | None:
         """Return the newest artifact of a partition, of any identity, or None."""
-        found = list(self.artifacts(*partition_address(key, partition).split("/")))
-        return max(found, key=lambda a: (a.manifest.created, a.spec.version), default=None)
+        candidates = list(self.artifacts(*partition_address(key, partition).split("/")))
+        return max(candidates, key=lambda a: (a.manifest.created, a.spec.version), default=None)
 
     def delete(self, artifact: Artifact) -> None:
         """Delete an artifact, its manifest first: without one, what is left is no artifact."""
@@ -210,9 +210,9 @@ class Store:
         A stage that was made again with equal bytes has another address, and what was made from the first stays as it is
         (early cutoff), so the second stands in where the first was deleted.
         """
-        found = self.open(ref.address)
-        if found is not None and found.data_version == ref.data_version:
-            return found
+        existing = self.open(ref.address)
+        if existing is not None and existing.data_version == ref.data_version:
+            return existing
         place = partition_address(ref.key, ref.partition)
         for version in self.storage.folders(place):
             try:

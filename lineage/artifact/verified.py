@@ -30,7 +30,7 @@ def verify_once(artifact: Artifact, only: Collection[str] | None = None) -> None
     """
     memory = artifact.store.scratch / FOLDER / f"{text_digest(artifact.uri)}.json"
     known = _remembered(memory)
-    found: dict[str, list[object]] = {}
+    states: dict[str, list[object]] = {}
     for entry in artifact.manifest.files:
         if only is not None and entry.path not in only:
             continue
@@ -43,9 +43,9 @@ def verify_once(artifact: Artifact, only: Collection[str] | None = None) -> None
                     f"{artifact.name}: file {entry.path} has digest {digest}, its manifest says {entry.digest}; it was changed "
                     "after the commit: put it back, or delete the artifact and materialize it again"
                 )
-        found[entry.path] = [*state, entry.digest]
-    if any(known.get(path) != state for path, state in found.items()):
-        _remember(memory, known | found)
+        states[entry.path] = [*state, entry.digest]
+    if any(known.get(path) != state for path, state in states.items()):
+        _remember(memory, known | states)
 
 
 def changed_on_bucket(entry: FileEntry, listed: Listed | None) -> bool:
@@ -65,10 +65,10 @@ def _state(name: str, entry: FileEntry, path: Path) -> list[object]:
 
 def _remembered(memory: Path) -> dict[str, list[object]]:
     try:
-        found = json.loads(memory.read_text())
+        states = json.loads(memory.read_text())
     except (OSError, ValueError):  # none yet, or one of a process that was killed; everything is read again
         return {}
-    return found if isinstance(found, dict) else {}
+    return states if isinstance(states, dict) else {}
 
 
 def _remember(memory: Path, states: dict[str, list[object]]) -> None:

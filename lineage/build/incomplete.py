@@ -50,8 +50,8 @@ def read_incomplete(store: Store, address: str) -> Incomplete | None:
     if text is None:
         return None
     record = json.loads(text)
-    if (found := record.pop("format")) != "incomplete/1":
-        raise ValueError(f"{address}/{INCOMPLETE_NAME} has format {found!r}; this checkout reads incomplete/1")
+    if (recorded_format := record.pop("format")) != "incomplete/1":
+        raise ValueError(f"{address}/{INCOMPLETE_NAME} has format {recorded_format!r}; this checkout reads incomplete/1")
     return from_jsonable(Incomplete, record, INCOMPLETE_NAME)
 
 

@@ -129,13 +129,13 @@ def exists(store: Store, node: Node) -> bool:
 def find_all(store: Store, nodes: Iterable[Node]) -> list[Artifact | None]:
     """Return the artifact of each node, or None if it or an ancestor is missing. Shared ancestors are looked up once."""
     memo = _Memo()
-    found: list[Artifact | None] = []
+    artifacts: list[Artifact | None] = []
     for node in nodes:
         try:
-            found.append(_resolve(store, node, memo))
+            artifacts.append(_resolve(store, node, memo))
         except MissingArtifactError:
-            found.append(None)
-    return found
+            artifacts.append(None)
+    return artifacts
 
 
 def build(
@@ -164,10 +164,10 @@ def build(
     inputs = _resolved_inputs(store, node, _Memo())
     spec = _spec(node, inputs)
     code = stage_code(node.stage.module)
-    found = store.find(spec)
-    if found is not None and not found.manifest.omitted:
-        built = Built(found, reused=True, drift=drift_of(found, code))
-        log.info("%s: reused, made %s%s", node.name, found.manifest.created, _describe(built))
+    existing = store.find(spec)
+    if existing is not None and not existing.manifest.omitted:
+        built = Built(existing, reused=True, drift=drift_of(existing, code))
+        log.info("%s: reused, made %s%s", node.name, existing.manifest.created, _describe(built))
         return built
     if node.stage.gate is not None:
         waivers = check_launch(store, spec.name, spec.inputs, node.stage.gate, utc_today())
@@ -176,12 +176,12 @@ def build(
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     packages = tuple(code.packages)
     job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, tuple(waivers), packages, execution)
-    asked = node.hardware[0] if node.hardware and launcher not in (None, run_subprocess) else ""
-    with summarizing(store, spec, run_id, asked) as attempt:
+    requested = node.hardware[0] if node.hardware and launcher not in (None, run_subprocess) else ""
+    with summarizing(store, spec, run_id, requested) as attempt:
         check_inputs_stay(store, spec.name, spec.inputs)
         if node.stage.job is None:
             guard_reads(store, spec.name, _flat(inputs))  # a job checks where it runs (`read_job`)
-            made, attempt.launched = run_here(node.stage, node.config, job, found, fan_out, listener)
+            made, attempt.launched = run_here(node.stage, node.config, job, existing, fan_out, listener)
         else:
             if execution.pool is not None:
                 execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
@@ -245,10 +245,10 @@ def _refuse_unresolved(store: Store, node: Node) -> None:
 def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
     if id(node) not in memo.nodes:
         spec = _spec(node, _resolved_inputs(store, node, memo))
-        found = memo.find(store, spec)
-        if found is None:
+        existing = memo.find(store, spec)
+        if existing is None:
             raise MissingArtifactError(node, store, read_incomplete(store, spec.address))
-        memo.nodes[id(node)] = node, found
+        memo.nodes[id(node)] = node, existing
     return memo.nodes[id(node)][1]
 
 

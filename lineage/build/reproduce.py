@@ -78,9 +78,9 @@ def reproduce(
     Raises: ValueError for a store that is not empty (its artifacts would be reused, not made), for an ancestor that is gone,
     and for a config that the stage's type does not read back; what the stages raise.
     """
-    found = next(into.artifacts(), None)
-    if found is not None:
-        raise ValueError(f"{into.root} is not empty (it has {found.name}); reproduce into an empty root")
+    existing = next(into.artifacts(), None)
+    if existing is not None:
+        raise ValueError(f"{into.root} is not empty (it has {existing.name}); reproduce into an empty root")
     ancestors = inputs_first(artifact)
     nodes: dict[str, Node] = {}
     comparisons: list[Comparison] = []

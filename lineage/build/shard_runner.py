@@ -107,12 +107,12 @@ class ShareWriter(Writer):
         if self.share.only is not None:
             self._take_from_the_stage(tasks)
         there = {name for name in tasks if folder.finished(name) is not None}
-        mine = [name for name in self.share.of(sorted(tasks), in_runs=in_runs) if name not in staged]
+        share_names = [name for name in self.share.of(sorted(tasks), in_runs=in_runs) if name not in staged]
         if self.share.only in tasks:
-            mine = [self.share.only]
-            side.run(self.share.only, run_and_publish, (self.shared, mine[0], function, tasks[mine[0]]))
-        elif mine:
-            calls = {name: (self.shared, name, function, tasks[name]) for name in mine}
+            share_names = [self.share.only]
+            side.run(self.share.only, run_and_publish, (self.shared, share_names[0], function, tasks[share_names[0]]))
+        elif share_names:
+            calls = {name: (self.shared, name, function, tasks[name]) for name in share_names}
             limits = self.execution.limits.of_stage(self.spec.stage)
             ran = run_shards(
                 side,
@@ -130,19 +130,19 @@ class ShareWriter(Writer):
             elif ran.failures:
                 raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(there) + len(ran.finished))
         missing = tasks.keys() - there - self.shared.finished()
-        if mine or missing:
-            raise ShareDone(len(mine), len(missing), len(tasks))
+        if share_names or missing:
+            raise ShareDone(len(share_names), len(missing), len(tasks))
         return {name: statistics for name in sorted(tasks) if (statistics := folder.finished(name)) is not None}
 
     def _take_from_the_stage(self, tasks: Mapping[str, tuple[object, ...]]) -> None:
         """Take shards that an attempt on this machine has finished: a shard of a later map needs their files."""
         attempt = ShardFolder(self.store.scratch / "writing" / self.spec.version)
-        mine = ShardFolder(self.folder)
+        shard_folder = ShardFolder(self.folder)
         for name in tasks.keys() - {self.share.only}:
             statistics = attempt.finished(name)
-            if statistics is not None and mine.finished(name) is None:
+            if statistics is not None and shard_folder.finished(name) is None:
                 files = attempt.records([name])[name][0]
-                mine.adopt(name, {path: attempt.root / path for path in files}, statistics)
+                shard_folder.adopt(name, {path: attempt.root / path for path in files}, statistics)
 
 
 def run_share(stage: Stage, config: object, job: Job, share: Share, *, quarantine: bool = False) -> ShareDone | None:
@@ -172,10 +172,10 @@ def run_share(stage: Stage, config: object, job: Job, share: Share, *, quarantin
 def stage_named(module: str, name: str) -> Stage:
     """Return the stage of a name that a module defines. Raises: ValueError listing the stages of the module."""
     stages = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Stage)]
-    found = next((stage for stage in stages if stage.name == name), None)
-    if found is None or found.run is None:
+    named_stage = next((stage for stage in stages if stage.name == name), None)
+    if named_stage is None or named_stage.run is None:
         raise ValueError(f"module {module} has no stage {name!r} with shards; it has: {', '.join(s.name for s in stages)}")
-    return found
+    return named_stage
 
 
 @contextmanager

@@ -47,11 +47,11 @@ def artifacts_of_stage(tables: LineageTables, stage: str, version: str | None = 
     if not of_stage.height:
         stages = ", ".join(tables.artifacts["stage"].unique().sort())
         raise ValueError(f"nothing here was made by stage {stage!r}; the store holds: {stages or 'no artifact'}")
-    found = of_stage if version is None else of_stage.filter(pl.col("stage_version") == version)
-    if not found.height:
+    selected = of_stage if version is None else of_stage.filter(pl.col("stage_version") == version)
+    if not selected.height:
         versions = ", ".join(of_stage["stage_version"].unique().sort())
         raise ValueError(f"nothing here was made by version {version!r} of {stage}; the store holds: {versions}")
-    return found["address"].to_list()
+    return selected["address"].to_list()
 
 
 def affected_by(tables: LineageTables, origins: Sequence[str]) -> Affected:
@@ -71,8 +71,8 @@ def affected_by(tables: LineageTables, origins: Sequence[str]) -> Affected:
     equal = made.join(of_origins, on=["name", "data_version"], how="semi")["address"].to_list()
     starts = [*equal, *of_origins.select(pl.format(GONE, "name", "data_version")).to_series()]
     reached = walked.reach((start for start in starts if start in walked.index), "down")
-    found = made.filter(pl.col("address").is_in(list(reached)))["address"].to_list()
-    ordered = pl.DataFrame({"address": graph.oldest_first(found)}, schema={"address": pl.String})
+    selected = made.filter(pl.col("address").is_in(list(reached)))["address"].to_list()
+    ordered = pl.DataFrame({"address": graph.oldest_first(selected)}, schema={"address": pl.String})
     rows = ordered.join(tables.artifacts, on="address", how="inner", maintain_order="left")
     return Affected(rows.with_columns(is_origin=pl.col("address").is_in(equal)), cost_of(rows))
 

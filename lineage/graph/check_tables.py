@@ -149,17 +149,17 @@ def _among_manifests(manifests: Mapping[str, Manifest]) -> list[Finding]:
 def _against_tables(manifests: Mapping[str, Manifest], tables: LineageTables, broken: set[str]) -> list[Finding]:
     """Compare edges (child, input, parent, parent's data version). Edges of unknown artifacts are part of the artifact's
     finding."""
-    told = set(tables.artifacts["address"].to_list())
-    findings = [Finding("missing_artifact", address) for address in manifests.keys() - told]
-    findings += [Finding("forged_artifact", address) for address in told - manifests.keys() - broken]
+    known = set(tables.artifacts["address"].to_list())
+    findings = [Finding("missing_artifact", address) for address in manifests.keys() - known]
+    findings += [Finding("forged_artifact", address) for address in known - manifests.keys() - broken]
     rows = tables.artifacts.select("address", "stage", "stage_version", "data_version").iter_rows()
-    for address, *said in rows:
-        if address in manifests and said != _identity(manifests[address]):
-            detail = f"the table says {said}, the manifest {_identity(manifests[address])}"
+    for address, *recorded in rows:
+        if address in manifests and recorded != _identity(manifests[address]):
+            detail = f"the table says {recorded}, the manifest {_identity(manifests[address])}"
             findings.append(Finding("forged_artifact", address, detail=detail))
-    wanted = {row[:4] for address, manifest in manifests.items() if address in told for row in edge_rows(address, manifest)}
+    wanted = {row[:4] for address, manifest in manifests.items() if address in known for row in edge_rows(address, manifest)}
     found = set(tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows())
-    found = {row for row in found if row[0] not in broken and (row[0] in manifests or row[0] not in told)}
+    found = {row for row in found if row[0] not in broken and (row[0] in manifests or row[0] not in known)}
     findings += [Finding("missing_edge", c, i, p, version) for c, i, p, version in wanted - found]
     return findings + [Finding("forged_edge", c, i, p, version) for c, i, p, version in found - wanted]
 

@@ -152,11 +152,11 @@ def read_manifests(store: Store, stamps: Mapping[str, str]) -> LineageTables:
     )
 
 
-def tables_of(found: Sequence[tuple[str, Manifest, str]]) -> LineageTables:
+def tables_of(rows: Sequence[tuple[str, Manifest, str]]) -> LineageTables:
     """Tables of (address, manifest, stamp) triples."""
     return _sorted(
-        pl.DataFrame([artifact_row(*triple) for triple in found], schema=ARTIFACTS_SCHEMA, orient="row"),
-        pl.DataFrame([row for a, m, _ in found for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row"),
+        pl.DataFrame([artifact_row(*triple) for triple in rows], schema=ARTIFACTS_SCHEMA, orient="row"),
+        pl.DataFrame([row for a, m, _ in rows for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row"),
     )
 
 
@@ -173,8 +173,8 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[bytes, bytes]:
     else:
         with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
             manifests = list(pool.map(read, stamps))
-    found = [(a, m, stamp) for (a, stamp), m in zip(stamps.items(), manifests, strict=True) if m is not None]
-    tables = tables_of(found)
+    rows = [(a, m, stamp) for (a, stamp), m in zip(stamps.items(), manifests, strict=True) if m is not None]
+    tables = tables_of(rows)
     sinks = io.BytesIO(), io.BytesIO()
     tables.artifacts.write_ipc(sinks[0])
     tables.edges.write_ipc(sinks[1])
@@ -240,10 +240,10 @@ def _save_if_allowed(store: Store, tables: LineageTables) -> None:
 
 def open_all(store: Store, addresses: list[str]) -> list[Artifact]:
     """Open the artifacts of a walk in its order. Raises: ValueError naming one that is gone."""
-    found = []
+    artifacts = []
     for address in addresses:
         artifact = store.open(address)
         if artifact is None:
             raise ValueError(f"{address} is in the lineage tables of {store.root} and not on storage any more; ask again")
-        found.append(artifact)
-    return found
+        artifacts.append(artifact)
+    return artifacts

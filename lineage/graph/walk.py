@@ -74,11 +74,11 @@ class LineageGraph:
 
     def reach(self, addresses: Iterable[str], direction: Direction) -> set[str]:
         """The addresses and all their ancestors ("up") or descendants ("down")."""
-        found: set[str] = set()
+        reached: set[str] = set()
         for address in addresses:
-            if address not in found:
-                found.update(self.walk(address, direction))
-        return found
+            if address not in reached:
+                reached.update(self.walk(address, direction))
+        return reached
 
     def require(self, address: str) -> None:
         """Raises: ValueError for an address that the tables do not have."""

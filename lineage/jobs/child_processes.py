@@ -87,8 +87,8 @@ def _lines(children: Sequence[subprocess.Popen[str]], launch: LaunchRequest) -> 
         threading.Thread(target=read, args=(child, f"[{index}] " if launch.indices else ""), daemon=True).start()
     ended = 0
     while ended < len(children):
-        found = lines.get()
-        if found is None:
+        next_line = lines.get()
+        if next_line is None:
             ended += 1
         else:
-            yield found[0] + launch.format_log_line(found[1])
+            yield next_line[0] + launch.format_log_line(next_line[1])

@@ -61,29 +61,29 @@ def guard_reads(store: Store, name: str, inputs: Iterable[Artifact]) -> None:
     gib = sum(entry.bytes for each in _read(inputs) for entry in each.manifest.files) / 2**30
     budget = _budget(os.environ.get(BUDGET, str(DEFAULT_BUDGET_GIB)))
     where = f"{here} ({HERE} is not set)" if here == NOWHERE else here
-    told = f"{name} in {where} would read {gib:.2f} GiB of {store.root} in {bucket}, about ${gib * price:.2f}"
+    notice = f"{name} in {where} would read {gib:.2f} GiB of {store.root} in {bucket}, about ${gib * price:.2f}"
     if gib > budget:
         raise ForeignReadError(
-            f"{told}; the budget is {budget:g} GiB. Run it in {bucket.lower()} and say so ({HERE}), copy the inputs to a "
+            f"{notice}; the budget is {budget:g} GiB. Run it in {bucket.lower()} and say so ({HERE}), copy the inputs to a "
             f"bucket here (`./marin storage mirror`), or set {BUDGET}"
         )
-    log.warning("%s, within the budget of %g GiB", told, budget)
+    log.warning("%s, within the budget of %g GiB", notice, budget)
 
 
 def _read(inputs: Iterable[Artifact]) -> Iterator[Artifact]:
     """Yield each artifact that the job opens, once."""
-    found = {}
+    artifacts = {}
     for each in inputs:
         parents = each.store.parents(each) if each.spec.stage == _READ_THROUGH else []
-        found |= {artifact.spec.address: artifact for artifact in (each, *parents)}
-    yield from found.values()
+        artifacts |= {artifact.spec.address: artifact for artifact in (each, *parents)}
+    yield from artifacts.values()
 
 
-def _budget(told: str) -> float:
+def _budget(text: str) -> float:
     try:
-        return float(told)
+        return float(text)
     except ValueError:
-        raise ValueError(f"{BUDGET} is {told!r}; it must be a number of GiB, such as {DEFAULT_BUDGET_GIB:g}") from None
+        raise ValueError(f"{BUDGET} is {text!r}; it must be a number of GiB, such as {DEFAULT_BUDGET_GIB:g}") from None
 
 
 def _continent(location: str) -> str:

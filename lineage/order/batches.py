@@ -80,8 +80,8 @@ class BatchSchedule:
         56
         """
         which = self._phase_at(step)
-        whole = sum((after.start_step - before.start_step) * before.batch_size for before, after in self._pairs(which))
-        return self.before + whole + (step - self.phases[which].start_step) * self.phases[which].batch_size
+        earlier = sum((after.start_step - before.start_step) * before.batch_size for before, after in self._pairs(which))
+        return self.before + earlier + (step - self.phases[which].start_step) * self.phases[which].batch_size
 
     def locate(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (steps, rows within their batches) that read global sequences, int64 like `sequences`: the inverse of

@@ -36,12 +36,12 @@ class DocumentEnds:
         first, stop, step = window.indices(self.size)
         if step != 1:
             raise ValueError(f"a window of documents has step {step}; 1 is allowed, take() gives single ones")
-        found = [np.zeros(0, np.int64)]
+        collected = [np.zeros(0, np.int64)]
         begin = int(np.searchsorted(self.firsts, first, side="right")) - 1
         for shard in range(begin, int(np.searchsorted(self.firsts[:-1], stop))):
             low = int(self.firsts[shard])
-            found.append(self.shards[shard][max(0, first - low) : max(0, stop - low)] + self.bases[shard])
-        return np.concatenate(found)
+            collected.append(self.shards[shard][max(0, first - low) : max(0, stop - low)] + self.bases[shard])
+        return np.concatenate(collected)
 
     def take(self, documents: np.ndarray) -> np.ndarray:
         """Return the end of each document."""
@@ -52,11 +52,11 @@ class DocumentEnds:
 
     def at_or_before(self, tokens: np.ndarray) -> np.ndarray:
         """Return how many documents end at or before each token, which is the number of the document that holds it."""
-        found = np.zeros(len(tokens), np.int64)
+        collected = np.zeros(len(tokens), np.int64)
         for number, here in _by_shard(tokens, self.bases):
             within = np.searchsorted(self.shards[number], tokens[here] - self.bases[number], side="right")
-            found[here] = within + self.firsts[number]
-        return found
+            collected[here] = within + self.firsts[number]
+        return collected
 
 
 def _by_shard(values: np.ndarray, firsts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -38,9 +38,9 @@ def exposures(
         cache = order.caches[order.names.index(component)]
         held = [(document, span) for document in ids if (span := cache.document_span(document)) is not None]
         spans = np.array([span for _, span in held], np.int64).reshape(-1, 2)
-        found = span_exposures(order, component, spans, batches=batches, num_steps=num_steps)
+        exposed = span_exposures(order, component, spans, batches=batches, num_steps=num_steps)
         names = pl.Series("id", [document for document, _ in held], dtype=pl.String)
-        named = found.with_columns(id=names.gather(found["document"]), component=pl.lit(component))
+        named = exposed.with_columns(id=names.gather(exposed["document"]), component=pl.lit(component))
         frames.append(named.select(SCHEMA.keys()))
     return pl.concat(frames).sort("component", "id", "step", "row")
 
@@ -53,8 +53,8 @@ def span_exposures(
     """
     document, sequence, tokens = order.sequences[order.names.index(component)].holding(spans)
     read, indices = order.reads(component, sequence, below=batches.first(num_steps))
-    mine = indices >= batches.first(0)  # Earlier sequences were read by the runs before this one.
-    read, indices = read[mine], indices[mine]
+    is_own = indices >= batches.first(0)  # Earlier sequences were read by the runs before this one.
+    read, indices = read[is_own], indices[is_own]
     steps, rows = batches.locate(indices)
     columns = {"document": document[read], "step": steps, "row": rows, "sequence": sequence[read], "tokens": tokens[read]}
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))

@@ -75,7 +75,7 @@ def write_plan(folder: Path, ends: np.ndarray | DocumentEnds, packing: Packing) 
     Raises: ValueError for a document that is too long, if the config refuses such.
     """
     folder.mkdir(parents=True)
-    found = np.zeros(len(fields(PackingStatistics)), np.int64)
+    totals = np.zeros(len(fields(PackingStatistics)), np.int64)
     windows = [(0, 0, 0)]  # First token, piece and sequence.
     files = [(folder / name).open("wb") for name in FILES[:3]]
     try:
@@ -86,7 +86,7 @@ def write_plan(folder: Path, ends: np.ndarray | DocumentEnds, packing: Packing) 
             for file, array in zip(files, arrays, strict=True):
                 array.tofile(file)
             kept = int(sizes.sum())
-            found += (firsts.size, pieces.size, kept, firsts.size * packing.seq_len - kept, cut, gone, lost)
+            totals += (firsts.size, pieces.size, kept, firsts.size * packing.seq_len - kept, cut, gone, lost)
             last = int(starts[-1] + lengths[-1])
             windows.append((last, windows[-1][1] + pieces.size, windows[-1][2] + firsts.size))
         np.array([windows[-1][1]], "<i8").tofile(files[2])
@@ -94,7 +94,7 @@ def write_plan(folder: Path, ends: np.ndarray | DocumentEnds, packing: Packing) 
         for file in files:
             file.close()
     np.array(windows, "<i8").tofile(folder / "windows")
-    return PackingStatistics(*found.tolist())
+    return PackingStatistics(*totals.tolist())
 
 
 def best_fit(sizes: np.ndarray, capacity: int, max_pieces: int | None = None) -> np.ndarray:
@@ -190,11 +190,11 @@ class Packed:
 
     def holding(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         window = np.searchsorted(self.windows[1:, 0], spans[:, 0], side="right")
-        found = [np.zeros((3, 0), np.int64)]
+        windows = [np.zeros((3, 0), np.int64)]
         for number in np.unique(window[spans[:, 0] < spans[:, 1]]).tolist():
             document = np.flatnonzero((window == number) & (spans[:, 0] < spans[:, 1]))
-            found.append(self._in_window(number, document, spans[document]))
-        document, sequence, tokens = np.concatenate(found, axis=1)
+            windows.append(self._in_window(number, document, spans[document]))
+        document, sequence, tokens = np.concatenate(windows, axis=1)
         order = np.lexsort((sequence, document))
         return document[order], sequence[order], tokens[order]
 

@@ -58,12 +58,12 @@ class Pieces:
 
 def pieces_of(layouts: Sequence[Sequences], components: np.ndarray, sequences: np.ndarray) -> Pieces:
     """Return the pieces of the rows that read `sequences[row]` of `components[row]`."""
-    found = [np.zeros((4, 0), np.int64)]
+    collected = [np.zeros((4, 0), np.int64)]
     for component in np.unique(components).tolist():
         rows = np.flatnonzero(components == component)
         which, starts, lengths = layouts[component].pieces(sequences[rows])
-        found.append(np.stack([rows[which], np.full(which.size, component), starts, lengths]))
-    columns = np.concatenate(found, axis=1)
+        collected.append(np.stack([rows[which], np.full(which.size, component), starts, lengths]))
+    columns = np.concatenate(collected, axis=1)
     rows, components, starts, lengths = columns[:, np.argsort(columns[0], kind="stable")]
     before = np.cumsum(lengths) - lengths
     return Pieces(rows, components, starts, lengths, before - before[np.searchsorted(rows, rows)])
@@ -71,19 +71,19 @@ def pieces_of(layouts: Sequence[Sequences], components: np.ndarray, sequences: n
 
 def split_by_document(caches: Sequence[TokenCache], layouts: Sequence[Sequences], pieces: Pieces) -> Pieces:
     """Split pieces so that each is of one document (or of the part of one that a cut row holds)."""
-    found = [np.zeros((2, 0), np.int64)]
+    collected = [np.zeros((2, 0), np.int64)]
     for component in np.unique(pieces.components).tolist():
         here = np.flatnonzero(pieces.components == component)
         if layouts[component].is_packed:
-            found.append(np.stack([here, pieces.starts[here]]))
+            collected.append(np.stack([here, pieces.starts[here]]))
             continue
         starts, stops, ends = pieces.starts[here], (pieces.starts + pieces.lengths)[here], caches[component].ends
         firsts, lasts = ends.at_or_before(np.concatenate([starts, stops - 1])).reshape(2, -1)
         which, rank = _ragged(lasts - firsts + 1)  # Its start too.
         edges = starts[which]
         edges[rank > 0] = ends.take((firsts[which] + rank - 1)[rank > 0])
-        found.append(np.stack([here[which], edges]))
-    columns = np.concatenate(found, axis=1)
+        collected.append(np.stack([here[which], edges]))
+    columns = np.concatenate(collected, axis=1)
     which, starts = columns[:, np.argsort(columns[0], kind="stable")]
     stops = np.append(starts[1:], 0)
     is_last = np.diff(which, append=-1) != 0

@@ -312,10 +312,10 @@ def is_read_by_ranges(artifact: Artifact) -> bool:
     return not artifact.store.storage.is_local and sum(entry.bytes for entry in artifact.manifest.files) >= WHOLE_BYTES
 
 
-def _weights_dtype(name: str, said: str) -> np.dtype:
-    if said not in WEIGHT_DTYPES:
-        raise ValueError(f"{name}: its manifest says that its weights are {said!r}; allowed: {', '.join(WEIGHT_DTYPES)}")
-    return np.dtype(said).newbyteorder("<")
+def _weights_dtype(name: str, dtype_name: str) -> np.dtype:
+    if dtype_name not in WEIGHT_DTYPES:
+        raise ValueError(f"{name}: its manifest says that its weights are {dtype_name!r}; allowed: {', '.join(WEIGHT_DTYPES)}")
+    return np.dtype(dtype_name).newbyteorder("<")
 
 
 def _check_sizes(

@@ -52,12 +52,12 @@ class SharedShards:
 
     def failed(self, names: Iterable[str]) -> dict[str, ShardFailure]:
         """Return the failures of the named shards that runners gave up, in name order; one listing and one read each."""
-        found = {}
+        records = {}
         for name in sorted(self._having(FAILURE_NAME) & set(names)):
             text = self.storage.read_text(f"{self.address}/{name}/{FAILURE_NAME}")
             if text is not None:
-                found[name] = from_jsonable(ShardFailure, json.loads(text), FAILURE_NAME)
-        return found
+                records[name] = from_jsonable(ShardFailure, json.loads(text), FAILURE_NAME)
+        return records
 
     def fail(self, failure: ShardFailure) -> None:
         """Record that a shard failed, in place of an earlier failure."""
@@ -70,8 +70,8 @@ class SharedShards:
             self.storage.delete(f"{self.address}/{name}/{FAILURE_NAME}")
 
     def _having(self, record: str) -> frozenset[str]:
-        found = self.storage.files.listing(self.address, record)
-        return frozenset(path.split("/")[-2] for path in found)
+        records = self.storage.files.listing(self.address, record)
+        return frozenset(path.split("/")[-2] for path in records)
 
     def publish(self, name: str, folder: Path, statistics: Mapping[str, Any]) -> bool:
         """Publish what a shard wrote. Returns False, and keeps nothing, if another runner was first. It may move the folder."""

@@ -129,10 +129,10 @@ class Worker:
     def answer(self) -> object:
         """Return the call's result, a `WorkerDied`, a `Started` or a `Ready`. Call it when the pipe has data or has closed."""
         try:
-            said = self.pipe.recv()
-            if isinstance(said, Started):
-                self.peak_rss_bytes = max(self.peak_rss_bytes, said.rss_bytes)
-            return said
+            message = self.pipe.recv()
+            if isinstance(message, Started):
+                self.peak_rss_bytes = max(self.peak_rss_bytes, message.rss_bytes)
+            return message
         except (EOFError, OSError):  # a pipe that closes in the middle of an answer raises a plain OSError
             code = self.process.wait()
             at_limit = self.memory_bytes is not None and self.peak_rss_bytes > self.memory_bytes // 2

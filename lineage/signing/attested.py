@@ -84,10 +84,10 @@ def _differences(folder: Path, record: Mapping[str, Any]) -> list[str]:
     """Return files that are missing, changed or not named by the statement."""
     stated = {each["name"]: each["digest"].get("sha256") for each in record["subject"]}
     there = digests_of(folder)
-    found = [f"{name} is missing" for name in sorted(stated.keys() - there.keys())]
-    found += [f"{name} is not named by the attestation" for name in sorted(there.keys() - stated.keys())]
+    problems = [f"{name} is missing" for name in sorted(stated.keys() - there.keys())]
+    problems += [f"{name} is not named by the attestation" for name in sorted(there.keys() - stated.keys())]
     changed = sorted(name for name in stated.keys() & there.keys() if stated[name] != there[name])
-    return found + [f"{name} has sha256 {there[name]}, the attestation says {stated[name]}" for name in changed]
+    return problems + [f"{name} has sha256 {there[name]}, the attestation says {stated[name]}" for name in changed]
 
 
 def _exported_differences(folder: Path, address: str, named: set[str]) -> list[str]:
@@ -95,14 +95,14 @@ def _exported_differences(folder: Path, address: str, named: set[str]) -> list[s
     manifest = _manifest(folder, address)
     if isinstance(manifest, str):
         return [manifest]
-    found = []
+    problems = []
     for entry in manifest[0].files:
         path = folder / entry.path
         if entry.path not in named or not path.is_file():
-            found.append(f"{entry.path} is a file of {manifest[0].spec.name} and is not in the folder")
+            problems.append(f"{entry.path} is a file of {manifest[0].spec.name} and is not in the folder")
         elif file_digest(path) != entry.digest:
-            found.append(f"{entry.path} is not the file that {manifest[0].spec.name} was made with")
-    return found
+            problems.append(f"{entry.path} is not the file that {manifest[0].spec.name} was made with")
+    return problems
 
 
 def _manifest(folder: Path, address: str) -> tuple[Manifest, str] | str:
@@ -128,11 +128,11 @@ def _walk(
         if address in seen:
             continue
         seen.add(address)
-        found = _manifest(folder, address)
-        if isinstance(found, str):
-            findings.append(found)
+        read = _manifest(folder, address)
+        if isinstance(read, str):
+            findings.append(read)
             continue
-        manifest, text = found
+        manifest, text = read
         if manifest.data_version != version:
             findings.append(f"{address} was read as data version {version}, its manifest says {manifest.data_version}")
         where = f"{address}/{MANIFEST_NAME}"

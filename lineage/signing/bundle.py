@@ -91,7 +91,7 @@ def attest(folder: Path, artifact: Artifact, signer: Signer, policy: Policy, uns
 
 def digests_of(folder: Path) -> dict[str, str]:
     """Return the sha256 of every file of a folder but its attestation, by path. Raises: ValueError for a link."""
-    found = {}
+    entries = {}
     for at, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(at, name)
@@ -101,8 +101,8 @@ def digests_of(folder: Path) -> dict[str, str]:
             path = Path(at, name)
             relative = path.relative_to(folder).as_posix()
             if relative != ATTESTATION:
-                found[relative] = file_sha256(path)
-    return found
+                entries[relative] = file_sha256(path)
+    return entries
 
 
 def _write(path: Path, text: str) -> None:

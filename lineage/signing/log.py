@@ -73,10 +73,10 @@ class LogView:
     @cached_property
     def by_name(self) -> Mapping[str, list[str]]:
         """File name -> its digests, oldest first."""
-        found: dict[str, list[str]] = {}
+        by_digest: dict[str, list[str]] = {}
         for entry in self.entries:
-            found.setdefault(entry.name, []).append(entry.sha256)
-        return found
+            by_digest.setdefault(entry.name, []).append(entry.sha256)
+        return by_digest
 
     def older(self, name: str, sha256: str) -> str | None:
         """Return what the log says against a file's text: that it is an older state. None: the newest, or not logged yet."""

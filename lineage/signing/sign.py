@@ -58,12 +58,12 @@ def countersign(storage: Storage, where: str, text: str, signer: Signer) -> Enve
     """
     address = envelope_address(where, text)
     for _ in range(COUNTERSIGN_TRIES):
-        found = storage.files.read_versioned(address)
-        if found is None:
+        existing = storage.files.read_versioned(address)
+        if existing is None:
             raise EnvelopeError(f"{where} has no signature to add to; sign it first: ./marin sign")
-        envelope = about(read_envelope(found.data.decode(errors="replace"), address), where, text)
+        envelope = about(read_envelope(existing.data.decode(errors="replace"), address), where, text)
         signed = envelope.signed_by(signer)
-        if storage.files.swap(address, signed.to_json().encode(), found.generation) is not None:
+        if storage.files.swap(address, signed.to_json().encode(), existing.generation) is not None:
             return signed
     raise RuntimeError(f"{address} was changed by others {COUNTERSIGN_TRIES} times while a signature was added; try again")
 

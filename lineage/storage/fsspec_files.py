@@ -104,5 +104,5 @@ class UrlFiles:
 
 def _stamp(facts: Mapping[str, object]) -> str:
     """Return the size with the first of ETag, generation, modification or creation time that the listing has."""
-    told = [facts[key] for key in ("ETag", "etag", "generation", "mtime", "created") if facts.get(key) is not None]
-    return f"{facts['size']}:{told[0] if told else ''}"
+    marks = [facts[key] for key in ("ETag", "etag", "generation", "mtime", "created") if facts.get(key) is not None]
+    return f"{facts['size']}:{marks[0] if marks else ''}"

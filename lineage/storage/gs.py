@@ -42,14 +42,14 @@ def _of_bucket[**P, T](operation: Callable[Concatenate["BucketFiles", P], T]) ->
     """Replace Google's bare 404 of a missing bucket by an error that names the root and the remedy."""
 
     @wraps(operation)
-    def told(self: "BucketFiles", *arguments: P.args, **named: P.kwargs) -> T:
+    def wrapped(self: "BucketFiles", *arguments: P.args, **named: P.kwargs) -> T:
         try:
             return operation(self, *arguments, **named)
         except NotFound as error:
             self.refuse_if_gone(error)
             raise
 
-    return told
+    return wrapped
 
 
 @dataclass(frozen=True)
@@ -153,24 +153,24 @@ class BucketFiles:
     def listing(self, prefix: str, name: str | None) -> dict[str, Listed]:
         """One request for each thousand files that match: the server filters by name (and we again, some servers do not)."""
         glob = None if name is None else f"**/{name}"
-        found = self.bucket.client.list_blobs(
+        blobs = self.bucket.client.list_blobs(
             self.bucket, prefix=self._below(prefix), match_glob=glob, fields=_LISTED, **self._sending
         )
         skip = len(self.prefix)
         return {
             blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "")
-            for blob in found
+            for blob in blobs
             if name is None or blob.name.rsplit("/", 1)[-1] == name
         }
 
     @_of_bucket
     def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
-        found = self.bucket.client.list_blobs(
+        blobs = self.bucket.client.list_blobs(
             self.bucket, prefix=self._below(prefix), max_results=most + 1, fields=_LISTED, **self._sending
         )
         skip = len(self.prefix)
         listed = {
-            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "") for blob in found
+            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "") for blob in blobs
         }
         return listed if len(listed) <= most else None
 
@@ -180,9 +180,9 @@ class BucketFiles:
 
         The checksum is its MD5 or, of a composed object, its CRC32C, in base64: the same in every region.
         """
-        found = self.bucket.client.list_blobs(self.bucket, prefix=self.prefix, fields=_CHECKSUMS, **self._sending)
+        blobs = self.bucket.client.list_blobs(self.bucket, prefix=self.prefix, fields=_CHECKSUMS, **self._sending)
         skip = len(self.prefix)
-        return {b.name[skip:]: (b.size or 0, b.md5_hash or b.crc32c or "") for b in found if not b.name.endswith("/")}
+        return {b.name[skip:]: (b.size or 0, b.md5_hash or b.crc32c or "") for b in blobs if not b.name.endswith("/")}
 
     @_of_bucket
     def location(self) -> str | None:

@@ -86,11 +86,11 @@ def _acquire(storage: Storage, address: str, who: str, seconds: float, wait_seco
     began = seen_at = time.monotonic()
     seen = ""
     while True:
-        asked = time.monotonic()
+        started = time.monotonic()
         if storage.files.create(address, _text(who)):
-            mine = storage.files.read_versioned(address)
-            if mine is not None:
-                return Lease(storage, address, who, seconds, mine.generation, asked)
+            own_lease = storage.files.read_versioned(address)
+            if own_lease is not None:
+                return Lease(storage, address, who, seconds, own_lease.generation, started)
         there = storage.files.read_versioned(address)
         if there is None:  # released just now
             continue

@@ -48,19 +48,19 @@ class RemoteArray:
     def _read(self, first: int, last: int) -> dict[int, bytes]:
         """Return the blocks of a run: kept ones, and the others by one request for each gap."""
         with self._lock:
-            found = {number: self._blocks[number] for number in range(first, last + 1) if number in self._blocks}
-        missing = [number for number in range(first, last + 1) if number not in found]
+            held_blocks = {number: self._blocks[number] for number in range(first, last + 1) if number in self._blocks}
+        missing = [number for number in range(first, last + 1) if number not in held_blocks]
         while missing:
             run = next((i for i, number in enumerate(missing) if number != missing[0] + i), len(missing))
-            found |= self._request(missing[0], missing[run - 1])
+            held_blocks |= self._request(missing[0], missing[run - 1])
             missing = missing[run:]
         with self._lock:
             for number in range(first, last + 1):
-                self._blocks[number] = found[number]
+                self._blocks[number] = held_blocks[number]
                 self._blocks.move_to_end(number)
             while len(self._blocks) > self.kept_blocks:
                 self._blocks.popitem(last=False)
-        return found
+        return held_blocks
 
     def _request(self, first: int, last: int) -> dict[int, bytes]:
         start, stop = first * self.block_bytes, min((last + 1) * self.block_bytes, self.size * self.dtype.itemsize)

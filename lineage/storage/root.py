@@ -95,7 +95,7 @@ class Storage:
 
     def find(self, address: str, name: str) -> list[str]:
         """Addresses of every file called `name` below `address`, sorted; working folders (`.work`) are not looked at."""
-        return sorted(found for found in self.files.listing(address, name) if not found.startswith(WORKING))
+        return sorted(path for path in self.files.listing(address, name) if not path.startswith(WORKING))
 
     def sizes(self, address: str) -> dict[str, int]:
         """Bytes of every file below an address, by path relative to it; none where there is nothing."""
@@ -103,15 +103,15 @@ class Storage:
 
     def listed(self, address: str) -> dict[str, Listed]:
         """Every file below an address as a listing shows it, by path relative to it."""
-        return {found[len(address) + 1 :]: facts for found, facts in self.files.listing(address, None).items()}
+        return {path[len(address) + 1 :]: facts for path, facts in self.files.listing(address, None).items()}
 
     def stamps(self, name: str) -> dict[str, str]:
         """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.
 
         One listing, no file is opened. Working folders are not looked at, nor is what lies below a folder that holds the file.
         """
-        found = self.files.listing("", name)
-        return {address: found[address].stamp for address in sorted(found) if not address.startswith(WORKING)}
+        listing = self.files.listing("", name)
+        return {address: listing[address].stamp for address in sorted(listing) if not address.startswith(WORKING)}
 
     def folders(self, address: str) -> list[str]:
         """Names of the folders directly below an address, sorted."""

@@ -35,8 +35,8 @@ def commit(
     """
     store, spec, folder = out.store, out.spec, out.folder
     finished, written = ShardFolder(folder).records(out.shard_names), ShardFolder(folder).written(out.shard_names)
-    found = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    data = [path for path in found if path.parts[0] not in WORKING_FOLDERS]
+    paths = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    data = [path for path in paths if path.parts[0] not in WORKING_FOLDERS]
     local = [written.get(path.as_posix()) or file_entry(folder, folder / path) for path in data]
     files = tuple(sorted([*local, *out.elsewhere.values()], key=lambda entry: entry.path))
     names = {entry.path for entry in files}

@@ -229,10 +229,10 @@ def read_rope(architecture: str, stated: Mapping[str, Any], *, partial: bool = F
 def rope_share(stated: Mapping[str, Any], default: float) -> float:
     """`partial_rotary_factor`, which a config may state in several places."""
     shares = [fields.get("partial_rotary_factor") for fields in _rope_places(stated).values()]
-    found = {share for share in shares if share is not None}
-    if len(found) > 1:
-        raise ValueError(f"config.json states several partial_rotary_factor: {sorted(found)}; keep the one that holds")
-    return next(iter(found), default)
+    shares_found = {share for share in shares if share is not None}
+    if len(shares_found) > 1:
+        raise ValueError(f"config.json states several partial_rotary_factor: {sorted(shares_found)}; keep the one that holds")
+    return next(iter(shares_found), default)
 
 
 def _rope_places(stated: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

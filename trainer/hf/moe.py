@@ -174,7 +174,7 @@ def _reasons(config: MoeConfig) -> list[str]:
     x, router, shared = config.extras, config.router, config.experts.shared_dim
     sigmoid, all_heads = router.score == "sigmoid", config.qk_norm == "all"
     biased = router.balance != "none"
-    found = {
+    unsupported = {
         "extras.gated_norm_rank: no class has gated norms": x.gated_norm_rank > 0,
         "extras.exclude_self: no class takes a head's own value away": x.exclude_self,
         "extras.head_gate: no class has gates of heads": x.head_gate,
@@ -190,7 +190,7 @@ def _reasons(config: MoeConfig) -> list[str]:
         "dense_layers with norms of all heads: OLMoE has none": not sigmoid and all_heads and config.dense_layers > 0,
         "head_dim with norms of all heads: OLMoE has none": not sigmoid and all_heads and config.head_dim is not None,
     }  # fmt: skip
-    return [reason for reason, holds in found.items() if holds]
+    return [reason for reason, holds in unsupported.items() if holds]
 
 
 MOE_FORMAT = MoeFormat()

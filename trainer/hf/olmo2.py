@@ -37,8 +37,8 @@ class Olmo2Format:
     def names(self, config: Olmo2Config) -> HfNames:
         """Where the tensors lie. Their norms of queries and keys are flat; ours have the axes of heads."""
         d, h, kv = config.hidden_dim, config.head_size, config.num_kv_heads
-        whole = {"attention.q_norm": (kv, config.num_heads // kv, h), "attention.k_norm": (kv, h)}
-        return decoder_names(config, NORMS | QK_NORMS, {"attention_norm": (d,), "mlp_norm": (d,), **whole})
+        norm_shapes = {"attention.q_norm": (kv, config.num_heads // kv, h), "attention.k_norm": (kv, h)}
+        return decoder_names(config, NORMS | QK_NORMS, {"attention_norm": (d,), "mlp_norm": (d,), **norm_shapes})
 
 
 OLMO2_FORMAT = Olmo2Format()

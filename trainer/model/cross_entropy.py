@@ -63,9 +63,13 @@ def weighted_objective(
     def of_device(*arrays: Array) -> tuple[Array, Array]:
         return jax.lax.psum(_objective(*arrays, z_loss_weight, tile_rows), axes)
 
-    rows, whole = PartitionSpec(axes), PartitionSpec()
+    rows, replicated = PartitionSpec(axes), PartitionSpec()
     split = jax.shard_map(
-        of_device, in_specs=(rows, whole, rows, rows), out_specs=(whole, whole), axis_names=set(axes), check_vma=False
+        of_device,
+        in_specs=(rows, replicated, rows, rows),
+        out_specs=(replicated, replicated),
+        axis_names=set(axes),
+        check_vma=False,
     )
     return split(x, head, targets, shares)
 

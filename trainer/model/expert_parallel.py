@@ -74,8 +74,8 @@ def _ring(x: Array, ids: Array, shares: Array, matrices: tuple[Array, Array, Arr
     local = taken - jax.lax.axis_index("expert") * own
     local = jnp.where((local >= 0) & (local < own), local, own)
     out = experts_output(everyone, local, chosen[1], weights, engine, activation)
-    mine = jax.lax.psum_scatter(out, "expert", scatter_dimension=0, tiled=True)
-    return jax.lax.psum(mine, "tensor"), jax.lax.psum(dropped, ("slice", "data"))
+    local_rows = jax.lax.psum_scatter(out, "expert", scatter_dimension=0, tiled=True)
+    return jax.lax.psum(local_rows, "tensor"), jax.lax.psum(dropped, ("slice", "data"))
 
 
 def _all_to_all(

@@ -69,18 +69,18 @@ def _by_periods(
             outputs.append(tells)
         return x, _stacked(outputs)
 
-    whole = period * times
+    folded = period * times
     if times:
         arrays, rest = eqx.partition(stack.stacked, eqx.is_array)
-        grouped = jax.tree.map(lambda array: array[:whole].reshape(times, period, *array.shape[1:]), arrays)
+        grouped = jax.tree.map(lambda array: array[:folded].reshape(times, period, *array.shape[1:]), arrays)
         scanned = eqx.combine(jax.tree.map(lambda array: array[0], grouped), rest)
         structure = jax.tree.structure(scanned)
         x, tells = jax.lax.scan(
             lambda x, leaves: of_period(x, jax.tree.unflatten(structure, leaves)), x, jax.tree.leaves(grouped)
         )
-        outputs.append(jax.tree.map(lambda array: array.reshape(whole, *array.shape[2:]), tells))
+        outputs.append(jax.tree.map(lambda array: array.reshape(folded, *array.shape[2:]), tells))
     rest = []
-    for number in range(whole, len(kinds)):
+    for number in range(folded, len(kinds)):
         x, tells = at(x, _layer(stack.stacked, number), kinds[number])
         rest.append(tells)
     outputs += [_stacked(rest)] if rest else []

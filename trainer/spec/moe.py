@@ -137,8 +137,8 @@ class MoeConfig(DecoderConfig):
         require(fits, "model.dense_layers", self.dense_layers, f"in 0..{self.num_layers - 1}: some layer must have experts")
         require(self.qk_norm in ("none", "head", "all"), "model.qk_norm", self.qk_norm, "none, head or all")
         rotated = self.rotated_dim
-        whole = rotated == self.extras.rope_share * self.head_size and rotated % 2 == 0
-        require(whole, "model.extras.rope_share", self.extras.rope_share, f"an even number of a head's {self.head_size}")
+        divides = rotated == self.extras.rope_share * self.head_size and rotated % 2 == 0
+        require(divides, "model.extras.rope_share", self.extras.rope_share, f"an even number of a head's {self.head_size}")
 
     @property
     def head_width(self) -> int | None:
