@@ -1,4 +1,4 @@
-"""Kueue's queues, from the hardware table: one cluster queue and one local queue a shape, and three priorities.
+"""Make Kueue's queues from the hardware table: one cluster queue and one local queue a shape, and three priorities.
 
     python deploy/queues.py --pool v5p-8=4 --pool v4-512=1 --pool cpu=16 | kubectl apply -f -
 
@@ -23,7 +23,7 @@ type Manifest = dict[str, Any]
 
 
 def queues(pools: dict[str, int]) -> Iterator[Manifest]:
-    """Every object of some pools. Raises ValueError for a name that the table does not know."""
+    """Return the objects of some pools. Raises: ValueError for a name that the table lacks."""
     for name, value in PRIORITIES.items():
         yield {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": f"marin-{name}"}, "value": value}
     for name, slices in pools.items():
@@ -47,7 +47,7 @@ def _pool(shape: Hardware, slices: int) -> Iterator[Manifest]:
         "spec": {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
             "queueingStrategy": "BestEffortFIFO",
-            # A slice is given whole or not at all, and production may push out what is less urgent of the same shape.
+            # A slice is granted completely or not at all, and production may preempt less urgent work of the same shape.
             "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Never"},
             "resourceGroups": [
                 {"coveredResources": list(shape.resources), "flavors": [{"name": shape.name, "resources": quota}]},
@@ -75,7 +75,7 @@ def times(amount: str, count: int) -> str:
 
 
 def parse_pools(arguments: Sequence[str]) -> dict[str, int]:
-    """`--pool NAME=COUNT ...` as a mapping. Raises ValueError naming what is odd."""
+    """Parse `--pool NAME=COUNT ...`. Raises: ValueError naming the wrong argument."""
     pools = {}
     for flag, argument in zip(arguments[::2], arguments[1::2], strict=False):
         name, _, count = argument.partition("=")

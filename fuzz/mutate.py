@@ -1,4 +1,4 @@
-"""Hostile bytes from seeds, equal for equal random generators: changed as bytes, or as values where a seed is JSON."""
+"""Mutate seeds deterministically from a random generator: as bytes, or as values if a seed is JSON."""
 
 import json
 import random
@@ -15,12 +15,12 @@ VALUES: list[Any] = [
     {"": None},     [None] * 50, "1", "true", -0.0, [1, [2, [3, [4]]]], {"a": {"b": {"c": {}}}},
 ]  # fmt: skip
 MOST_BYTES, MOST_JSON_BYTES = 1 << 16, 1 << 20
-"""Longer inputs test the machine and not the reader: lists in lists that were repeated came to 100 MB."""
+"""Longest input. Longer ones test the machine and not the reader: repeated nested lists came to 100 MB."""
 DEEP = 3_000
 
 
 def mutated(seeds: list[bytes], draw: random.Random) -> bytes:
-    """One hostile input."""
+    """Return one mutated input."""
     data = draw.choice(seeds)
     if draw.random() < 0.6:
         try:
@@ -66,7 +66,7 @@ def _hostile_json(document: Any, draw: random.Random) -> bytes:
 
 
 def _replaced(value: Any, draw: random.Random) -> Any:
-    """The value with one change somewhere inside."""
+    """Return the value with one change somewhere inside."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(list(value))
         change = draw.randrange(10)

@@ -1,4 +1,4 @@
-"""Run one target: hostile inputs one after the other, each within a bound of time; what breaks the target is kept.
+"""Run one target: mutated inputs one after the other, each with a time limit; inputs that break the target are kept.
 
 An attempt may return, or raise an error that names what is wrong: a `ValueError` of ours, or what the target lists. It breaks
 the target by any other exception, by running over its time, by writing outside its folder, or by growing: the resident size
@@ -23,18 +23,18 @@ from fuzz.mutate import mutated
 FOUND = Path(__file__).with_name("found")
 MOST_GROWTH_MIB = 64
 SHOWN_FAULTS = 20
-"""Faults of one kind are one fault; beyond so many kinds the run ends."""
+"""Faults of one kind count once; the run ends after this many kinds."""
 UNNAMED = (UnicodeError, json.JSONDecodeError)
-"""ValueErrors that say nothing of what was read."""
+"""ValueErrors whose messages do not describe the input."""
 
 
 class LateError(BaseException):
-    """An attempt runs over its time. Not an `Exception`: what is under attack must not catch it."""
+    """An attempt exceeds its time. Not an `Exception`, so that the code under test does not catch it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is under attack. `attempt(data, folder)` may write below the folder, which is empty again before the next input."""
+    """The code under test. `attempt(data, folder)` may write below the folder, which is emptied before each input."""
 
     name: str
     seeds: list[bytes]
@@ -42,18 +42,18 @@ class Target:
     named: tuple[type[Exception], ...] = ()
     """Errors that are answers, beside `ValueError`."""
     seconds: float = 10.0
-    """Bound of one attempt."""
+    """Seconds allowed for one attempt."""
 
 
 @dataclass
 class Report:
-    """What a run found."""
+    """The result of a run."""
 
     target: str
     inputs: int = 0
     returned: int = 0
     faults: dict[str, str] = field(default_factory=dict)
-    """Where each kind of fault is; the file that is kept, and what it said."""
+    """Kind of fault -> the kept file and the message."""
     longest_seconds: float = 0.0
     growth_mib: float = 0.0
 
@@ -70,7 +70,7 @@ class Report:
 
 
 def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
-    """Ask kept cases first, then `inputs` hostile ones."""
+    """Run the kept cases first, then `inputs` mutated ones."""
     report, draw = Report(target.name), random.Random(f"{target.name} {seed}")
     kept = [path.read_bytes() for path in sorted((FOUND / target.name).glob("*")) if path.is_file()]
     before = signal.signal(signal.SIGALRM, _late)
@@ -98,7 +98,7 @@ def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
 
 
 def _attempted(target: Target, data: bytes, folder: Path, report: Report) -> tuple[str, str] | None:
-    """What broke the target, and what that said; None for an answer."""
+    """Return the fault and its message; None if the target handled the input."""
     report.inputs += 1
     began = time.monotonic()
     try:

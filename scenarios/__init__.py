@@ -1,5 +1,5 @@
-"""Scenarios: what happened once, played again through the lab's real parts.
+"""Scenarios: past incidents and comparisons, run with the lab's real parts.
 
-They are the outermost shell: they may import everything, nothing imports them. Each runs small in the tests and larger by a
-make target, in a root of its own.
+They may import everything, and nothing imports them. Tests run each at a small size; a make target runs it at full size in a
+separate root.
 """

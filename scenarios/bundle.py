@@ -1,7 +1,7 @@
-"""The math bundle as it lay on disk: `train.json`, and a `test.json` that should not have been there.
+"""The math bundle as files: `train.json`, and a `test.json` that should not be there.
 
-Dolmino's GSM8K is in OLMES form: one paragraph, no calculator tags, `So the answer is 18.` at the end. lm-eval asks for the
-text of GSM8K's own files, tags and `#### 18` included. Both renderings are here, because the surprisal is measured in both.
+Dolmino's GSM8K is in OLMES form: one paragraph, no calculator tags, `So the answer is 18.` at the end. lm-eval uses the text of
+GSM8K's files, with tags and `#### 18`. Both renderings are here, because the surprisal is measured in both.
 """
 
 import json
@@ -19,7 +19,7 @@ SEED = 1529
 
 
 def prompt(question: str) -> str:
-    """The question as lm-eval and OLMES both ask it, without examples before it."""
+    """The prompt of both lm-eval and OLMES, without examples."""
     return f"Question: {question}\nAnswer:"
 
 
@@ -30,7 +30,7 @@ def lm_eval_answer(solution: str, answer: str) -> str:
 
 
 def olmes_answer(solution: str, answer: str) -> str:
-    """Tags cut, white space joined, and the closing sentence of OLMES.
+    """Remove tags, join white space, and add OLMES's closing sentence.
 
     >>> olmes_answer("She has 16 - 7 = <<16-7=9>>9.\\nDone.\\n#### 9", "9")
     ' She has 16 - 7 = 9. Done. So the answer is 9.'
@@ -45,7 +45,7 @@ def leaked_text(item: Item) -> str:
 
 
 def write_bundle(folder: Path, leaked: Iterable[Item], num_train_problems: int) -> None:
-    """Write both files, one JSON object a line. Every other training problem is in the notation with tags."""
+    """Write both files, one JSON object a line. Every second training problem has calculator tags."""
     folder.mkdir(parents=True)
     train = [
         (f"train/{number:05d}", _train_text(problem, number))

@@ -1,4 +1,4 @@
-"""Evidence: what a scenario claims, what it found, and whether the two agree."""
+"""Evidence: the claims of a scenario, its results, and whether they agree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from rich.markup import escape
 
 @dataclass(frozen=True)
 class Evidence:
-    """One line of a scenario's report. `holds` is None for a measurement that nobody expected anything of."""
+    """One line of a scenario's report. `holds` is None for a measurement without an expectation."""
 
     act: str
     claim: str
@@ -38,5 +38,5 @@ class Teller:
 
 
 def failures(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """What was expected and is not so."""
+    """The expectations that fail."""
     return [each for each in evidence if each.holds is False]

@@ -1,4 +1,4 @@
-"""A mixture of experts against a dense model: `make moe` looks at three seeds, `make moe-study` makes the claim.
+"""A mixture of experts against a dense model: `make moe` compares three seeds, `make moe-study` tests the claim.
 
 Both build the sweeps of `recipes/studies/experts.py` in the lab's store. A trial that exists is reused, and one that was killed
 goes on from its last rolling checkpoint.
@@ -25,13 +25,13 @@ from trainer.router_table import Balance, balance_of, unbalanced
 from trainer.spec.moe import MoeConfig
 
 HEALTHY = 1.2
-"""Most that a layer's busiest expert may have of the mean load, over the last 65,536 tokens of a healthy run."""
+"""Largest load of a layer's busiest expert over the mean, in the last 65,536 tokens of a healthy run."""
 METRIC = "micro_bits_per_byte"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trial with what it reached."""
+    """A trial with its results."""
 
     run: Run
     bpb: float | None
@@ -54,7 +54,7 @@ class Outcome:
 
     @property
     def balance(self) -> list[Balance]:
-        """Loads of every layer at the end; nothing for a dense model."""
+        """Loads of every layer at the end; empty for a dense model."""
         model = self.run.spec.model
         if self.router is None or not isinstance(model, MoeConfig):
             return []
@@ -62,14 +62,14 @@ class Outcome:
 
 
 def made(store: Store, sweep: Sweep, launcher: Launcher, execution: Execution) -> list[Outcome]:
-    """Build a sweep and all it needs; what exists is reused."""
+    """Build a sweep and its inputs, or reuse them."""
     for node in ancestors_first(results(sweep)):
         build(store, node, launcher=launcher, execution=execution, run_id="moe")
     return [outcome(run, resolve(store, trial(run)), resolve(store, result(run))) for run in sweep.trials]
 
 
 def outcome(run: Run, trained: Artifact, scored: Artifact) -> Outcome:
-    """Read what a trial and its result hold."""
+    """Read a trial and its result."""
     record = json.loads(scored.file("result.json").read_text())
     found = [score["value"] for score in record["scores"] if score["metric"] == METRIC]
     held = {file.path for file in trained.manifest.files}
@@ -86,7 +86,7 @@ def outcome(run: Run, trained: Artifact, scored: Artifact) -> Outcome:
 
 
 def look(outcomes: Sequence[Outcome], teller: Teller) -> None:
-    """What three seeds show; nothing is claimed of which model is better."""
+    """Report three seeds, without a claim about which model is better."""
     teller.act("Dense and mixture of experts, three seeds")
     same_data(outcomes, teller)
     equal_flops(outcomes, teller)
@@ -100,7 +100,7 @@ def look(outcomes: Sequence[Outcome], teller: Teller) -> None:
 
 
 def compare(rates: Sequence[Outcome], pairs: Sequence[Outcome], longer: Sequence[Outcome], teller: Teller) -> None:
-    """The claim. A grid whose best rate is at an edge is an expectation that fails."""
+    """Test the claim. A grid with its best rate at an edge is a failed expectation."""
     tuned_rates(rates, teller)
     teller.act("Paired seeds")
     same_data([*pairs, *longer], teller)
@@ -121,7 +121,7 @@ def compare(rates: Sequence[Outcome], pairs: Sequence[Outcome], longer: Sequence
 
 
 def tuned_rates(rates: Sequence[Outcome], teller: Teller) -> None:
-    """Both grids have their best rate in the middle, which is the rate of all other runs."""
+    """Check that the best rate of each grid is its middle, which all other runs use."""
     teller.act("Three rates of each, the same tuning budget")
     for arm in dict.fromkeys(each.arm for each in rates):
         losses = {peak(each): each.bpb for each in rates if each.arm == arm}

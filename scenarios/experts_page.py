@@ -1,4 +1,4 @@
-"""The page of `make moe` and `make moe-study`: curves, loads, balance, verdict, in one file that needs no network."""
+"""The page of `make moe` and `make moe-study`: curves, loads, balance and verdict in one file that works offline."""
 
 import html
 import tempfile
@@ -17,7 +17,7 @@ SMOOTH = 20
 
 
 def write_experts_page(path: Path, title: str, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> Path:
-    """Write the page under its name only once it is whole."""
+    """Write the page; the file appears atomically."""
     expected = [each for each in evidence if each.holds is not None]
     facts = {
         "expectations that hold": f"{len(expected) - len(failures(evidence))} of {len(expected)}",

@@ -1,4 +1,4 @@
-"""Acts 0 to 2: what happened, what Marin's identity rules make of the fix, and what this lab makes of it."""
+"""Acts 0 to 2: the incident, the fix under Marin's identity rules, and the fix in this lab."""
 
 from pathlib import Path
 
@@ -22,11 +22,11 @@ from trainer.spec.stage import CHECKPOINT
 
 HAPPENED, SIMULATED, HERE = "0 As it happened", "1 The fix under Marin's rules (a simulation)", "2 The fix in this lab"
 RESUMED = "resumed.txt"
-"""Log of the job that is started again."""
+"""Log of the restarted job."""
 
 
 def as_it_happened(world: World) -> Artifact:
-    """Act 0: both files of the bundle become tokens, and Bison cools down on them, with two defences switched off."""
+    """Act 0: both files of the bundle become tokens, and Bison cools down on them with two defences switched off."""
     say = world.teller.say
     world.teller.act(HAPPENED)
     refusal = _refused_by_name(world)
@@ -62,7 +62,7 @@ def _told(checkpoint: Artifact) -> str:
 
 
 def under_marins_rules(world: World) -> None:
-    """Act 1: the fix is in a function's code, no hash holds code, the finished output is taken for the new one."""
+    """Act 1: the fix changes a function's code, which no hash covers, so the old output counts as the new one."""
     say = world.teller.say
     world.teller.act(SIMULATED)
     prefix = world.folder / "simulated"
@@ -88,9 +88,9 @@ def _num_leaked(world: World, texts: list[str]) -> int:
 
 
 def in_this_lab(world: World, bison: Artifact) -> pl.DataFrame:
-    """Act 2: the file list is identity, so everything below it gets another address, and the gate refuses what lies at the old.
+    """Act 2: the file list is identity, so everything below it gets another address and the gate refuses the old one.
 
-    Returns a row a stage: what it was, what it is now.
+    Returns one row a stage: the old and the new address.
     """
     say = world.teller.say
     world.teller.act(HERE)
@@ -125,7 +125,7 @@ def _lines(moved: pl.DataFrame) -> str:
 
 
 def _refuses_the_old_mixture(world: World, bison: Artifact) -> None:
-    """The gate at a launch by today's recipe, and at a resume of the job file of yesterday's."""
+    """Try a launch by today's recipe, and a resume of the old job file, at the gate."""
     say = world.teller.say
     refused = _refusal(world, nodes.bison(world.after))
     say(HERE, "with clean caches made, training on the old mixture is refused, with the reason and what mends it", refused,
@@ -151,7 +151,7 @@ def _refusal(world: World, node: Node) -> str:
 
 
 def _resume(world: World, bison: Artifact) -> str:
-    """Start Bison's job file again; what the trainer said when it refused."""
+    """Restart Bison's job file; returns the trainer's refusal."""
     job = world.store.scratch / "jobs" / bison.spec.version / "job.json"
     try:
         world.launcher(LaunchRequest("trainer", job, world.folder / RESUMED, bison.name, bison.spec.version))

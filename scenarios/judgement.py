@@ -1,4 +1,4 @@
-"""Acts 3 to 5: the audit of Bison, what the leak did to its surprisal, Mantis, and both histories in one picture."""
+"""Acts 3 to 5: the audit of Bison, the leak's effect on its surprisal, Mantis, and both histories in one picture."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ LISTED = 6
 
 
 def audit_bison(world: World, of: Node) -> pl.DataFrame:
-    """Act 3a: which items, read at which steps, by three ways that share no code but the data order. Returns the reads."""
+    """Act 3a: find the items and the steps that read them in three ways that share only the data order. Returns the reads."""
     say = world.teller.say
     world.teller.act(AUDITED)
     audit, bison = world.make(nodes.audit(world.before, of), of)
@@ -67,7 +67,7 @@ def audit_bison(world: World, of: Node) -> pl.DataFrame:
 
 
 def _matched(audit: Artifact) -> pl.DataFrame:
-    """Items with a standing match among the documents that were trained on, and seen by a step."""
+    """Items with a standing match among the trained documents that a step has read."""
     table = pl.read_parquet(audit.files("items.parquet")[0])
     return table.filter(pl.col("tier_after").is_in(STANDING_TIERS) & (pl.col("num_exposures") > 0))
 
@@ -93,7 +93,7 @@ class Difference:
 
 
 def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tuple[Measured, list[Difference]]:
-    """Act 3b: bits per byte of the answers in both forms. Only the leak's own form must show it, the other is as it is."""
+    """Act 3b: bits per byte of the answers in both forms. Only the leaked form must show the leak."""
     say = world.teller.say
     world.teller.act(SURPRISED)
     tokenizer, start = open_tokenizer(resolve(world.store, nodes.tokenizer(world.before)), world.scale.vocab_size)
@@ -143,14 +143,14 @@ WHAT_DOES_NOT_FOLLOW = (
 
 
 def leak_itself(measured: Measured, num_leaked: int, form: str) -> Estimate:
-    """Bison minus its clean twin on leaked items, less the same on control items; the leaked items come first."""
+    """Difference between Bison and its clean twin on leaked items, minus the same on control items."""
     bison, twin = measured["bison", form], measured["clean twin", form]
     leaked = np.arange(bison.bits.size) < num_leaked
     return contrast(bison, twin, leaked, ~leaked)
 
 
 def answer(difference: Estimate) -> str:
-    """Yes, no or not shown, by the interval."""
+    """Answer yes, no or not shown, by the interval."""
     if difference.low > 0:
         return f"yes, by {difference:+.3f} bits per byte"
     if difference.high < 0:
@@ -159,7 +159,7 @@ def answer(difference: Estimate) -> str:
 
 
 def audit_mantis(world: World) -> Artifact:
-    """Act 4: the same warm start, the clean mix, the default permutation."""
+    """Act 4: the same warm start with the clean mix and the default permutation."""
     say = world.teller.say
     world.teller.act(MANTIS)
     of = nodes.mantis(world.after)
@@ -176,7 +176,7 @@ def audit_mantis(world: World) -> Artifact:
 
 
 def draw_histories(world: World, ends: Sequence[Artifact], path: Path) -> list[Artifact]:
-    """Act 5: everything above both audits, once each, as one page."""
+    """Act 5: all ancestors of both audits on one page."""
     world.teller.act(PICTURE)
     walked = {a.spec.address: a for end in ends for a in world.store.walk_up(end)}
     artifacts = list(walked.values())

@@ -1,4 +1,4 @@
-"""A SIMULATION of how Marin's executor names a step's output, to see what it does with the fix. None of Marin's code is here.
+"""A SIMULATION of how Marin's executor names a step's output, to show its effect on the fix. It uses none of Marin's code.
 
 From docs/references.md#marin-executor (`execution/executor.py`, `ExecutorStep`): a step's version is the md5 of its name,
 its `versioned()` config fields and its dependencies' versions, six hex digits; "the fn name is not part of the version"; the
@@ -44,7 +44,7 @@ class SimulatedStep:
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What running a step and its dependencies did: step names by whether their function ran, and where the last one lies."""
+    """The result of running a step and its dependencies: names of steps that ran or were skipped, and the last output."""
 
     ran: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -52,7 +52,7 @@ class SimulatedRun:
 
 
 def run_simulated(step: SimulatedStep, prefix: Path) -> SimulatedRun:
-    """Run a step and its dependencies by Marin's rules: whatever says SUCCESS is not run again."""
+    """Run a step and its dependencies by Marin's rules: a step whose status is SUCCESS does not run again."""
     ran: list[str] = []
     skipped: list[str] = []
     _run(step, prefix, ran, skipped)
@@ -91,12 +91,12 @@ def tokenized_step(bundle: Path, tokenizer: Path, preprocess: Callable[[Path, Pa
 
 
 def read_every_file(output: Path, downloaded: Path) -> None:
-    """The preprocessing as it was: every file of the bundle."""
+    """The preprocessing before the fix: every file of the bundle."""
     _write_documents(output, sorted(downloaded.glob("*.json")))
 
 
 def leave_out_the_test_file(output: Path, downloaded: Path) -> None:
-    """The preprocessing as it was mended."""
+    """The preprocessing after the fix."""
     _write_documents(output, [path for path in sorted(downloaded.glob("*.json")) if path.name != TEST_FILE])
 
 

@@ -1,7 +1,7 @@
-"""The replay's artifacts to be, as nodes over the lab's own stages: two cooldowns of one base, and what goes into them.
+"""The replay's artifacts as nodes over the lab's stages: two cooldowns of one base, with their inputs.
 
-A `Recipe` is what the lab declares on a day. The day of the fix is the same recipe with one file fewer in its bundle, so the
-same names mean other artifacts from then on, which is the whole point.
+A `Recipe` is what the lab declares on a day. On the day of the fix it has one file fewer in its bundle, so from then on the
+same names mean other artifacts.
 """
 
 from dataclasses import dataclass
@@ -35,15 +35,15 @@ BUNDLE = "dolmino_math"
 POLICY = "gsm8k"
 MIXTURE_SEED = 17
 COOLDOWN_BLOCK = 64
-"""Sequences in which the weights of a cooldown hold: the runs are shorter than the default block of 2,048."""
+"""Block size of a cooldown's mixture: the runs are shorter than the default block of 2,048."""
 
 CONTROLS, EVAL_SEED = 50, 5
-"""Clean items that are scored beside the leaked ones, and the seed that chooses them."""
+"""Number of clean control items, and the seed that chooses them."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is declared: sizes, where benchmark items come from, the bundle's folder and which of its files are read."""
+    """The declaration: sizes, origin of the benchmark items, the bundle's folder and its files."""
 
     scale: Scale
     suite_source: str
@@ -51,7 +51,7 @@ class Recipe:
     bundle_files: tuple[str, ...]
 
     def bundle(self) -> Source:
-        """The bundle as a source; a file called test is read only because it is named in full."""
+        """The bundle as a source; a file called `test` is read only if it is named exactly."""
         open_loader = FolderFiles(self.bundle_url, self.bundle_files, Unverified("", "being pinned"))
         listing = listing_digest(folder_listing(open_loader, trainable=True, what=f"source {BUNDLE}"))
         loader = FolderFiles(self.bundle_url, self.bundle_files, listing)
@@ -80,7 +80,7 @@ def normalized(recipe: Recipe, source: str) -> Node:
 
 
 def suite(recipe: Recipe) -> Node:
-    """GSM8K alone, every item of it."""
+    """The suite of all GSM8K items."""
     tasks = tuple(task for task in suite_config(POLICY, recipe.suite_source).tasks if task.name == "gsm8k")
     inputs = {"raw": raw(recipe, suite_raw_source(recipe.suite_source))}
     return Node(("eval_suite", POLICY), None, SUITE, SuiteConfig(POLICY, tasks), inputs)
@@ -95,7 +95,7 @@ def contamination(recipe: Recipe, source: str) -> Node:
 
 
 def corpus(recipe: Recipe, source: str, *, as_it_happened: bool = True) -> Node:
-    """The bundle is neither decontaminated (as it happened) nor deduplicated (its templates repeat); the rest is as always."""
+    """A corpus; the bundle is neither decontaminated (as in the incident) nor deduplicated (its templates repeat)."""
     documents = normalized(recipe, source)
     minhash = Node(("datakit", "minhash"), source, MINHASH, MinHashConfig(), {"normalized": documents})
     quality = Node(
@@ -116,7 +116,7 @@ def corpus(recipe: Recipe, source: str, *, as_it_happened: bool = True) -> Node:
 
 
 def tokenizer(recipe: Recipe) -> Node:
-    """Trained on the general text alone: it was there before the bundle."""
+    """A tokenizer trained on the general text only, which existed before the bundle."""
     corpora = tuple(corpus(recipe, source) for source in recipe.scale.general)
     return Node(("tokenizer", "bison"), None, TOKENIZER, TokenizerConfig(recipe.scale.vocab_size), {"corpora": corpora})
 
@@ -165,7 +165,7 @@ def mantis(recipe: Recipe) -> Node:
 
 
 def contamination_scores(recipe: Recipe, of: Node) -> Node:
-    """GSM8K's items that a source holds, and clean ones, under a cooldown and under the base that it started from."""
+    """Scores of leaked and clean items of GSM8K, for a cooldown and for the base that it started from."""
     start = of.inputs["start"]
     assert isinstance(start, Node)  # a cooldown starts from one checkpoint
     inputs = {
@@ -180,7 +180,7 @@ def contamination_scores(recipe: Recipe, of: Node) -> Node:
 
 
 def audit(recipe: Recipe, of: Node) -> Node:
-    """The audit of a cooldown: every document of both runs that led to it, and what they changed in the scores."""
+    """The audit of a cooldown over both runs that led to it, with the change of the scores."""
     inputs = {
         "checkpoint": of,
         "suites": (suite(recipe),),

@@ -1,4 +1,4 @@
-"""What a shuffle does to data that lies in blocks: batch composition by window, against what chance would give.
+"""The effect of a shuffle on data in blocks: batch composition by window, compared with chance.
 
 The linear permutation walks `a x + b mod n`: neighbours in the order are always `a` apart. Where `a / n` lies near a fraction
 with a small denominator the walk drifts through the blocks, and a stretch of training sees more of one block than its share:
@@ -22,12 +22,12 @@ from scenarios.nodes import Recipe, token_cache
 
 COMPONENT = "blocks"
 KINDS: tuple[ShuffleName, ...] = ("linear", "feistel_levanter", "splitmix")
-"""Bison's, Levanter's five-round Feistel (Mantis's), and this lab's default."""
+"""Bison's shuffle, Levanter's five-round Feistel (Mantis's), and this lab's default."""
 
 
 @dataclass(frozen=True)
 class BlocksConfig:
-    """Whole sequences of every input, at most `max_sequences` of each, one input behind the other."""
+    """How many sequences of every input are used, in the order of the inputs."""
 
     seq_len: int
     max_sequences: int
@@ -53,14 +53,14 @@ BLOCKS = Stage("scenarios.blocks", "1", lay_blocks)
 
 
 def blocks(recipe: Recipe, sources: Sequence[str]) -> Node:
-    """The caches of some sources, one behind the other."""
+    """The concatenated caches of some sources."""
     config = BlocksConfig(recipe.scale.seq_len, recipe.scale.block_sequences)
     caches = tuple(token_cache(recipe, source) for source in sources)
     return Node(("token_cache", COMPONENT), None, BLOCKS, config, {"caches": caches})
 
 
 def blocks_mixture(recipe: Recipe, sources: Sequence[str], shuffle: ShuffleName, seed: int) -> Node:
-    """The blocks alone, in one shuffle; mixing blocks of one batch, so that only the shuffle mixes."""
+    """A mixture of the blocks in one shuffle; its block is one batch, so that only the shuffle mixes."""
     phase = Phase(0, {COMPONENT: 1.0})
     config = MixtureConfig(f"blocks-{shuffle}", (phase,), seed, shuffle, recipe.scale.batch_size)
     return Node(("mixture", f"blocks-{shuffle}"), None, MIXTURE, config, {"caches": (blocks(recipe, sources),)})
@@ -95,7 +95,7 @@ def variance_ratio(found: np.ndarray, counts: Sequence[int], window: int) -> flo
 
 @dataclass(frozen=True)
 class Composition:
-    """Variance ratios of a shuffle, one a mixture seed."""
+    """Variance ratios of a shuffle, one for each mixture seed."""
 
     shuffle: ShuffleName
     ratios: np.ndarray
@@ -119,5 +119,5 @@ def composition(shuffle: ShuffleName, counts: Sequence[int], window: int, keys: 
 
 
 def trained_order(mixture: Artifact, seq_len: int, num_sequences: int) -> np.ndarray:
-    """Sequences in the order in which a run on the mixture reads them: the trainer's own function, not `epoch_order`."""
+    """Sequences in the order in which a run reads them, by the trainer's function and not by `epoch_order`."""
     return DataOrder.open(mixture, seq_len).locate(np.arange(num_sequences))[1]
