@@ -14,6 +14,7 @@ from pydantic import Field
 
 from evals.items.stage import TaskSpec
 from lineage.build.plan import Node
+from lineage.trust.gate import GateError
 from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
@@ -54,6 +55,21 @@ TERMINATES = WarningCheck(
 CANARY = "What the exported folder writes when it is opened as a stranger opens it, and whether its special tokens are right."
 
 CLEAN = WarningCheck("not_contaminated", "training has read no benchmark item", judge_contamination)
+
+
+class LaunchRefusedError(GateError):
+    """A launch was refused: first the one command that makes what is missing, then the missing artifacts in one line."""
+
+    def __init__(self, refusal: GateError, key: dg.AssetKey) -> None:
+        missing = [finding for finding in refusal.findings if finding.problem == "missing"]
+        others = [finding for finding in refusal.findings if finding.problem != "missing"]
+        name = key.to_user_string()
+        super().__init__(name, others)
+        if missing:
+            names = ", ".join(finding.artifact for finding in missing)
+            told = f"`./marin materialize {name}` makes what is missing and trains then; missing: {names}"
+            self.args = (f"{told}\n{self}" if others else told,)
+        self.findings = refusal.findings
 
 
 class TrainingConfig(dg.Config):
@@ -118,7 +134,10 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
     def training(context: dg.AssetExecutionContext, config: TrainingConfig, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         listener = observing(context, training_key(run), None)
         asked = replace(final, arguments=(*final.arguments, *config.arguments()))
-        built = lab.build(lab.store, asked, listener=listener, run_id=context.run.run_id)
+        try:
+            built = lab.build(lab.store, asked, listener=listener, run_id=context.run.run_id)
+        except GateError as error:
+            raise LaunchRefusedError(error, training_key(run)) from error
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),

@@ -17,6 +17,7 @@ from lineage.build.plan import ancestors_first
 from marin_assets.areas import OWNER_OF_GROUP, owners
 from marin_assets.definitions import build_defs, tabled
 from marin_assets.factory import dependencies
+from marin_assets.runs import LaunchRefusedError
 from partitions.axes import days
 from recipes.canary import bands
 from recipes.lab import Declarations, declarations
@@ -75,6 +76,18 @@ def test_opening_the_ui_starts_no_work_unless_the_deployment_says_so(
     starts = {each.name: each.default_status.value == "RUNNING" for each in automation}
     assert starts.pop("committed_artifacts") is True  # it reports what jobs commit and requests no run
     assert len(starts) >= 8 and set(starts.values()) == {running}
+
+
+def test_a_refused_launch_names_the_one_command_first_and_what_is_missing_in_one_line(
+    real_definitions: dg.Definitions,
+) -> None:
+    asset = real_definitions.resolve_assets_def(dg.AssetKey(["runs", "tiny", "training"]))
+    with dg.instance_for_test() as instance, pytest.raises(LaunchRefusedError) as refused:
+        dg.materialize([asset], instance=instance, selection=[asset.key])
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith("`./marin materialize runs/tiny/training` makes what is missing")
+    assert "datakit/raw[kjv], " in line and "datakit/normalized" not in line
+    assert len(refused.value.findings) > 5
 
 
 def test_a_wrong_word_for_automation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
