@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,10 +16,12 @@ from jaxtyping import Array
 from trainer.initial_state import initial_state
 from trainer.meter import memory
 from trainer.model.attention import attention, reference_attention
+from trainer.model.parts import parted
 from trainer.spec.compute import BACKENDS, Compute, ComputeConfig, Work, cannot, resolve
 from trainer.spec.config import RunSpec
 from trainer.spec.flops import arithmetic
 from trainer.spec.llama import LlamaConfig
+from trainer.spec.moe import ExpertsConfig, MoeConfig, RouterConfig
 from trainer.spec.optimizers import AdamWConfig
 from trainer.spec.schedules import WarmupStableDecay
 from trainer.step import StepState, compiled_step
@@ -30,7 +31,7 @@ from trainer.step import StepState, compiled_step
 class Training:
     """A model, its batch, the ways to compute it that are tried, and the bar."""
 
-    model: LlamaConfig
+    model: LlamaConfig | MoeConfig
     batch: int
     ways: tuple[ComputeConfig, ...]
     bar: tuple[str, float]
@@ -57,6 +58,13 @@ TRAININGS = {
         ("mfu_causal", 0.45),
     ),
 }
+TRAININGS["moe_256m"] = Training(
+    MoeConfig(50_304, 768, 768, 8, 12, 4, 1024, qk_norm="none", experts=ExpertsConfig(8, 1088), router=RouterConfig(2)),
+    32,
+    ways(remat="none", attentions=("cudnn",), layers=("scan",)),
+    ("mfu_causal", 0.2),
+)
+TINY_MOE = MoeConfig(512, 64, 128, 2, 4, 2, 64, qk_norm="none", experts=ExpertsConfig(8, 64), router=RouterConfig(2))
 TINY = LlamaConfig(512, 64, 128, 2, 4, 2, 64)
 
 
@@ -164,7 +172,8 @@ def training(name: str, tiny: bool) -> dict:
     told = TRAININGS[name]
     if tiny:
         tried = tuple(dict.fromkeys(ComputeConfig(layers=way.layers, remat=way.remat) for way in told.ways))
-        told = replace(told, model=replace(TINY, tie_embeddings=told.model.tie_embeddings), batch=4, ways=tried)
+        small = TINY_MOE if isinstance(told.model, MoeConfig) else TINY
+        told = replace(told, model=replace(small, tie_embeddings=told.model.tie_embeddings), batch=4, ways=tried)
     rows = []
     for way in told.ways:
         rows.append(steps_of(told, way))
@@ -191,7 +200,8 @@ def steps_of(told: Training, way: ComputeConfig, steps: int = 20) -> dict:
     spec = RunSpec("gpu", model, AdamWConfig(), schedule, compute=way, **geometry)
     fresh = initial_state(spec)
     step_fn = compiled_step(spec, fresh.model)
-    state = StepState(eqx.filter(fresh.model, eqx.is_inexact_array), fresh.optimizer)
+    parameters, router, _ = parted(fresh.model)
+    state = StepState(parameters, fresh.optimizer, router=router if jax.tree.leaves(router) else None)
     random = np.random.default_rng(0)
     batches = [random.integers(0, model.vocab_size, (batch, model.max_seq_len)).astype(np.int32) for _ in range(4)]
     began = time.perf_counter()

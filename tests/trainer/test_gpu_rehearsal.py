@@ -1,0 +1,24 @@
+"""The command that checks and times a GPU, from end to end with tiny shapes: it must not fail there on a mistake of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_run import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_part_of_the_gpu_benchmark_ends(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--tiny", "--out", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    parts = ["machine", "numbers", "attention", "experts", "llama_50m", "moe_256m", "dense_1b", "serving", "resume"]
+    assert list(found) == parts and found["resume"]["same_bytes"]
+    assert found["numbers"]["moe"]["apart"] < 1e-3 and found["experts"]["apart"] < 1e-4
+    assert found["serving"]["decode_tokens_per_second"] > 0
