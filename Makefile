@@ -8,7 +8,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations
 
-.PHONY: help setup extras libtpu ferry bison moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
+.PHONY: help setup extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -22,6 +22,15 @@ ferry: setup ## Materialize today's smoke ferry and show what it did
 
 bison: setup ## Replay the Bison incident: a leaked test set, a stale cache, the audit, two shuffles (some minutes)
 	@$(PY) -m scenarios bison
+
+isoflop: setup ## A law by real runs: rates, 32 trials, forecasts frozen before four held-out runs, verdicts, a page (two hours); goes on where it was killed
+	@$(PY) -m benchmarks.science.isoflop
+
+isoflop-rehearsal: setup ## The same command at a hundredth of the cost, to see that it works; its law is of no use (some minutes)
+	@$(PY) -m benchmarks.science.isoflop --study rehearsal .marin/isoflop-rehearsal
+
+coverage: setup ## How often 90 % intervals hold in 400 simulated sweeps of each of four laws (about ten minutes)
+	@$(PY) -m benchmarks.science.coverage $(or $(SWEEPS),400)
 
 moe: setup ## Dense and mixture of experts, three seeds each, with a page of curves and loads (half an hour); goes on where it was killed
 	@$(PY) -m scenarios moe

@@ -17,6 +17,7 @@ from lineage.build.plan import exists
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.due import committed, missing_results
 from marin_assets.event_log import reports
+from recipes.forecasts import forecast_of, outcome, verdict
 from recipes.policies import policy_config
 from recipes.records.run import Run
 from recipes.runs import audit, export_canary
@@ -29,7 +30,7 @@ REQUESTED = ("eval_result", "contamination_scores", "contamination_audit", "hf_m
 
 def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
     """Sensor of all declared runs. Its cursor maps run and step to the data version and policy that were reported."""
-    keys = [_key(run, name) for run in runs for name in REQUESTED]
+    keys = [_key(run, name) for run in runs for name in REQUESTED] + [key for run in runs for key in _judged(run)]
 
     @dg.sensor(
         name="checkpoints",
@@ -63,13 +64,20 @@ def _key(run: Run, name: str) -> dg.AssetKey:
     return dg.AssetKey(["runs", run.name, name])
 
 
+def _judged(run: Run) -> list[dg.AssetKey]:
+    """What judges the forecast of a run; nothing for a run without one."""
+    of = forecast_of(run)
+    return [] if of is None else [dg.AssetKey(list(node(of, run).key)) for node in (outcome, verdict)]
+
+
 def _mark(run: Run, artifact: Artifact) -> str:
     """What the cursor keeps of a step. A policy of another date requests its evaluations again."""
     return f"{artifact.data_version} {policy_config(run).name}"
 
 
 def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.RunRequest]:
-    """Return what the policy requires at a step, and its audit; for the last step also the export with its canary.
+    """Return what the policy requires at a step, and its audit; for the last step also the export with its canary, and the
+    verdict on the run's forecast.
 
     Only what does not exist is requested, because a cursor may be lost and an artifact stays. Each is requested once.
     The launcher retries infrastructure failures (docs/design/launchers.md); after any other failure a person decides,
@@ -105,6 +113,9 @@ def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.
             partition_key=step,
             tags=tags,
         )
+    of = forecast_of(run)
+    if number == saved[-1] and of is not None and not exists(lab.store, verdict(of, run)):
+        yield dg.RunRequest(run_key=f"{mark}:verdict", asset_selection=_judged(run), tags=tags)
 
 
 def _materialization(artifact: Artifact) -> dg.AssetMaterialization:

@@ -1,173 +1,153 @@
-"""An isoflop study as real runs: trials, table, fit, forecasts frozen before their runs, verdicts, a page.
+"""An isoflop study as real runs: rates, trials, table, fit, forecasts frozen before their runs, verdicts, a page.
 
-`python -m benchmarks.science.isoflop ROOT [--reduced]`. Every step is an artifact in ROOT: a killed study
-continues where it was.
-The whole study has four budgets of 1 to 8e12 FLOPs and six sizes; the reduced one has three of 1 to 4e11 and five sizes.
+`make isoflop`, or `python -m benchmarks.science.isoflop [--study rehearsal] [ROOT]`. All trials run in this process. Every step
+is an artifact in ROOT, so a killed study goes on where it was, and a trial goes on at its last rolling checkpoint.
 """
 
 import argparse
-import json
 import logging
-import math
+import os
+import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.science.isoflop_data import HELDOUT, TEXT, HeldOut, SourceText
+import jax
+import numpy as np
+
+from benchmarks.science.isoflop_page import write_study_page
+from benchmarks.science.isoflop_study import STUDIES, Study, forecasts, mixture, rate_trials, table_and_fit, trials
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
 from lineage.jobs.job import Job
-from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from science.fit_sweep import FitConfig
-from science.forecasts.fit_stage import FIT
-from science.forecasts.freeze import FORECAST, ForecastConfig
-from science.forecasts.table import TABLE, Expected, TableConfig
-from science.forecasts.verdict import VERDICT, VerdictConfig, write_page
-from trainer.spec.config import RunSpec
-from trainer.spec.llama import LlamaConfig
-from trainer.spec.optimizers import AdamWConfig
-from trainer.spec.schedules import WarmupStableDecay
-from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
-from trainer.spec.target import size_of
-from trainer.train import train
+from science.trials import RefusedSweepError
+from trainer.progress import LogLines
+from trainer.running import Running
+from trainer.signals import Stop
+from trainer.trial import run_trial
 
-SEQ_LEN, BATCH, VOCABULARY = 256, 2, 512
-LAYERS = {
-    8: (2, 1),
-    12: (2, 1),
-    16: (2, 2),
-    24: (2, 2),
-    32: (2, 4),
-    48: (2, 4),
-    64: (3, 4),
-    80: (3, 5),
-    96: (4, 6),
-    128: (5, 8),
-}
-"""Width -> layers and heads."""
-TEXT_BYTES = 40_000_000
+ROLLING_SECONDS = 60.0
 log = logging.getLogger("isoflop")
 
 
-@dataclass(frozen=True)
-class Study:
-    """Budgets with their sizes, the centre that gets two more seeds, and the held-out budgets with a width each."""
+@dataclass
+class Progress:
+    """What is done of the runs of a study."""
 
-    name: str
-    budgets: tuple[tuple[float, tuple[int, ...], int], ...]
-    held_out: tuple[tuple[float, int], ...]
+    total: int
+    done: int = 0
+    reused: int = 0
+    started: float = field(default_factory=time.perf_counter)
 
-
-REDUCED = Study(
-    "isoflop-reduced",
-    ((1e11, (8, 12, 16, 24, 32), 16), (2e11, (8, 12, 16, 24, 32), 16), (4e11, (12, 16, 24, 32, 48), 24)),
-    ((1e12, 32),),
-)
-WHOLE = Study(
-    "isoflop",
-    (
-        (1e12, (16, 24, 32, 48, 64, 80), 32),
-        (2e12, (24, 32, 48, 64, 80, 96), 48),
-        (4e12, (24, 32, 48, 64, 80, 96), 48),
-        (8e12, (32, 48, 64, 80, 96, 128), 64),
-    ),
-    ((2e13, 80), (4e13, 96)),
-)
-
-
-def run_of(name: str, width: int, budget: float, seed: int) -> RunSpec:
-    """A run of a width that takes a budget to a step. The rate falls with width and is bounded for the smallest."""
-    layers, heads = LAYERS[width]
-    model = LlamaConfig(VOCABULARY, width, width * 8 // 3 // 8 * 8, layers, heads, heads, SEQ_LEN)
-    steps = round(budget / (model.training_flops_per_token(SEQ_LEN) * BATCH * SEQ_LEN))
-    rate = min(0.2 * math.sqrt(BATCH) / width, 0.01)
-    schedule = WarmupStableDecay(rate, warmup_steps=min(200, steps // 10), decay_frac=0.4, min_lr_ratio=0.0)
-    return RunSpec(name, model, AdamWConfig(beta2=0.99), schedule, BATCH, SEQ_LEN, steps, seed)
-
-
-def mixture(held_out: bool, seed: int) -> Node:
-    """The one source as a mixture; its seed is the order of the data."""
-    kind = "heldout" if held_out else "training"
-    cache = Node(("text", kind), None, TEXT, SourceText(VOCABULARY, held_out, TEXT_BYTES // (20 if held_out else 1)))
-    config = MixtureConfig("python", (Phase(0, {"python": 1.0}),), seed)
-    return Node(("mixture", f"{kind}-{seed}"), None, MIXTURE, config, {"caches": (cache,)})
-
-
-def result_of(key: tuple[str, ...], partition: str, run: Node) -> Node:
-    """The held-out loss of a run."""
-    return Node(key, partition, HELDOUT, HeldOut(), {"checkpoint": run, "heldout": mixture(True, 0)})
-
-
-def trials_of(study: Study) -> Iterator[tuple[Expected, Node]]:
-    """Every trial with the node of its result."""
-    for budget, widths, centre in study.budgets:
-        for width in widths:
-            for seed in range(3 if width == centre else 1):
-                name = f"c{budget:.0e}-d{width}-s{seed}".replace("+", "")
-                run = run_of(name, width, budget, seed)
-                config = CheckpointConfig(run, run.num_steps)
-                node = Node(("sweeps", study.name, "trial"), name, CHECKPOINT, config, {"mixture": mixture(False, seed)})
-                yield Expected(name, budget), result_of(("sweeps", study.name, "result"), name, node)
+    def tell(self, name: str, what: str, seconds: float, *, reused: bool) -> None:
+        """Log a line: done, reused, left, and how long the rest takes if it is like what was trained here."""
+        self.done, self.reused = self.done + 1, self.reused + reused
+        spent, trained = time.perf_counter() - self.started, self.done - self.reused
+        left = f", about {spent / trained * (self.total - self.done):.0f} s left" if trained else ""
+        log.info(
+            "%s: %s%s; %d of %d runs done, %d of them reused, %.0f s%s",
+            name, what, "" if reused else f" in {seconds:.1f} CPU s", self.done, self.total, self.reused, spent, left,
+        )  # fmt: skip
 
 
 def build_all(store: Store, node: Node) -> Artifact:
     """Build a node and its ancestors here, training in this process; what exists is reused."""
     for ancestor in ancestors_first([node]):
-        if ancestor.stage is CHECKPOINT and not exists(store, ancestor):
-            inputs = {name: resolve(store, parent) for name, parent in ancestor.inputs.items() if isinstance(parent, Node)}
-            train(Job(store, spec_of(store, ancestor), dict(inputs), "isoflop", ""))
-        elif ancestor.stage is not CHECKPOINT:
+        if exists(store, ancestor):
+            continue
+        if ancestor.stage.job is None:
             build(store, ancestor)
+            continue
+        inputs = {name: resolve(store, parent) for name, parent in ancestor.inputs.items() if isinstance(parent, Node)}
+        job = Job(store, spec_of(store, ancestor), dict(inputs), "isoflop", "")
+        run_trial(job, Running(rolling_seconds=ROLLING_SECONDS), Stop(), lambda seconds: None, LogLines())
     return resolve(store, node)
 
 
-def forecasts_of(study: Study, table: Node, fit: Node, policy: str, method: FitConfig) -> Iterator[tuple[str, Node, Node]]:
-    """(name, forecast, verdict) of each held-out run, two seeds a budget."""
-    for budget, width in study.held_out:
-        for seed in (0, 1):
-            name = f"{study.name}-c{budget:.0e}-d{width}-s{seed}".replace("+", "")
-            run = run_of(name, width, budget, seed)
-            config = ForecastConfig(run, "python", "nats", "nats a token", policy, method=method)
-            data = mixture(False, seed)
-            forecast = Node(("forecasts", name), None, FORECAST, config, {"table": table, "fit": fit, "mixture": data})
-            place = ("runs", name, "checkpoint"), step_partition(run.num_steps)
-            trained = Node(*place, CHECKPOINT, CheckpointConfig(run, run.num_steps), {"mixture": data, "forecast": forecast})
-            result = result_of(("runs", name, "result"), step_partition(run.num_steps), trained)
-            judged = {"forecast": forecast, "result": result}
-            yield name, forecast, Node(("forecasts", name, "verdict"), None, VERDICT, VerdictConfig("python", "nats"), judged)
+def trained(store: Store, node: Node, progress: Progress) -> float | None:
+    """Train and score a trial, or reuse it; its loss, or None if it diverged."""
+    before, reused = time.process_time(), exists(store, node)
+    found = build_all(store, node).manifest.extra["result"]
+    loss = found["scores"][0]["value"] if found["scores"] else None
+    told = f"{loss:.4f} nats" if loss is not None else f"diverged ({found['diverged']})"
+    progress.tell(str(node.partition), told, time.process_time() - before, reused=reused)
+    return loss
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("root")
-    parser.add_argument("--reduced", action="store_true")
-    asked = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    log.setLevel(logging.INFO)
-    study, store, started = REDUCED if asked.reduced else WHOLE, Store(asked.root), time.perf_counter()
-    trials = list(trials_of(study))
-    for number, (trial, node) in enumerate(trials, 1):
-        loss = build_all(store, node).manifest.extra["scores"][0]["value"]
-        seconds = time.perf_counter() - started
-        log.info("%s: %.4f nats; %d of %d trials done, %.0f s", trial.name, loss, number, len(trials), seconds)
-    config, method = TableConfig(tuple(trial for trial, _ in trials), "python", "nats"), FitConfig()
-    table = Node(("sweeps", study.name, "table"), None, TABLE, config, {"results": tuple(node for _, node in trials)})
-    fit = Node(("sweeps", study.name, "fit"), None, FIT, method, {"table": table})
-    fitted = build_all(store, fit)
-    log.info("fit: %s", json.dumps(fitted.manifest.extra["fit"]["minima"]))
-    policy = resolve(store, mixture(True, 0)).data_version
-    chosen = list(forecasts_of(study, table, fit, policy, method))
-    for name, forecast, _ in chosen:
+def chosen_multiplier(store: Store, study: Study, progress: Progress) -> tuple[float, dict[str, dict[float, float | None]]]:
+    """Tune the rate at two budgets: the mean of both parabolas' lowest points in ln rate, inside the grid."""
+    losses: dict[str, dict[float, float | None]] = {}
+    for (budget, width), multiplier, node in rate_trials(study):
+        losses.setdefault(f"{budget:.3g} FLOPs, width {width}", {})[multiplier] = trained(store, node, progress)
+    best = [_vertex({rate: loss for rate, loss in each.items() if loss is not None}) for each in losses.values()]
+    return round(float(np.exp(np.mean(np.log(best)))), 2), losses
+
+
+def _vertex(losses: dict[float, float]) -> float:
+    """The lowest point of the parabola through the losses in ln rate, inside the grid; its best rate where it bends down."""
+    if len(losses) < 3:
+        return min(losses, key=lambda rate: losses[rate])
+    rates = np.array(sorted(losses))
+    bend, slope, _ = np.polyfit(np.log(rates), [losses[rate] for rate in rates], 2)
+    if bend <= 0:
+        return float(min(losses, key=lambda rate: losses[rate]))
+    return float(np.clip(np.exp(-slope / (2 * bend)), rates[0], rates[-1]))
+
+
+def run_study(store: Store, study: Study, page: Path) -> int:
+    """Make the whole study and its page; 1 if the sweep was refused."""
+    runs = len(list(rate_trials(study))) + len(list(trials(study, 1.0)))
+    progress = Progress(runs + 2 * len(study.held_out))
+    multiplier, rates = chosen_multiplier(store, study, progress)
+    log.info("rate: %g times the rule", multiplier)
+    for _, node in trials(study, multiplier):
+        trained(store, node, progress)
+    table, fit = table_and_fit(study, multiplier)
+    build_all(store, table)
+    try:
+        build_all(store, fit)
+    except RefusedSweepError as error:
+        log.error("no law and no forecast: %s", error)
+        write_study_page(page, store, study, multiplier, rates, [], error.faults)
+        return 1
+    policy = resolve(store, mixture(study, True, 0)).data_version
+    chosen = list(forecasts(study, multiplier, policy))
+    for forecast, _ in chosen:  # all of them before any of their runs
         facts = build_all(store, forecast).manifest.extra["forecast"]
-        log.info("%s: %.4f, 90 %% %s, weights %s", name, facts["point"], facts["intervals"]["0.9"], facts["weights"])
-    verdicts = [build_all(store, verdict) for *_, verdict in chosen]
-    write_page(Path(asked.root) / "verdicts.md", verdicts)
-    log.info("%s\n%s, %s", (Path(asked.root) / "verdicts.md").read_text(), fitted.file("law.png"), table.key)
-    log.info("%d trials and %d held-out runs in %.0f s", len(trials), len(chosen), time.perf_counter() - started)
-    sizes = {name: size_of(run_of(name, width, budget, 0)) for budget, width in study.held_out for name in [f"{budget:.0e}"]}
-    log.info("held-out sizes: %s", sizes)
+        log.info("%s: %.4f, 90 %% %s", forecast.name, facts["point"], facts["intervals"]["0.9"])
+    verdicts = []
+    for _, verdict in chosen:
+        before, reused = time.process_time(), exists(store, verdict)
+        verdicts.append(build_all(store, verdict))
+        outcome = verdicts[-1].manifest.extra["verdict"]["outcome"]
+        progress.tell(verdict.name, outcome, time.process_time() - before, reused=reused)
+    write_study_page(page, store, study, multiplier, rates, verdicts, ())
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", nargs="?", default=".marin/isoflop")
+    parser.add_argument("--study", choices=sorted(STUDIES), default="whole")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("jax").setLevel(logging.ERROR)
+    log.setLevel(logging.INFO)
+    root = Path(asked.root).resolve()
+    compile_once(root / "compilations")
+    page = root / f"{STUDIES[asked.study].name}.md"
+    status = run_study(Store(str(root / "store")), STUDIES[asked.study], page)
+    log.info("the page is %s", page)
+    return status
+
+
+def compile_once(folder: Path) -> None:
+    """Keep compiled programs below the root, so that a study that goes on does not compile its shapes again."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -51,7 +51,7 @@ def tokenizer_of(config: SourceText) -> Tokenizer:
     for path in files(SourceText(config.vocab_size, False, config.max_bytes)):
         sample.append(path.read_text(errors="replace"))
         size += len(sample[-1])
-        if size > SAMPLE_BYTES:
+        if size > min(SAMPLE_BYTES, config.max_bytes):
             break
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=config.vocab_size, initial_alphabet=alphabet))
@@ -82,16 +82,28 @@ class HeldOut:
     sequences: int = 700
 
 
-def score(out: Writer, config: HeldOut, checkpoint: Artifact, heldout: Artifact) -> None:
+def score(
+    out: Writer, config: HeldOut, heldout: Artifact, trial: Artifact | None = None, checkpoint: Artifact | None = None
+) -> None:
     """Mean nats a token over the first sequences of the held-out text, as a score that `science.forecasts` reads."""
-    scorer = load_scorer(checkpoint)
+    model = trial or checkpoint
+    assert model is not None  # the node names one of them
+    diverged = model.manifest.extra.get("diverged")
+    scores = [] if diverged else [{"task": "python", "metric": "nats", "value": _nats(config, model, heldout)}]
+    if trial is None:
+        out.extra["scores"], out.extra["policy"] = scores, {"data_version": heldout.data_version}
+    else:
+        why = diverged["why"] if diverged else None
+        out.extra["result"] = {"scores": scores, "policy": heldout.data_version, "diverged": why}
+    out.record(rows_in=config.sequences, rows_out=config.sequences)
+
+
+def _nats(config: HeldOut, model: Artifact, heldout: Artifact) -> float:
+    scorer = load_scorer(model)
     order = DataOrder.open(heldout, scorer.max_seq_len)
-    rows = order.batch(0, config.sequences)
-    nats = np.concatenate(scorer.token_nll(list(rows)))
-    out.extra["scores"] = [{"task": "python", "metric": "nats", "value": round(float(nats.mean(dtype=np.float64)), 6)}]
-    out.extra["policy"] = {"data_version": heldout.data_version}
-    out.record(rows_in=len(rows), rows_out=len(rows))
+    nats = np.concatenate(scorer.token_nll(list(order.batch(0, config.sequences))))
+    return round(float(nats.mean(dtype=np.float64)), 6)
 
 
-TEXT = Stage("benchmarks.text", "1", write_text)
-HELDOUT = Stage("benchmarks.heldout", "1", score)
+TEXT = Stage("benchmarks.text", "2", write_text)
+HELDOUT = Stage("benchmarks.heldout", "2", score)

@@ -1,0 +1,98 @@
+"""The page of an isoflop study: rates, trials, the law, forecasts with their verdicts, and how they did together."""
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.science.isoflop_study import Study, method, table_and_fit
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import resolve
+from science.fit_sweep import fit_sweep
+from science.forecasts.scoring import joint_test, rules
+from science.forecasts.table import read_table
+from science.forecasts.verdict import write_page
+from science.trials import Fault, Trial
+
+PIN = 1.6
+"""Nats; the asymptote at which Marin pinned the law of its v16 sweep (`science.published`)."""
+
+
+def write_study_page(
+    page: Path,
+    store: Store,
+    study: Study,
+    multiplier: float,
+    rates: dict[str, dict[float, float | None]],
+    verdicts: Sequence[Artifact],
+    faults: Sequence[Fault],
+) -> None:
+    """Write PAGE, and beside it the law's picture and the page of verdicts."""
+    table, fit = table_and_fit(study, multiplier)
+    trials = read_table(resolve(store, table))
+    lines = [f"# {study.name}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC", "", *_rates(rates, multiplier)]
+    lines += ["", *_trials(trials), ""]
+    if faults:
+        lines += ["## No law and no forecast", "", *(f"- `{fault.name}`: {fault.what}" for fault in faults)]
+    else:
+        law = resolve(store, fit)
+        page.with_suffix(".png").write_bytes(law.file("law.png").read_bytes())
+        text = law.file("law.md").read_text().replace("(law.png)", f"({page.with_suffix('.png').name})")
+        lines += [text.replace("\n# ", "\n## "), "", *_held_out(study, trials, verdicts)]
+        write_page(page.with_name(f"{study.name}-verdicts.md"), list(verdicts))
+    page.write_text("\n".join(lines) + "\n")
+
+
+def _rates(rates: dict[str, dict[float, float | None]], multiplier: float) -> list[str]:
+    shown = lambda loss: "diverged" if loss is None else f"{loss:.4f}"  # noqa: E731
+    columns = sorted({rate for each in rates.values() for rate in each})
+    head = f"| times the rule | {' | '.join(f'{rate:g}' for rate in columns)} |"
+    rows = [f"| {name} | {' | '.join(shown(each.get(rate)) for rate in columns)} |" for name, each in rates.items()]
+    return [
+        "## Learning rate",
+        "",
+        head,
+        "|---" * (len(columns) + 1) + "|",
+        *rows,
+        "",
+        f"Chosen: {multiplier:g} times the rule.",
+    ]
+
+
+def _trials(trials: Sequence[Trial]) -> list[str]:
+    rows = [
+        f"| {trial.name} | {trial.parameters:,} | {trial.tokens:,.0f} | {trial.flops:.4g} | {trial.epochs:.2f} | "
+        f"{'diverged' if trial.loss is None else f'{trial.loss:.4f}'} |"
+        for trial in trials
+    ]
+    return ["## Trials", "", "| trial | parameters | tokens | FLOPs | epochs | loss |", "|---" * 6 + "|", *rows]
+
+
+def _held_out(study: Study, trials: Sequence[Trial], verdicts: Sequence[Artifact]) -> list[str]:
+    lines = ["## Held-out runs", "", "| run | times the largest budget | forecast | 90 % interval | measured | verdict |"]
+    lines.append("|---" * 6 + "|")
+    frozen = [verdict.input("forecast").manifest.extra["forecast"] for verdict in verdicts]
+    judged = [verdict.manifest.extra["verdict"] for verdict in verdicts]
+    for said, found in zip(frozen, judged, strict=True):
+        low, high = said["intervals"]["0.9"]
+        measured = "-" if found["measured"] is None else f"{found['measured']:.4f}"
+        lines.append(
+            f"| {said['target']['name']} | {said['ratio']:.2f} | {said['point']:.4f} | {low:.4f} to {high:.4f} | {measured} | "
+            f"{found['outcome']} {found['why']} |"
+        )
+    if not judged or any(found["measured"] is None for found in judged):
+        return [*lines, "", "No joint test: a held-out run has no loss."]
+    measured = [found["measured"] for found in judged]
+    fitted = fit_sweep(trials, method(study))
+    sizes, tokens = ([said["target"][name] for said in frozen] for name in ("parameters", "tokens"))
+    joint = joint_test(fitted, sizes, tokens, measured)
+    lines += ["", f"Joint test of the errors: F({joint.runs}, {joint.freedom:.1f}) = {joint.statistic:.2f}, p = {joint.p:.3f}."]
+    budgets = [said["target"]["flops"] for said in frozen]
+    intervals = [tuple(said["intervals"]["0.9"]) for said in frozen]
+    lines += ["", "| rule | mean interval score (lower is better) | mean half-width |", "|---|---|---|"]
+    lines += [
+        f"| {rule.name} | {rule.score:.4f} | {rule.half_width:.4f} |"
+        for rule in rules(fitted, intervals, budgets, measured, min(PIN, 0.95 * float(np.min(fitted.points.losses))))
+    ]
+    return lines

@@ -1,0 +1,34 @@
+"""Up to which batch do equal tokens give equal loss? Batches x rates at equal tokens.
+
+The rate follows the square root of the batch and is tried at half and twice that, because a batch is judged at its own best
+rate (McCandlish et al. 2018, arXiv 1812.06162).
+"""
+
+from recipes.small_models import SEQ_LEN, small_model, small_rate, small_run
+from recipes.study import Study, Sweep
+
+WIDTH, TOKENS = 48, 500_000
+BATCHES, MULTIPLIERS = (2, 4, 8, 16, 32, 64), (0.5, 1.0, 2.0)
+
+
+def study() -> Study:
+    return Study("What is the critical batch of a small model?", sweeps=(critical_batch,))
+
+
+def critical_batch() -> Sweep:
+    """Six batches at three rates, all over as many tokens."""
+    model = small_model(WIDTH)
+    return Sweep(
+        "critical_batch",
+        tuple(
+            small_run(
+                f"b{batch}-lr{multiplier:g}",
+                model,
+                TOKENS // (batch * SEQ_LEN),
+                multiplier * small_rate(WIDTH, batch),
+                batch=batch,
+            )
+            for batch in BATCHES
+            for multiplier in MULTIPLIERS
+        ),
+    )

@@ -1,0 +1,40 @@
+"""The declared kinds of sweeps compare what they say they compare."""
+
+from collections import Counter
+
+import pytest
+
+from recipes.small_models import small_model
+from recipes.studies.beta2_by_batch import beta2_by_batch
+from recipes.studies.critical_batch import critical_batch
+from recipes.studies.depth_by_width import BUDGET, depth_by_width
+from recipes.studies.isoflop import BUDGETS, isoflop, isoflop_5x
+from recipes.studies.rates_by_width import rates_by_width
+from recipes.study import Sweep
+from science.trials import FLOP_TOLERANCE
+from trainer.spec.target import size_of
+
+
+def test_trials_of_the_isoflop_sweep_take_their_budget_and_centres_have_three_seeds() -> None:
+    sweep = isoflop()
+    for trial, budget in zip(sweep.trials, sweep.declared_budgets, strict=True):
+        assert size_of(trial.spec).flops == pytest.approx(budget, rel=FLOP_TOLERANCE), trial.name
+    sizes = Counter((budget, trial.spec.model.hidden_dim) for trial, budget in zip(sweep.trials, sweep.budgets, strict=True))
+    assert sorted(sizes.values()) == [1] * 20 + [3] * 4
+    assert size_of(isoflop_5x().spec).flops == pytest.approx(5 * max(BUDGETS), rel=FLOP_TOLERANCE)
+
+
+@pytest.mark.parametrize("sweep", [rates_by_width(), critical_batch(), beta2_by_batch()], ids=lambda sweep: sweep.name)
+def test_trials_of_other_sweeps_read_equal_tokens(sweep: Sweep) -> None:
+    tokens = [size_of(trial.spec).tokens for trial in sweep.trials]
+    assert max(tokens) == pytest.approx(min(tokens), rel=0.02)
+
+
+def test_depths_are_compared_at_equal_flops() -> None:
+    for trial in depth_by_width().trials:
+        assert size_of(trial.spec).flops == pytest.approx(BUDGET, rel=FLOP_TOLERANCE), trial.name
+
+
+def test_a_width_outside_the_family_is_refused() -> None:
+    with pytest.raises(ValueError, match="width is 40; the family has 16, 24"):
+        small_model(40)

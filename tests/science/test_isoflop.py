@@ -1,0 +1,64 @@
+"""`make isoflop` as a command: a study that is killed goes on where it was, and what cannot be fitted is said by name."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lineage.artifact.store import Artifact, Store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def started(root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.science.isoflop", "--study", "smallest", str(root)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def killed_after(root: Path, runs: int) -> None:
+    """Start the study and kill it as soon as it says that some runs are done."""
+    with started(root) as study:
+        assert study.stderr is not None
+        for line in study.stderr:
+            if f"; {runs} of " in line:
+                study.send_signal(signal.SIGKILL)
+    assert study.returncode == -signal.SIGKILL
+
+
+def finished(root: Path) -> str:
+    """Run the study to its end; what it says."""
+    with started(root) as study:
+        _, told = study.communicate()
+    assert study.returncode == 1, told
+    return told
+
+
+def trials(root: Path) -> dict[str, Artifact]:
+    return {
+        found.name: found for found in Store(str(root / "store")).artifacts("sweeps") if found.spec.stage == "trainer.trial"
+    }
+
+
+def table(root: Path) -> Artifact:
+    (found,) = Store(str(root / "store")).artifacts("sweeps/isoflop-smallest/table")
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_study_goes_on_trains_nothing_twice_and_gives_the_same_table_to_the_byte(tmp_path: Path) -> None:
+    killed_after(tmp_path / "killed", 4)
+    before = {name: found.manifest.created for name, found in trials(tmp_path / "killed").items()}
+    assert 4 <= len(before) < 8
+    told = finished(tmp_path / "killed")
+    assert "8 of 8 runs done" in told and "no law and no forecast" in told and "too_few_budgets" in told
+    after = {name: found.manifest.created for name, found in trials(tmp_path / "killed").items()}
+    assert len(after) == 8 and before.items() <= after.items()
+    finished(tmp_path / "whole")
+    ours, whole = (table(tmp_path / name).file("trials.parquet").read_bytes() for name in ("killed", "whole"))
+    assert ours == whole
+    page = (tmp_path / "killed" / "isoflop-smallest.md").read_text()
+    assert "`too_few_budgets`" in page and "| c1e09-d8-s2 |" in page

@@ -1,0 +1,105 @@
+"""An isoflop study whose runs are written as a law says: forecasts, verdicts, the joint test and the page are made for real."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulated import sweep, trials
+
+from benchmarks.science.isoflop import run_study
+from benchmarks.science.isoflop_study import (
+    REHEARSAL,
+    Study,
+    forecasts,
+    mixture,
+    rate_trials,
+    run_of,
+    table_and_fit,
+)
+from benchmarks.science.isoflop_study import trials as declared_trials
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
+from lineage.writing.write import writing
+from science.fit_sweep import FitConfig, fit_sweep
+from science.forecasts.scoring import interval_score, joint_test
+from science.laws.simulate import best_size, known_laws
+from trainer.spec.config import RunSpec
+from trainer.spec.target import size_of
+
+STUDY = replace(REHEARSAL, text_bytes=400_000, draws=50)
+SIGMA = 0.004
+
+
+def law(run: RunSpec, middle: RunSpec) -> float:
+    """Chinchilla's form with its optimum near the middle run."""
+    size, at = size_of(run), size_of(middle)
+    return 2.0 + 0.7 * (size.parameters / at.parameters) ** -0.35 + 1.2 * (size.tokens / at.tokens) ** -0.35
+
+
+def written(store: Store, node: Node, value: float, policy: str) -> None:
+    """A result and the run that it scores, without training: both manifests as they would be."""
+    for ancestor in ancestors_first([node]):
+        if not exists(store, ancestor) and ancestor.stage.name in ("trainer.trial", "trainer.checkpoint", "benchmarks.heldout"):
+            with writing(store, spec_of(store, ancestor)) as out:
+                scores = [{"task": "python", "metric": "nats", "value": value}]
+                if ancestor.stage.name == "benchmarks.heldout":
+                    out.extra["scores"], out.extra["policy"] = scores, {"data_version": policy}
+                    out.extra["result"] = {"scores": scores, "policy": policy, "diverged": None}
+        elif not exists(store, ancestor):
+            build(store, ancestor)
+
+
+def write_runs(store: Store, study: Study) -> None:
+    """All runs of the study as the law says, the held-out ones after their forecasts."""
+    random = np.random.default_rng(1)
+    middle = run_of(study, "m", 16, study.budgets[1][0], 0, 1.0)
+
+    def loss(node: Node) -> float:
+        run = next(parent for parent in node.parents() if parent.key[0] in ("sweeps", "runs")).config.run
+        return law(run, middle) + float(random.normal(0, SIGMA))
+
+    for ancestor in ancestors_first([mixture(study, True, 0)]):
+        build(store, ancestor)
+    policy = resolve(store, mixture(study, True, 0)).data_version
+    for (_, _), multiplier, node in rate_trials(study):
+        written(store, node, 4.0 + (multiplier - 1) ** 2, policy)
+    for _, node in declared_trials(study, chosen := 1.04):
+        written(store, node, loss(node), policy)
+    for node in table_and_fit(study, chosen):
+        build(store, node)
+    frozen = list(forecasts(study, chosen, policy))
+    for forecast, _ in frozen:
+        build(store, forecast)
+    for _, verdict in frozen:
+        result = verdict.inputs["result"]
+        assert isinstance(result, Node)
+        written(store, result, loss(result), policy)
+
+
+@pytest.mark.slow
+def test_a_study_ends_with_a_page_of_its_law_its_forecasts_and_how_they_did(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    write_runs(store, STUDY)
+    page = tmp_path / "isoflop.md"
+    assert run_study(store, STUDY, page) == 0
+    text = page.read_text()
+    assert "Chosen: 1.04 times the rule." in text and "## Forms" in text and "Joint test of the errors: F(2, " in text
+    assert text.count("| isoflop-rehearsal-c2e11-d32-s") == 2 and "| the last budget's lowest loss |" in text
+    assert page.with_suffix(".png").stat().st_size > 10_000
+    assert "forecasts/isoflop-rehearsal-c2e11-d32-s1/verdict" in (tmp_path / "isoflop-rehearsal-verdicts.md").read_text()
+
+
+def test_the_joint_test_holds_where_the_law_is_right_and_fails_where_a_run_is_off() -> None:
+    true = known_laws()[1].loss
+    fitted = fit_sweep(trials(sweep()), FitConfig(calibration_draws=50))
+    runs = [best_size(true, budget) for budget in (2e13, 4e13)]
+    sizes, tokens = (np.array(column) for column in zip(*runs, strict=True))
+    losses = true(sizes, tokens)
+    assert joint_test(fitted, sizes, tokens, losses).p > 0.05
+    assert joint_test(fitted, sizes, tokens, losses + np.array([0.1, -0.1])).p < 0.01
+
+
+def test_an_interval_is_charged_for_its_width_and_for_what_lies_outside() -> None:
+    assert interval_score(1.0, 2.0, 1.5) == pytest.approx(1.0)
+    assert interval_score(1.0, 2.0, 2.1) == interval_score(1.0, 2.0, 0.9) == pytest.approx(1.0 + 20 * 0.1)
