@@ -4,7 +4,7 @@ Marek et al. 2025 (arXiv 2507.07101) keep its half-life in tokens (`science.publ
 same two (marin-community/marin#4567) is in `science.published.BETA_SWEEPS`.
 """
 
-from recipes.small_models import SEQ_LEN, small_model, small_rate, small_run
+from recipes.studies.small_models import SEQ_LEN, small_model, small_rate, small_run
 from recipes.study import Study, Sweep
 
 WIDTH, TOKENS = 32, 500_000

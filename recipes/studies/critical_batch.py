@@ -4,7 +4,7 @@ The rate follows the square root of the batch and is tried at half and twice tha
 rate (McCandlish et al. 2018, arXiv 1812.06162).
 """
 
-from recipes.small_models import SEQ_LEN, small_model, small_rate, small_run
+from recipes.studies.small_models import SEQ_LEN, small_model, small_rate, small_run
 from recipes.study import Study, Sweep
 
 WIDTH, TOKENS = 48, 500_000

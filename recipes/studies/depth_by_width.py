@@ -1,6 +1,6 @@
 """How deep should a width be? Layers x widths at one budget; `science.heuristics.layers` is the published rule."""
 
-from recipes.small_models import small_model, small_rate, small_run, steps_for
+from recipes.studies.small_models import small_model, small_rate, small_run, steps_for
 from recipes.study import Study, Sweep
 
 WIDTHS, DEPTHS = (32, 48, 64), (1, 2, 3, 4, 6)

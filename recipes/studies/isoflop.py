@@ -8,7 +8,7 @@ from functools import cache
 
 from recipes.forecasts import Forecast
 from recipes.records.run import Run
-from recipes.small_models import at_budget
+from recipes.studies.small_models import at_budget
 from recipes.study import Study, Sweep
 from science.fit_sweep import FitConfig
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from marin_assets.definitions import build_defs, tabled
-from recipes.lab import Declarations, declarations, load
+from recipes.lab import declarations, load
 from recipes.pipeline import pipeline
 from recipes.records.run import AtStep, Evaluation, Run
 from recipes.smoke import smoke_ferry, smoke_spec
@@ -27,7 +27,8 @@ def too_short() -> Run:
 
 
 def test_a_run_over_sources_of_its_own_shares_no_key_with_another() -> None:
-    _, declared = tabled(Declarations(runs=(*declarations().runs, mine())))
+    every = declarations()
+    _, declared = tabled(replace(every, runs=(*every.runs, mine())))
     assert not declared.broken
     assert declared.run("mine") == mine()
 

@@ -1,4 +1,4 @@
-"""Small runs that sweeps are made of: a family of models by width, trained at a budget or on a number of tokens.
+"""The family of small models that other sweeps are made of, and whether its rule for the learning rate holds at every width.
 
 The family has a vocabulary of 1,024 and batches of 512 tokens: with a larger head most FLOPs of a small width are the head's,
 and with batches of 2,048 tokens a run of width 32 and 1e12 FLOPs ended at 4.669 nats instead of 4.599 (one seed, 2026-11-23).
@@ -10,6 +10,7 @@ from functools import cache
 from recipes.records.run import Execution, Run
 from recipes.records.tokens import Mix, Tokens, TrainedTokenizer
 from recipes.studies.default import default_corpus, default_evaluation
+from recipes.study import Study, Sweep
 from trainer.spec.config import RunSpec
 from trainer.spec.llama import LlamaConfig
 from trainer.spec.optimizers import AdamWConfig
@@ -21,6 +22,25 @@ LAYERS = {16: 2, 24: 2, 32: 2, 48: 2, 64: 3, 80: 3, 96: 4, 128: 5}
 HEADS = {16: 2, 24: 2, 32: 4, 48: 4, 64: 4, 80: 5, 96: 6, 128: 8}
 MOST_RATE = 0.01
 BETA2 = 0.99
+TUNED_WIDTHS, MULTIPLIERS = (16, 32, 64), (0.25, 0.5, 1.0, 2.0, 4.0)
+TUNED_TOKENS = 400_000
+
+
+def study() -> Study:
+    return Study("Which peak rate suits which width?", sweeps=(rates_by_width,))
+
+
+def rates_by_width() -> Sweep:
+    """Five multiples of the family's rate at three widths, over as many tokens."""
+    steps = TUNED_TOKENS // (BATCH * SEQ_LEN)
+    return Sweep(
+        "rates_by_width",
+        tuple(
+            small_run(f"d{width}-lr{multiplier:g}", small_model(width), steps, multiplier * small_rate(width))
+            for width in TUNED_WIDTHS
+            for multiplier in MULTIPLIERS
+        ),
+    )
 
 
 @cache
