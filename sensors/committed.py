@@ -50,8 +50,9 @@ def committed_sensor(
         there = {address: store for store in (lab.store, lab.ferry_store) for address in _addresses(store, by_key)}
         known = set(before["known"].split()) if before else {_short(address) for address in there}
         waiting: dict[str, float] = before.get("waiting", {})
-        waiting = {a: waiting.get(a, time.time()) for a in there if _short(a) not in known or a in waiting}
-        due = [address for address, since in waiting.items() if time.time() - since >= grace_seconds]
+        now = time.time()  # a clock that stepped back starts the wait again
+        waiting = {a: min(waiting.get(a, now), now) for a in there if _short(a) not in known or a in waiting}
+        due = [address for address, since in waiting.items() if now - since >= grace_seconds]
         found = [artifact for address in due if (artifact := there[address].open(address)) is not None]
         unreported = [artifact for artifact in found if not reports(context.instance, artifact, newest=NEWEST)]
         orphans = [artifact for artifact in unreported if _is_meant(by_key[artifact.spec.key], lab, artifact, context.instance)]

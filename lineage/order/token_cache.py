@@ -20,6 +20,7 @@ import numpy as np
 from lineage.artifact.store import Artifact
 from lineage.artifact.verified import changed_on_bucket, verify_once
 from lineage.order.document_ends import DocumentEnds
+from lineage.order.document_index import DocumentIndex
 from lineage.order.token_arrays import TokenArray, copy_pieces, copy_span
 from lineage.storage.ranges import RemoteArray
 
@@ -265,7 +266,7 @@ class TokenCache:
 
     def document_span(self, document_id: str) -> tuple[int, int] | None:
         """First token and end of a document, or None when it is not here."""
-        index = self._index.get(bytes.fromhex(document_id))
+        index = self._index.find(bytes.fromhex(document_id))
         if index is None:
             return None
         start, end = [0, *self.ends[max(0, index - 1) : index + 1].tolist()][-2:]
@@ -287,8 +288,8 @@ class TokenCache:
         return [0, *itertools.accumulate(shard.num_tokens for shard in self.shards)]
 
     @cached_property
-    def _index(self) -> dict[bytes, int]:
-        return {row.tobytes(): i for i, row in enumerate(self.ids)}
+    def _index(self) -> DocumentIndex:
+        return DocumentIndex.of(self.shard_ids)
 
 
 def _verify(artifact: Artifact, by_ranges: bool) -> None:

@@ -1,5 +1,6 @@
 """The sensor of commits: artifacts and shards that no step reported are found from the store alone."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +89,17 @@ def test_an_artifact_that_no_step_reported_is_reported_once_after_the_grace(
     third = tick(instance, resource, second.cursor)
     assert not third.asset_events and third.skip_reason is not None
     assert "3 artifacts, none" in str(third.skip_reason.skip_message)
+
+
+def test_a_clock_that_steps_back_delays_a_report_by_one_grace_only(instance: dg.DagsterInstance, resource: LabResource) -> None:
+    """The cursor of an earlier tick was written by a clock that was a day ahead."""
+    first = tick(instance, resource, None)
+    build(resource.lab().store, node("orphan"))
+    young = tick(instance, resource, first.cursor, grace=60.0)
+    ahead = json.loads(young.cursor or "")
+    assert ahead["waiting"]
+    ahead["waiting"] = {address: since + 86_400 for address, since in ahead["waiting"].items()}
+    assert len(tick(instance, resource, json.dumps(ahead), grace=0.0).asset_events) == 1
 
 
 def test_what_the_asset_does_not_mean_is_no_orphan(instance: dg.DagsterInstance, resource: LabResource) -> None:
