@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -20,13 +21,18 @@ from resources.lab import Lab, LabResource
 from sensors.committed import committed_sensor
 
 
-def write(out: Writer, config: str) -> None:
-    (out.folder / "text").write_text(config)
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+def write(out: Writer, config: Text) -> None:
+    (out.folder / "text").write_text(config.text)
     out.record(rows_in=1, rows_out=1, drops={})
 
 
 def node(text: str, config: str = "") -> Node:
-    return Node(("written",), text, Stage("tests.written", "1", write), config or text)
+    return Node(("written",), text, Stage("tests.written", "1", write), Text(config or text))
 
 
 def declared(lab: Lab, partition: str) -> Node:
@@ -39,7 +45,7 @@ def declared(lab: Lab, partition: str) -> Node:
 
 FAMILIES = tuple(
     AssetTemplate(
-        example, node_at, lambda lab: lab.store, "tests", "W.", frozenset(), dg.StaticPartitionsDefinition(list(partitions))
+        example, node_at, lambda lab: lab.store, "corpora", "W.", frozenset(), dg.StaticPartitionsDefinition(list(partitions))
     )
     for example, node_at, partitions in (
         (node("watched"), lambda lab, p: declared(lab, str(p)), ("before", "orphan", "watched", "expired")),
