@@ -42,7 +42,6 @@ class Outcome:
     router: pl.DataFrame | None
     data: str
     """Data version of the mixture that it read."""
-    seconds: float
 
     @property
     def arm(self) -> str:
@@ -81,7 +80,6 @@ def outcome(run: Run, trained: Artifact, scored: Artifact) -> Outcome:
         read("metrics.parquet", pl.DataFrame()),
         read(ROUTER_FILE, None),
         next(ref.data_version for ref in trained.spec.inputs if ref.name == "mixture"),
-        trained.manifest.resources.wall_seconds,
     )
 
 

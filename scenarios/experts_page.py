@@ -22,7 +22,6 @@ def write_experts_page(path: Path, title: str, outcomes: Sequence[Outcome], evid
     facts = {
         "expectations that hold": f"{len(expected) - len(failures(evidence))} of {len(expected)}",
         "runs": str(len(outcomes)),
-        "seconds of training": f"{sum(each.seconds for each in outcomes):,.0f}",
     }
     with tempfile.TemporaryDirectory() as folder:
         text = page(title, facts, _sections(Path(folder), outcomes, evidence))
@@ -59,7 +58,7 @@ def _verdict(evidence: Sequence[Evidence]) -> str:
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
-    numbers = ("seed", "parameters", "a token meets", "FLOPs", "training loss, nats", "held-out bits per byte", "tokens/s")
+    numbers = ("seed", "parameters", "a token meets", "FLOPs", "training loss, nats", "held-out bits per byte")
     rows = []
     for each in outcomes:
         model = each.run.spec.model
@@ -73,7 +72,6 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
                 f"{each.flops:.4g}",
                 f"{sum(tail) / len(tail):.4f}" if len(tail) else "",
                 "diverged" if each.bpb is None else f"{each.bpb:.4f}",
-                f"{each.run.spec.tokens_before(each.run.spec.num_steps) / max(each.seconds, 1e-9):,.0f}",
             )
         )
     return Table(("run", *numbers), rows, frozenset(numbers))

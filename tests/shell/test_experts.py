@@ -41,7 +41,7 @@ def known(score: Callable[[RunSpec], float], busiest: int = 26) -> Callable[[Swe
         spec = run.spec
         flops = spec.num_steps * 4096.0 * spec.model.training_flops_per_token(spec.seq_len)
         routed = run.name.startswith("moe")
-        return Outcome(run, score(spec), flops, pl.DataFrame(), table if routed else None, "one", 1.0)
+        return Outcome(run, score(spec), flops, pl.DataFrame(), table if routed else None, "one")
 
     return lambda sweep: [of(run) for run in sweep.trials]
 
