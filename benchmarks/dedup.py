@@ -4,7 +4,7 @@
     PYTHONPATH=. .venv/bin/python benchmarks/dedup.py CORPUS --datatrove-python DT/bin/python --dupekit-python DK/bin/python
 
 Peers live in environments of their own (`pip install datatrove[io,processing]==0.10.1 spacy "xxhash<4"`; `pip install
-marin-dupekit==0.1.1 pyarrow`) and are left out, saying so, where none is given. Every run is a process of its own; rounds take
+marin-dupekit==0.1.1 pyarrow`) and are left out, saying so, where none is given. Every run is a separate process; rounds take
 turns, so that a slow minute of the machine meets everybody. All tools read the same documents: exact copies are taken out
 before, because exact and fuzzy deduplication are measured apart. datatrove runs on a subset (`--datatrove-mb`), and ours on
 the same one beside it.
@@ -103,7 +103,7 @@ def true_pairs(documents: pl.DataFrame) -> set[tuple[str, str]]:
 
 
 def run(command: list[str], store: Path, ids: set[str], runs: Runs) -> None:
-    """One run of one tool in a process of its own, ours on a fresh copy of the store."""
+    """One run of one tool in a separate process, ours on a fresh copy of the store."""
     with tempfile.TemporaryDirectory() as scratch:
         place = shutil.copytree(store, Path(scratch) / "store")
         filled = [part.format(store=place, documents=_documents(place)) for part in command]

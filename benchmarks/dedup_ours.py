@@ -1,4 +1,4 @@
-"""One measured run of our deduplication in a process of its own; prints one line of JSON. Started by `dedup.py`.
+"""One measured run of our deduplication in a separate process; prints one line of JSON. Started by `dedup.py`.
 
 python benchmarks/dedup_ours.py STORE PRESET      signatures, joins, verification, from artifacts on storage to an artifact
 python benchmarks/dedup_ours.py STORE exact       reading the documents, and their content ids made unique

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python benchmarks/gpu.py [--out FOLDER] [--only attention,llama_50m] [--tiny]
 
-Parts, each a process of its own with a time limit, so that one which fails or hangs costs the others nothing:
+Parts, each a separate process with a time limit, so that one which fails or hangs costs the others nothing:
 
 - machine: what is there; bfloat16 and float32 products of large matrices, copies.
 - numbers: five float32 steps of a dense and a mixed model, against the same on the CPU.

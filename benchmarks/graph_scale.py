@@ -2,7 +2,7 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/graph_scale.py [--runs 60] [--sweeps 3] [--trials 500]
 
-Each side is built in a process of its own, in alternating order; imports are not counted.
+Each side is built in a separate process, in alternating order; imports are not counted.
 """
 
 import argparse

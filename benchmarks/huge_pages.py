@@ -1,4 +1,4 @@
-"""What huge pages gain on CPU: the ferry's training step, in a process of its own with `lineage.jobs.job.HUGE_PAGES` and
+"""What huge pages gain on CPU: the ferry's training step, in a separate process with `lineage.jobs.job.HUGE_PAGES` and
 without.
 
     PYTHONPATH=. .venv/bin/python benchmarks/huge_pages.py --pairs 3

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/lm_eval_parity.py CHECKPOINT_FOLDER --peer PEER/bin/python [--limit 24]
 
-PEER is an environment of its own: `pip install 'lm-eval[api]==0.4.13' torch transformers`. Four tasks over the items of
+PEER is a separate environment: `pip install 'lm-eval[api]==0.4.13' torch transformers`. Four tasks over the items of
 `data/`: HellaSwag, MMLU (two examples before each question), GSM8K (greedy text), prose (rolling). Printed and held:
 
 1. `lm_eval run --model local-completions` against our server, unmodified, and `--model hf` on the same weights: every metric.

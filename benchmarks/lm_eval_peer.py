@@ -1,4 +1,4 @@
-"""lm-eval's half of `lm_eval_parity.py`; runs in an environment of its own, where nothing of ours is.
+"""lm-eval's half of `lm_eval_parity.py`; runs in a separate environment, where nothing of ours is.
 
     PEER/bin/python benchmarks/lm_eval_peer.py PART PAIRS.json HF_FOLDER SERVER SERVER_PID OUT.json
 

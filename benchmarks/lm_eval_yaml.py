@@ -3,7 +3,7 @@ model.
 
     PYTHONPATH=.:tests/evals .venv/bin/python benchmarks/lm_eval_yaml.py --peer PEER/bin/python [--record]
 
-PEER is an environment of its own: `pip install lm_eval==0.4.13`. Nothing is downloaded: the documents are made from
+PEER is a separate environment: `pip install lm_eval==0.4.13`. Nothing is downloaded: the documents are made from
 `data/eval_items/`, and the model is the byte model of `tests/evals/lm_eval_cases.py`. Prints every score of both and
 exits with 1 unless they are equal. `--record` writes lm-eval's scores to `tests/evals/lm_eval_scores.json`, to which a
 test holds ours.

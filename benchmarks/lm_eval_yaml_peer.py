@@ -1,4 +1,4 @@
-"""lm-eval's half of `lm_eval_yaml.py`; runs in an environment of its own, without this lab's packages.
+"""lm-eval's half of `lm_eval_yaml.py`; runs in a separate environment, without this lab's packages.
 
     PYTHONPATH=tests/evals PEER/bin/python benchmarks/lm_eval_yaml_peer.py FOLDER OUT.json
 

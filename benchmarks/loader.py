@@ -5,7 +5,7 @@
 Eight components of random tokens, log-normal documents as of web pages, four shards each, in `--root`. Every side hands out
 int32 batches of the same shapes, as many of them. `ours` is what the trainer runs (`trainer.loader.Loader` over a data order):
 cut sequences, the same with segments and weights, packed ones with both, and those under a block shuffle. `memmap` copies
-random rows out of one flat file and mixes nothing, which is the most that numpy gives. Levanter (in an environment of its own)
+random rows out of one flat file and mixes nothing, which is the most that numpy gives. Levanter (in a separate environment)
 is a MixtureDataset of shuffled TokenSeqDatasets without its device placement. CPU time of the whole process, all threads, so
 that prefetching cannot flatter; sides take turns; median and spread of `--rounds`. The bar is 20 M tokens a CPU second. Then
 the stall: steps as long as the CPU trainer's, and how long they waited for their batches.

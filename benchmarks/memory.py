@@ -4,7 +4,7 @@
     PYTHONPATH=. .venv/bin/python benchmarks/memory.py --sizes 20 100 --part-mb 4        # a minute or two
     PYTHONPATH=. .venv/bin/python benchmarks/memory.py --sizes 200 2000 --workers 1 --stages duplicates   # these again
 
-Every stage runs in a process of its own, its shards in `--workers` worker processes. Two peaks: `tree`, resident bytes of the
+Every stage runs in a separate process, its shards in `--workers` worker processes. Two peaks: `tree`, resident bytes of the
 process and all its workers at one moment, as /proc says every 50 ms (pages that processes share count in each, spikes
 between two looks are missed), and `largest`, the largest single process by the kernel's own mark (`VmHWM`), which remembers
 what happened between the looks. Parts are small (`--part-mb`) so that both sizes keep all workers busy: with more parts
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 def run_stage(stage: str, folder: Path, root: Path, workers: int, part_bytes: int, container: Container) -> None:
-    """In a process of its own: build one node and say what it took, as JSON."""
+    """In a separate process: build one node and say what it took, as JSON."""
     node = line(folder, part_bytes, container)[stage]
     store = Store(str(root))
     if exists(store, node):

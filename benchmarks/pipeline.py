@@ -3,7 +3,7 @@
     PYTHONPATH=. .venv/bin/python benchmarks/real_corpus.py FOLDER --mb 160
     PYTHONPATH=. .venv/bin/python benchmarks/pipeline.py FOLDER --mb 160 --rounds 1 --datatrove-python PEER/bin/python
 
-PEER is an environment of its own with `datatrove[processing,io]==0.10.1 spacy` (spaCy's blank English, nothing is downloaded at
+PEER is a separate environment with `datatrove[processing,io]==0.10.1 spacy` (spaCy's blank English, nothing is downloaded at
 run time). Ours are the lab's stages as they are, through a `Store` and in one process, every artifact written, checked for its
 manifest and synced; datatrove's are its blocks as shipped (`pipeline_peer.py` says where they are spared work). Both run one
 thread, in fresh processes, in turn, over the same documents; CPU seconds. Quality is the published rule sets on both sides.

@@ -1,4 +1,4 @@
-"""datatrove's half of benchmarks/pipeline.py; runs in an environment of its own, where nothing of ours is.
+"""datatrove's half of benchmarks/pipeline.py; runs in a separate environment, where nothing of ours is.
 
     PEER/bin/python benchmarks/pipeline_peer.py DOCUMENTS ITEMS.parquet TOKENIZER.json OUT.json
 

@@ -3,7 +3,7 @@
     PYTHONPATH=. .venv/bin/python benchmarks/real_corpus.py FOLDER --mb 60
     PYTHONPATH=. .venv/bin/python benchmarks/quality_rules.py FOLDER/documents --mb 10 --datatrove-python PEER/bin/python
 
-PEER is an environment of its own with `datatrove[processing]==0.10.1 spacy` (its filters cut words with spaCy). Both sides run
+PEER is a separate environment with `datatrove[processing]==0.10.1 spacy` (its filters cut words with spaCy). Both sides run
 one thread, in fresh processes, in turn; a ratio is taken inside one round, and their median and spread are printed. Agreement
 is the share of documents on which a rule decides alike when it is the only one, whichever rules come before it.
 """

@@ -1,4 +1,4 @@
-"""datatrove's half of benchmarks/quality_rules.py; runs in an environment of its own, where nothing of ours is.
+"""datatrove's half of benchmarks/quality_rules.py; runs in a separate environment, where nothing of ours is.
 
 PEER/bin/python benchmarks/quality_rules_peer.py DOCUMENTS.parquet OUT.json --mode speed|rules
 """

@@ -59,7 +59,7 @@ def start_seconds(pool: WorkerPool, module: str, workers: int) -> float:
 
 
 def run_stage(arguments: argparse.Namespace) -> None:
-    """In a process of its own: make one node again and say how long that took and what came out, as JSON."""
+    """In a separate process: make one node again and say how long that took and what came out, as JSON."""
     node = line(arguments.folder, arguments.part_bytes, arguments.container)[arguments.stage]
     with WorkerPool() as pool:
         store = Store(str(arguments.root))
@@ -153,7 +153,7 @@ def compare(arguments: argparse.Namespace) -> None:
         if not exists(Store(str(root)), nodes[stage]):
             measured(command(stage, root, 2), THREADS)
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(root, copy, copy_function=os.link)  # artifacts never change; a stage writes its own anew
+    shutil.copytree(root, copy, copy_function=os.link)  # artifacts never change; a stage writes its own again
     columns = (
         "stage",
         "1 worker, s",

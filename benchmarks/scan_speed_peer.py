@@ -1,4 +1,4 @@
-"""datatrove's part of benchmarks/scan_speed.py, in an environment of its own: its filter as shipped over some documents.
+"""datatrove's part of benchmarks/scan_speed.py, in a separate environment: its filter as shipped over some documents.
 
 PEER/bin/python benchmarks/scan_speed_peer.py DOCUMENTS ITEMS.parquet OUT.json
 """

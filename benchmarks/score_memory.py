@@ -2,7 +2,7 @@
 
     PYTHONPATH=. .venv/bin/python benchmarks/score_memory.py --documents 1000000 6000000
 
-Tables of random scores are written once; each number is counted in a process of its own. `held` is the plain way beside it: all
+Tables of random scores are written once; each number is counted in a separate process. `held` is the plain way beside it: all
 scores and ids in memory, sorted. Resident memory is that of the whole process, imports included.
 """
 

@@ -5,7 +5,7 @@
         [--datatrove-python PYTHON]
 
 Only the corpus' base documents are read, in the corpus' own order: planted copies are text that an engine has seen, and caches
-triple the figure on such text. Every run is a process of its own, engines take turns, and CPU seconds count: of all threads,
+triple the figure on such text. Every run is a separate process, engines take turns, and CPU seconds count: of all threads,
 the tokenizer's loading included, imports and training it not. gigatoken is slow until it knows the frequent words, so its
 shards are quoted apart: cold (the first 12 MB) and unseen (after 20 MB of other text). The slow ones read the first `--hf-mb`
 megabytes. Ids are compared document by document with ours by the reference. (Not called tokenize.py: that would hide the
@@ -123,7 +123,7 @@ def train(documents: Path, tokenizer: Path, vocab: int) -> None:
 
 
 def run(engine: str, documents: Path, tokenizer: Path, out: Path, given: argparse.Namespace) -> dict:
-    """One engine in a process of its own; what it says of itself."""
+    """One engine in a separate process; what it says of itself."""
     out.mkdir()
     if engine == "datatrove":
         command = [str(given.datatrove_python), "-c", PEER, str(documents), str(tokenizer), str(out)]

@@ -36,7 +36,7 @@ from trainer.spec.schedules import WarmupStableDecay
 HERE = Path(__file__).parent
 LEARNING_RATE = 1e-3
 STEPS_COMPARED = 20
-"""Losses drift apart by rounding as training goes on; the first ones are compared."""
+"""Losses drift apart by rounding as training continues; the first ones are compared."""
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,8 @@ class ClusterSettings:
 
     def pod_options(self, hardware: str) -> PodOptions:
         """Return the options of pods on the hardware of a name."""
-        found = [options for pattern, options in self.pods.items() if fnmatchcase(hardware, pattern)]
-        return reduce(lambda earlier, later: later.over(earlier), found, PodOptions())
+        matching_options = [options for pattern, options in self.pods.items() if fnmatchcase(hardware, pattern)]
+        return reduce(lambda earlier, later: later.over(earlier), matching_options, PodOptions())
 
     def choose(self, shapes: tuple[Hardware, ...]) -> Hardware:
         """Return the first alternative that this cluster has a queue for. Raises: ValueError listing the queues."""

@@ -16,13 +16,13 @@ from typing import Any
 class TokenPlugin:
     """A credential plugin of a kubeconfig (client.authentication.k8s.io, such as GKE's); its tokens live about an hour."""
 
-    told: Mapping[str, Any]
+    plugin: Mapping[str, Any]
     held: str = ""
 
     def token(self, *, fresh: bool = False) -> str:
         """Return the plugin's token; run the plugin again if a `fresh` one is wanted."""
         if fresh or not self.held:
-            self.held = _exec_token(self.told)
+            self.held = _exec_token(self.plugin)
         return self.held
 
 

@@ -19,13 +19,13 @@ class LaunchRefusedError(RuntimeError):
     """A job of the same name runs with another purpose."""
 
 
-def annotations(found: Object) -> dict[str, str]:
-    return found["metadata"].get("annotations") or {}
+def annotations(existing: Object) -> dict[str, str]:
+    return existing["metadata"].get("annotations") or {}
 
 
-def differences(launch: LaunchRequest, settings: ClusterSettings, found: Object) -> list[str]:
+def differences(launch: LaunchRequest, settings: ClusterSettings, existing: Object) -> list[str]:
     """Return how the purpose of an existing job of this name differs from this launch."""
-    has = annotations(found)
+    has = annotations(existing)
     return [
         f"{name.rpartition('/')[2]} is {has.get(name, 'not given')}, this launch has {value}"
         for name, value in wanted(launch, settings).items()
@@ -33,11 +33,11 @@ def differences(launch: LaunchRequest, settings: ClusterSettings, found: Object)
     ]
 
 
-def refuse_other(launch: LaunchRequest, settings: ClusterSettings, kind: str, found: Object) -> None:
+def refuse_other(launch: LaunchRequest, settings: ClusterSettings, kind: str, existing: Object) -> None:
     """Refuse the launch if a running job of its name has another purpose. Raises: LaunchRefusedError naming the differences."""
-    differs = differences(launch, settings, found)
+    differs = differences(launch, settings, existing)
     if differs:
-        name, namespace = object_name(launch), found["metadata"]["namespace"]
+        name, namespace = object_name(launch), existing["metadata"]["namespace"]
         raise LaunchRefusedError(
             f"{launch.name}: {kind} {name} runs already, for something else: {'; '.join(differs)}. "
             f"Wait for it, or stop it: kubectl -n {namespace} delete {kind.lower()} {name}"

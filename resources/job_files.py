@@ -47,14 +47,16 @@ class JobFiles:
             except ApiError as error:
                 if error.status != 409:
                     raise
-            found = self.cluster.get(CONFIG_MAPS, name)
-            if found is None:
+            existing_file = self.cluster.get(CONFIG_MAPS, name)
+            if existing_file is None:
                 continue
-            owners = owners_of(found)
-            if not owners and differences(launch, self.settings, found):  # other code, whose launch died or makes its job now
+            owners = owners_of(existing_file)
+            if not owners and differences(
+                launch, self.settings, existing_file
+            ):  # other code, whose launch died or makes its job now
                 start = replace(start, attempt=start.attempt + 1)
                 continue
-            shape = hardware(annotations(found).get(HARDWARE, start.shape.name))
+            shape = hardware(annotations(existing_file).get(HARDWARE, start.shape.name))
             kind = kind_of(launch, shape)
             if not owners or self.cluster.get(kind.collection, object_name(launch)) is not None:
                 if shape != start.shape:
@@ -70,16 +72,16 @@ class JobFiles:
         body = job_file(launch, shape, self.settings, int(annotations(job)[ATTEMPT]))
         name, end = body["metadata"]["name"], time.monotonic() + self.patience_seconds
         while True:
-            found = self.cluster.get(CONFIG_MAPS, name)
-            owners = [] if found is None else owners_of(found)
+            existing_file = self.cluster.get(CONFIG_MAPS, name)
+            owners = [] if existing_file is None else owners_of(existing_file)
             if job["metadata"]["uid"] in owners:
                 return
             try:
-                if found is None:
+                if existing_file is None:
                     self.cluster.create(CONFIG_MAPS, body | {"metadata": body["metadata"] | owned_by(job)})
                     return
                 if not owners:
-                    self.cluster.give(CONFIG_MAPS, name, found["metadata"]["uid"], owned_by(job))
+                    self.cluster.give(CONFIG_MAPS, name, existing_file["metadata"]["uid"], owned_by(job))
                     return
             except ApiError as error:
                 if error.status not in (404, 409):  # another launch of the same identity did it meanwhile
@@ -96,6 +98,6 @@ class JobFiles:
         time.sleep(self.pause_seconds)
 
 
-def owners_of(found: Object) -> list[str]:
+def owners_of(existing: Object) -> list[str]:
     """Return the uids of the objects that an object is deleted with."""
-    return [reference["uid"] for reference in found["metadata"].get("ownerReferences", [])]
+    return [reference["uid"] for reference in existing["metadata"].get("ownerReferences", [])]

@@ -73,28 +73,28 @@ def start_of(cluster: Cluster, settings: ClusterSettings, launch: LaunchRequest,
     if start.kind is INDEXED:  # a stage is either a job or a map of shards, always
         return start
     other, name = (JOBSET if start.kind is JOB else JOB), object_name(launch)
-    while (found := cluster.get(other.collection, name)) is not None:
-        told = annotations(found)
-        if "deletionTimestamp" not in found["metadata"]:
-            state = state_of(other, found)
+    while (existing := cluster.get(other.collection, name)) is not None:
+        purpose = annotations(existing)
+        if "deletionTimestamp" not in existing["metadata"]:
+            state = state_of(other, existing)
             if state == "active":
-                refuse_other(launch, settings, other.name, found)
-                ran_on = told[HARDWARE]
+                refuse_other(launch, settings, other.name, existing)
+                ran_on = purpose[HARDWARE]
                 log.warning(
                     "%s: %s %s runs on %s, and is adopted; wanted was %s", launch.name, other.name, name, ran_on, shape.name
                 )
                 return Start(hardware(ran_on), other)
             log.info("%s: %s %s of other hardware is %s: replaced", launch.name, other.name, name, state)
-            over = state == "done" or VERDICT in told or differences(launch, settings, found)
-            history = to_json(()) if over else told[HISTORY]
-            start = Start(shape, start.kind, int(told[ATTEMPT]) + 1, history)
-            cluster.delete(other.collection, name, found["metadata"]["uid"], policy=other.deletion)
+            over = state == "done" or VERDICT in purpose or differences(launch, settings, existing)
+            history = to_json(()) if over else purpose[HISTORY]
+            start = Start(shape, start.kind, int(purpose[ATTEMPT]) + 1, history)
+            cluster.delete(other.collection, name, existing["metadata"]["uid"], policy=other.deletion)
         time.sleep(look_seconds)
     return start
 
 
-def state_of(kind: Kind, found: Object) -> str:
+def state_of(kind: Kind, existing: Object) -> str:
     """`active`, `done` or `failed`."""
-    conditions = found.get("status", {}).get("conditions") or []
+    conditions = existing.get("status", {}).get("conditions") or []
     true = {condition["type"] for condition in conditions if condition["status"] == "True"}
     return "done" if kind.done in true else "failed" if "Failed" in true else "active"

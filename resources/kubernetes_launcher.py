@@ -70,8 +70,8 @@ class KubernetesLauncher:
         name = object_name(launch)
         while True:
             kind = start.kind
-            found = self.cluster.get(kind.collection, name)
-            if found is None:
+            existing = self.cluster.get(kind.collection, name)
+            if existing is None:
                 start = self._files.claim(launch, start)
                 body = start.kind.render(launch, start.shape, self.settings, start.attempt, start.history)
                 try:
@@ -84,26 +84,28 @@ class KubernetesLauncher:
                 fields = (launch.name, start.kind.name, name, start.shape.name, start.attempt)
                 log.info("%s: %s %s created on %s, attempt %d", *fields)
                 break
-            if "deletionTimestamp" in found["metadata"]:
+            if "deletionTimestamp" in existing["metadata"]:
                 # Its watcher may have died between deletion and creation: the account continues.
-                recorded = annotations(found)
-                ours = JUDGED in recorded and VERDICT not in recorded and not differences(launch, self.settings, found)
+                recorded = annotations(existing)
+                ours = JUDGED in recorded and VERDICT not in recorded and not differences(launch, self.settings, existing)
                 history = recorded[HISTORY] if ours else start.history
                 start = replace(start, attempt=int(recorded[ATTEMPT]) + 1, history=history)
                 self._pause()
                 continue
-            state = state_of(kind, found)
+            state = state_of(kind, existing)
             if state == "active":
-                refuse_other(launch, self.settings, kind.name, found)
-            unjudged = state == "failed" and VERDICT not in annotations(found) and not differences(launch, self.settings, found)
+                refuse_other(launch, self.settings, kind.name, existing)
+            unjudged = (
+                state == "failed" and VERDICT not in annotations(existing) and not differences(launch, self.settings, existing)
+            )
             if state == "active" or unjudged:
                 log.info("%s: %s %s is there (%s): adopted", launch.name, kind.name, name, state)
-                made = found
+                made = existing
                 break
             log.info("%s: %s %s of an earlier launch is %s: replaced", launch.name, kind.name, name, state)
             # Pods of the old job may still exist, and its job file has its number in the name.
-            start = replace(start, attempt=int(annotations(found)[ATTEMPT]) + 1, history=to_json(()))
-            self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
+            start = replace(start, attempt=int(annotations(existing)[ATTEMPT]) + 1, history=to_json(()))
+            self.cluster.delete(kind.collection, name, existing["metadata"]["uid"], policy=kind.deletion)
         self._files.give(launch, start.shape, made)
         return start, made
 
@@ -138,17 +140,17 @@ class KubernetesLauncher:
         waiting = Waiting(self.cluster, launch.name, limits)
         while True:
             watch.look()
-            found = self.cluster.get(kind.collection, object_name(launch))
-            if found is None or found["metadata"]["uid"] != submitted["metadata"]["uid"]:
+            existing = self.cluster.get(kind.collection, object_name(launch))
+            if existing is None or existing["metadata"]["uid"] != submitted["metadata"]["uid"]:
                 raise JobFailedError(f"{launch.name}: {kind.name} {object_name(launch)} was deleted by someone else")
-            state = state_of(kind, found)
+            state = state_of(kind, existing)
             if state != "active":
                 watch.look()  # what happened between the two looks: the last lines, the last pod's end
             if state == "done":
                 return None
             if state == "failed":
                 return classify(watch.evidence(stuck=False), gang=kind.gang)
-            given_up = waiting.look(found, watch.here())
+            given_up = waiting.look(existing, watch.here())
             if given_up is not None:
                 return classify(watch.evidence(stuck=True), gang=kind.gang) if given_up == "pods" else given_up
             evicted = watch.evictions()
@@ -163,8 +165,8 @@ class KubernetesLauncher:
         try:
             self.cluster.annotate(kind.collection, name, uid, notes)
         except ApiError:
-            found = self.cluster.get(kind.collection, name)
-            if found is not None and found["metadata"]["uid"] == uid:
+            existing = self.cluster.get(kind.collection, name)
+            if existing is not None and existing["metadata"]["uid"] == uid:
                 raise
 
     def _again(
@@ -182,9 +184,9 @@ class KubernetesLauncher:
             except ApiError as error:
                 if error.status != 409:
                     raise
-                found = self.cluster.get(kind.collection, name)
-                if found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]:
-                    made = found
+                existing = self.cluster.get(kind.collection, name)
+                if existing is not None and existing["metadata"]["uid"] != old["metadata"]["uid"]:
+                    made = existing
                     break
                 self._pause()
         self._files.give(launch, shape, made)
@@ -201,8 +203,8 @@ class KubernetesLauncher:
         start."""
         name = object_name(launch)
         self._note(launch, kind, submitted, {VERDICT: decision.why[:2000], HISTORY: to_json(history)})
-        found = self.cluster.get(kind.collection, name)
-        if found is not None and state_of(kind, found) == "active":
+        existing = self.cluster.get(kind.collection, name)
+        if existing is not None and state_of(kind, existing) == "active":
             self.cluster.delete(kind.collection, name, submitted["metadata"]["uid"], policy=kind.deletion)
         attempts = tuple(attempts_before(history, number + 1))
         tried = "\n".join(f"  {a.number}. after {a.seconds:.0f} s: {a.ended}" for a in attempts)
@@ -217,7 +219,7 @@ class KubernetesLauncher:
             log.warning("%s: this step ends, the job %s continues; the next launch adopts it", launch.name, name)
             return
         for kind in (JOB, JOBSET):
-            found = self.cluster.get(kind.collection, name)
-            if found is not None and not differences(launch, self.settings, found):
+            existing = self.cluster.get(kind.collection, name)
+            if existing is not None and not differences(launch, self.settings, existing):
                 log.warning("%s: cancelled by a user: %s %s is deleted", launch.name, kind.name, name)
-                self.cluster.delete(kind.collection, name, found["metadata"]["uid"], policy=kind.deletion)
+                self.cluster.delete(kind.collection, name, existing["metadata"]["uid"], policy=kind.deletion)

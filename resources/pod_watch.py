@@ -53,12 +53,12 @@ class PodWatch:
     def look(self) -> None:
         """List the pods, log changes, and copy new log lines."""
         labels = pod_labels(self.launch, self.attempt)
-        found = self.cluster.find(PODS, ",".join(f"{name}={value}" for name, value in labels.items()))
-        self.present = {pod["metadata"]["uid"] for pod in found}
-        for pod in sorted(found, key=lambda pod: pod["metadata"]["name"]):
+        listed = self.cluster.find(PODS, ",".join(f"{name}={value}" for name, value in labels.items()))
+        self.present = {pod["metadata"]["uid"] for pod in listed}
+        for pod in sorted(listed, key=lambda pod: pod["metadata"]["name"]):
             self.pods[pod["metadata"]["uid"]] = pod
             self._tell(pod)
-            self._copy_log(pod, several=len(found) > 1)
+            self._copy_log(pod, several=len(listed) > 1)
 
     def here(self) -> list[Object]:
         """Return the pods that the last poll returned."""
@@ -164,12 +164,12 @@ class PodWatch:
 def last_warning(cluster: Cluster, pod: Object) -> str:
     """Return the newest warning about a pod as `Reason: message`, or an empty string; also without the right to read events."""
     try:
-        found = cluster.find(EVENTS, fields=f"involvedObject.uid={pod['metadata']['uid']},type=Warning")
+        listed = cluster.find(EVENTS, fields=f"involvedObject.uid={pod['metadata']['uid']},type=Warning")
     except ApiError as error:
         if error.status != 403:
             raise
         return "no right to read its events"
-    newest = max(found, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+    newest = max(listed, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
     return "" if newest is None else f"{newest['reason']}: {newest.get('message', '')}"
 
 

@@ -104,11 +104,11 @@ class Waiting:
     def _why_suspended(self, job: Object) -> str:
         """Return what Kueue says of a suspended job's workload."""
         try:
-            found = self.cluster.find(WORKLOADS, f"kueue.x-k8s.io/job-uid={job['metadata']['uid']}")
+            workloads = self.cluster.find(WORKLOADS, f"kueue.x-k8s.io/job-uid={job['metadata']['uid']}")
         except ApiError as error:
             if error.status not in (403, 404):  # no right, or no Kueue
                 raise
             return f"suspended, and its workload cannot be read: {error}"
-        conditions = [c for each in found for c in each.get("status", {}).get("conditions", [])]
-        said = [c.get("message", "") for c in conditions if c["type"] in ("QuotaReserved", "Evicted", "Admitted")]
-        return f"suspended by its queue: {'; '.join(filter(None, said)) or 'its workload has no condition yet'}"
+        conditions = [c for each in workloads for c in each.get("status", {}).get("conditions", [])]
+        messages = [c.get("message", "") for c in conditions if c["type"] in ("QuotaReserved", "Evicted", "Admitted")]
+        return f"suspended by its queue: {'; '.join(filter(None, messages)) or 'its workload has no condition yet'}"

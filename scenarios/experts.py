@@ -1,7 +1,7 @@
 """A mixture of experts against a dense model: `make moe` compares three seeds, `make moe-study` tests the claim.
 
 Both build the sweeps of `recipes/studies/experts.py` in the lab's store. A trial that exists is reused, and one that was killed
-goes on from its last rolling checkpoint.
+continues from its last rolling checkpoint.
 """
 
 import json

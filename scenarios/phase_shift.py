@@ -75,8 +75,8 @@ def epoch_order(shuffle: ShuffleName, num_sequences: int, seed: int) -> np.ndarr
 def shares(order: np.ndarray, counts: Sequence[int], window: int) -> np.ndarray:
     """Share of every block in each whole window of `window` sequences, float64 [windows, blocks]."""
     block = np.searchsorted(np.cumsum(counts), order, side="right")
-    whole = block[: len(block) // window * window].reshape(-1, window)
-    return np.stack([(whole == number).mean(axis=1) for number in range(len(counts))], axis=1)
+    windows = block[: len(block) // window * window].reshape(-1, window)
+    return np.stack([(windows == number).mean(axis=1) for number in range(len(counts))], axis=1)
 
 
 def variance_ratio(found: np.ndarray, counts: Sequence[int], window: int) -> float:
@@ -107,8 +107,8 @@ class Composition:
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.ratios, [0.05, 0.5, 0.95])
         over = float((self.ratios > 2).mean())
-        told = f"median {middle:.2f}, 5 to 95 % {low:.2f} to {high:.2f}, worst {self.ratios.max():.1f}"
-        return f"{self.shuffle:<16} {told}; more than twice chance for {over:.1%} of keys"
+        ratios_text = f"median {middle:.2f}, 5 to 95 % {low:.2f} to {high:.2f}, worst {self.ratios.max():.1f}"
+        return f"{self.shuffle:<16} {ratios_text}; more than twice chance for {over:.1%} of keys"
 
 
 def composition(shuffle: ShuffleName, counts: Sequence[int], window: int, keys: int) -> Composition:

@@ -52,8 +52,8 @@ def shift_phases(world: World) -> PhaseShift:
     [probe] = world.make(blocks_mixture(world.after, sources, "linear", 0))
     counts: dict[str, int] = world.store.parents(probe)[0].manifest.extra["blocks"]
     sizes = list(counts.values())
-    told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    say(SHUFFLED, "blocks behind one another in one cache, in sequences", told)
+    counts_text = ", ".join(f"{name} {count}" for name, count in counts.items())
+    say(SHUFFLED, "blocks behind one another in one cache, in sequences", counts_text)
     found = {kind: composition(kind, sizes, window, world.scale.shuffle_keys) for kind in KINDS}
     lines = "\n".join(str(each) for each in found.values())
     claim = f"variance of the shares by window of {window} sequences over that of chance, {world.scale.shuffle_keys} keys"

@@ -45,13 +45,15 @@ def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
         after = dict(before)
         for run in runs:
             reported = before.get(run.name, {})
-            found = {step: artifact for step, artifact in committed(lab, run) if reported.get(step) != _mark(run, artifact)}
-            for step, artifact in sorted(found.items()):
+            committed_steps = {
+                step: artifact for step, artifact in committed(lab, run) if reported.get(step) != _mark(run, artifact)
+            }
+            for step, artifact in sorted(committed_steps.items()):
                 if not reports(context.instance, artifact, newest=1):
                     events.append(_materialization(artifact))
                 requests += _requests(lab, run, step, artifact)
-            if found:
-                after[run.name] = reported | {step: _mark(run, artifact) for step, artifact in found.items()}
+            if committed_steps:
+                after[run.name] = reported | {step: _mark(run, artifact) for step, artifact in committed_steps.items()}
         if after == before:
             count = sum(len(steps) for steps in before.values())
             return dg.SensorResult(skip_reason=f"no new checkpoint of {len(runs)} runs; {count} are reported")

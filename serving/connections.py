@@ -1,7 +1,7 @@
 """Limits on a client: number of connections, time for a header and a body, and time to read an answer.
 
 uvicorn limits only the pause between two requests of a connection. A client that never ends its header, its body or its
-reading would hold a file descriptor for ever.
+reading would hold a file descriptor forever.
 """
 
 import asyncio

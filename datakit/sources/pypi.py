@@ -70,7 +70,7 @@ def ensure_downloaded(pin: WheelPin, downloads: Path) -> Path:
 def resolve_url(pin: WheelPin) -> str:
     """Return the address from which pip, as configured, would fetch the pin.
 
-    A registry without PEP 658 metadata makes pip fetch the wheel once to read its name: hence the long limit.
+    A registry without PEP 658 metadata makes pip fetch the wheel once to read its name: so the long limit.
     """
     requirement = f"{pin.package}=={pin.version}"
     with tempfile.TemporaryDirectory() as scratch:

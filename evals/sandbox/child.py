@@ -211,7 +211,7 @@ def status_of(child: int) -> int:
 
 
 def start(work: Callable[[dict], None], job: dict) -> int:
-    """Run it in a process of its own, and give back how that ended."""
+    """Run it in a separate process, and give back how that ended."""
     child = os.fork()
     if child == 0:
         work(job)

@@ -36,7 +36,7 @@ def call(number: int, *arguments: object) -> int:
 
 
 def version() -> int:
-    """The kernel's version of the interface. Raises: OSError where there is none."""
+    """The kernel's version of the interface. Raises: OSError if there is none."""
     return call(CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)
 
 

@@ -31,7 +31,7 @@ def tiny_cooldown() -> Run:
 
 
 def tiny_qk_norm() -> Run:
-    """Phase 3 of Marin's 32B run in small: a Llama becomes a Qwen3 at step 100 of `tiny`, and goes on in its data.
+    """Phase 3 of Marin's 32B run in small: a Llama becomes a Qwen3 at step 100 of `tiny`, and continues in its data.
 
     As in Marin's published 32B retrospective, moments and the guards' statistics are kept and only the norms of queries and
     keys are new. The rate is warmed up again, gradients are clipped at 0.2, and z-loss and both guards are on.

@@ -2,7 +2,7 @@
 
 A YAML task renders prompts from the fields of a document, so rendering happens when the suite is made: the reader of
 the task's format turns documents into items whose question, choices and answer are the rendered texts. The evaluator
-then adds description, examples and delimiters. Use it in a file of its own (`evals/items/tasks/sciq.py`), named in the
+then adds description, examples and delimiters. Use it in a separate file (`evals/items/tasks/sciq.py`), named in the
 registry like any other task:
 
     SCIQ = lm_eval_task(parse_yaml(SCIQ_YAML))
