@@ -4,6 +4,7 @@ A run has no job of its own: one sensor requests the evaluations, audits and exp
 (sensors/checkpoints.py).
 """
 
+import datetime
 from collections.abc import Sequence
 
 import dagster as dg
@@ -87,6 +88,50 @@ def log_job() -> UnresolvedAssetJobDefinition:
         selection=dg.AssetSelection.assets(["operations", "transparency_log"]),
         executor_def=dg.in_process_executor,
     )
+
+
+def alert_job() -> UnresolvedAssetJobDefinition:
+    """Look for what is broken and tell people."""
+    return dg.define_asset_job(
+        "tell_of_incidents",
+        selection=dg.AssetSelection.assets(["operations", "alerts"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def alert_schedule(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """Every ten minutes; without channels incidents are recorded and nobody is told."""
+    return dg.ScheduleDefinition(
+        name="alerts",
+        job=job,
+        cron_schedule="*/10 * * * *",
+        execution_timezone="UTC",
+        default_status=schedules_at_start(),
+        description="Looks for what is broken and tells people, every ten minutes.",
+    )
+
+
+def weekly_schedule() -> dg.ScheduleDefinition:
+    """The report of the week that has ended, on Mondays at 07:00 UTC."""
+    job = dg.define_asset_job(
+        "report_week",
+        selection=dg.AssetSelection.assets(["operations", "weekly_report"]),
+        executor_def=dg.in_process_executor,
+    )
+
+    @dg.schedule(
+        name="weekly_report",
+        job=job,
+        cron_schedule="0 7 * * 1",
+        execution_timezone="UTC",
+        default_status=schedules_at_start(),
+        description="The report of the week that has ended, on Mondays at 07:00 UTC.",
+    )
+    def weekly_report(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        monday = (context.scheduled_execution_time - datetime.timedelta(days=7)).strftime(DAY_FORMAT)
+        return dg.RunRequest(run_key=f"week:{monday}", partition_key=monday)
+
+    return weekly_report
 
 
 def schedules(

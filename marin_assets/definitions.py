@@ -9,6 +9,7 @@ import dagster as dg
 
 from evals.items.stage import EVAL_RESULT
 from jobs import campaigns
+from marin_assets.alerts import alerts_asset
 from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
 from marin_assets.comparisons import gap_families, leaderboard_asset
@@ -23,6 +24,7 @@ from marin_assets.runs import run_templates, training_asset
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.table import AssetTable
 from marin_assets.transparency import transparency_log_asset
+from marin_assets.weekly import weekly_report_asset
 from recipes import data
 from recipes.canary import bands
 from recipes.ferry import Ferry
@@ -114,6 +116,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
     sail, rates, board = campaigns.ferry_job(), campaigns.pass_rate_job(names), campaigns.leaderboard_job()
     canaries = [campaigns.canary_job(band) for band in bands()]
     expiry, consistency, log_job = campaigns.expiry_job(), campaigns.consistency_job(), campaigns.log_job()
+    alert_job = campaigns.alert_job()
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
     of_sweeps = {template.example.key for sweep in declared.sweeps for template in sweep_templates(sweep)}
@@ -130,11 +133,17 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             ferry_expiry_asset(),
             lineage_consistency_asset(lambda: definitions.resolve_asset_graph()),
             transparency_log_asset(),
+            alerts_asset(names),
+            weekly_report_asset(names),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],
-        jobs=[sail, *canaries, rates, board, expiry, consistency, log_job],
-        schedules=campaigns.schedules(sail, expiry, consistency, log_job),
+        jobs=[sail, *canaries, rates, board, expiry, consistency, log_job, alert_job],
+        schedules=[
+            *campaigns.schedules(sail, expiry, consistency, log_job),
+            campaigns.alert_schedule(alert_job),
+            campaigns.weekly_schedule(),
+        ],
         sensors=[
             checkpoint_sensor(declared.runs),
             *(canary_after_ferry(job) for job in canaries),
