@@ -103,7 +103,10 @@ def summarizing(store: Store, spec: ArtifactSpec, run_id: str, hardware: str = "
             if isinstance(error, JobFailedError):
                 running.launched = error.launched
             state: State = "failed" if isinstance(error, Exception) else "interrupted"
-            _write(store, _ended(running, meter, state, f"{type(error).__name__}: {error}"[:MAX_WHY]))
+            try:
+                _write(store, _ended(running, meter, state, f"{type(error).__name__}: {error}"[:MAX_WHY]))
+            except OSError as unwritten:  # the disk is full, and that is what the attempt failed of
+                error.add_note(f"the summary of this attempt stays `running`: {unwritten}")
             raise
     _write(store, _ended(running, meter, "done", ""))
 

@@ -66,7 +66,7 @@ def notes(week: Week) -> list[str]:
     spent = [row["dollars"] for row in week.sections["spending"]]
     known = sum((cost for cost in spent if cost is not None), Decimal(0))
     unpriced = sum(row["unpriced"] for row in week.sections["spending"])
-    lines = [f"{len(week.sections['runs'])} runs ended or saved; all attempts of the week cost ${known:.4f}"]
+    lines = [f"runs that ended or saved: {len(week.sections['runs'])}", f"cost of all attempts of the week: ${known:.4f}"]
     if unpriced:
         lines.append(f"{unpriced} attempts have no known price and are not in that sum")
     lines += [f"{TITLES[name]}: not here, because only Dagster's database has it" for name in week.only_in_dagster]

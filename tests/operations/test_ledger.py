@@ -140,6 +140,16 @@ def test_an_unknown_price_and_an_attempt_without_an_end_are_named_and_never_zero
     assert ask(ledger(store), "SELECT dollars IS NULL FROM costs WHERE name = 'tests/n2'") == [(False,)], "it has ended"
 
 
+def test_a_summary_that_cannot_be_written_hides_no_error(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    made = write(store, 1, [])
+    with pytest.raises(ValueError, match="its own error") as raised, summarizing(store, made.spec, "r"):
+        shutil.rmtree(tmp_path / ".operations")
+        (tmp_path / ".operations").write_text("no folder any more")
+        raise ValueError("its own error")
+    assert "stays `running`" in raised.value.__notes__[0]
+
+
 def test_summaries_that_are_no_summaries_are_named(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     made = write(store, 1, [])
