@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from lineage.artifact.store import Store
-from lineage.jobs.summary import SUMMARIES, THIS_MACHINE, StepSummary, read_summary
+from lineage.jobs.summary import SUMMARIES, THIS_MACHINE, StepSummary, read_summary, summaries_of_day
 from operations.ledger.schema import LAUNCHES, VERSION
 from operations.ledger.tables import FOLDER, READERS
 
@@ -33,9 +33,9 @@ def update_launches(store: Store, today: datetime.date) -> tuple[pl.DataFrame, d
     newest = saved["started"].max()
     days = store.storage.folders(SUMMARIES)
     open_days = [day for day in days if newest is None or day >= min(str(newest)[:10], settled)]
-    wanted = [f"{SUMMARIES}/{d}/{name}" for d in open_days for name in store.storage.sizes(f"{SUMMARIES}/{d}")]
+    wanted = [name for day in open_days for name in summaries_of_day(store, day)]
     wanted += [f"{SUMMARIES}/{_day(launch)}/{launch}.json" for launch in running]
-    todo = sorted({name for name in wanted if name.endswith(".json") and _id(name) not in known})
+    todo = sorted({name for name in wanted if _id(name) not in known})
     made, bad = _read(store, todo)
     fresh = pl.DataFrame([row for summary in made for row in rows(summary)], schema=LAUNCHES, orient="row")
     replaced = pl.Series(sorted({summary.id for summary in made}), dtype=pl.String).implode()

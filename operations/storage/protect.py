@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
-from lineage.jobs.summary import SUMMARIES, StepSummary, read_summary
+from lineage.jobs.summary import SUMMARIES, StepSummary, read_summary, summaries_of_day
 from operations.storage.pins import read_pins
 
 PUBLISHED = ("trainer.hf_model", "trainer.gguf", "lineage.attestation")
@@ -44,8 +44,8 @@ def claims(store: Store, now: datetime.datetime) -> dict[str, str]:
     oldest = (now - datetime.timedelta(days=CLAIM_DAYS)).date().isoformat()
     for day in store.storage.folders(SUMMARIES):
         if day >= oldest:
-            for name in store.storage.sizes(f"{SUMMARIES}/{day}"):
-                summary = _summary(store, f"{SUMMARIES}/{day}/{name}")
+            for name in summaries_of_day(store, day):
+                summary = _summary(store, name)
                 if summary is not None and _may_still_commit(store, summary):
                     why = f"attempt {summary.id} at {summary.name} runs"
                     found |= dict.fromkeys((*summary.inputs, summary.address), why)

@@ -19,7 +19,7 @@ def run(root: Path, scope: tuple[Texts, ...]) -> dg.ExecuteInProcessResult:
     """The duplicates of a scope and the corpus of its healthy source, as assets."""
 
     def family(node: Node, builds: tuple[str, ...], *checks: Invariant) -> AssetTemplate:
-        named = "tests", node.name, frozenset[str]()
+        named = "documents", node.name, frozenset[str]()
         return AssetTemplate(
             node, lambda lab, partition: node, lambda lab: lab.store, *named, invariants=checks, builds_inputs=builds
         )

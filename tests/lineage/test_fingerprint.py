@@ -253,7 +253,8 @@ def test_relative_imports_are_followed(digest_after) -> None:
 def stage_modules() -> list[str]:
     """Modules that declare a stage, and those that are started as jobs."""
     paths = [path for package in ("lineage", "datakit", "evals") for path in sorted((ROOT / package).rglob("*.py"))]
-    declaring = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths if ' = Stage("' in path.read_text()]
+    declared = [path for path in paths if re.search(r' = Stage\(\s*"', path.read_text())]
+    declaring = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in declared]
     return [*declaring, "trainer.__main__", "trainer.export.__main__", "evals.__main__"]
 
 

@@ -100,7 +100,7 @@ class SmallAssets:
             example=example,
             node_at=node_at,
             store_of=lambda lab: lab.store,
-            group="tests",
+            group="documents",
             description="text",
             kinds=frozenset({"file"}),
             partitions_def=partitions,

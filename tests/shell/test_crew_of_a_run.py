@@ -40,7 +40,9 @@ def run(root: Path, end: str) -> dict[str, set[int]]:
     first = Node(("first",), None, Stage("tests.pids", "1", write_pids), "")
     second = Node(("second",), None, Stage("tests.pids", "1", write_pids), end, {"one": first})
     assets = [
-        family_asset(AssetTemplate(node, lambda lab, _, node=node: node, lambda lab: lab.store, "tests", "Pids.", frozenset()))
+        family_asset(
+            AssetTemplate(node, lambda lab, _, node=node: node, lambda lab: lab.store, "documents", "Pids.", frozenset())
+        )
         for node in (first, second)
     ]
     ends = pytest.raises({"fails": ValueError, "cancelled": KeyboardInterrupt}[end]) if end else nullcontext()

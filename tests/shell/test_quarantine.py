@@ -44,7 +44,7 @@ def run(root: Path, instance: dg.DagsterInstance, bad: Mapping[str, str]) -> dg.
     def node_at(lab: Lab, partition: str | None) -> Node:
         return poisoned(WORDS, bad)
 
-    words = AssetTemplate(WORDS, node_at, lambda lab: lab.store, "tests", "Words.", frozenset(), invariants=(SHARDS,))
+    words = AssetTemplate(WORDS, node_at, lambda lab: lab.store, "documents", "Words.", frozenset(), invariants=(SHARDS,))
     count = replace(words, example=COUNT, node_at=lambda lab, partition: COUNT, description="Their number.", invariants=())
     return dg.materialize(
         [family_asset(words), family_asset(count)],
