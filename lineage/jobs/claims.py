@@ -42,6 +42,8 @@ def marked(store: Store) -> dict[str, str]:
     """Return address -> plan of everything that running purges take."""
     found: dict[str, str] = {}
     for name in store.storage.sizes(MARKS):
+        if name.startswith("."):
+            continue  # a mark that is being written: its purge reads the claims after it
         text = store.storage.read_text(f"{MARKS}/{name}")
         if text is not None:  # else that purge has ended
             found |= dict.fromkeys(json.loads(text), name.removesuffix(".json"))

@@ -18,8 +18,9 @@ from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, build
 from lineage.jobs.claims import MARKS, BeingPurgedError
-from lineage.jobs.summary import summarizing
+from lineage.jobs.summary import SUMMARIES, summarizing
 from lineage.stage import Stage
+from operations.storage.pins import FOLDER as PINS
 from operations.storage.pins import Pin, add_pin
 from operations.storage.plan import PLANS, RefusedPlanError, approve, make_plan, read_plan, save_plan
 from operations.storage.purge import purge, restore, settle, trashed
@@ -145,6 +146,18 @@ def test_a_build_stops_at_an_input_that_a_purge_takes(tmp_path: Path) -> None:
         build(store, child)
     store.storage.delete(f"{MARKS}/x.json")
     assert not build(store, child).reused
+
+
+def test_files_that_are_being_written_are_no_marks_claims_or_pins(tmp_path: Path) -> None:
+    """A killed writer leaves them, empty or in half."""
+    store = Store(str(tmp_path))
+    base = Node(("base",), None, Stage("tests.base", "1", _text), None)
+    build(store, base)
+    for folder in (MARKS, PINS, f"{SUMMARIES}/{datetime.datetime.now(datetime.UTC).date()}"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / ".x.json.0badf00d").write_text("")
+    build(store, Node(("child",), None, Stage("tests.child", "1", _text), None, {"base": base}))
+    assert len(purge(store, planned(store, {}, now=WHEN()), {}, WHEN()).taken) == 2
 
 
 def test_builders_and_readers_beside_purges_never_see_a_dangling_input(tmp_path: Path) -> None:
