@@ -89,7 +89,7 @@ def test_servers_that_are_killed_change_no_score_of_a_task(tmp_path: Path) -> No
     with ended(brokers), ended(servers), ThreadPoolExecutor(1) as one:
         asking = one.submit(ask_all, url, asks(), record)
         for place in sorted(rng.sample(range(5, len(asks()) * 8 // 10), 3)):
-            while len(record.found) < place or (holder := stopped_at_work(store, servers)) is None:
+            while len(record.answers) < place or (holder := stopped_at_work(store, servers)) is None:
                 assert not asking.done() and brokers[0].poll() is None
                 time.sleep(0.005)
             holder.send_signal(signal.SIGKILL)
