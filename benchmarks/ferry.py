@@ -29,7 +29,8 @@ from lineage.shards.execution import Execution
 from marin_assets.cli.ferry import stage_table
 from recipes import ferry as recipe
 from recipes.smoke import smoke_ferry
-from resources.lab import REPOSITORY, Lab
+from resources.lab import Lab
+from resources.stores import REPOSITORY
 
 DAY = "2026-11-21"
 

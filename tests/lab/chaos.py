@@ -144,7 +144,7 @@ def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[
     """Both runs; what was hit, and how it ended."""
     run = chaos_run(steps)
     lab = Path(tempfile.mkdtemp(prefix="lab-", dir=folder))
-    plain = Store(str(folder / "plain"), 2, str(folder / "work"))
+    plain = Store(str(folder / "plain"), str(folder / "work"))
     make_data(run, plain)
     launcher = partial(gang_of_processes, environment=compiled_in(folder / "compiled"))
     undisturbed = build(plain, final(run), launcher=launcher).artifact.manifest.resources.wall_seconds

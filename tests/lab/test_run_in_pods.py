@@ -42,7 +42,7 @@ def evaluation() -> Node:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
     """Two stores with the same data: in the first the run and its evaluation were made by child processes, undisturbed."""
     folder = tmp_path_factory.mktemp("world")
-    plain = Store(str(folder / "plain"), 2, str(folder / "work"))
+    plain = Store(str(folder / "plain"), str(folder / "work"))
     for node in ancestors_first([checkpoint(run(), SAVED[-1])])[:-1]:
         build(plain, node)
     for node in ancestors_first([evaluation()]):
@@ -51,7 +51,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Sto
     shutil.copytree(folder / "plain", folder / "pods")
     build(plain, checkpoint(run(), SAVED[-1]))
     build(plain, evaluation())
-    yield plain, Store(str(folder / "pods"), 2, str(folder / "work"))
+    yield plain, Store(str(folder / "pods"), str(folder / "work"))
 
 
 def test_a_run_in_pods_that_are_killed_ends_with_the_same_checkpoint(

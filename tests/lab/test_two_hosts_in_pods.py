@@ -33,7 +33,7 @@ GRACE_SECONDS = 15.0
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The run by two processes that nobody disturbs."""
     folder = tmp_path_factory.mktemp("plain")
-    store = Store(str(folder / "store"), 2, str(folder / "work"))
+    store = Store(str(folder / "store"), str(folder / "work"))
     make_data(RUN, store)
     build(store, final(RUN), launcher=partial(gang_of_processes, environment=compiled_in(folder / "compiled")))
     return store
@@ -42,7 +42,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_a_gang_that_loses_a_host_and_then_a_node_ends_with_the_same_checkpoints(
     plain: Store, cluster: Cluster, kubelet: Kubelet, jobsets: JobSetController, gcs: GcsServer, tmp_path: Path
 ) -> None:
-    store = Store(f"{gcs.bucket(uuid.uuid4().hex)}/artifacts", 2, str(tmp_path / "scratch"))
+    store = Store(f"{gcs.bucket(uuid.uuid4().hex)}/artifacts", str(tmp_path / "scratch"))
     give_data(RUN, plain, store)
     compiled = tmp_path / "compiled"
     compiled.mkdir()
