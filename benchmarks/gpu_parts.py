@@ -169,14 +169,14 @@ def values_and_gradients(call: Callable[..., Array], arrays: list[Array], toward
 
 def training(name: str, tiny: bool) -> dict:
     """Steps of every way to compute; the best is held against the bar."""
-    told = TRAININGS[name]
+    case = TRAININGS[name]
     if tiny:
-        tried = tuple(dict.fromkeys(ComputeConfig(layers=way.layers, remat=way.remat) for way in told.ways))
-        small = TINY_MOE if isinstance(told.model, MoeConfig) else TINY
-        told = replace(told, model=replace(small, tie_embeddings=told.model.tie_embeddings), batch=4, ways=tried)
+        tried = tuple(dict.fromkeys(ComputeConfig(layers=way.layers, remat=way.remat) for way in case.ways))
+        small = TINY_MOE if isinstance(case.model, MoeConfig) else TINY
+        case = replace(case, model=replace(small, tie_embeddings=case.model.tie_embeddings), batch=4, ways=tried)
     rows = []
-    for way in told.ways:
-        rows.append(steps_of(told, way))
+    for way in case.ways:
+        rows.append(steps_of(case, way))
         row = rows[-1]
         shares = "".join(f", {kind} {100 * row[kind]:.1f} %" for kind in ("mfu", "mfu_causal") if kind in row)
         print(
@@ -186,7 +186,7 @@ def training(name: str, tiny: bool) -> dict:
             f"peak {row.get('device_peak_bytes', 0) / 2**30:.1f} GiB, loss {row['losses'][0]:.3f} to {row['losses'][-1]:.3f}",
             flush=True,
         )
-    kind, bar = told.bar
+    kind, bar = case.bar
     reached = max(row.get(kind, 0.0) for row in rows)
     print(f"{name}: {kind} {reached:,.4g}, bar {bar:,.4g}: {'reached' if reached >= bar else 'MISSED'}")
     return {"rows": rows, "bar": bar, "reached": reached}

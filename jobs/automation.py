@@ -11,10 +11,10 @@ is switched on there, once."""
 
 def is_on() -> bool:
     """Return what the environment says. Raises: ValueError for a value that is neither on nor off."""
-    told = os.environ.get(VARIABLE, "off")
-    if told not in ("on", "off"):
-        raise ValueError(f"{VARIABLE} is {told!r}; give on or off")
-    return told == "on"
+    value = os.environ.get(VARIABLE, "off")
+    if value not in ("on", "off"):
+        raise ValueError(f"{VARIABLE} is {value!r}; give on or off")
+    return value == "on"
 
 
 def sensors_at_start() -> dg.DefaultSensorStatus:

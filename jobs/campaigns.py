@@ -100,7 +100,7 @@ def alert_job() -> UnresolvedAssetJobDefinition:
 
 
 def alert_schedule(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
-    """Every ten minutes; without channels incidents are recorded and nobody is told."""
+    """Look for incidents every ten minutes. Without channels they are recorded and no message is sent."""
     return dg.ScheduleDefinition(
         name="alerts",
         job=job,

@@ -43,7 +43,7 @@ def alerts_asset(campaigns: Sequence[str]) -> dg.AssetsDefinition:
         failed = tell(lab.store, channels_from(os.environ), findings, now)
         is_open = [each for each in read_state(lab.store).incidents.values() if not each.closed]
         listed = "\n".join(f"- {each.finding.kind} {each.finding.subject}: {each.finding.summary}" for each in is_open)
-        told = "; ".join(f"{name}: {why}" for name, why in failed.items()) or "nothing waits"
+        waiting = "; ".join(f"{name}: {why}" for name, why in failed.items()) or "nothing waits"
         return dg.MaterializeResult(
             metadata={"open": len(is_open), "incidents": dg.MetadataValue.md(listed or "none")},
             check_results=[
@@ -51,7 +51,7 @@ def alerts_asset(campaigns: Sequence[str]) -> dg.AssetsDefinition:
                     check_name=TAKEN,
                     passed=not failed,
                     severity=dg.AssetCheckSeverity.WARN,
-                    description=told,
+                    description=waiting,
                 )
             ],
         )

@@ -67,8 +67,8 @@ class LaunchRefusedError(GateError):
         super().__init__(name, others)
         if missing:
             names = ", ".join(finding.artifact for finding in missing)
-            told = f"`./marin materialize {name}` makes what is missing and trains then; missing: {names}"
-            self.args = (f"{told}\n{self}" if others else told,)
+            remedy = f"`./marin materialize {name}` makes what is missing and trains then; missing: {names}"
+            self.args = (f"{remedy}\n{self}" if others else remedy,)
         self.findings = refusal.findings
 
 

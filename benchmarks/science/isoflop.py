@@ -70,8 +70,8 @@ def trained(store: Store, node: Node, progress: Progress) -> float | None:
     before, reused = time.process_time(), exists(store, node)
     found = build_all(store, node).manifest.extra["result"]
     loss = found["scores"][0]["value"] if found["scores"] else None
-    told = f"{loss:.4f} nats" if loss is not None else f"diverged ({found['diverged']})"
-    progress.tell(str(node.partition), told, time.process_time() - before, reused=reused)
+    outcome = f"{loss:.4f} nats" if loss is not None else f"diverged ({found['diverged']})"
+    progress.tell(str(node.partition), outcome, time.process_time() - before, reused=reused)
     return loss
 
 

@@ -63,7 +63,9 @@ def read_scorer(path: Path) -> dict[str, Any]:
     """Read `scorer.json`. Raises: ValueError for a file of another format."""
     stored = json.loads(path.read_text())
     if stored.get("format") != FORMAT:
-        raise ValueError(f"{path} has the format {stored.get('format')!r}, {FORMAT!r} is read; train the scorer anew")
+        raise ValueError(
+            f"{path} has the format {stored.get('format')!r}, this checkout reads {FORMAT!r}; train the scorer again"
+        )
     return stored
 
 

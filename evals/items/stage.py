@@ -143,7 +143,7 @@ class ExportCanaryConfig:
 
 
 EVAL_RESULT = Stage("evals.result", "9", job="evals", config=EvalConfig, gate={"datakit.token_cache": "datakit.contamination"})
-"""2: what cannot be scored is told apart. 3: the loss in row tiles, and 4: shared beginnings once: both change
+"""2: what cannot be scored is counted apart. 3: the loss in row tiles, and 4: shared beginnings once: both change
 rounding. 5: under a policy, styles and examples, generation, programs, scores over items attempted. 6: sources are
 tags, micro and macro. 7: records hold what was scored or written whole, the right answer, suite and source; units of a
 final answer end at their letters. 8: texts, log-probabilities and answers have columns; a value that is no number

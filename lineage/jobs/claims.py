@@ -39,12 +39,21 @@ def check_inputs_stay(store: Store, name: str, inputs: Sequence[InputRef]) -> No
 
 
 def marked(store: Store) -> dict[str, str]:
-    """Return address -> plan of everything that running purges take."""
+    """Return address -> plan of everything that running purges take. Raises: ValueError naming a mark that is none."""
     found: dict[str, str] = {}
-    for name in store.storage.sizes(MARKS):
-        if name.startswith("."):
-            continue  # a mark that is being written: its purge reads the claims after it
-        text = store.storage.read_text(f"{MARKS}/{name}")
+    for name in store.storage.records(MARKS):  # a mark that is being written: its purge reads the claims after it
+        where = f"{MARKS}/{name}"
+        text = store.storage.read_text(where)
         if text is not None:  # else that purge has ended
-            found |= dict.fromkeys(json.loads(text), name.removesuffix(".json"))
+            found |= dict.fromkeys(_addresses(text, store.storage.uri(where)), name.removesuffix(".json"))
     return found
+
+
+def _addresses(text: str, where: str) -> list[str]:
+    try:
+        addresses = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is no mark of a purge: {error}; delete it if no purge runs") from error
+    if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
+        raise ValueError(f"{where} is no mark of a purge, which is a list of addresses; delete it if no purge runs")
+    return addresses

@@ -128,12 +128,9 @@ def _ended(running: Running, meter: Meter, state: State, why: str) -> StepSummar
 
 
 def summaries_of_day(store: Store, day: str) -> list[str]:
-    """Return the names of the summaries of the attempts that started on a day (`2026-11-25`).
-
-    A name that begins with a dot is a file that is being written, or that a killed writer left.
-    """
+    """Return the names of the summaries of the attempts that started on a day (`2026-11-25`)."""
     folder = f"{SUMMARIES}/{day}"
-    return [f"{folder}/{name}" for name in store.storage.sizes(folder) if name.endswith(".json") and not name.startswith(".")]
+    return [f"{folder}/{name}" for name in store.storage.records(folder) if name.endswith(".json")]
 
 
 def read_summary(text: str, where: str) -> StepSummary:

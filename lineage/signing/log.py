@@ -135,7 +135,7 @@ def read_log(where: Storage, policy: Policy, seen: Path | None = None) -> LogVie
     Raises: LogError naming the log and what is wrong.
     """
     view = _unsigned_view(where)
-    names = sorted(where.sizes(HEADS))
+    names = where.records(HEADS)
     heads = sorted((_read_head(where, f"{HEADS}/{name}") for name in names), key=lambda head: head.size)
     if view.entries and not heads:
         raise LogError(f"{where.root} has {len(view.entries)} entries and no signed head")
@@ -161,7 +161,7 @@ def _compare_roots(where: Storage, view: LogView, heads: Sequence[Head]) -> None
 
 def _unsigned_view(where: Storage) -> LogView:
     entries: list[Entry] = []
-    for name in sorted(where.sizes(ENTRIES)):
+    for name in where.records(ENTRIES):
         start = name.removesuffix(".jsonl")
         if not start.isdigit() or int(start) != len(entries):
             raise LogError(f"{where.root}/{ENTRIES}/{name} should begin at entry {len(entries)}: entries are missing")

@@ -101,6 +101,14 @@ class Storage:
         """Bytes of every file below an address, by path relative to it; none where there is nothing."""
         return {name: facts.size for name, facts in self.listed(address).items()}
 
+    def records(self, folder: str) -> list[str]:
+        """Names of the whole files directly in a folder, sorted.
+
+        A name that begins with a dot is a file that is being written, or that a killed writer left
+        (`lineage.storage.local`): it may be empty, so it is left out.
+        """
+        return sorted(name for name in self.sizes(folder) if "/" not in name and not name.startswith("."))
+
     def listed(self, address: str) -> dict[str, Listed]:
         """Every file below an address as a listing shows it, by path relative to it."""
         return {path[len(address) + 1 :]: facts for path, facts in self.files.listing(address, None).items()}

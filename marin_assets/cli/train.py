@@ -65,9 +65,8 @@ def train(
         again = ["train", "--name", name, *(option for option, is_given in options.items() if is_given)]
         os.execv(sys.executable, [sys.executable, "-m", "marin_assets.cli", *again])  # a process that reads the new recipe
     else:
-        from marin_assets.cli.train_run import (
-            train_run,
-        )  # It loads the whole graph, seconds that a mistake above need not wait.
+        # It loads the whole graph. A mistake above is answered without these seconds.
+        from marin_assets.cli.train_run import train_run
 
         train_run(name, benchmarks=benchmarks, as_json=as_json)
 

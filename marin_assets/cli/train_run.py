@@ -104,13 +104,13 @@ def outcome(store: Store, run: Run) -> dict[str, object]:
     }
 
 
-def outcome_lines(told: dict[str, object]) -> Iterator[str]:
+def outcome_lines(outcome: dict[str, object]) -> Iterator[str]:
     """Lines of an outcome, and the next commands."""
-    run = told["run"]
-    loss, bits = told["loss_nats"], told["heldout_bits_per_byte"]
+    run = outcome["run"]
+    loss, bits = outcome["loss_nats"], outcome["heldout_bits_per_byte"]
     yield f"loss    {loss:.3f} nats a token at the last step; held-out text {bits:.3f} bits a byte"
-    yield f"audit   {str(told['audit']).replace('_', ' ')}"
-    yield f"model   {told['checkpoint']}"
+    yield f"audit   {str(outcome['audit']).replace('_', ' ')}"
+    yield f"model   {outcome['checkpoint']}"
     yield f"next    ./marin audit {run}"
     yield f"        ./marin export {run} --into {run}_model"
     yield f"        ./marin serve {run}"

@@ -2,7 +2,7 @@
 
     .operations/alerts/incidents.json      open incidents, those closed within KEPT_DAYS, and what waits for a channel
 
-An incident is known by its kind and subject, so a finding that is seen every ten minutes is told once.
+An incident is known by its kind and subject, so a finding that is seen every ten minutes gives one message.
 """
 
 import datetime

@@ -48,8 +48,7 @@ def remove_pin(store: Store, name: str) -> None:
 def read_pins(store: Store) -> dict[str, Pin]:
     """Return all pins by id. Raises: ValueError naming one that cannot be read: nothing is purged until it is mended."""
     found = {}
-    names = [name for name in sorted(store.storage.sizes(FOLDER)) if not name.startswith(".")]  # a dot: being written
-    for name in names:
+    for name in store.storage.records(FOLDER):
         where = f"{FOLDER}/{name}"
         text = store.storage.read_text(where)
         if text is None:

@@ -128,7 +128,7 @@ def test_weights_come_back_from_json_bit_for_bit(values):
 
 def test_a_model_that_is_none_is_refused(tmp_path):
     (tmp_path / "scorer.json").write_text('{"format": "other"}')
-    with pytest.raises(ValueError, match=r"has the format 'other', 'marin-lab/scorer/1' is read"):
+    with pytest.raises(ValueError, match=r"has the format 'other', this checkout reads 'marin-lab/scorer/1'"):
         read_scorer(tmp_path / "scorer.json")
     with pytest.raises(ValueError, match="1 weights are not finite"):
         hashed_part(np.array([0, np.nan], np.float32))

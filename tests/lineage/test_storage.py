@@ -171,6 +171,16 @@ def test_replace_writes_over_and_reads_back(storage: Storage) -> None:
         assert storage.read_bytes("t/x.bin") == data
 
 
+def test_files_that_are_being_written_are_no_records(tmp_path: Path) -> None:
+    """A writer that was killed leaves them beside the records, empty or in half."""
+    storage = Store(str(tmp_path)).storage
+    assert storage.records("pins") == []
+    for name in ("b.json", "a.json", "deeper/c.json"):
+        storage.replace(f"pins/{name}", b"{}")
+    (tmp_path / "pins" / ".a.json.0badf00d").write_text("")
+    assert storage.records("pins") == ["a.json", "b.json"]
+
+
 def test_stamps_name_every_file_and_change_with_its_bytes(storage: Storage) -> None:
     assert storage.stamps("m.json") == {}
     for address in ("a/1/m.json", "a/2/m.json", "b/m.json", "b.json", ".work/w/m.json"):

@@ -1,7 +1,7 @@
 """Tampering with a store of two runs, without keys: what the launch refuses, and what it cannot see.
 
 `HOLES` is the list of docs/design/gate.md: each of them is admitted today, and a signature or a head that is kept elsewhere is
-what closes it. A test fails if one of them is closed without that page being told.
+what closes it. A test fails if one of them is closed and that page still lists it.
 """
 
 import hashlib

@@ -160,6 +160,16 @@ def test_files_that_are_being_written_are_no_marks_claims_or_pins(tmp_path: Path
     assert len(purge(store, planned(store, {}, now=WHEN()), {}, WHEN()).taken) == 2
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '["a"'])
+def test_a_mark_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    store = Store(str(tmp_path))
+    base = Node(("base",), None, Stage("tests.base", "1", _text), None)
+    build(store, base)
+    store.storage.replace(f"{MARKS}/x.json", text.encode())
+    with pytest.raises(ValueError, match=r"x\.json is no mark of a purge.*delete it if no purge runs"):
+        build(store, Node(("child",), None, Stage("tests.child", "1", _text), None, {"base": base}))
+
+
 def test_builders_and_readers_beside_purges_never_see_a_dangling_input(tmp_path: Path) -> None:
     """Three threads build chains while the main thread purges everything, again and again."""
     store, stop, faults = Store(str(tmp_path)), threading.Event(), list[str]()

@@ -15,7 +15,7 @@ from lineage.build.waiver_stage import waive
 from lineage.signing.envelope import EnvelopeError, read_envelope
 from lineage.signing.judge import Judge
 from lineage.signing.keys import KEY_FOLDER, LocalKey, local_key
-from lineage.signing.log import LogError, LogView, append, head_name, read_log, verdict_records
+from lineage.signing.log import ENTRIES, HEADS, LogError, LogView, append, head_name, read_log, verdict_records
 from lineage.signing.merkle import includes, inclusion_proof
 from lineage.signing.policy import Policy, default_policy, policy_from, read_policy
 from lineage.signing.sign import countersign, envelope_address, sign_record
@@ -166,6 +166,8 @@ def test_a_cut_or_rewritten_log_is_found(store: Store, ada: LocalKey, tmp_path: 
     append(outside, store.storage, ada, policy)
     made(store, "second")
     append(outside, store.storage, ada, policy)
+    for folder in (HEADS, ENTRIES):  # what a killed writer left
+        (Path(outside.root) / folder / ".x.0badf00d").write_text("")
     assert len(read_log(outside, policy, seen).entries) == 2
     with pytest.raises(LogError, match="no key that may publish"):
         read_log(outside, strict(named("eve", EVE)))
