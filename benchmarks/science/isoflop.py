@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from benchmarks.science.isoflop_page import write_study_page
+from benchmarks.science.isoflop_page import rate_doubts, write_study_page
 from benchmarks.science.isoflop_study import STUDIES, Study, forecasts, mixture, rate_trials, table_and_fit, trials
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
@@ -80,7 +80,12 @@ def chosen_multiplier(store: Store, study: Study, progress: Progress) -> tuple[f
     losses: dict[str, dict[float, float | None]] = {}
     for (budget, width), multiplier, node in rate_trials(study):
         losses.setdefault(f"{budget:.3g} FLOPs, width {width}", {})[multiplier] = trained(store, node, progress)
-    best = [_vertex({rate: loss for rate, loss in each.items() if loss is not None}) for each in losses.values()]
+    for doubt in rate_doubts(losses):
+        log.warning("rate in doubt, %s", doubt)
+    finite = {name: {rate: loss for rate, loss in each.items() if loss is not None} for name, each in losses.items()}
+    if diverged := [name for name, each in finite.items() if not each]:
+        raise ValueError(f"{study.name}: every rate diverged at {'; '.join(diverged)}; lower the grid of rates of the study")
+    best = [_vertex(each) for each in finite.values()]
     return round(float(np.exp(np.mean(np.log(best)))), 2), losses
 
 

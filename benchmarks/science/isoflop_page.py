@@ -13,6 +13,7 @@ from science.fit_sweep import fit_sweep
 from science.forecasts.scoring import joint_test, rules
 from science.forecasts.table import read_table
 from science.forecasts.verdict import write_page
+from science.paired import best_rate
 from science.trials import Fault, Trial
 
 PIN = 1.6
@@ -44,6 +45,17 @@ def write_study_page(
     page.write_text("\n".join(lines) + "\n")
 
 
+def rate_doubts(rates: dict[str, dict[float, float | None]]) -> list[str]:
+    """Why the rate of a budget may not be the best one: at the edge of the grid, or too few rates that did not diverge."""
+    doubts = []
+    for name, each in rates.items():
+        try:
+            best_rate(each)
+        except ValueError as error:
+            doubts.append(f"{name}: {error}")
+    return doubts
+
+
 def _rates(rates: dict[str, dict[float, float | None]], multiplier: float) -> list[str]:
     shown = lambda loss: "diverged" if loss is None else f"{loss:.4f}"  # noqa: E731
     columns = sorted({rate for each in rates.values() for rate in each})
@@ -57,6 +69,7 @@ def _rates(rates: dict[str, dict[float, float | None]], multiplier: float) -> li
         *rows,
         "",
         f"Chosen: {multiplier:g} times the rule.",
+        *(f"- **In doubt**: {doubt}" for doubt in rate_doubts(rates)),
     ]
 
 

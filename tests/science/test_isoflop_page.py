@@ -8,6 +8,7 @@ import pytest
 from simulated import sweep, trials
 
 from benchmarks.science.isoflop import run_study
+from benchmarks.science.isoflop_page import rate_doubts
 from benchmarks.science.isoflop_study import (
     REHEARSAL,
     Study,
@@ -88,6 +89,15 @@ def test_a_study_ends_with_a_page_of_its_law_its_forecasts_and_how_they_did(tmp_
     assert text.count("| isoflop-rehearsal-c2e11-d32-s") == 2 and "| the last budget's lowest loss |" in text
     assert page.with_suffix(".png").stat().st_size > 10_000
     assert "forecasts/isoflop-rehearsal-c2e11-d32-s1/verdict" in (tmp_path / "isoflop-rehearsal-verdicts.md").read_text()
+
+
+def test_a_rate_at_the_edge_of_its_grid_or_of_a_grid_that_diverged_is_in_doubt() -> None:
+    inside, edge = {0.5: 3.0, 1.0: 2.0, 2.0: 2.5}, {0.5: 2.0, 1.0: 2.5, 2.0: None}
+    assert rate_doubts({"low": inside}) == []
+    (doubt,) = rate_doubts({"low": inside, "high": edge})
+    assert doubt.startswith("high: the best rate 0.5 is at the edge of the grid")
+    (doubt,) = rate_doubts({"high": dict.fromkeys(edge)})
+    assert doubt.startswith("high: 0 of 3 rates have a loss")
 
 
 def test_the_joint_test_holds_where_the_law_is_right_and_fails_where_a_run_is_off() -> None:
