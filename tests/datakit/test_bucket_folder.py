@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from gcs_server import Fault, GcsServer
+from inputs import fetched
 
-from datakit.sources.raw import RAW
 from datakit.sources.remote import folder_listing, listing_digest
-from datakit.sources.source import FolderFiles, Records, Source, Unverified
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from datakit.sources.source import FolderFiles, Unverified
+from lineage.artifact.store import Artifact
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
 from lineage.storage.gs import BucketFiles
@@ -50,13 +49,6 @@ def pinned(url: str, exclude: tuple[str, ...] = ("*test*",)) -> FolderFiles:
     return replace(loader, listing=listing_digest(folder_listing(loader, trainable=True, what="s")))
 
 
-def fetched(root: Path, loader: FolderFiles, workers: int = 1) -> Artifact:
-    source = Source(
-        name="s", loader=loader, format=Records("jsonl"), domain="prose", licence="MIT", terms="none", mixture_weight=1.0
-    )
-    return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(workers)).artifact
-
-
 def contents(artifact: Artifact) -> dict[str, bytes]:
     folder = artifact.folder() / "files"
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in artifact.files()}
@@ -64,7 +56,7 @@ def contents(artifact: Artifact) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_folder_of_a_bucket_comes_as_it_was_listed(workers: int, url: str, tmp_path: Path) -> None:
-    artifact = fetched(tmp_path, pinned(url), workers)
+    artifact = fetched(tmp_path, pinned(url), Execution(workers))
     assert contents(artifact) == {name: content for name, content in FILES.items() if "test" not in name}
 
 

@@ -12,17 +12,16 @@ from pathlib import Path
 import pytest
 from hub_server import COMMIT, Hub, serving_hub
 from huggingface_hub import constants
+from inputs import fetched
 
 from datakit.sources import download
 from datakit.sources.download import RegistryUnreachableError
 from datakit.sources.hub import common_folder
-from datakit.sources.raw import RAW
-from datakit.sources.source import HubFiles, Records, Revision, Source, Unverified
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from datakit.sources.source import HubFiles, Revision, Unverified
+from lineage.artifact.store import Artifact
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
-from lineage.shards.run import DEFAULT_LIMITS, ShardLimits
+from lineage.shards.run import ShardLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = bytes(range(256)) * 8192  # 2 MiB
@@ -48,20 +47,6 @@ def small_hub(**settings: object) -> Hub:
     return replace(Hub(dict(FILES), large=frozenset({"data/big.bin"})), **settings)
 
 
-def fetched(root: Path, loader: HubFiles = LOADER, limits: ShardLimits = DEFAULT_LIMITS, *, trainable: bool = True) -> Artifact:
-    source = Source(
-        name="s",
-        loader=loader,
-        format=Records("jsonl"),
-        domain="prose",
-        licence="MIT",
-        terms="none",
-        mixture_weight=1.0,
-        trainable=trainable,
-    )
-    return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(limits=limits)).artifact
-
-
 def contents(artifact: Artifact) -> dict[str, bytes]:
     folder = artifact.folder() / "files"
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in artifact.files()}
@@ -69,7 +54,7 @@ def contents(artifact: Artifact) -> dict[str, bytes]:
 
 def test_the_files_of_the_commit_come_whole_over_pages_and_redirects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_on_loopback(small_hub(), monkeypatch):
-        artifact = fetched(tmp_path)
+        artifact = fetched(tmp_path, LOADER)
     assert contents(artifact) == {name: content for name, content in FILES.items() if name.startswith("data/")}
     assert artifact.manifest.extra["commit"] == COMMIT
 
@@ -105,7 +90,7 @@ def test_the_list_of_files_is_part_of_the_data_version(tmp_path: Path, monkeypat
             versions.append(fetched(tmp_path / str(number), replace(LOADER, globs=globs)).data_version)
     renamed = {("data/c.jsonl" if name == "data/a.jsonl" else name): content for name, content in FILES.items()}
     with hub_on_loopback(small_hub(files=renamed), monkeypatch):
-        versions.append(fetched(tmp_path / "renamed").data_version)
+        versions.append(fetched(tmp_path / "renamed", LOADER).data_version)
     assert len(set(versions)) == 3
 
 
@@ -148,10 +133,10 @@ def test_a_busy_hub_is_asked_again(status: int, tmp_path: Path, monkeypatch: pyt
 def test_what_came_before_a_failure_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hub_on_loopback(small_hub(corrupt=frozenset({"data/deep/b.jsonl"})), monkeypatch) as hub:
         with pytest.raises(IncompleteError, match=r"data/deep/b\.jsonl"):
-            fetched(tmp_path)
+            fetched(tmp_path, LOADER)
         first = {path: len(hub.gets(path)) for path in FILES}
         hub.corrupt = frozenset()
-        fetched(tmp_path)
+        fetched(tmp_path, LOADER)
         again = {path for path in FILES if len(hub.gets(path)) > first[path]}
     done = {path for path, count in first.items() if count} - {"data/deep/b.jsonl"}
     assert not again & done
@@ -163,7 +148,7 @@ def test_refusals_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         hub_on_loopback(small_hub(gated=True), monkeypatch),
         pytest.raises(ValueError, match="terms accepted and HF_TOKEN set"),
     ):
-        fetched(tmp_path)
+        fetched(tmp_path, LOADER)
     with (
         hub_on_loopback(small_hub(), monkeypatch),
         pytest.raises(ValueError, match="hub dataset lab/none: the hub refuses with"),
@@ -178,17 +163,17 @@ def test_silence_is_told_apart_from_refusal(tmp_path: Path, monkeypatch: pytest.
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
         with pytest.raises(RegistryUnreachableError, match="does not answer"):
-            fetched(tmp_path)
+            fetched(tmp_path, LOADER)
 
 
 def test_a_test_split_is_refused_where_it_would_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = FILES | {"data/gsm8k/test.jsonl": b"{}\n"}
     with hub_on_loopback(small_hub(files=files), monkeypatch):
         with pytest.raises(ValueError, match=r"1 of its files look like a test or validation split \(data/gsm8k/test\.jsonl\)"):
-            fetched(tmp_path)
+            fetched(tmp_path, LOADER)
         left_out = fetched(tmp_path, replace(LOADER, exclude=("*/test.jsonl",)))
         named = fetched(tmp_path, replace(LOADER, globs=("data/gsm8k/test.jsonl",)))
-        evaluated = fetched(tmp_path, trainable=False)
+        evaluated = fetched(tmp_path, LOADER, trainable=False)
     assert "data/gsm8k/test.jsonl" not in contents(left_out)
     assert list(contents(named)) == ["data/gsm8k/test.jsonl"]
     assert "data/gsm8k/test.jsonl" in contents(evaluated)
@@ -227,7 +212,7 @@ def test_a_killed_stage_goes_on_in_the_middle_of_a_file(tmp_path: Path, monkeypa
     with hub_on_loopback(small_hub(cut_first_at=1_000_000), monkeypatch) as hub:
         monkeypatch.setattr(download, "ATTEMPTS", 1)
         with pytest.raises(IncompleteError, match="RegistryUnreachableError"):
-            fetched(tmp_path, loader, ShardLimits(attempts=1))
+            fetched(tmp_path, loader, Execution(limits=ShardLimits(attempts=1)))
         assert contents(fetched(tmp_path, loader)) == {"data/big.bin": LARGE}
         ranges = [ranged for ranged in hub.gets("data/big.bin") if ranged is not None]
     assert ranges and 500_000 < int(ranges[-1].removeprefix("bytes=").split("-")[0]) <= 1_000_000

@@ -11,12 +11,11 @@ import xxhash
 from http_site import Site, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from inputs import fetched
 
-from datakit.sources.raw import RAW
 from datakit.sources.remote import FolderFile, folder_listing, list_lines, listing_digest
-from datakit.sources.source import FolderFiles, HttpFile, HttpFiles, HttpListing, Loader, Records, Source, Unverified
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from datakit.sources.source import FolderFiles, HttpFile, HttpFiles, HttpListing, Unverified
+from lineage.artifact.store import Artifact
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
 
@@ -26,20 +25,6 @@ UNKNOWN = Unverified("", "nobody has looked")
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def fetched(root: Path, loader: Loader, *, trainable: bool = True, workers: int = 1) -> Artifact:
-    source = Source(
-        name="s",
-        loader=loader,
-        format=Records("jsonl"),
-        domain="prose",
-        licence="MIT",
-        terms="none",
-        mixture_weight=1.0,
-        trainable=trainable,
-    )
-    return build(Store(str(root)), Node(("raw",), "s", RAW, source), execution=Execution(workers)).artifact
 
 
 def contents(artifact: Artifact) -> dict[str, bytes]:
@@ -63,7 +48,7 @@ def test_files_come_by_their_hashes_from_a_server_that_cuts_waits_and_moves(tmp_
     with serving(site) as base:
         artifact = fetched(tmp_path / "one", http_files(base, files))
         assert contents(artifact) == files
-        again = fetched(tmp_path / "two", http_files(base, files), workers=2)
+        again = fetched(tmp_path / "two", http_files(base, files), Execution(2))
     assert again.data_version == artifact.data_version
 
 
@@ -199,4 +184,4 @@ def test_a_validation_file_in_a_training_folder_is_refused(tmp_path: Path) -> No
 def test_files_of_one_name_and_content_in_many_folders_all_come(tmp_path: Path) -> None:
     files = {f"{number}/_SUCCESS": b"same" for number in range(8)}
     with serving(Site({f"/{name}": content for name, content in files.items()})) as base:
-        assert contents(fetched(tmp_path, http_files(base, files), workers=4)) == files
+        assert contents(fetched(tmp_path, http_files(base, files), Execution(4))) == files
