@@ -10,6 +10,7 @@ document's id and 24 bytes for each band: 10**9 documents of 14 bands take 8 GB 
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,14 @@ class Spilled:
 def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> tuple[Part, ...]:
     """Return the parts of every source in the declared order.
 
-    Raises: ValueError if signatures are of other parts than documents, or of different configs.
+    Raises: ValueError if a source is given twice, if signatures are of other parts than documents, or of different configs.
     """
+    counts = Counter(artifact.name for artifact in normalized)
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        times = counts[repeated[0]]
+        raise ValueError(
+            f"{repeated[0]} is given {times} times, where every document would repeat itself; give each source once"
+        )
     if len({json.dumps(artifact.spec.config, sort_keys=True) for artifact in minhash}) > 1:
         configs = "; ".join(f"{artifact.name}: {dict(artifact.spec.config)}" for artifact in minhash)
         raise ValueError(f"signatures of different configs cannot be compared: {configs}")

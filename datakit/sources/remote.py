@@ -10,7 +10,7 @@ import logging
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,7 @@ from urllib.parse import urljoin
 
 import fsspec
 import xxhash
+from fsspec.implementations.local import LocalFileSystem
 
 from datakit.sources.download import download
 from datakit.sources.file_choice import choose
@@ -40,7 +41,7 @@ def fetch_hub(out: Writer, source: Source, loader: HubFiles) -> int:
     from datakit.sources import hub  # Imported here because it loads an HTTP client that readers of the catalogue do not need.
 
     revision = verified(loader.revision, _name(source), "revision")
-    listed, partial = hub.hub_listing(loader, revision, trainable=source.trainable), _partial(out)
+    listed, partial = hub.hub_listing(loader, revision, trainable=source.refuses_held_out), _partial(out)
     out.extra["commit"] = listed[0].revision  # the recorded name, which manifests have
     return _fetch_all(out, _fetch_hub_file, {_shard(f.path): (f, partial / _shard(f.path)) for f in listed})
 
@@ -115,7 +116,7 @@ class FolderFile:
 
 
 def _pinned_folder(loader: FolderFiles, source: Source, what: str) -> tuple[FolderFile, ...]:
-    files = folder_listing(loader, trainable=source.trainable, what=what)
+    files = folder_listing(loader, trainable=source.refuses_held_out, what=what)
     digest = listing_digest(files)
     pinned = verified(loader.listing, what, f"listing (this one is {digest})")
     if digest != pinned:
@@ -148,7 +149,22 @@ def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[
     system, root = file_system(loader.url)
     entries = {path.removeprefix(root).lstrip("/"): entry for path, entry in system.find(root, detail=True).items()}
     chosen = choose(entries, loader.globs, loader.exclude, trainable=trainable, what=what)
+    if isinstance(system, LocalFileSystem):
+        check_links(Path(root), chosen, what)
     return tuple(FolderFile(name, int(entries[name]["size"]), _content(system, entries[name])) for name in chosen)
+
+
+def check_links(root: Path, names: Iterable[str], what: str) -> None:
+    """Refuse links out of a folder and links to folders. The text of another place has another origin and licence.
+
+    Raises: ValueError that names the link and where it leads.
+    """
+    inside = root.resolve()
+    for name in names:
+        path = root / name
+        target = path.resolve()
+        if not target.is_relative_to(inside) or not target.is_file():
+            raise ValueError(f"{what}: {name} is a link to {target}, not a file of this folder; copy the file, or exclude it")
 
 
 def _bucket_folder(url: str) -> ModuleType:
@@ -184,7 +200,7 @@ def _listed(loader: HttpListing, source: Source, downloads: Path) -> tuple[HttpF
     path = downloads / sha256 / Path(loader.listing.name).name
     download(loader.listing.url, path, sha256=sha256, what=f"{what}, its list of files")
     lines = [line.removeprefix(loader.base_url) for line in list_lines(path.read_bytes(), f"{what}: {loader.listing.url}")]
-    chosen = choose(lines, loader.globs, loader.exclude, trainable=source.trainable, what=what)
+    chosen = choose(lines, loader.globs, loader.exclude, trainable=source.refuses_held_out, what=what)
     counts = Counter(lines)
     if repeated := [name for name in chosen if counts[name] > 1]:  # The same address is the same file: fetch it once.
         log.warning("%s: its list names %d files more than once, %s among them", what, len(repeated), repeated[0])

@@ -32,6 +32,9 @@ type Format = Literal[
 (benchmarks).
 """
 
+CODE_FORMATS: tuple[Format, ...] = ("python", "docstrings")
+"""Formats of source code, where a folder `tests` is ordinary code."""
+
 type InstalledContent = Literal["stdlib_code", "stdlib_html", "topics", "package_metadata"]
 
 
@@ -264,6 +267,15 @@ class Source:
 
     steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
     """datatrove blocks that filter or change the records before they get ids, in this order."""
+
+    @property
+    def refuses_held_out(self) -> bool:
+        """Whether files that look held out (folders `test`, `eval`) are refused: in text for training, not in source code.
+
+        A file of records holds a split of a dataset, so `test.jsonl` is refused in the domain `code` too.
+        """
+        is_code_file = self.format in CODE_FORMATS or (self.format == "text" and self.domain == "code")
+        return self.trainable and not is_code_file
 
     def __post_init__(self) -> None:
         if self.domain not in DOMAINS:

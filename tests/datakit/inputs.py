@@ -16,7 +16,7 @@ from datakit.dedup.minhash import MINHASH, MinHashConfig
 from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, document_paths, write_parquet, write_sorted_parts
 from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
-from datakit.sources.source import Format, Loader, Records, Source
+from datakit.sources.source import Domain, Format, Loader, Records, Source
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build
 from lineage.shards.execution import ONE_WORKER, Execution
@@ -28,13 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = [f"{a}{b}{c}" for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("ndle", "rt", "lling", "sk", "m", "tion")]
 
 
-def source_of(loader: Loader, format: Format = JSONL, *, trainable: bool = True) -> Source:
+def source_of(loader: Loader, format: Format | Records = JSONL, domain: Domain = "prose", *, trainable: bool = True) -> Source:
     """A source of a loader, whose other fields do not matter to the test."""
     return Source(
         name="s",
         loader=loader,
         format=format,
-        domain="prose",
+        domain=domain,
         licence="MIT",
         terms="none",
         mixture_weight=1.0,

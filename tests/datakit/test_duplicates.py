@@ -267,3 +267,10 @@ def test_signatures_over_other_runs_of_words_are_refused(tmp_path):
     short = Texts("short", ("three short words", "three short words more"))
     with pytest.raises(ValueError, match=r"duplicates.ngram_words is 5, .* was signed over 2; give both one number"):
         made(tmp_path, duplicates((short,), signed=MinHashConfig(2, 1, ngram_words=2)))
+
+
+def test_a_source_that_is_given_twice_is_refused(tmp_path):
+    """Each of its documents would repeat itself: the table would keep and drop one id."""
+    texts = Texts("twice", BASES[:2])
+    with pytest.raises(ValueError, match=r"datakit/normalized\[twice\] is given 2 times.*give each source once"):
+        made(tmp_path, duplicates((texts, texts)))

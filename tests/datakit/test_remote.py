@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -11,11 +13,13 @@ import xxhash
 from http_site import Site, serving
 from hypothesis import given
 from hypothesis import strategies as st
-from inputs import fetched
+from inputs import JSONL, fetched, source_of
 
+from datakit.sources.raw import RAW
 from datakit.sources.remote import FolderFile, folder_listing, list_lines, listing_digest
-from datakit.sources.source import FolderFiles, HttpFile, HttpFiles, HttpListing, Unverified
-from lineage.artifact.store import Artifact
+from datakit.sources.source import Domain, FolderFiles, Format, HttpFile, HttpFiles, HttpListing, Records, Unverified
+from lineage.artifact.store import Artifact, Store
+from lineage.build.plan import Node, build
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
 
@@ -179,6 +183,59 @@ def test_a_validation_file_in_a_training_folder_is_refused(tmp_path: Path) -> No
     loader = FolderFiles(str(root), ("*.jsonl",), "0" * 32)
     with pytest.raises(ValueError, match=r"test or validation split \(test\.jsonl\)"):
         fetched(tmp_path / "store", loader)
+
+
+def pinned_folder(root: Path, *globs: str) -> FolderFiles:
+    """The files of a local folder, pinned as they are."""
+    unpinned = FolderFiles(str(root), globs, UNKNOWN)
+    return replace(unpinned, listing=listing_digest(folder_listing(unpinned, trainable=False, what="s")))
+
+
+@pytest.mark.parametrize(
+    ("format", "domain", "is_taken"),
+    [
+        ("python", "code", True),
+        ("docstrings", "docs", True),
+        ("text", "code", True),
+        ("text", "prose", False),
+        (JSONL, "code", False),
+    ],
+)
+def test_a_tests_folder_is_refused_in_text_and_not_in_source_code(
+    format: Format | Records, domain: Domain, is_taken: bool, tmp_path: Path
+) -> None:
+    """Django has `auth/password_validation.py` and `core/management/commands/test.py`, which are no benchmark."""
+    root = tmp_path / "django"
+    (root / "auth").mkdir(parents=True)
+    (root / "auth" / "password_validation.py").write_text("def validate_password(): ...")
+    node = Node(("raw",), "s", RAW, source_of(pinned_folder(root, "*.py"), format, domain))
+    store = Store(str(tmp_path / "store"))
+    if is_taken:
+        assert list(contents(build(store, node).artifact)) == ["auth/password_validation.py"]
+    else:
+        with pytest.raises(ValueError, match=r"test or validation split \(auth/password_validation\.py\)"):
+            build(store, node)
+
+
+def test_a_file_name_that_is_not_utf_8_is_refused_before_work(tmp_path: Path) -> None:
+    root = folder(tmp_path / "texts")
+    (root / os.fsdecode(b"bad\xff.jsonl")).write_text("d")
+    loader = FolderFiles(str(root), ("*.jsonl",), UNKNOWN)
+    with pytest.raises(ValueError, match=r"file b'bad\\xff.jsonl' has a name that is not UTF-8; rename it, or exclude it"):
+        folder_listing(loader, trainable=False, what="s")
+    kept = folder_listing(replace(loader, exclude=("bad?.jsonl",)), trainable=False, what="s")
+    assert [file.name for file in kept] == ["a.jsonl", "deep/b.jsonl", "test.jsonl"]
+
+
+def test_links_that_leave_a_folder_or_lead_to_folders_are_refused(tmp_path: Path) -> None:
+    root = folder(tmp_path / "texts")
+    (tmp_path / "secret.jsonl").write_text("of another licence")
+    (root / "inside.jsonl").symlink_to(root / "a.jsonl")
+    assert contents(fetched(tmp_path / "store", pinned_folder(root, "[ai]*.jsonl"))) == {"a.jsonl": b"a", "inside.jsonl": b"a"}
+    for name, target in (("out.jsonl", "secret.jsonl"), ("folder.jsonl", "texts/deep"), ("broken.jsonl", "nowhere")):
+        (root / name).symlink_to(tmp_path / target)
+        with pytest.raises(ValueError, match=f"{name} is a link to {tmp_path / target}, not a file of this folder; copy"):
+            folder_listing(FolderFiles(str(root), (name,), UNKNOWN), trainable=False, what="s")
 
 
 def test_files_of_one_name_and_content_in_many_folders_all_come(tmp_path: Path) -> None:
