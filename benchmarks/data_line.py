@@ -49,10 +49,10 @@ SUFFIXES: Mapping[Container, str] = {"jsonl": ".jsonl.zst", "parquet": ".parquet
 def paragraphs() -> list[str]:
     """Pieces of 500 to 1,500 characters of installed code and documentation, each once."""
     roots = sysconfig.get_paths()
-    found = {str(path) for kind in ("stdlib", "purelib") for path in Path(roots[kind]).rglob("*.py")}
+    files = {str(path) for kind in ("stdlib", "purelib") for path in Path(roots[kind]).rglob("*.py")}
     pieces: dict[str, None] = {}
     total = 0
-    for name in sorted(found, key=lambda name: name[::-1]):  # by their own names, so that no package comes as a block
+    for name in sorted(files, key=lambda name: name[::-1]):  # by their own names, so that no package comes as a block
         text, held = Path(name).read_bytes().decode("utf-8", "replace"), ""
         for block in text.split("\n\n"):
             held = f"{held}\n\n{block}" if held else block

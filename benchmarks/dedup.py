@@ -88,7 +88,7 @@ def true_pairs(documents: pl.DataFrame) -> set[tuple[str, str]]:
     order = np.argsort(flat, kind="stable")
     groups = np.split(owner[order], np.flatnonzero(np.diff(flat[order])) + 1)
     seen: set[tuple[int, int]] = set()
-    found = set()
+    pairs = set()
     for group in groups:
         members = sorted(group.tolist())
         for i, a in enumerate(members):
@@ -98,8 +98,8 @@ def true_pairs(documents: pl.DataFrame) -> set[tuple[str, str]]:
                     continue
                 seen.add((a, b))
                 if jaccard(sets[a], sets[b]) >= MIN_JACCARD:
-                    found.add((ids[a], ids[b]))
-    return found
+                    pairs.add((ids[a], ids[b]))
+    return pairs
 
 
 def run(command: list[str], store: Path, ids: set[str], runs: Runs) -> None:
@@ -130,14 +130,14 @@ def compare(console: Console, title: str, documents: pl.DataFrame, tools: dict[s
     size = int(documents["text"].str.len_bytes().sum()) / 1e6
     pairs = true_pairs(documents)
     console.print(f"{title}: {documents.height:,} documents, {size:.1f} MB of text, {len(pairs):,} true pairs", style="bold")
-    found = {name: Runs() for name in tools}
+    runs_of_tool = {name: Runs() for name in tools}
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         prepare(store, documents)
         ids = set(documents["id"])
         for _ in range(rounds):
             for name, command in tools.items():
-                run(command, store, ids, found[name])
+                run(command, store, ids, runs_of_tool[name])
         reading = _reading(store, rounds, ids)
     copies = dict(documents.select("id", "copies").iter_rows())
     same = sum(n * (n - 1) // 2 for n in copies.values())
@@ -146,10 +146,10 @@ def compare(console: Console, title: str, documents: pl.DataFrame, tools: dict[s
         """Pairs with every exact copy of either document."""
         return sum(copies[a] * copies[b] for a, b in some)
 
-    base = min(statistics.median(r.totals) for name, r in found.items() if name.startswith(f"{OURS}14x8"))
-    signed = min(statistics.median(r.signatures) for name, r in found.items() if name.startswith(f"{OURS}14x8"))
+    base = min(statistics.median(r.totals) for name, r in runs_of_tool.items() if name.startswith(f"{OURS}14x8"))
+    signed = min(statistics.median(r.signatures) for name, r in runs_of_tool.items() if name.startswith(f"{OURS}14x8"))
     table = Table("tool", *COLUMNS)
-    for name, runs in found.items():
+    for name, runs in runs_of_tool.items():
         total, own = statistics.median(runs.totals), statistics.median(runs.signatures)
         stays = ids - runs.removed
         hit = {pair for pair in pairs if runs.removed & set(pair)}
@@ -179,8 +179,8 @@ def _reading(store: Path, rounds: int, ids: set[str]) -> str:
         shares.append((seconds["exact"] / seconds["read"], seconds))
     shares.sort(key=lambda pair: pair[0])
     share, seconds = shares[len(shares) // 2]
-    told = f"{seconds['exact']:.3f} s of {seconds['read']:.3f} s; {shares[0][0]:.1%} to {shares[-1][0]:.1%}"
-    return f"exact deduplication of {len(ids):,} documents takes {share:.1%} of reading their Parquet ({told})"
+    detail = f"{seconds['exact']:.3f} s of {seconds['read']:.3f} s; {shares[0][0]:.1%} to {shares[-1][0]:.1%}"
+    return f"exact deduplication of {len(ids):,} documents takes {share:.1%} of reading their Parquet ({detail})"
 
 
 def main() -> None:

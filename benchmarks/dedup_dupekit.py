@@ -24,19 +24,19 @@ def main() -> None:
         Transformation.SelectColumns(columns=["id", "buckets"]),
     ]
     start = time.process_time()
-    found = []
+    buckets_of = []
     for path in sorted(folder.glob("*.parquet")):
         for batch in pq.ParquetFile(path).iter_batches(512, columns=["id", "text"]):
             signed = transform(batch, steps)
-            found += zip(signed["id"].to_pylist(), signed["buckets"].to_pylist(), strict=True)
+            buckets_of += zip(signed["id"].to_pylist(), signed["buckets"].to_pylist(), strict=True)
     signatures = time.process_time() - start
-    parent = {i: i for i, _ in found}
+    parent = {i: i for i, _ in buckets_of}
     first: dict[tuple[int, int], str] = {}
-    for document, buckets in found:
+    for document, buckets in buckets_of:
         for band in enumerate(buckets or ()):
             a, b = _root(parent, document), _root(parent, first.setdefault(band, document))
             parent[max(a, b)] = min(a, b)
-    removed = [document for document, _ in found if _root(parent, document) != document]
+    removed = [document for document, _ in buckets_of if _root(parent, document) != document]
     rest = time.process_time() - start - signatures
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     print(json.dumps({"seconds": {"signatures": signatures, "rest": rest}, "peak_mib": peak, "removed": removed}))

@@ -66,9 +66,9 @@ def fuzzy(store: Store, name: str, seconds: dict[str, float]) -> list[str]:
     read = resolve(store, documents)
     with measured(seconds, "signatures"), writing(store, spec_of(store, signatures)) as out:
         sign_documents(out, preset(name), read)
-    with measured(seconds, "rest"), writing(store, spec_of(store, clusters)) as found:
-        find_duplicates(found, DuplicatesConfig(), (read,), (out.artifact,))
-    made = found.artifact
+    with measured(seconds, "rest"), writing(store, spec_of(store, clusters)) as writer:
+        find_duplicates(writer, DuplicatesConfig(), (read,), (out.artifact,))
+    made = writer.artifact
     rows = pl.read_parquet(made.files(DUPLICATES_FILE)[0])
     return rows.filter(~pl.col("is_kept"))["id"].to_list()
 

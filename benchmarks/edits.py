@@ -104,8 +104,8 @@ class Lab:
 
     def probe(self, checkout: Path, question: dict[str, Any]) -> Answers:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        asked = {"base": False, "workers": 1, "jobs": []} | question
-        (folder / "question.json").write_text(json.dumps(asked))
+        whole_question = {"base": False, "workers": 1, "jobs": []} | question
+        (folder / "question.json").write_text(json.dumps(whole_question))
         environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [
             sys.executable,
@@ -153,13 +153,13 @@ def documents() -> list[str]:
     import ast
     import sysconfig
 
-    found: list[str] = []
+    texts: list[str] = []
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Module) else None
             if text and 300 < len(text) < 3000:
-                found.append(text)
-    return list(dict.fromkeys(found))[: BUCKET_FILES * BUCKET_DOCUMENTS]
+                texts.append(text)
+    return list(dict.fromkeys(texts))[: BUCKET_FILES * BUCKET_DOCUMENTS]
 
 
 def write_bucket(folder: Path) -> None:

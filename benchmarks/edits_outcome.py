@@ -27,11 +27,11 @@ class Outcome:
     problem: str
 
     def names(self, **wanted: object) -> list[str]:
-        return [name for name, found in self.answers.items() if all(found.get(key) == value for key, value in wanted.items())]
+        return [name for name, answer in self.answers.items() if all(answer.get(key) == value for key, value in wanted.items())]
 
     @property
     def flagged(self) -> list[str]:
-        return [name for name, found in self.answers.items() if found.get("flagged")]
+        return [name for name, answer in self.answers.items() if answer.get("flagged")]
 
     @property
     def open(self) -> list[str]:
@@ -40,7 +40,7 @@ class Outcome:
     @property
     def made(self) -> list[str]:
         """What was made again, or would be."""
-        return [name for name, found in self.answers.items() if found["status"] != "reused"]
+        return [name for name, answer in self.answers.items() if answer["status"] != "reused"]
 
     @property
     def same_bytes(self) -> list[str]:
@@ -77,18 +77,18 @@ class Outcome:
             "flagged": (self.edit.flagged, self.stages(self.flagged)),
             "differs": (self.edit.differs, self.stages(self.names(outcome="differs"))),
         }
-        told = [
+        differences = [
             f"{what} {sign} {', '.join(sorted(each))}"
-            for what, (wanted, found) in compared.items()
-            for sign, each in (("also", found - wanted), ("not", wanted - found))
+            for what, (wanted, named) in compared.items()
+            for sign, each in (("also", named - wanted), ("not", wanted - named))
             if each
         ]
-        return f"UNEXPECTED: {'; '.join(told)}" if told else "as it must"
+        return f"UNEXPECTED: {'; '.join(differences)}" if differences else "as it must"
 
     @property
     def marin(self) -> tuple[int, int, int]:
         """By Marin's rules: artifacts made again, those of them whose bytes are the same, changed ones reused in silence."""
-        again = [n for n, found in self.answers.items() if found["marin"] != self.base.get(n, {}).get("marin")]
+        again = [n for n, answer in self.answers.items() if answer["marin"] != self.base.get(n, {}).get("marin")]
         kept = {*self.names(status="reused"), *self.same_bytes}
         return len(again), len([n for n in again if n in kept]), len([n for n in self.changed if n not in again])
 
@@ -117,20 +117,20 @@ def row(number: int, outcome: Outcome) -> list[str]:
 
 
 def summary(outcomes: list[Outcome]) -> list[tuple[str, str]]:
-    asked = [outcome for outcome in outcomes if outcome.answers]
-    changing = [outcome for outcome in asked if outcome.changed]
-    vain = [outcome for outcome in asked if outcome.flagged and not outcome.names(outcome="differs")]
+    answered = [outcome for outcome in outcomes if outcome.answers]
+    changing = [outcome for outcome in answered if outcome.changed]
+    vain = [outcome for outcome in answered if outcome.flagged and not outcome.names(outcome="differs")]
     return [
-        ("edits asked", str(len(asked))),
-        ("as it must", str(sum(outcome.verdict == "as it must" for outcome in asked))),
+        ("edits asked", str(len(answered))),
+        ("as it must", str(sum(outcome.verdict == "as it must" for outcome in answered))),
         ("edits that change bytes of an artifact that was made", str(len(changing))),
-        ("... of them missed", str(sum(bool(outcome.silent_misses) for outcome in asked))),
-        ("edits that rebuild what need not be", str(sum(bool(o.stages(o.made) - o.edit.rebuilt) for o in asked))),
+        ("... of them missed", str(sum(bool(outcome.silent_misses) for outcome in answered))),
+        ("edits that rebuild what need not be", str(sum(bool(o.stages(o.made) - o.edit.rebuilt) for o in answered))),
         ("edits that only flag, and evidence clears all that was made", str(len(vain))),
-        ("Marin's rules (simulated): edits with something stale in silence", str(sum(o.marin[2] > 0 for o in asked))),
+        ("Marin's rules (simulated): edits with something stale in silence", str(sum(o.marin[2] > 0 for o in answered))),
         (
             "Marin's rules (simulated): edits with something made again for the same bytes",
-            str(sum(o.marin[1] > 0 for o in asked)),
+            str(sum(o.marin[1] > 0 for o in answered)),
         ),
     ]
 

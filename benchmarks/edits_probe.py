@@ -46,31 +46,31 @@ def main(question_path: str, answer_path: str) -> None:
 
 def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store, execution: Execution) -> dict[str, Any]:
     """What becomes of one node: `status` reused, rebuilt, refused, would_run (a job), behind (one of those)."""
-    found: dict[str, Any] = {"stage": node.stage.name, "key": "/".join(node.key)}
+    answered: dict[str, Any] = {"stage": node.stage.name, "key": "/".join(node.key)}
     may_run = node.stage.job is None or question["base"] or node.stage.name in question["jobs"]
     try:
         artifact = resolve(store, node)
     except MissingArtifactError as error:
         if error.node is not node:
-            return found | {"status": "behind"}
+            return answered | {"status": "behind"}
         if not may_run:
-            return found | {"status": "would_run"}
+            return answered | {"status": "would_run"}
         try:
             made = build(store, node, execution=execution).artifact
         except ValueError as refusal:
-            return found | {"status": "refused", "detail": str(refusal)}
-        return found | {"status": "rebuilt", "data_version": made.data_version}
-    found |= {"status": "reused", "data_version": artifact.data_version}
+            return answered | {"status": "refused", "detail": str(refusal)}
+        return answered | {"status": "rebuilt", "data_version": made.data_version}
+    answered |= {"status": "reused", "data_version": artifact.data_version}
     drift = drift_of(artifact, stage_code(node.stage.module))
     if drift is not None:
-        found["flagged"] = list(drift.changes)
+        answered["flagged"] = list(drift.changes)
     if may_run and drift is not None:
         evidence = verify(artifact, stages()[node.stage.name], scratch, who="benchmarks/edits.py", execution=execution)
-        found |= {"outcome": evidence.outcome, "extent": evidence.extent, "detail": evidence.detail}
+        answered |= {"outcome": evidence.outcome, "extent": evidence.extent, "detail": evidence.detail}
     elif may_run and node.stage.name != REPORT.name:
         detail = oracle(artifact, node, store, scratch)
-        found |= {"oracle": "differs" if detail else "equal", "detail": detail}
-    return found
+        answered |= {"oracle": "differs" if detail else "equal", "detail": detail}
+    return answered
 
 
 def oracle(artifact: Artifact, node: Node, store: Store, scratch: Store) -> str:

@@ -43,8 +43,8 @@ def main() -> None:
             timed("rebuild it again: nothing to add", lambda: rebuild_event_log([store], instance, graph))
             timed("read the log", lambda: read_log(instance))
             today = datetime.datetime.now(datetime.UTC).date()
-            found = timed("compare the three witnesses", lambda: check_consistency([store], instance, graph, today))
-            print(f"{len(found.disagreements)} disagreements, {found.counts}")
+            comparison = timed("compare the three witnesses", lambda: check_consistency([store], instance, graph, today))
+            print(f"{len(comparison.disagreements)} disagreements, {comparison.counts}")
 
 
 if __name__ == "__main__":

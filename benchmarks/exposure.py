@@ -73,9 +73,9 @@ def main() -> None:
     for name, cache, count in zip(order.names, order.caches, counts.tolist(), strict=True):
         starts = random.integers(0, cache.num_tokens - 2_000, count)
         spans = np.stack([starts, starts + random.integers(50, 2_000, count)], axis=1)
-        found = span_exposures(order, name, spans, batches=batches, num_steps=NUM_STEPS)
-        read.append(found.with_columns(component=pl.lit(name)))
-        seen += found["document"].n_unique()
+        exposures = span_exposures(order, name, spans, batches=batches, num_steps=NUM_STEPS)
+        read.append(exposures.with_columns(component=pl.lit(name)))
+        seen += exposures["document"].n_unique()
     seconds = time.perf_counter() - started
     reads = pl.concat(read)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -101,8 +101,8 @@ def check_forward(order: DataOrder, reads: pl.DataFrame, batches: BatchSchedule)
     """Raises: AssertionError when a reported read is not what the order gives at that place."""
     sample = reads.sample(min(CHECKED, reads.height), seed=0)
     for component, sequence, step, row in sample.select("component", "sequence", "step", "row").iter_rows():
-        found = order.sequence_at(batches.first(step) + row)
-        assert found == (component, sequence), f"step {step}, row {row}: {found}, not {(component, sequence)}"
+        located = order.sequence_at(batches.first(step) + row)
+        assert located == (component, sequence), f"step {step}, row {row}: {located}, not {(component, sequence)}"
     print(f"{sample.height} of the reads checked forward: the batch's row is that sequence")
 
 

@@ -48,7 +48,7 @@ def report(task: str, items: list[Item]) -> bool:
     print(f"{task}: {passed} of {len(items)} gold solutions pass, {fooled} empty programs do; {spent:.2f} s a program")
     for item, run in zip(items, gold, strict=True):
         if not run.passed:
-            print(f"  {item.item_id}: {told(run)}")
+            print(f"  {item.item_id}: {description(run)}")
     return passed == len(items) and not fooled
 
 
@@ -61,7 +61,7 @@ def solution(item: Item) -> str:
     return task_named(item.task).program_start(item) + item.solution
 
 
-def told(run: Run) -> str:
+def description(run: Run) -> str:
     return f"{run.outcome}: {run.detail.strip().splitlines()[-1] if run.detail.strip() else 'nothing said'}"
 
 

@@ -36,18 +36,18 @@ def main(part: str, *, tiny: bool) -> None:
 
 def numbers(tiny: bool) -> dict:
     """Five steps of a dense and a mixed model in float32, on the device and on the CPU. Raises: SystemExit if losses differ."""
-    found = {}
+    differences = {}
     wide = {} if tiny else {"hidden_dim": 256, "intermediate_dim": 512, "num_layers": 4, "max_seq_len": 256}
     for name, model in (("dense", replace(TINY, **wide)), ("moe", replace(TINY_MOE, **wide))):
         here = losses_of(model)
         with jax.default_device(jax.devices("cpu")[0]):
             there = losses_of(model)
         apart = max(abs(a - b) / abs(b) for a, b in zip(here, there, strict=True))
-        found[name] = {"device": here, "cpu": there, "apart": apart}
+        differences[name] = {"device": here, "cpu": there, "apart": apart}
         print(f"{name:8} losses {here[0]:.5f} to {here[-1]:.5f}, apart from the CPU's by {apart:.1e} (limit {APART:.0e})")
         if apart > APART:
             raise SystemExit(f"{name}: the device's losses {here} are not the CPU's {there}")
-    return found
+    return differences
 
 
 def losses_of(model: ModelConfig, steps: int = 5) -> list[float]:
@@ -113,9 +113,9 @@ def serving(tiny: bool) -> dict:
     prefill = best(lambda: engine.prefill(lane, 0, prompt, 0, None)[0], 5)
     tokens = np.zeros(rows, np.int32)
     decode = best(lambda: jnp.asarray(engine.decode(lane, tokens, np.full(rows, block, np.int32))), steps)
-    found = {"rows": rows, "prefill_tokens_per_second": block / prefill, "decode_tokens_per_second": rows / decode}
+    rates = {"rows": rows, "prefill_tokens_per_second": block / prefill, "decode_tokens_per_second": rows / decode}
     print(f"prefill {block / prefill:,.0f} tokens/s, decode of {rows} rows {rows / decode:,.0f} tokens/s")
-    return found
+    return rates
 
 
 if __name__ == "__main__":

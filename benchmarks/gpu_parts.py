@@ -70,24 +70,24 @@ TINY = LlamaConfig(512, 64, 128, 2, 4, 2, 64)
 
 def main(part: str, *, tiny: bool) -> None:
     parts: dict[str, Callable[[bool], dict]] = {"machine": machine, "attention": attentions}
-    found = parts[part](tiny) if part in parts else training(part, tiny)
-    print(json.dumps(found))
+    results = parts[part](tiny) if part in parts else training(part, tiny)
+    print(json.dumps(results))
 
 
 def machine(tiny: bool) -> dict:
     """Rates of products and of a copy, the best of ten."""
     device, side = jax.devices()[0], 256 if tiny else 8192
-    found: dict = {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
+    facts: dict = {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
     for dtype in ("bfloat16", "float32"):
         square = jax.random.normal(jax.random.PRNGKey(0), (side, side), dtype)
         product = jax.jit(jnp.matmul)
-        found[f"{dtype}_tflops"] = 2 * side**3 / best(lambda product=product, square=square: product(square, square)) / 1e12
+        facts[f"{dtype}_tflops"] = 2 * side**3 / best(lambda product=product, square=square: product(square, square)) / 1e12
     flat = jnp.ones(side * side, jnp.float32)
     moved = jax.jit(lambda x: x + 1)
-    found["copy_gb_per_second"] = 2 * flat.nbytes / best(lambda: moved(flat)) / 1e9
-    for name, value in found.items():
+    facts["copy_gb_per_second"] = 2 * flat.nbytes / best(lambda: moved(flat)) / 1e9
+    for name, value in facts.items():
         print(f"{name:20} {value if isinstance(value, str) else f'{value:,.2f}'}")
-    return found
+    return facts
 
 
 def best(call: Callable[[], Array], times: int = 10) -> float:
@@ -126,20 +126,20 @@ def attentions(tiny: bool) -> dict:
     q, toward = (jax.random.normal(key, wide, jnp.float32) for key in (keys[0], keys[3]))
     k, v = (jax.random.normal(key, (batch, length, kv_heads, size), jnp.float32) for key in keys[1:3])
     segments = jnp.asarray(np.arange(length) // (length // 4 + 1), jnp.int32)[None].repeat(batch, 0)
-    found = {}
+    results = {}
     for case in CASES:
         work = Work(length, size, case.segmented, length // 4 if case.windowed else None)
-        found |= compared(
+        results |= compared(
             case, work, [each.astype(case.dtype) for each in (q, k, v)], segments if case.segmented else None, toward
         )
-    return found
+    return results
 
 
 def compared(case: Case, work: Work, arrays: list[Array], ids: Array | None, toward: Array) -> dict:
     """Back-ends that can do a case, beside the formula."""
     wide = [each.astype(jnp.float32) for each in arrays]
     exact = values_and_gradients(lambda *a: reference_attention(*a, ids, work.window), wide, toward)
-    found, platform = {}, jax.default_backend()
+    results, platform = {}, jax.default_backend()
     for backend in BACKENDS:
         name = f"{backend}, {case}"
         if why := cannot(backend, platform, case.dtype, work):
@@ -154,12 +154,12 @@ def compared(case: Case, work: Work, arrays: list[Array], ids: Array | None, tow
         both = zip(made, exact, strict=True)
         apart = max(float(jnp.abs(m.astype(jnp.float32) - e).max() / jnp.abs(e).max()) for m, e in both)
         gradient = jax.jit(jax.grad(lambda *a, call=call: (call(*a).astype(jnp.float32) * toward).sum(), argnums=(0, 1, 2)))
-        found[name] = {"largest_difference": apart, "ms": best(lambda gradient=gradient: gradient(*arrays), 5) * 1e3}
+        results[name] = {"largest_difference": apart, "ms": best(lambda gradient=gradient: gradient(*arrays), 5) * 1e3}
         limit = LIMITS[case.dtype]
-        print(f"{name:40} apart {apart:.1e} (limit {limit:.0e}), gradient {found[name]['ms']:8.2f} ms", flush=True)
+        print(f"{name:40} apart {apart:.1e} (limit {limit:.0e}), gradient {results[name]['ms']:8.2f} ms", flush=True)
         if apart > limit:
             raise SystemExit(f"{name}: differs from the formula by {apart:.1e}")
-    return found
+    return results
 
 
 def values_and_gradients(call: Callable[..., Array], arrays: list[Array], toward: Array) -> list[Array]:
@@ -192,9 +192,9 @@ def training(name: str, tiny: bool) -> dict:
     return {"rows": rows, "bar": bar, "reached": reached}
 
 
-def steps_of(told: Training, way: ComputeConfig, steps: int = 20) -> dict:
+def steps_of(run: Training, way: ComputeConfig, steps: int = 20) -> dict:
     """The step as a run takes it, on the same few batches of random tokens; nothing waits for a step but the last."""
-    model, batch = told.model, told.batch
+    model, batch = run.model, run.batch
     schedule = WarmupStableDecay(3e-4, warmup_steps=0, decay_frac=0.0)
     geometry = {"seq_len": model.max_seq_len, "batch_size": batch, "num_steps": steps, "seed": 0}
     spec = RunSpec("gpu", model, AdamWConfig(), schedule, compute=way, **geometry)

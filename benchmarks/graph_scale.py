@@ -37,14 +37,14 @@ def main() -> None:
         print(json.dumps(measured(declare)))
         return
     command = [sys.executable, __file__, *sys.argv[1:], "--side"]
-    found: dict[str, list[dict[str, float]]] = {"lab": [], "scaled": []}
+    by_side: dict[str, list[dict[str, float]]] = {"lab": [], "scaled": []}
     for _ in range(options.rounds):
-        for side, results in found.items():
+        for side, results in by_side.items():
             done = subprocess.run([*command, side], check=True, capture_output=True, text=True)
             results.append(json.loads(done.stdout.splitlines()[-1]))
-    for side, results in found.items():
+    for side, results in by_side.items():
         print(side, results[0])
-    added = [large["seconds"] - small["seconds"] for small, large in zip(found["lab"], found["scaled"], strict=True)]
+    added = [large["seconds"] - small["seconds"] for small, large in zip(by_side["lab"], by_side["scaled"], strict=True)]
     print(f"CPU seconds added: {statistics.median(added):.2f} ({min(added):.2f} to {max(added):.2f})")
 
 

@@ -121,12 +121,12 @@ def write_trained(folder: Path, checkpoint: str, root: str | None) -> None:
     from trainer.model.transformer import Transformer
     from trainer.scoring import load_scorer
 
-    found = locate(stores_of(root), checkpoint)
+    trained = locate(stores_of(root), checkpoint)
     with tempfile.TemporaryDirectory() as scratch:
         with writing(Store(scratch), ArtifactSpec(("hf",), None, HF_MODEL.name, HF_MODEL.version, {})) as out:
-            export_hf(out, HfExportConfig(), found, tokenizer_of(found))
+            export_hf(out, HfExportConfig(), trained, tokenizer_of(trained))
         shutil.copytree(out.artifact.folder(), folder)
-    scorer = load_scorer(found)
+    scorer = load_scorer(trained)
     tokens = np.random.default_rng(0).integers(0, scorer.vocab_size, (2, LENGTH)).astype(np.int32)
     np.save(folder / "tokens.npy", tokens)
     np.save(folder / "logits.npy", np.asarray(eqx.filter_jit(Transformer.__call__)(scorer.model, tokens)))

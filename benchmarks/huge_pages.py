@@ -39,9 +39,9 @@ def main() -> None:
     ratios, digests = [], set()
     for pair in range(options.pairs):
         order = (True, False) if pair % 2 == 0 else (False, True)
-        found = {huge: side(huge, options.steps) for huge in order}
-        digests |= {each["parameters"] for each in found.values()}
-        small, huge = found[False]["step_seconds"] * 1e3, found[True]["step_seconds"] * 1e3
+        sides = {huge: side(huge, options.steps) for huge in order}
+        digests |= {each["parameters"] for each in sides.values()}
+        small, huge = sides[False]["step_seconds"] * 1e3, sides[True]["step_seconds"] * 1e3
         ratios.append(small / huge)
         print(f"pair {pair}: 4 KiB pages {small:.0f} ms, huge pages {huge:.0f} ms a step, ratio {ratios[-1]:.3f}", flush=True)
     print(f"huge pages: {statistics.median(ratios):.3f}x ({min(ratios):.3f} to {max(ratios):.3f}) over {len(ratios)} pairs")

@@ -40,8 +40,8 @@ def main() -> None:
             timed("tables alone, after one new artifact", lambda: update_tables(store))
             with writing(store, ArtifactSpec(("bench", "other"), f"p{number}", "bench.stage", "1", {})):
                 pass
-            found = timed("opened after one new artifact", lambda: open_ledger([store], prices, today))
-        with opened(found) as connection:
+            ledger = timed("opened after one new artifact", lambda: open_ledger([store], prices, today))
+        with opened(ledger) as connection:
             sql = "SELECT prefix, count(*), sum(dollars) FROM costs GROUP BY ALL ORDER BY ALL"
             timed("costs by prefix in SQL", lambda: query(connection, sql))
 

@@ -49,9 +49,9 @@ def main() -> None:
 
 def timed[T](what: str, work: Callable[[], T]) -> T:
     started, cpu = time.perf_counter(), time.process_time()
-    found = work()
+    result = work()
     print(f"{time.perf_counter() - started:8.2f} s {time.process_time() - cpu:8.2f} CPU s  {what}", flush=True)
-    return found
+    return result
 
 
 def write_manifests(root: Path, count: int, inputs: int) -> str:

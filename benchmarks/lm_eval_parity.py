@@ -81,7 +81,7 @@ def run_parts(options: argparse.Namespace, folder: Path) -> bool:
     hf = folder / "hf"
     with serving(options.folder) as (address, server):
 
-        def asked(part: str, pairs: list[tuple[str, str]]) -> Side:
+        def side_of(part: str, pairs: list[tuple[str, str]]) -> Side:
             if part == "ours":
                 return our_runner(checkpoint, pairs)
             return peer(options.peer, part, folder, pairs, hf, address, server)
@@ -95,11 +95,11 @@ def run_parts(options: argparse.Namespace, folder: Path) -> bool:
             held &= compare_tasks(ours, theirs)
         pairs = pairs_of(folder / "own")
         if "nats" in options.parts:
-            reference = asked("reference", pairs).nats
-            held &= compare_nats({side: asked(side, pairs).nats for side in SIDES}, reference)
+            reference = side_of("reference", pairs).nats
+            held &= compare_nats({side: side_of(side, pairs).nats for side in SIDES}, reference)
         if "rates" in options.parts:
             chosen = whole_items(pairs, options.timed)
-            rounds = [{side: asked(side, chosen) for side in SIDES} for _ in range(options.rounds)]
+            rounds = [{side: side_of(side, chosen) for side in SIDES} for _ in range(options.rounds)]
             show_rates({side: [each[side] for each in rounds] for side in SIDES}, len(chosen))
     return held
 
@@ -127,7 +127,10 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:
-            yield next(found[0] for line in server.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+", line))), server.pid
+            yield (
+                next(address[0] for line in server.stderr if (address := re.search(r"http://127\.0\.0\.1:\d+", line))),
+                server.pid,
+            )
         finally:
             server.terminate()
 
@@ -159,8 +162,8 @@ def compare_tasks(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
             one, other = np.log([ours[task][name], value]) if "perplexity" in name else (ours[task][name], value)
             same = bool(abs(one - other) <= 1e-5 * max(1.0, abs(other)))
             equal &= same
-            told = "equal" if same else "DIFFERENT"
-            print(f"{task:<18} {name:<22} over HTTP {ours[task][name]:<12.8g} hf {value:<12.8g} {told}", flush=True)
+            outcome = "equal" if same else "DIFFERENT"
+            print(f"{task:<18} {name:<22} over HTTP {ours[task][name]:<12.8g} hf {value:<12.8g} {outcome}", flush=True)
     return equal
 
 
@@ -169,9 +172,9 @@ def pairs_of(samples: Path) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for path in sorted(samples.rglob("samples_*.jsonl")):
         for line in path.read_text().splitlines():
-            asked = json.loads(line)["arguments"].values()
-            found = [(one["arg_0"], one["arg_1"]) for one in asked if isinstance(one.get("arg_1"), str)]
-            pairs += found
+            arguments = json.loads(line)["arguments"].values()
+            text_pairs = [(one["arg_0"], one["arg_1"]) for one in arguments if isinstance(one.get("arg_1"), str)]
+            pairs += text_pairs
     return pairs
 
 
@@ -188,8 +191,8 @@ def peer(python: str, part: str, folder: Path, pairs: list[tuple[str, str]], hf:
     done = subprocess.run(command, env={**os.environ, **OFFLINE}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-4000:]}")
-    found = json.loads((folder / "found.json").read_text())
-    return Side(np.array(found["nats"]), found["cpu"], found["wall"])
+    record = json.loads((folder / "found.json").read_text())
+    return Side(np.array(record["nats"]), record["cpu"], record["wall"])
 
 
 def our_runner(checkpoint: Artifact, pairs: list[tuple[str, str]]) -> Side:
@@ -211,9 +214,9 @@ def our_runner(checkpoint: Artifact, pairs: list[tuple[str, str]]) -> Side:
     return Side(score(), time.process_time() - cpu, time.perf_counter() - wall)
 
 
-def compare_nats(found: Mapping[str, np.ndarray], reference: np.ndarray) -> bool:
+def compare_nats(nats_by_side: Mapping[str, np.ndarray], reference: np.ndarray) -> bool:
     close = True
-    for name, nats in found.items():
+    for name, nats in nats_by_side.items():
         off = float(np.abs(nats - reference).max())
         close &= off <= MOST_NATS
         print(f"{name}: {len(reference)} log-likelihoods, largest difference from a plain forward {off:.2e} nats", flush=True)

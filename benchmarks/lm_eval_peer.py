@@ -43,10 +43,10 @@ def timed(part: str, folder: str, server: str, pid: str, pairs: list[tuple[str, 
     model = model_of(part, folder, server)
     warm = [(WARM + context, continuation) for context, continuation in pairs]
     model.loglikelihood([Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(warm)], disable_tqdm=True)
-    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
+    requests = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
     cpu, wall = seconds(part, pid), time.perf_counter()
-    found = model.loglikelihood(asked, disable_tqdm=True)
-    return [-nats for nats, _ in found], seconds(part, pid) - cpu, time.perf_counter() - wall
+    answers = model.loglikelihood(requests, disable_tqdm=True)
+    return [-nats for nats, _ in answers], seconds(part, pid) - cpu, time.perf_counter() - wall
 
 
 def reference(pairs: list[tuple[str, str]], folder: str) -> tuple[list[float], float, float]:
@@ -54,23 +54,23 @@ def reference(pairs: list[tuple[str, str]], folder: str) -> tuple[list[float], f
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    cpu, wall, found = seconds("reference", ""), time.perf_counter(), []
+    cpu, wall, nats = seconds("reference", ""), time.perf_counter(), []
     for context, continuation in pairs:
         head = tokenizer(context, add_special_tokens=False)["input_ids"]
         whole = tokenizer(context + continuation, add_special_tokens=False)["input_ids"]
         with torch.no_grad():
             log_probs = torch.log_softmax(model(torch.tensor([whole[:-1]])).logits[0].double(), -1)
         places = range(len(head), len(whole))
-        found.append(-sum(float(log_probs[place - 1, whole[place]]) for place in places))
-    return found, seconds("reference", "") - cpu, time.perf_counter() - wall
+        nats.append(-sum(float(log_probs[place - 1, whole[place]]) for place in places))
+    return nats, seconds("reference", "") - cpu, time.perf_counter() - wall
 
 
 def seconds(part: str, server: str) -> float:
     """CPU seconds so far, of this process and, over HTTP, of the server."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     fields = Path(f"/proc/{server}/stat").read_text().rsplit(")", 1)[1].split() if part == "http" else []
-    asked = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-    return spent.ru_utime + spent.ru_stime + asked
+    server_seconds = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return spent.ru_utime + spent.ru_stime + server_seconds
 
 
 if __name__ == "__main__":

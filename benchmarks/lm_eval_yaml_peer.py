@@ -31,13 +31,13 @@ class SmallModel(LM):
 
     def loglikelihood(self, requests, disable_tqdm: bool = False):
         del disable_tqdm
-        found = []
+        answers = []
         for request in requests:
             context, continuation = request.args
             tail = continuation.encode()
             nats, greedy = score([START, *context.encode(), *tail], len(tail))
-            found.append((-float(nats.sum()), greedy))
-        return found
+            answers.append((-float(nats.sum()), greedy))
+        return answers
 
     def loglikelihood_rolling(self, requests, disable_tqdm: bool = False):
         raise NotImplementedError("no task of the comparison asks for it")
@@ -62,9 +62,9 @@ def main() -> None:
         config |= {"dataset_kwargs": {"data_files": files}, "num_fewshot": num_shots, "fewshot_config": {"sampler": "first_n"}}
         (folder / f"parity_{task}.yaml").write_text(json.dumps(config | splits))
     manager = TaskManager(include_path=str(folder), include_defaults=False)
-    found = lm_eval.simple_evaluate(SmallModel(), tasks=[f"parity_{task}" for task in NUM_SHOTS], task_manager=manager)
+    evaluated = lm_eval.simple_evaluate(SmallModel(), tasks=[f"parity_{task}" for task in NUM_SHOTS], task_manager=manager)
     for task in NUM_SHOTS:
-        metrics = found["results"][f"parity_{task}"]
+        metrics = evaluated["results"][f"parity_{task}"]
         results[task] = {
             key.removesuffix(",none"): value
             for key, value in metrics.items()

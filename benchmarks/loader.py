@@ -103,8 +103,8 @@ def stall(root: str, num_tokens: int) -> str:
         time.sleep(STALL_STEP_SECONDS)
     whole = time.perf_counter() - started
     waited = loader.stalled
-    told = f"{STALL_STEPS} steps of {STALL_STEP_SECONDS} s, packed with segments"
-    return f"{told}: waited {waited:.4f} s, {waited / whole:.3%} of the time (bar 2 %)"
+    setting = f"{STALL_STEPS} steps of {STALL_STEP_SECONDS} s, packed with segments"
+    return f"{setting}: waited {waited:.4f} s, {waited / whole:.3%} of the time (bar 2 %)"
 
 
 def main() -> None:
@@ -134,16 +134,16 @@ def main() -> None:
 
 
 def report(
-    shape: tuple[int, int], found: dict[str, list[float]], sides: Mapping[str, Callable[[], float]], rounds: int
+    shape: tuple[int, int], speeds_of: dict[str, list[float]], sides: Mapping[str, Callable[[], float]], rounds: int
 ) -> None:
     """Run the sides in turn, a first time to warm up, and print a line each."""
     for number in range(rounds + 1):
         for name, side in sides.items():
             speed = side()
             if number:
-                found[name].append(speed / 1e6)
-    bound = statistics.median(found["memmap"])
-    for name, speeds in found.items():
+                speeds_of[name].append(speed / 1e6)
+    bound = statistics.median(speeds_of["memmap"])
+    for name, speeds in speeds_of.items():
         middle, spread = statistics.median(speeds), f"{min(speeds):.1f} to {max(speeds):.1f}"
         print(
             f"seq {shape[0]:>5} batch {shape[1]:>4}  {name:<15} {middle:8.1f} M tokens/CPU s ({spread}), "

@@ -50,7 +50,9 @@ async def measure(mixture: MixtureDataset, batch: int, steps: int) -> float:
 def main() -> None:
     root, (num_tokens, components, seq_len, batch, steps) = Path(sys.argv[1]), map(int, sys.argv[2:7])
     caches = {f"c{n}": cache(root / f"levanter-{num_tokens}-{n}", num_tokens, n) for n in range(components)}
-    datasets = {name: TokenSeqDataset(found, seq_len).shuffle(jax.random.PRNGKey(1)) for name, found in caches.items()}
+    datasets = {
+        name: TokenSeqDataset(token_cache, seq_len).shuffle(jax.random.PRNGKey(1)) for name, token_cache in caches.items()
+    }
     weights = {name: 1.0 + number for number, name in enumerate(datasets)}
     mixture = MixtureDataset(datasets, weights, block_size=2048, key=jax.random.PRNGKey(0))
     seconds = asyncio.run(measure(mixture, batch, steps))

@@ -53,15 +53,15 @@ def main(documents: int) -> None:
         whole = DocumentEnds.of(maps, bases)
         ends = Watched(whole.shards, whole.bases, whole.firsts)
         before = anonymous_mib()
-        found = write_plan(folder / "plan", ends, Packing(SEQ_LEN))
-        print(f"{documents:,} documents, {bases[-1]:,} tokens in {len(maps)} shards: {found}")
-        print(f"padding {found.padding / (found.sequences * SEQ_LEN):.2%}")
+        packed = write_plan(folder / "plan", ends, Packing(SEQ_LEN))
+        print(f"{documents:,} documents, {bases[-1]:,} tokens in {len(maps)} shards: {packed}")
+        print(f"padding {packed.padding / (packed.sequences * SEQ_LEN):.2%}")
         print(f"anonymous memory: {before:.0f} MiB before, at most {Watched.most_mib:.0f} MiB at a window", end="")
         print(f"; one array of all ends is {documents * 8 / 2**20:.0f} MiB; peak with mapped pages {peak_mib():.0f} MiB")
         plan = Packed.open(folder / "plan")
         sequences = np.linspace(0, plan.count - 1, CHECKED).astype(np.int64)
         which, starts, lengths = plan.pieces(sequences)
-        assert np.bincount(which, lengths).max() <= SEQ_LEN and found.num_tokens == bases[-1]
+        assert np.bincount(which, lengths).max() <= SEQ_LEN and packed.num_tokens == bases[-1]
         held = whole.at_or_before(starts)
         assert (whole.at_or_before(starts + lengths - 1) == held).all(), "a piece lies in two documents"
         print(f"{CHECKED} sequences: {len(starts)} pieces, each of one document, none above {SEQ_LEN} tokens")

@@ -64,7 +64,7 @@ def paraphrase_matches(
         return []
     wanted = encoder.encode(questions)
     wanted_words = np.array([len(question.split()) for question in questions])
-    found = []
+    matches = []
     for document, text in enumerate(texts):
         spans = windows(text, config.max_sentences)
         words = np.array([len(text[start:end].split()) for start, end in spans], np.int64)
@@ -79,8 +79,8 @@ def paraphrase_matches(
         matched = np.flatnonzero(cosines.max(axis=0) >= config.threshold).tolist()
         places = byte_spans(text, [spans[rows[best[question]]] for question in matched])
         for question, place in zip(matched, places, strict=True):
-            found.append(ParaphraseMatch(document, question, round(float(cosines[best[question], question]), 4), *place))
-    return found
+            matches.append(ParaphraseMatch(document, question, round(float(cosines[best[question], question]), 4), *place))
+    return matches
 
 
 def windows(text: str, max_sentences: int) -> list[tuple[int, int]]:

@@ -51,7 +51,7 @@ def main() -> None:
     questions = pairs["question"].to_list()
     print_changes(pairs)
     encoder = SentenceEncoder.installed()
-    found = {
+    scores = {
         kind: {
             "n-gram tiers": ngram_found(pairs[kind].to_list(), items, pairs),
             "embedding": embedding_scores(pairs[kind].to_list(), questions, encoder),
@@ -59,14 +59,14 @@ def main() -> None:
         for kind in ("paraphrase", "negative")
     }
     chosen, rest = range(0, len(pairs), 2), range(1, len(pairs), 2)
-    threshold = choose_threshold(found["paraphrase"]["embedding"], found["negative"]["embedding"], chosen)
+    threshold = choose_threshold(scores["paraphrase"]["embedding"], scores["negative"]["embedding"], chosen)
     print(f"\nthreshold {threshold:.2f}, chosen on {len(chosen)} items, reported on the other {len(rest)}\n")
     print("| tier | recall of paraphrases | false positives of hard negatives |\n|---|---|---|")
     for tier, bar in (("n-gram tiers", 1.0), ("embedding", threshold)):
-        shown = [share([found[kind][tier][row] >= bar for row in rest]) for kind in ("paraphrase", "negative")]
+        shown = [share([scores[kind][tier][row] >= bar for row in rest]) for kind in ("paraphrase", "negative")]
         print(f"| {tier} | {shown[0]} | {shown[1]} |")
     either = [
-        found["paraphrase"]["n-gram tiers"][row] >= 1 or found["paraphrase"]["embedding"][row] >= threshold for row in rest
+        scores["paraphrase"]["n-gram tiers"][row] >= 1 or scores["paraphrase"]["embedding"][row] >= threshold for row in rest
     ]
     print(f"| either | {share(either)} | |")
     if options.documents:

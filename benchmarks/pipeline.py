@@ -256,9 +256,9 @@ def their_round(corpus: Path, python: Path) -> dict[str, Any]:
         str(out),
     ]
     environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(corpus), "HF_HUB_OFFLINE": "1", **ONE_THREAD}
-    found = child(command, out, environment)
-    tokens = found["seconds"].pop("tokens")
-    return found | {"seconds": found["seconds"] | {HF: tokens, FAST: tokens}}
+    result = child(command, out, environment)
+    tokens = result["seconds"].pop("tokens")
+    return result | {"seconds": result["seconds"] | {HF: tokens, FAST: tokens}}
 
 
 def child(command: list[str], out: Path, environment: dict[str, str]) -> dict[str, Any]:
@@ -269,9 +269,9 @@ def child(command: list[str], out: Path, environment: dict[str, str]) -> dict[st
     return json.loads(out.read_text())
 
 
-def total(found: dict[str, Any], engine: str) -> float:
+def total(result: dict[str, Any], engine: str) -> float:
     """CPU seconds of the pipeline with one engine, without what is done once a suite."""
-    return sum(seconds for row, seconds in found["seconds"].items() if row not in ({INDEX, HF, FAST} - {engine}))
+    return sum(seconds for row, seconds in result["seconds"].items() if row not in ({INDEX, HF, FAST} - {engine}))
 
 
 def table(rounds: list[tuple[dict[str, Any], dict[str, Any]]], size: int) -> list[str]:
@@ -298,8 +298,8 @@ def table(rounds: list[tuple[dict[str, Any], dict[str, Any]]], size: int) -> lis
         name = f"**all, {engine.removeprefix('tokens, ')}** (bar {bar})"
         lines.append(line(name, [total(a, engine) for a, _ in rounds], [total(b, engine) for _, b in rounds]))
     mine, theirs = rounds[-1]
-    versions = ", ".join(f"{name} {number}" for found in (mine, theirs) for name, number in found["versions"].items())
-    peaks = [max(found[side]["peak_mib"] for found in rounds) for side in (0, 1)]
+    versions = ", ".join(f"{name} {number}" for side in (mine, theirs) for name, number in side["versions"].items())
+    peaks = [max(both[side]["peak_mib"] for both in rounds) for side in (0, 1)]
     return [
         *lines,
         "",

@@ -66,10 +66,10 @@ def run(documents: str, items: str, tokenizer: str, scratch: Path) -> dict:
 
     def timed(name: str, stage: Callable[[], int | None]) -> None:
         started = time.process_time()
-        found = stage()
+        count = stage()
         seconds[name] = time.process_time() - started
-        if found is not None:
-            kept[name] = found
+        if count is not None:
+            kept[name] = count
 
     unique, distinct, clean = (str(scratch / name) for name in ("unique", "distinct", "clean"))
     timed("read, ids, exact duplicates", lambda: drop_exact(documents, unique, scratch))
@@ -108,10 +108,10 @@ def written(documents: Iterable[Document], folder: str) -> int:
 
 def drop_exact(documents: str, out: str, scratch: Path) -> int:
     config = ExactDedupConfig(content_getter=lambda document: document.text)
-    signatures, found = str(scratch / "exact-signatures"), str(scratch / "exact")
+    signatures, duplicates = str(scratch / "exact-signatures"), str(scratch / "exact")
     ExactDedupSignature(signatures, config, finder_workers=1).run(read(documents), 0, 1)
-    ExactFindDedups(signatures, found, config).run(None, 0, 1)
-    return written(ExactDedupFilter(found, config).run(read(documents), 0, 1), out)
+    ExactFindDedups(signatures, duplicates, config).run(None, 0, 1)
+    return written(ExactDedupFilter(duplicates, config).run(read(documents), 0, 1), out)
 
 
 def drop_fuzzy(documents: str, out: str, scratch: Path) -> int:
@@ -126,7 +126,7 @@ def drop_fuzzy(documents: str, out: str, scratch: Path) -> int:
 
 def judge(documents: str) -> None:
     """Every filter's verdict on every document. C4's cuts lines out of a document, so each has one of its own."""
-    c4_filters.cached_asset_path_or_download = lambda *asked, **where: BAD_WORDS
+    c4_filters.cached_asset_path_or_download = lambda *names, **where: BAD_WORDS
     filters = [kind() for kind in FILTERS]
     for document in read(documents):
         for rule in filters:
@@ -143,10 +143,10 @@ def index_items(items: str, folder: Path) -> None:
     hashes: dict[str, set[int]] = {}
     for item in pq.read_table(items, columns=["task", "question", "answer", "solution"]).to_pylist():
         query = f"Question: {item['question']}\nAnswer:"
-        found = NGramsDecontIndexer.compute_hashes(indexer, item["solution"] or item["answer"], query)  # ty: ignore
-        hashes.setdefault(item["task"], set()).update(found)
-    for task, found in hashes.items():
-        np.array(list(found), dtype=config.hash_config.np_descr).tofile(folder / f"{task}.index.hashes")
+        grams = NGramsDecontIndexer.compute_hashes(indexer, item["solution"] or item["answer"], query)  # ty: ignore
+        hashes.setdefault(item["task"], set()).update(grams)
+    for task, grams in hashes.items():
+        np.array(list(grams), dtype=config.hash_config.np_descr).tofile(folder / f"{task}.index.hashes")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def main() -> None:
         seconds[name] = time.process_time() - started
     print_false_positives(documents, flagged)
     print_speed(documents, seconds)
-    clean = [text for at, text in enumerate(documents["text"]) if not any(at in found for found in flagged.values())]
+    clean = [text for at, text in enumerate(documents["text"]) if not any(at in marked for marked in flagged.values())]
     fillers = [text for text in clean if len(text) >= FILLER_CHARACTERS]
     by_task = plantable(items, index, options.seed)
     print_recall(by_task, fillers, markers, options.items)
@@ -94,8 +94,8 @@ def marker_of(items: pl.DataFrame, policy: Policy) -> Marker:
         if policy.common_grams == "ignored_before_scan":
             counts = count_table([index.count_grams(batch) for _, batch in text_batches(texts)])
             scanned = index.without(counts.filter(pl.col("documents") > policy.document_limit(len(texts))))
-        found = ((low + m.document, m.tier) for low, batch in text_batches(texts) for m in scanned.scan(batch))
-        return {document for document, tier in found if tier in STANDING_TIERS}
+        matches = ((low + m.document, m.tier) for low, batch in text_batches(texts) for m in scanned.scan(batch))
+        return {document for document, tier in matches if tier in STANDING_TIERS}
 
     return mark
 
@@ -158,11 +158,11 @@ def print_false_positives(documents: pl.DataFrame, flagged: Mapping[str, set[int
     known = {at for at, document in enumerate(documents["id"]) if document in natural}
     print("| definition | marked | natural leaks among them | false | share of the corpus | false by source |")
     print("|---|---|---|---|---|---|")
-    for name, found in flagged.items():
-        false = sorted(found - known)
+    for name, marked in flagged.items():
+        false = sorted(marked - known)
         by_source = ", ".join(f"{source} {count}" for source, count in Counter(documents["source"][false]).most_common())
         share = len(false) / len(documents)
-        print(f"| {name} | {len(found)} | {len(found & known)} of {len(known)} | {len(false)} | {share:.3%} | {by_source} |")
+        print(f"| {name} | {len(marked)} | {len(marked & known)} of {len(known)} | {len(false)} | {share:.3%} | {by_source} |")
     print()
 
 

@@ -77,11 +77,11 @@ def one_rule_filters() -> dict[str, Callable]:
 
 def drops(rule, texts: list[str]) -> list[bool]:
     """Whether each text goes. C4's filter cuts lines out of a document, so every call has one of its own."""
-    found = []
+    dropped = []
     for number, text in enumerate(texts):
         kept = rule.filter(Document(text=text, id=str(number)))
-        found.append(not (kept[0] if isinstance(kept, tuple) else kept))
-    return found
+        dropped.append(not (kept[0] if isinstance(kept, tuple) else kept))
+    return dropped
 
 
 def main() -> None:

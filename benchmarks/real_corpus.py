@@ -60,16 +60,16 @@ def prose(downloads: Path) -> Iterator[tuple[str, str]]:
 def installed() -> Iterator[tuple[str, str]]:
     """(name, text) of this Python's library and packages, in a fixed order that is none by folder."""
     paths = sysconfig.get_paths()
-    found = {
+    by_name = {
         f"{kind}/{path.relative_to(paths[kind]).as_posix()}": path
         for kind in ("stdlib", "purelib")
         for path in Path(paths[kind]).rglob("*")
         if path.suffix in SUFFIXES and MIN_BYTES <= path.stat().st_size <= MAX_BYTES
     }
-    found = {name: path for name, path in found.items() if not name.startswith("stdlib/site-packages/")}
-    for name in sorted(found, key=text_digest):
+    by_name = {name: path for name, path in by_name.items() if not name.startswith("stdlib/site-packages/")}
+    for name in sorted(by_name, key=text_digest):
         try:
-            yield name, found[name].read_bytes().decode()
+            yield name, by_name[name].read_bytes().decode()
         except UnicodeDecodeError:
             continue  # a benchmark's text; the data engine counts such files
 

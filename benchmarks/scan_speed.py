@@ -60,8 +60,8 @@ def main() -> None:
     strings = {"Marin, strings in a set": as_shipped(items, lambda feature: feature)}
     markers = ours | strings | {"Marin as shipped": as_shipped(items, hashed)}
     seconds, marked = timed(markers, texts, options.rounds)
-    marins = [found for name, found in marked.items() if name != "ours"]
-    if any(found != marins[0] for found in marins):
+    marins = [flagged for name, flagged in marked.items() if name != "ours"]
+    if any(flagged != marins[0] for flagged in marins):
         raise AssertionError("Marin's definition as shipped and as our named policy mark other documents")
     columns = ("scan", "CPU s, median", "lowest to highest", "MB/s", "documents marked", "times the speed of Marin as shipped")
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
@@ -95,8 +95,8 @@ def our_marker(items: pl.DataFrame, policy: Policy) -> Marker:
     scan = policy.index(items, policy.channels(items)).scan
 
     def mark(texts: Sequence[str]) -> set[int]:
-        found = ((low + match.document, match.tier) for low, batch in text_batches(texts) for match in scan(batch))
-        return {document for document, tier in found if tier in STANDING_TIERS}
+        matches = ((low + match.document, match.tier) for low, batch in text_batches(texts) for match in scan(batch))
+        return {document for document, tier in matches if tier in STANDING_TIERS}
 
     return mark
 

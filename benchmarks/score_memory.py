@@ -56,9 +56,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.way is not None:
         tables, started = write_tables(given.scratch / str(given.documents[0]), given.documents[0]), time.perf_counter()
-        found = first_of_deciles(given.way, tables)
+        deciles = first_of_deciles(given.way, tables)
         seconds, peak = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"| {given.documents[0]:,} | {given.way} | {seconds:.1f} | {peak >> 10} | {found[3][0][-8:]} |")
+        print(f"| {given.documents[0]:,} | {given.way} | {seconds:.1f} | {peak >> 10} | {deciles[3][0][-8:]} |")
         return
     print("| documents | way | s | peak MiB | first of the fourth decile |\n|---|---|---|---|---|")
     for documents in given.documents:

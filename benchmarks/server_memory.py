@@ -67,18 +67,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--prefix-mib", type=int, default=64)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         folder = write_hf_folder(Path(root) / "small", max_seq_len=CONTEXT)
-        command = [sys.executable, "-m", "serving.server", str(folder), "--port", "0", "--prefix-mib", str(asked.prefix_mib)]
+        command = [sys.executable, "-m", "serving.server", str(folder), "--port", "0", "--prefix-mib", str(options.prefix_mib)]
         with subprocess.Popen([*command, "--name", "small"], stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
             line = next(line for line in server.stderr if "http://" in line)
             port = int(re.search(r"127\.0\.0\.1:(\d+)", line)[1])  # type: ignore[index]
             print(f"before the first request: {resident_mib(server.pid):.0f} MiB", flush=True)
-            step, start = asked.requests // 10, time.monotonic()
+            step, start = options.requests // 10, time.monotonic()
             with ThreadPoolExecutor(THREADS) as pool:
-                for first in range(0, asked.requests, step):
+                for first in range(0, options.requests, step):
                     statuses = list(pool.map(lambda number: ask(port, number), range(first, first + step)))
                     faults = sum(status >= 500 for status in statuses)
                     rate = (first + step) / (time.monotonic() - start)

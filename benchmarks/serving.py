@@ -71,10 +71,10 @@ def main() -> None:
                 spent = time.perf_counter() - start, cpu_seconds(process.pid) - before
                 rates.setdefault(f"ours, {clients} clients", []).append((made / spent[0], made / spent[1]))
             for batch in (1, CLIENTS) if hf else ():
-                found = peer(options.peer, hf, batch, options.prompts)
+                result = peer(options.peer, hf, batch, options.prompts)
                 made = options.prompts * NEW_TOKENS
-                name = f"transformers {found['version']}, batches of {batch}"
-                rates.setdefault(name, []).append((made / found["wall"], made / found["cpu"]))
+                name = f"transformers {result['version']}, batches of {batch}"
+                rates.setdefault(name, []).append((made / result["wall"], made / result["cpu"]))
     report(rates)
 
 
@@ -85,7 +85,7 @@ def started(folder: str | Path, *arguments: str) -> Iterator[tuple[str, subproce
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         try:
-            yield next(found[0] for line in server.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+", line))), server
+            yield next(address[0] for line in server.stderr if (address := re.search(r"http://127\.0\.0\.1:\d+", line))), server
         finally:
             server.terminate()
 
@@ -130,9 +130,9 @@ def cpu_seconds(pid: int) -> float:
 
 
 def report(rates: dict[str, list[tuple[float, float]]]) -> None:
-    middle = {name: tuple(map(statistics.median, zip(*found, strict=True))) for name, found in rates.items()}
-    for name, found in rates.items():
-        walls = sorted(wall for wall, _ in found)
+    middle = {name: tuple(map(statistics.median, zip(*both, strict=True))) for name, both in rates.items()}
+    for name, speeds in rates.items():
+        walls = sorted(wall for wall, _ in speeds)
         spread = f"{walls[0]:.1f} to {walls[-1]:.1f}"
         print(f"{name}: {middle[name][0]:,.1f} tokens a second ({spread}), {middle[name][1]:,.1f} a CPU second")
     names = list(rates)

@@ -32,5 +32,5 @@ def report_steps(step: Callable[[np.ndarray], float], batches: Iterable[np.ndarr
         matmul()
         times.append(time.perf_counter() - started)
     rate = 2 * 2048**3 / min(times) / 1e9
-    told = {"losses": losses, "seconds": seconds[1:], "cpu_seconds": used[1:], "peak_mib": peak, "matmul_gflops": rate}
-    print(json.dumps({**told, "versions": versions}))
+    measured = {"losses": losses, "seconds": seconds[1:], "cpu_seconds": used[1:], "peak_mib": peak, "matmul_gflops": rate}
+    print(json.dumps({**measured, "versions": versions}))

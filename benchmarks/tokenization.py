@@ -146,8 +146,8 @@ def one(engine: str, documents: str, tokenizer: str, out: str) -> dict:
         policy = TokenPolicy.of(path, "benchmark", None, END_OF_TEXT)
         for index, rows in enumerate(shard_plan(parts)):
             start = time.process_time()
-            said = tokenize_shard(Path(out), f"shard-{index:05d}", *rows, path, policy, PLAIN, engine)  # pyrefly: ignore
-            shards.append((said["bytes"] / 1e6, time.process_time() - start))
+            record = tokenize_shard(Path(out), f"shard-{index:05d}", *rows, path, policy, PLAIN, engine)  # pyrefly: ignore
+            shards.append((record["bytes"] / 1e6, time.process_time() - start))
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
     return {"cpu": time.process_time() - began, "peak_mib": peak, "shards": shards}
 
@@ -167,8 +167,8 @@ def table(runs: dict[str, list[dict]], whole_mb: float, small_mb: float) -> None
         f"{whole_mb:.0f} MB (gigatoken), {small_mb:.0f} MB (the others)\n"
         f"{'':42}{'MB/CPU s':>9}{'min':>8}{'max':>8}{'x bare HF':>11}"
     )
-    for name, found in speeds.items():
-        known = [speed for speed in found if speed > 0]
+    for name, speeds_of_engine in speeds.items():
+        known = [speed for speed in speeds_of_engine if speed > 0]
         if known:
             middle = statistics.median(known)
             print(f"{name:42}{middle:9.2f}{min(known):8.2f}{max(known):8.2f}{middle / base:11.2f}")
@@ -189,12 +189,12 @@ def _window(shards: list[tuple[float, float]], low: float, high: float) -> float
 
 def tokens_of(out: Path) -> list[np.ndarray]:
     """Ids of every document of a cache of ours."""
-    found: list[np.ndarray] = []
+    documents: list[np.ndarray] = []
     for path in sorted((out / "tokens").glob("*.tokens")):
         ends = np.fromfile(path.with_suffix(".ends"), "<i8")
         width = "<u2" if path.stat().st_size == 2 * ends[-1] else "<u4"
-        found += np.split(np.fromfile(path, width), ends[:-1])
-    return found
+        documents += np.split(np.fromfile(path, width), ends[:-1])
+    return documents
 
 
 def datatrove_tokens(out: Path, dtype: np.dtype) -> list[np.ndarray]:
@@ -203,8 +203,8 @@ def datatrove_tokens(out: Path, dtype: np.dtype) -> list[np.ndarray]:
     return np.split(np.fromfile(index.with_suffix(""), dtype), np.fromfile(index, "<u8").astype(np.int64)[:-1])
 
 
-def _differing(reference: list[np.ndarray], found: list[np.ndarray]) -> int:
-    return sum(not np.array_equal(a, b) for a, b in zip(reference, found[: len(reference)], strict=True))
+def _differing(reference: list[np.ndarray], encoded: list[np.ndarray]) -> int:
+    return sum(not np.array_equal(a, b) for a, b in zip(reference, encoded[: len(reference)], strict=True))
 
 
 def _texts(documents: Path) -> list[str]:

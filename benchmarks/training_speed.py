@@ -80,8 +80,15 @@ def write_inputs(folder: Path, shape: Shape, steps: int) -> None:
     # a Zipf-like stream with repeats: a loss that falls, as text's does
     stream = np.minimum(random.zipf(1.3, (steps, shape.batch, model.max_seq_len)), model.vocab_size) - 1
     np.save(folder / "tokens.npy", stream.astype(np.int32))
-    told = {**asdict(model), "learning_rate": LEARNING_RATE, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
-    (folder / "shape.json").write_text(json.dumps({**told, "max_grad_norm": 1.0, "batch": shape.batch}))
+    shape_facts = {
+        **asdict(model),
+        "learning_rate": LEARNING_RATE,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "eps": 1e-8,
+        "weight_decay": 0.1,
+    }
+    (folder / "shape.json").write_text(json.dumps({**shape_facts, "max_grad_norm": 1.0, "batch": shape.batch}))
 
 
 PLAIN = ("ours_plain", "levanter_as_shipped")
@@ -107,22 +114,22 @@ def main() -> None:
     parser.add_argument("--sides", help="comma-separated; ours,ours_plain,levanter,levanter_as_shipped,torch unless told")
     options = parser.parse_args()
     pythons = {"ours": sys.executable, "levanter": options.levanter, "torch": options.torch}
-    asked = (options.sides or "ours,ours_plain,levanter,levanter_as_shipped,torch").split(",")
-    sides = [side for side in asked if pythons[side.split("_")[0]]]
+    chosen = (options.sides or "ours,ours_plain,levanter,levanter_as_shipped,torch").split(",")
+    sides = [side for side in chosen if pythons[side.split("_")[0]]]
     shape = SHAPES[options.shape]
     tokens_a_step = shape.batch * shape.model.max_seq_len
     flops = shape.model.training_flops_per_token(shape.model.max_seq_len)
     print(f"shape {options.shape}: {shape.model.num_parameters:,} parameters, {tokens_a_step:,} tokens a step, "
           f"{flops / 1e6:.1f} MFLOP a token; load before {os.getloadavg()[0]:.1f}")  # fmt: skip
-    found: dict[str, list[dict]] = {side: [] for side in sides}
+    results_of: dict[str, list[dict]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, shape, options.steps)
         for number in range(options.rounds):
             for side in sides if number % 2 == 0 else reversed(sides):
-                found[side].append(run_side(side, pythons, folder))
-                report_round(number, side, found[side][-1], tokens_a_step)
-    report(found, tokens_a_step, flops)
+                results_of[side].append(run_side(side, pythons, folder))
+                report_round(number, side, results_of[side][-1], tokens_a_step)
+    report(results_of, tokens_a_step, flops)
 
 
 def report_round(number: int, side: str, result: dict, tokens: int) -> None:
@@ -131,12 +138,12 @@ def report_round(number: int, side: str, result: dict, tokens: int) -> None:
           f"matmul {result['matmul_gflops']:.0f} GFLOP/s, peak {result['peak_mib']:,.0f} MiB", flush=True)  # fmt: skip
 
 
-def report(found: dict[str, list[dict]], tokens: int, flops: float) -> None:
+def report(results_of: dict[str, list[dict]], tokens: int, flops: float) -> None:
     """Medians over all steps of all rounds, ratios by wall and by CPU seconds, the largest difference of a loss."""
-    matmul = max(result["matmul_gflops"] for results in found.values() for result in results) * 1e9
+    matmul = max(result["matmul_gflops"] for results in results_of.values() for result in results) * 1e9
     print(f"\nfloat32 matrix product, best of all: {matmul / 1e9:.1f} GFLOP/s on all cores")
     medians = {}
-    for side, results in found.items():
+    for side, results in results_of.items():
         steps = [second for result in results for second in result["seconds"]]
         cpu = [second for result in results for second in result["cpu_seconds"]]
         medians[side] = statistics.median(steps), statistics.median(cpu)
@@ -145,13 +152,15 @@ def report(found: dict[str, list[dict]], tokens: int, flops: float) -> None:
               f"{medians[side][1]:.3f} CPU s), {tokens / medians[side][0]:,.0f} tokens/s, "
               f"{100 * flops * tokens / medians[side][0] / matmul:.0f} % of the matrix product, "
               f"peak {max(r['peak_mib'] for r in results):,.0f} MiB, {results[0]['versions']}")  # fmt: skip
-    ours = next(iter(found))
-    for side in list(found)[1:]:
+    ours = next(iter(results_of))
+    for side in list(results_of)[1:]:
         wall, cpu = (medians[side][i] / medians[ours][i] for i in (0, 1))
-        both = zip(found[ours][0]["losses"], found[side][0]["losses"], strict=True)
+        both = zip(results_of[ours][0]["losses"], results_of[side][0]["losses"], strict=True)
         apart = max(abs(a - b) for a, b in list(both)[:STEPS_COMPARED])
         print(f"{ours} / {side}: {wall:.2f}x by wall, {cpu:.2f}x by CPU seconds; largest difference of a loss {apart:.1e}")
-    print("losses of the first and last step:", {side: (r[0]["losses"][0], r[0]["losses"][-1]) for side, r in found.items()})
+    print(
+        "losses of the first and last step:", {side: (r[0]["losses"][0], r[0]["losses"][-1]) for side, r in results_of.items()}
+    )
 
 
 if __name__ == "__main__":

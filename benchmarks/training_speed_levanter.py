@@ -30,22 +30,22 @@ AXES = {
 
 
 def main(folder: Path, side: str) -> None:
-    told, tokens = json.loads((folder / "shape.json").read_text()), np.load(folder / "tokens.npy")
+    shape, tokens = json.loads((folder / "shape.json").read_text()), np.load(folder / "tokens.npy")
     names = ("max_seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
     config = LlamaConfig(
-        **{name: told[name] for name in names},
-        layer_norm_epsilon=told["norm_eps"],
+        **{name: shape[name] for name in names},
+        layer_norm_epsilon=shape["norm_eps"],
         tie_word_embeddings=True,
         gradient_checkpointing=side == "levanter_as_shipped",
         scan_layers=side != "levanter_unrolled",
     )
-    model = LlamaLMHeadModel.init(hax.Axis("vocab", told["vocab_size"]), config, key=jax.random.PRNGKey(0))
+    model = LlamaLMHeadModel.init(hax.Axis("vocab", shape["vocab_size"]), config, key=jax.random.PRNGKey(0))
     model = with_weights(model, dict(np.load(folder / "weights.npz")))
     rule = AdamConfig(
-        learning_rate=told["learning_rate"], weight_decay=told["weight_decay"], beta1=told["beta1"], beta2=told["beta2"],
-        epsilon=told["eps"], max_grad_norm=told["max_grad_norm"], lr_schedule="constant", warmup=0, min_lr_ratio=1.0,
+        learning_rate=shape["learning_rate"], weight_decay=shape["weight_decay"], beta1=shape["beta1"], beta2=shape["beta2"],
+        epsilon=shape["eps"], max_grad_norm=shape["max_grad_norm"], lr_schedule="constant", warmup=0, min_lr_ratio=1.0,
     ).build(len(tokens))  # fmt: skip
-    batch_axis, position = hax.Axis("batch", told["batch"]), model.Pos
+    batch_axis, position = hax.Axis("batch", shape["batch"]), model.Pos
 
     def loss_of(trainable: LlamaLMHeadModel, tokens: jax.Array) -> jax.Array:
         model = eqx.combine(trainable, static)

@@ -13,11 +13,11 @@ from step_times import report_steps
 class PlainLlama(torch.nn.Module):
     """The model as one writes it in PyTorch; weights in the layout of `torch.nn.Linear`."""
 
-    def __init__(self, weights: dict[str, np.ndarray], told: dict) -> None:
+    def __init__(self, weights: dict[str, np.ndarray], shape: dict) -> None:
         super().__init__()
-        self.eps, d = told["norm_eps"], told["hidden_dim"]
+        self.eps, d = shape["norm_eps"], shape["hidden_dim"]
         self.kv_heads, self.size = weights["k"].shape[2:]
-        self.layers = told["num_layers"]
+        self.layers = shape["num_layers"]
 
         def parameters(name: str, inputs: int) -> torch.nn.ParameterList:
             """[output, input] of each layer, from arrays that have their inputs first."""
@@ -28,10 +28,10 @@ class PlainLlama(torch.nn.Module):
         self.q, self.k, self.v = (parameters(name, d) for name in ("q", "k", "v"))
         self.o = parameters("o", d)
         self.gate, self.up = (parameters(name, d) for name in ("gate", "up"))
-        self.down = parameters("down", told["intermediate_dim"])
+        self.down = parameters("down", shape["intermediate_dim"])
         self.norms = torch.nn.ParameterList(torch.ones(d) for _ in range(2 * self.layers + 1))
         half = self.size // 2
-        angles = torch.arange(told["max_seq_len"])[:, None] * told["rope_theta"] ** (-torch.arange(half) / half)
+        angles = torch.arange(shape["max_seq_len"])[:, None] * shape["rope_theta"] ** (-torch.arange(half) / half)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
@@ -62,20 +62,20 @@ class PlainLlama(torch.nn.Module):
 
 
 def main(folder: Path) -> None:
-    told, tokens = json.loads((folder / "shape.json").read_text()), np.load(folder / "tokens.npy")
-    model = PlainLlama(dict(np.load(folder / "weights.npz")), told)
+    shape, tokens = json.loads((folder / "shape.json").read_text()), np.load(folder / "tokens.npy")
+    model = PlainLlama(dict(np.load(folder / "weights.npz")), shape)
     matrices = [weight for name, weight in model.named_parameters() if name.split(".")[0] not in ("embedding", "norms")]
     others = [weight for name, weight in model.named_parameters() if name.split(".")[0] in ("embedding", "norms")]
     rule = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": told["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
-        lr=told["learning_rate"], betas=(told["beta1"], told["beta2"]), eps=told["eps"], fused=True,
+        [{"params": matrices, "weight_decay": shape["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
+        lr=shape["learning_rate"], betas=(shape["beta1"], shape["beta2"]), eps=shape["eps"], fused=True,
     )  # fmt: skip
 
     def step(batch: np.ndarray) -> float:
         rule.zero_grad(set_to_none=True)
         loss = model(torch.from_numpy(batch).long())
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), told["max_grad_norm"])
+        torch.nn.utils.clip_grad_norm_(model.parameters(), shape["max_grad_norm"])
         rule.step()
         return loss.item()
 

@@ -51,7 +51,7 @@ CONTAINERS = {".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".jsonl.zst": "jsonl", ".
 
 
 @dataclass(frozen=True)
-class Found:
+class TextFiles:
     """Files of one kind below a folder: names relative to it, and how their source reads them."""
 
     kind: str
@@ -69,7 +69,7 @@ class Survey:
     """What lies below `folder`. `left_out`: names of files by the reason why they are not read."""
 
     folder: Path
-    found: tuple[Found, ...]
+    text_files: tuple[TextFiles, ...]
     left_out: dict[str, tuple[str, ...]]
     num_words: int
     """Different words of the sample that occur at least twice: a tokenizer has a token for most of them."""
@@ -79,7 +79,7 @@ class Survey:
 
     @property
     def num_bytes(self) -> int:
-        return sum(found.num_bytes for found in self.found)
+        return sum(kind.num_bytes for kind in self.text_files)
 
 
 def survey(folder: Path, names: Sequence[str], text_field: str | None = None) -> Survey:
@@ -94,18 +94,18 @@ def survey(folder: Path, names: Sequence[str], text_field: str | None = None) ->
         reason = _refusal(folder / name, name, kind)
         (left_out.setdefault(reason, []) if reason else chosen.setdefault(str(kind), [])).append(name)
     if not chosen:
-        raise ValueError(f"{folder} holds no text: {_told(left_out, len(names))}; read are {', '.join(suffixes())}")
-    found = tuple(_found(folder, kind, tuple(files), text_field) for kind, files in chosen.items())
+        raise ValueError(f"{folder} holds no text: {_reasons(left_out, len(names))}; read are {', '.join(suffixes())}")
+    kinds = tuple(_text_files(folder, kind_name, tuple(files), text_field) for kind_name, files in chosen.items())
     words, documents, characters = Counter[str](), 0, 0
-    for text in _sample(folder, found):
+    for text in _sample(folder, kinds):
         words.update(_WORD.findall(text[:SAMPLE_CHARS]))
         documents, characters = documents + 1, characters + len(text)
     if not documents:
         raise ValueError(f"{folder} holds no text: none of {len(names)} files has a record that can be read")
-    whole = sum(each.num_bytes for each in found)
+    whole = sum(each.num_bytes for each in kinds)
     estimate = documents if characters < SAMPLE_CHARS else round(documents * whole / characters)
     kept = {reason: tuple(files) for reason, files in left_out.items()}
-    return Survey(folder, found, kept, sum(count > 1 for count in words.values()), estimate)
+    return Survey(folder, kinds, kept, sum(count > 1 for count in words.values()), estimate)
 
 
 def suffixes() -> tuple[str, ...]:
@@ -135,14 +135,14 @@ def _refusal(path: Path, name: str, kind: str | None) -> str:
     return "binary" if b"\0" in head else ""
 
 
-def _told(left_out: dict[str, list[str]], total: int) -> str:
+def _reasons(left_out: dict[str, list[str]], total: int) -> str:
     if not total:
         return "it has no file"
     reasons = (f"{len(names)} {reason} ({names[0]})" for reason, names in left_out.items())
     return f"of {total} files are {', '.join(reasons)}"
 
 
-def _found(folder: Path, kind: str, names: tuple[str, ...], text_field: str | None) -> Found:
+def _text_files(folder: Path, kind: str, names: tuple[str, ...], text_field: str | None) -> TextFiles:
     sizes = [(folder / name).stat().st_size for name in names]
     if kind == RECORDS:
         used = _spelled(names, tuple(CONTAINERS))
@@ -154,11 +154,11 @@ def _found(folder: Path, kind: str, names: tuple[str, ...], text_field: str | No
         packed = [
             size * (1 if name.lower().endswith(".jsonl") else COMPRESSED_RATIO) for name, size in zip(names, sizes, strict=True)
         ]
-        return Found(kind, used, names, form, "prose", sum(packed))
+        return TextFiles(kind, used, names, form, "prose", sum(packed))
     known = next(each for each in KINDS if each.name == kind)
     used = _spelled(names, known.suffixes)
     long = known.format == "text" and sum(sizes) > PASSAGE_FILE_BYTES * len(names)
-    return Found(kind, used, names, "passages" if long else known.format, known.domain, sum(sizes))
+    return TextFiles(kind, used, names, "passages" if long else known.format, known.domain, sum(sizes))
 
 
 def _spelled(names: Sequence[str], endings: Sequence[str]) -> tuple[str, ...]:
@@ -194,10 +194,10 @@ def _fields(path: Path, container: str) -> list[str]:
     return list(record) if isinstance(record, dict) else []
 
 
-def _sample(folder: Path, found: Sequence[Found]) -> Iterator[str]:
+def _sample(folder: Path, kinds: Sequence[TextFiles]) -> Iterator[str]:
     """Yield texts, an equal share of the sample from each kind."""
-    for each in found:
-        left = SAMPLE_CHARS // len(found)
+    for each in kinds:
+        left = SAMPLE_CHARS // len(kinds)
         records = (record for name in each.names for record in read_file(each.format, name, folder / name))
         for record in records:
             if isinstance(record, Record) and record.text:

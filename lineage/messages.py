@@ -31,8 +31,8 @@ class ProgressMessage:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {value:,.4g}" for name, value in self.numbers.items())
-        return f"{self.work}: {self.done:,} of {self.total:,}" + (f" ({told})" if told else "")
+        numbers = ", ".join(f"{name} {value:,.4g}" for name, value in self.numbers.items())
+        return f"{self.work}: {self.done:,} of {self.total:,}" + (f" ({numbers})" if numbers else "")
 
 
 @dataclass
@@ -41,12 +41,12 @@ class Progress:
 
     work: str
     total: int
-    asked: bool = field(default_factory=lambda: ASKED.items() <= os.environ.items())
+    wanted: bool = field(default_factory=lambda: ASKED.items() <= os.environ.items())
     last: float = float("-inf")
 
     def at(self, done: int, numbers: Callable[[], Mapping[str, float]] = dict) -> None:
         """Send a message if it is due. `numbers` is called only then."""
-        if not self.asked or (done < self.total and time.monotonic() - self.last < SECONDS):
+        if not self.wanted or (done < self.total and time.monotonic() - self.last < SECONDS):
             return
         self.last = time.monotonic()
         sys.stdout.write(line_of(ProgressMessage(self.work, done, self.total, numbers())))

@@ -74,18 +74,18 @@ def all_findings(
     budget = environment.get("MARIN_WEEKLY_DOLLARS")
     limits = conditions.Thresholds(weekly_dollars=Decimal(budget) if budget else None)
     ledger = open_ledger([lab.store, lab.ferry_store], price_table(), now.date())
-    found = [
+    findings = [
         *conditions.gate_findings(ledger),
         *conditions.waiver_findings(ledger, now.date()),
         *conditions.budget_findings(ledger, limits, now),
         *conditions.queue_findings(queued_runs(instance), now, limits),
     ]
     for campaign in campaigns:
-        found += conditions.campaign_findings(campaign, campaign_runs(instance, campaign))
+        findings += conditions.campaign_findings(campaign, campaign_runs(instance, campaign))
     if lab.store.storage.is_local and os.path.isdir(lab.store.root):  # noqa: PTH112
         use = shutil.disk_usage(lab.store.root)
-        found += conditions.disk_findings(lab.store.root, use.free, use.total, limits)
-    return found
+        findings += conditions.disk_findings(lab.store.root, use.free, use.total, limits)
+    return findings
 
 
 def campaign_runs(instance: dg.DagsterInstance, campaign: str) -> "list[CampaignRun]":
@@ -111,20 +111,20 @@ def channels_from(environment: Mapping[str, str]) -> "dict[str, Channel]":
     """
     from operations.alerts.channels import Email, GitHubIssues, Webhook
 
-    found: dict[str, Channel] = {}
+    channels: dict[str, Channel] = {}
     if url := environment.get("MARIN_ALERT_SLACK"):
-        found["slack"] = Webhook(url)
+        channels["slack"] = Webhook(url)
     if url := environment.get("MARIN_ALERT_DISCORD"):
-        found["discord"] = Webhook(url, "discord")
+        channels["discord"] = Webhook(url, "discord")
     if server := environment.get("MARIN_ALERT_SMTP"):
         host, _, port = server.rpartition(":")
         sender, to = _needed(environment, "MARIN_ALERT_FROM"), _needed(environment, "MARIN_ALERT_TO")
         user, password = environment.get("MARIN_ALERT_SMTP_USER", ""), environment.get("MARIN_ALERT_SMTP_PASSWORD", "")
-        found["mail"] = Email(host, int(port), sender, tuple(to.split(",")), user, password)
+        channels["mail"] = Email(host, int(port), sender, tuple(to.split(",")), user, password)
     if repository := environment.get("MARIN_ALERT_GITHUB"):
         api = environment.get("MARIN_ALERT_GITHUB_API", "https://api.github.com")
-        found["github"] = GitHubIssues(repository, _needed(environment, "MARIN_ALERT_GITHUB_TOKEN"), api)
-    return found
+        channels["github"] = GitHubIssues(repository, _needed(environment, "MARIN_ALERT_GITHUB_TOKEN"), api)
+    return channels
 
 
 def _needed(environment: Mapping[str, str], name: str) -> str:

@@ -105,13 +105,13 @@ def loss_check(band: CanaryBand, loss_nats: float) -> dg.AssetCheckResult:
 def throughput_check(band: CanaryBand, speed: float, earlier: list[float]) -> dg.AssetCheckResult:
     """Warn about low throughput, and only against a median of enough runs."""
     if len(earlier) < band.min_runs:
-        told, passed = f"{len(earlier)} earlier runs, {band.min_runs} are needed for a median: not judged", True
+        description, passed = f"{len(earlier)} earlier runs, {band.min_runs} are needed for a median: not judged", True
     else:
         median = statistics.median(earlier)
         passed = speed >= band.min_throughput_ratio * median
-        told = f"{speed:,.0f} tokens/s, median of the last {len(earlier)} runs {median:,.0f}"
+        description = f"{speed:,.0f} tokens/s, median of the last {len(earlier)} runs {median:,.0f}"
     return dg.AssetCheckResult(
-        check_name="throughput_near_median", passed=passed, severity=dg.AssetCheckSeverity.WARN, description=told
+        check_name="throughput_near_median", passed=passed, severity=dg.AssetCheckSeverity.WARN, description=description
     )
 
 

@@ -39,7 +39,7 @@ def check_consistency(
         read.append(manifests)
     every = _merged(read)
     keys = {manifest.spec.key for manifest in every.sound.values()}
-    found = compare(
+    comparison = compare(
         every,
         [finding for finding in findings if finding.kind != "missing_artifact"],
         witnessed(instance, graph, events, keys),
@@ -47,7 +47,7 @@ def check_consistency(
         remake=remake,
     )
     late = [Unknown(f.artifact, "", "not in the lineage tables yet") for f in findings if f.kind == "missing_artifact"]
-    return Comparison(found.disagreements, (*found.unknown, *late), found.counts)
+    return Comparison(comparison.disagreements, (*comparison.unknown, *late), comparison.counts)
 
 
 def reasons(unknown: Sequence[Unknown]) -> list[tuple[str, int]]:

@@ -28,8 +28,8 @@ def audit_tables(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     counts = [{"task": task, **row} for task, row in audit["by_task"].items()]
     effects = [
         {"task": task, "group": group, "items": row["items"], "bits_per_byte": row["bits_per_byte"][0]}
-        for task, found in audit["scores"].get("by_task", {}).items()
-        for group, row in found["groups"].items()
+        for task, scores in audit["scores"].get("by_task", {}).items()
+        for group, row in scores["groups"].items()
     ]
     pictures = {path.stem: path for path in artifact.files(".png")}
     columns = ("task", "items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
@@ -78,8 +78,8 @@ def proof_of_policy(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
-def _recalled(found: Mapping[str, float] | None, num_items: int) -> str:
+def _recalled(recall: Mapping[str, float] | None, num_items: int) -> str:
     """Return a share, and the number of items if a form does not apply to every planted item."""
-    if found is None:
+    if recall is None:
         return ""
-    return f"{found['found']:.2f}" + (f" of {found['planted']:.0f}" if found["planted"] < num_items else "")
+    return f"{recall['found']:.2f}" + (f" of {recall['planted']:.0f}" if recall["planted"] < num_items else "")

@@ -54,15 +54,15 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     table, broken = AssetTable(), list(declared.broken)
 
     def kept[T](records: Sequence[T], name, add) -> tuple[T, ...]:
-        found = []
+        kept_records = []
         for record in records:
             try:
                 add(record)
-                found.append(record)
+                kept_records.append(record)
             except ValueError as error:
                 broken.append(Broken(name(record), declared.study_of.get(name(record), "?"), str(error)))
                 log.error("%s", broken[-1])
-        return tuple(found)
+        return tuple(kept_records)
 
     sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))

@@ -165,8 +165,8 @@ def _tokens(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def _imported(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     facts = artifact.manifest.extra["checkpoint"]
-    told: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.text(str(v)) for name, v in facts["imported"].items()}
-    return told | {"parameters": dg.MetadataValue.int(facts["parameters"])}
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.text(str(v)) for name, v in facts["imported"].items()}
+    return metadata | {"parameters": dg.MetadataValue.int(facts["parameters"])}
 
 
 def _lengths(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -185,15 +185,15 @@ def _loss_curve(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def _removed(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return what each source loses as duplicates, the worst first, and the share that plots over time."""
-    found = artifact.manifest.extra["duplicates"]
+    duplicates = artifact.manifest.extra["duplicates"]
     rows = [
         {"source": name, **counts, "removed_share": round((counts["exact"] + counts["near"]) / max(1, counts["documents"]), 4)}
-        for name, counts in found["sources"].items()
+        for name, counts in duplicates["sources"].items()
     ]
     rows.sort(key=lambda row: -row["removed_share"])
     return {
-        "clusters": dg.MetadataValue.int(found["clusters"]),
-        "candidates": dg.MetadataValue.int(found["verified_candidates"]),
+        "clusters": dg.MetadataValue.int(duplicates["clusters"]),
+        "candidates": dg.MetadataValue.int(duplicates["verified_candidates"]),
         "largest_removed_share": dg.MetadataValue.float(rows[0]["removed_share"]),
         "removed_by_source": records_table(rows, ("source", "documents", "exact", "near", "removed_share")),
     }

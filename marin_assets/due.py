@@ -22,8 +22,10 @@ SHOWN = 20
 def committed(lab: Lab, run: Run) -> Iterator[tuple[str, Artifact]]:
     """Return step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
     steps = run.spec.saved_steps()
-    found = find_all(lab.store, (checkpoint(run, step) for step in steps))
-    yield from ((step_partition(step), artifact) for step, artifact in zip(steps, found, strict=True) if artifact is not None)
+    artifacts = find_all(lab.store, (checkpoint(run, step) for step in steps))
+    yield from (
+        (step_partition(step), artifact) for step, artifact in zip(steps, artifacts, strict=True) if artifact is not None
+    )
 
 
 def due_rules(run: Run, step: str) -> list[PolicyRule]:
@@ -34,11 +36,11 @@ def due_rules(run: Run, step: str) -> list[PolicyRule]:
     return sorted(due, key=lambda rule: -rule.priority)
 
 
-def missing_results(lab: Lab, asked: Iterable[tuple[Run, str]]) -> list[tuple[Run, str, PolicyRule]]:
+def missing_results(lab: Lab, steps: Iterable[tuple[Run, str]]) -> list[tuple[Run, str, PolicyRule]]:
     """Return what is due at some steps of some runs and missing."""
-    due = [(run, step, rule) for run, step in asked for rule in due_rules(run, step)]
-    found = find_all(lab.store, (eval_node(run, parse_step_partition(step), rule.task) for run, step, rule in due))
-    return [one for one, artifact in zip(due, found, strict=True) if artifact is None]
+    due = [(run, step, rule) for run, step in steps for rule in due_rules(run, step)]
+    artifacts = find_all(lab.store, (eval_node(run, parse_step_partition(step), rule.task) for run, step, rule in due))
+    return [one for one, artifact in zip(due, artifacts, strict=True) if artifact is None]
 
 
 def results_check(lab: Lab, runs: Sequence[Run]) -> dg.AssetCheckResult:
@@ -47,11 +49,11 @@ def results_check(lab: Lab, runs: Sequence[Run]) -> dg.AssetCheckResult:
         f"./marin materialize runs/{run.name}/eval_result --partition '{step}|{rule.task.name}'"
         for run, step, rule in missing_results(lab, ((run, step) for run in runs for step, _ in committed(lab, run)))
     ]
-    told = f"{len(missing)} results are missing; make them with:\n" + "\n".join(missing[:SHOWN])
+    commands = f"{len(missing)} results are missing; make them with:\n" + "\n".join(missing[:SHOWN])
     return dg.AssetCheckResult(
         check_name=RESULTS_PRESENT,
         passed=not missing,
         severity=dg.AssetCheckSeverity.WARN,
-        description=told if missing else PROMISE,
+        description=commands if missing else PROMISE,
         metadata={"missing": len(missing)},
     )

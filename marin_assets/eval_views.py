@@ -23,18 +23,18 @@ def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in scores
     }
     rows = [{"attempted": s["n"], **s} for s in scores]  # Results of older evaluators do not say how many items they attempted.
-    told = [row | {"items": graded_of(row["n"], row["attempted"])} for row in rows]
+    counted = [row | {"items": graded_of(row["n"], row["attempted"])} for row in rows]
     shown["incomplete"] = dg.MetadataValue.text(", ".join(artifact.manifest.extra.get("incomplete", ())) or "none")
-    return shown | {"scores": records_table(told, ("task", "metric", "value", "low", "high", "items"))}
+    return shown | {"scores": records_table(counted, ("task", "metric", "value", "low", "high", "items"))}
 
 
 def trial_result(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Scores as numbers that plot over trials, and whether the trial diverged."""
-    found = artifact.manifest.extra["result"]
+    result = artifact.manifest.extra["result"]
     shown: dict[str, dg.MetadataValue] = {
-        f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in found["scores"]
+        f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in result["scores"]
     }
-    return shown | {"diverged": dg.MetadataValue.text(found["diverged"] or "no")}
+    return shown | {"diverged": dg.MetadataValue.text(result["diverged"] or "no")}
 
 
 def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -47,14 +47,14 @@ def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def gap(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the gap by tag, and where to look first."""
-    found = artifact.manifest.extra["gap"]
-    whole, *tags = found["tags"]
+    gap_facts = artifact.manifest.extra["gap"]
+    whole, *tags = gap_facts["tags"]
     return {
         "gap_bits_per_byte": dg.MetadataValue.float(whole["gap"]),
-        "first": dg.MetadataValue.text(f"{found['first']}: {whole['first']:.4f} bits per byte"),
-        "second": dg.MetadataValue.text(f"{found['second']}: {whole['second']:.4f} bits per byte"),
+        "first": dg.MetadataValue.text(f"{gap_facts['first']}: {whole['first']:.4f} bits per byte"),
+        "second": dg.MetadataValue.text(f"{gap_facts['second']}: {whole['second']:.4f} bits per byte"),
         "by_tag": records_table(tags, ("tag", "num_documents", "num_bytes", "first", "second", "gap", "low", "high")),
-        "worst_documents": records_table(found["worst"], ("tag", "id", "first", "second", "stretch", "stretch_bits")),
+        "worst_documents": records_table(gap_facts["worst"], ("tag", "id", "first", "second", "stretch", "stretch_bits")),
     }
 
 
@@ -64,9 +64,9 @@ def gap_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def export_canary(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    found = artifact.manifest.extra["export_canary"]
-    counts = {name: dg.MetadataValue.int(found[name]) for name in ("samples", "ended", "max_new_tokens")}
-    return {**counts, "special_tokens_wrong": dg.MetadataValue.text("; ".join(found["special_tokens_wrong"]) or "none")}
+    facts = artifact.manifest.extra["export_canary"]
+    counts = {name: dg.MetadataValue.int(facts[name]) for name in ("samples", "ended", "max_new_tokens")}
+    return {**counts, "special_tokens_wrong": dg.MetadataValue.text("; ".join(facts["special_tokens_wrong"]) or "none")}
 
 
 def samples(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -76,9 +76,9 @@ def samples(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def leaderboard(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    found = artifact.manifest.extra["leaderboard"]
-    counts = {name: dg.MetadataValue.int(found[name]) for name in ("results", "scores", "incomplete")}
-    return {**counts, **{name: dg.MetadataValue.text(", ".join(found[name])) for name in ("models", "policies")}}
+    facts = artifact.manifest.extra["leaderboard"]
+    counts = {name: dg.MetadataValue.int(facts[name]) for name in ("results", "scores", "incomplete")}
+    return {**counts, **{name: dg.MetadataValue.text(", ".join(facts[name])) for name in ("models", "policies")}}
 
 
 def board(artifact: Artifact) -> dict[str, dg.MetadataValue]:

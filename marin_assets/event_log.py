@@ -34,8 +34,8 @@ def reports(instance: dg.DagsterInstance, artifact: Artifact, *, newest: int) ->
     """Whether one of the newest events of an artifact's asset and partition reports exactly this artifact."""
     key, partition = dg.AssetKey(list(artifact.spec.key)), artifact.spec.partition
     place = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
-    found = [record.asset_materialization for record in instance.fetch_materializations(place, limit=newest).records]
-    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in found)
+    events = [record.asset_materialization for record in instance.fetch_materializations(place, limit=newest).records]
+    return any(event is not None and (event.tags or {}).get(VERSION_TAG) == artifact.spec.version for event in events)
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class EventLog:
 
     @cached_property
     def _by_place(self) -> dict[tuple[dg.AssetKey, str | None], tuple[list[int], list[Reported]]]:
-        found: dict[tuple[dg.AssetKey, str | None], tuple[list[int], list[Reported]]] = {}
+        by_place: dict[tuple[dg.AssetKey, str | None], tuple[list[int], list[Reported]]] = {}
         for event in self.reported:
-            numbers, events = found.setdefault((event.key, event.partition), ([], []))
+            numbers, events = by_place.setdefault((event.key, event.partition), ([], []))
             numbers.append(event.number)
             events.append(event)
-        return found
+        return by_place
 
     def newest(self, key: dg.AssetKey, partition: str | None) -> Reported | None:
         """Return the newest event of a partition."""
@@ -83,8 +83,8 @@ class EventLog:
 
 def read_log(instance: dg.DagsterInstance) -> EventLog:
     """Scan the log's materializations once."""
-    found = [event for key in instance.get_asset_keys() for event in _materializations(instance, key)]
-    return EventLog(tuple(sorted(found, key=lambda event: event.number)))
+    events = [event for key in instance.get_asset_keys() for event in _materializations(instance, key)]
+    return EventLog(tuple(sorted(events, key=lambda event: event.number)))
 
 
 def witnessed(
@@ -98,8 +98,8 @@ def witnessed(
         holds = key in keys or (graph.has(event.key) and STAGE_METADATA in graph.get(event.key).metadata)
         if event.data_version != LEFT_OUT and (event.version or holds):
             parents = tuple(parents_asof(instance, graph, log, event))
-            said = (event.data_version, event.version, event.manifest, event.inputs)
-            yield LogEvent(event.number, key, event.partition, *said, parents, event.run_id)
+            reported = (event.data_version, event.version, event.manifest, event.inputs)
+            yield LogEvent(event.number, key, event.partition, *reported, parents, event.run_id)
 
 
 def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, event: Reported) -> Iterator[Parent]:
@@ -143,8 +143,8 @@ def _parent_asof(
     if len(partitions) >= UNFOLDED_PARTITIONS:
         why = f"{len(partitions)} partitions: from {UNFOLDED_PARTITIONS} on Dagster records the last event's version only"
         return Parent(path, unknown=why)
-    found = [(partition, log.as_of(parent, partition, pointer)) for partition in partitions]
-    versions = tuple((partition, event.data_version) for partition, event in found if event is not None)
+    events = [(partition, log.as_of(parent, partition, pointer)) for partition in partitions]
+    versions = tuple((partition, event.data_version) for partition, event in events if event is not None)
     if not versions:
         return Parent(path, unknown="the events that the pointer means are gone")
     expected = combined_version(versions) if graph.get(parent).is_partitioned else versions[0][1]

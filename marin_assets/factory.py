@@ -186,7 +186,7 @@ def dependencies(family: AssetTemplate) -> list[dg.AssetDep]:
     partitions_of: dict[tuple[str, ...], set[str | None]] = {}
     for parent in example.parents():
         partitions_of.setdefault(parent.key, set()).add(parent.partition)
-    found = []
+    deps = []
     for key, partitions in partitions_of.items():
         if key in family.mappings:
             mapping = family.mappings[key]
@@ -196,8 +196,8 @@ def dependencies(family: AssetTemplate) -> list[dg.AssetDep]:
             mapping = dg.IdentityPartitionMapping()
         else:
             mapping = dg.SpecificPartitionsPartitionMapping(sorted(p for p in partitions if p is not None))
-        found.append(dg.AssetDep(dg.AssetKey(list(key)), partition_mapping=mapping))
-    return found + [dg.AssetDep(dg.AssetKey(list(key))) for key in family.after if key not in partitions_of]
+        deps.append(dg.AssetDep(dg.AssetKey(list(key)), partition_mapping=mapping))
+    return deps + [dg.AssetDep(dg.AssetKey(list(key))) for key in family.after if key not in partitions_of]
 
 
 def _build_inputs(context: dg.AssetExecutionContext, store: Store, node: Node, lab: Lab, inputs: tuple[str, ...]) -> None:

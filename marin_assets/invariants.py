@@ -21,12 +21,12 @@ def loss_violations(checkpoint: Artifact) -> list[str]:
     facts = checkpoint.manifest.extra["checkpoint"]
     losses = pl.read_parquet(checkpoint.files("metrics.parquet")[0])["loss_nats"]
     bound = LOSS_SHARE_OF_GUESSING * math.log(facts["vocab_size"])
-    found = []
+    violations = []
     if not losses.is_finite().all():
-        found.append(f"{losses.len() - int(losses.is_finite().sum())} of {losses.len()} logged losses are not finite")
+        violations.append(f"{losses.len() - int(losses.is_finite().sum())} of {losses.len()} logged losses are not finite")
     if not facts["loss_nats"] < bound:
-        found.append(f"final loss {facts['loss_nats']:.3f} nats is not below {bound:.3f}")
-    return found
+        violations.append(f"final loss {facts['loss_nats']:.3f} nats is not below {bound:.3f}")
+    return violations
 
 
 def score_violations(result: Artifact) -> list[str]:
@@ -41,16 +41,16 @@ def score_violations(result: Artifact) -> list[str]:
 
 def audit_violations(audit: Artifact) -> list[str]:
     """Check that the audit has a verdict and a row for every item of every suite that it was given."""
-    found = []
+    violations = []
     report = json.loads(audit.files("audit.json")[0].read_text())
     if report.get("verdict") not in ("clean", "fragments_only", "contaminated"):
-        found.append(f"verdict is {report.get('verdict')!r}")
+        violations.append(f"verdict is {report.get('verdict')!r}")
     rows = pl.read_parquet(audit.files("items.parquet")[0]).height
     suites = [parent for parent in audit.store.parents(audit) if parent.spec.stage == "evals.suite"]
     items = sum(pl.read_parquet(suite.files("items.parquet")[0], columns=["item_id"]).height for suite in suites)
     if rows != items:
-        found.append(f"{rows} rows for {items} items of the suites")
-    return found
+        violations.append(f"{rows} rows for {items} items of the suites")
+    return violations
 
 
 def judge_contamination(audit: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:

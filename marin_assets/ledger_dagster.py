@@ -39,14 +39,14 @@ def dagster_tables(instance: dg.DagsterInstance) -> Mapping[str, pl.DataFrame]:
 
 
 def _checks(instance: dg.DagsterInstance, run_id: str) -> list[tuple]:
-    found = []
+    rows = []
     for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
         event = entry.dagster_event
         if event is not None:
             done = event.asset_check_evaluation_data
             what = (done.asset_key.to_user_string(), event.partition or "", done.check_name)
-            found.append((*what, done.passed, done.severity.value, run_id, _time(entry.timestamp)))
-    return found
+            rows.append((*what, done.passed, done.severity.value, run_id, _time(entry.timestamp)))
+    return rows
 
 
 def _time(seconds: float | None) -> str | None:

@@ -43,7 +43,7 @@ def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
     def pass_rate(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         history = [outcome for outcome in outcomes(context.instance, campaign) if outcome.status != "running"]
         rate = sum(outcome.status == "passed" for outcome in history) / len(history) if history else 1.0
-        told = f"{rate:.0%} of {len(history)} finished runs" if history else "no finished run yet: nothing to judge"
+        description = f"{rate:.0%} of {len(history)} finished runs" if history else "no finished run yet: nothing to judge"
         return dg.MaterializeResult(
             metadata={
                 "pass_rate": rate,
@@ -55,7 +55,9 @@ def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
                 else dg.MetadataValue.text("no finished run yet"),
             },
             check_results=[
-                dg.AssetCheckResult(check_name="pass_rate_at_least_90_percent", passed=rate >= MIN_PASS_RATE, description=told)
+                dg.AssetCheckResult(
+                    check_name="pass_rate_at_least_90_percent", passed=rate >= MIN_PASS_RATE, description=description
+                )
             ],
         )
 
@@ -128,18 +130,20 @@ def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsD
         remedy.
         """
         today = datetime.datetime.now(datetime.UTC).date()
-        found = check_consistency([lab.store, lab.ferry_store], context.instance, graph(), today)
-        for disagreement in found.disagreements:
+        comparison = check_consistency([lab.store, lab.ferry_store], context.instance, graph(), today)
+        for disagreement in comparison.disagreements:
             context.log.error(str(disagreement))
-        return dg.MaterializeResult(metadata=comparison_metadata(found), check_results=[comparison_result(check, found)])
+        return dg.MaterializeResult(
+            metadata=comparison_metadata(comparison), check_results=[comparison_result(check, comparison)]
+        )
 
     return lineage_consistency
 
 
-def comparison_metadata(found: Comparison) -> dict[str, dg.MetadataValue]:
+def comparison_metadata(comparison: Comparison) -> dict[str, dg.MetadataValue]:
     """Return counts, and tables of what disagrees and of what is unknown."""
-    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in found.counts.items()}
-    metadata["disagreements"] = dg.MetadataValue.int(len(found.disagreements))
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in comparison.counts.items()}
+    metadata["disagreements"] = dg.MetadataValue.int(len(comparison.disagreements))
     rows: Sequence[dict[str, str]] = [
         {
             "kind": one.kind,
@@ -147,23 +151,25 @@ def comparison_metadata(found: Comparison) -> dict[str, dg.MetadataValue]:
             "said": "; ".join(f"{who}: {what}" for who, what in one.said),
             "mend": one.mend,
         }
-        for one in found.disagreements
+        for one in comparison.disagreements
     ]
     if rows:
         metadata["what_disagrees"] = records_table(rows, ("kind", "artifact", "said", "mend"))
-    unknown = [{"why": why, "times": times} for why, times in reasons(found.unknown)]
+    unknown = [{"why": why, "times": times} for why, times in reasons(comparison.unknown)]
     if unknown:
         metadata["unknown"] = records_table(unknown, ("why", "times"))
     return metadata
 
 
-def comparison_result(check: str, found: Comparison) -> dg.AssetCheckResult:
+def comparison_result(check: str, comparison: Comparison) -> dg.AssetCheckResult:
     """Fail on any disagreement; warn if only the lineage tables, a cache of the manifests, are wrong."""
-    only_cache = all(one.kind in CACHE_KINDS for one in found.disagreements)
-    told = "; ".join(str(one) for one in found.disagreements[:3]) or f"nothing disagrees, {len(found.unknown)} unknown"
+    only_cache = all(one.kind in CACHE_KINDS for one in comparison.disagreements)
+    description = (
+        "; ".join(str(one) for one in comparison.disagreements[:3]) or f"nothing disagrees, {len(comparison.unknown)} unknown"
+    )
     return dg.AssetCheckResult(
         check_name=check,
-        passed=not found.disagreements,
+        passed=not comparison.disagreements,
         severity=dg.AssetCheckSeverity.WARN if only_cache else dg.AssetCheckSeverity.ERROR,
-        description=told,
+        description=description,
     )

@@ -19,16 +19,16 @@ def declared_artifacts(store: Store, declared: Declarations, now: datetime.datet
     table, sound = tabled(declared)
     if sound.broken:
         raise ValueError(f"{len(sound.broken)} declarations are broken; mend them before a purge. The first: {sound.broken[0]}")
-    nodes, found = [], dict[str, str]()
+    nodes, why = [], dict[str, str]()
     for template in table:
         if template.node is None:
             key = "/".join(template.example.key)
-            found |= {a.spec.address: f"{key} is declared" for a in store.artifacts(*template.example.key)}
+            why |= {a.spec.address: f"{key} is declared" for a in store.artifacts(*template.example.key)}
             continue
         partitions = template.partitions() if template.partitions_def is not None else [None]
         nodes += [template.node(None if partition is None else str(partition)) for partition in partitions]
     made = zip(nodes, find_all(store, nodes), strict=True)
-    found |= {artifact.spec.address: f"{node.name} is declared" for node, artifact in made if artifact is not None}
+    why |= {artifact.spec.address: f"{node.name} is declared" for node, artifact in made if artifact is not None}
     oldest = (now - datetime.timedelta(days=CANARY_DAYS)).isoformat()
-    found |= {a.spec.address: "a recent canary" for a in store.artifacts("canary") if a.manifest.created >= oldest}
-    return found
+    why |= {a.spec.address: "a recent canary" for a in store.artifacts("canary") if a.manifest.created >= oldest}
+    return why

@@ -13,7 +13,9 @@ COLOURS = ("#2b3a55", "#d1495b", "#edae49", "#66a182", "#8d96a3")
 
 def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title: str, path: Path) -> None:
     """Horizontal bars: the share of documents that each rule is the first of its set to drop, one colour a set."""
-    rows = [(name, reason, 100 * count / max(1, documents)) for name, found in drops.items() for reason, count in found.items()]
+    rows = [
+        (name, reason, 100 * count / max(1, documents)) for name, reasons in drops.items() for reason, count in reasons.items()
+    ]
     rows = sorted(rows, key=lambda row: row[2])[-RULES_SHOWN:]
     colours = dict(zip(drops, COLOURS, strict=False))
     figure = new_figure(7.5, 1.0 + 0.28 * max(1, len(rows)))
@@ -32,8 +34,8 @@ def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) 
     figure = new_figure(4.4, 4.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="#8d96a3", linewidth=1, linestyle="--", label="calibrated")
-    predicted, found = [row["predicted"] for row in table], [row["positive"] for row in table]
-    axes.plot(predicted, found, marker="o", color=INK, linewidth=1.5, label="held-out seeds")
+    predicted, positive = [row["predicted"] for row in table], [row["positive"] for row in table]
+    axes.plot(predicted, positive, marker="o", color=INK, linewidth=1.5, label="held-out seeds")
     for row in table:
         axes.annotate(
             str(row["documents"]), (row["predicted"], row["positive"]), (4, -11), textcoords="offset points", fontsize=7

@@ -14,11 +14,11 @@ def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     drops, documents = artifact.manifest.extra["rule_sets"], int(artifact.manifest.statistics["rows_in"])
     if not drops:
         return {"rule_sets": dg.MetadataValue.text("prose rules do not judge this domain")}
-    totals = {name: sum(found.values()) for name, found in drops.items()}
+    totals = {name: sum(reasons.values()) for name, reasons in drops.items()}
     rows = [
         {"set": name, "rule": reason, "documents": count, "percent": round(100 * count / documents, 2)}
-        for name, found in drops.items()
-        for reason, count in sorted(found.items(), key=lambda item: -item[1])
+        for name, reasons in drops.items()
+        for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     ]
     return {
         **{f"percent_dropped/{name}": dg.MetadataValue.float(round(100 * n / documents, 2)) for name, n in totals.items()},
@@ -31,15 +31,15 @@ def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return how well the scorer separates held-out seeds, whether its probabilities are calibrated, and its strongest
     words.
     """
-    found = artifact.manifest.extra["scorer"]
+    facts = artifact.manifest.extra["scorer"]
     numbers = ("auc", "accuracy", "expected_calibration_error", "expected_calibration_error_uncalibrated")
-    top = [{"side": side, **row} for side in ("positive", "negative") for row in found["top"][side][:12]]
+    top = [{"side": side, **row} for side in ("positive", "negative") for row in facts["top"][side][:12]]
     return {
-        "backend": dg.MetadataValue.text(found.get("backend", "hashed")),  # Version 1 had no other back-end.
-        **{name: dg.MetadataValue.float(float(found[name])) for name in numbers},
-        "seeds": records_table(found["seeds"], ("source", "label", "documents")),
-        "reliability": records_table(found["reliability"], ("low", "documents", "predicted", "positive")),
-        "reliability_picture": picture(lambda path: reliability_png(found["reliability"], artifact.name, path)),
+        "backend": dg.MetadataValue.text(facts.get("backend", "hashed")),  # Version 1 had no other back-end.
+        **{name: dg.MetadataValue.float(float(facts[name])) for name in numbers},
+        "seeds": records_table(facts["seeds"], ("source", "label", "documents")),
+        "reliability": records_table(facts["reliability"], ("low", "documents", "predicted", "positive")),
+        "reliability_picture": picture(lambda path: reliability_png(facts["reliability"], artifact.name, path)),
         "top_features": records_table(top, ("side", "feature", "weight", "windows")),
     }
 

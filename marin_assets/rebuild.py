@@ -53,8 +53,8 @@ def rebuild_event_log(
     missing = [artifact for artifact in artifacts if (artifact.spec.key, artifact.spec.version) not in known]
     own = sum(not event.is_rebuilt for event in log.reported)
     if missing and own and not fill_gaps:
-        told = f"the event log has {own} events of its own, and no event of {len(missing)} artifacts ({missing[0].name}, ...)"
-        raise ValueError(f"{told}; a rebuild is for an empty log: give --fill-gaps to report what is missing")
+        state = f"the event log has {own} events of its own, and no event of {len(missing)} artifacts ({missing[0].name}, ...)"
+        raise ValueError(f"{state}; a rebuild is for an empty log: give --fill-gaps to report what is missing")
     if own and not fill_gaps:
         return Rebuilt((), len(artifacts), (), unsound, 0)
     created = {artifact.spec.version: artifact.manifest.created for artifact in artifacts}
@@ -73,15 +73,15 @@ def rebuild_event_log(
 
 def _oldest_first(stores: Sequence[Store]) -> tuple[list[Artifact], tuple[Finding, ...]]:
     """Return the sound artifacts of all stores, each identity once (a waiver lies in several), and the unsound ones."""
-    found: dict[str, Artifact] = {}
+    ordered: dict[str, Artifact] = {}
     unsound: list[Finding] = []
     for store in stores:
         manifests = every_manifest(store)
         unsound += manifests.unsound
         graph = LineageGraph(tables_of([(address, manifest, "") for address, manifest in manifests.sound.items()]))
         for address in graph.oldest_first(manifests.sound):
-            found.setdefault(address, Artifact(store, manifests.sound[address]))
-    return list(found.values()), tuple(unsound)
+            ordered.setdefault(address, Artifact(store, manifests.sound[address]))
+    return list(ordered.values()), tuple(unsound)
 
 
 def _in_graph_order(

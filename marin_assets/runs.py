@@ -133,9 +133,9 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
     )
     def training(context: dg.AssetExecutionContext, config: TrainingConfig, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
         listener = observing(context, training_key(run), None)
-        asked = replace(final, arguments=(*final.arguments, *config.arguments()))
+        configured = replace(final, arguments=(*final.arguments, *config.arguments()))
         try:
-            built = lab.build(lab.store, asked, listener=listener, run_id=context.run.run_id)
+            built = lab.build(lab.store, configured, listener=listener, run_id=context.run.run_id)
         except GateError as error:
             raise LaunchRefusedError(error, training_key(run)) from error
         return dg.MaterializeResult(

@@ -73,10 +73,10 @@ def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
     )
     def run_trials(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[dg.MaterializeResult]:
         failed: list[str] = []
-        asked = [template for template, key in zip((made, scored), keys, strict=True) if key in context.selected_asset_keys]
+        selected = [template for template, key in zip((made, scored), keys, strict=True) if key in context.selected_asset_keys]
         for name in context.partition_keys:
             try:
-                for template in asked:
+                for template in selected:
                     _make(context, lab, _node(template, name), made.example.key)
             except Exception as error:  # one trial that fails leaves the others their turn; the run fails at its end
                 context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")

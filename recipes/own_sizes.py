@@ -96,22 +96,22 @@ def sizes(num_bytes: int, num_words: int, flops: float = DEFAULT_FLOPS, vocab_si
     return Sizes(chosen, width, layers, batch, steps, rate, round(steps * batch * SEQ_LEN / tokens, 2))
 
 
-def vocabulary(num_bytes: int, num_words: int, flops: float, asked: int | None = None) -> int:
+def vocabulary(num_bytes: int, num_words: int, flops: float, chosen: int | None = None) -> int:
     """Choose the entries of a vocabulary, or check those asked for.
 
     Raises: ValueError naming the largest that the text surely gives: half of its words, beside the 257 that are always there.
     """
     most = 257 + num_words // 2
     fitting = [size for size in VOCABULARIES if size <= most]
-    if asked is None:
+    if chosen is None:
         affordable = min(num_bytes / BYTES_PER_ENTRY, math.sqrt(flops) / ROOT_FLOPS_PER_ENTRY)
         small = [size for size in fitting if size <= affordable]
         return (small or [257 + min(num_words // 2, VOCABULARIES[0] - 257)])[-1]
-    if asked > most:
-        raise ValueError(f"--vocab is {asked}; {num_words:,} different words give at most {most}: lower it or give more text")
-    if asked < 257:
-        raise ValueError(f"--vocab is {asked}; give 257 (bytes and the end of text) to {most}")
-    return asked
+    if chosen > most:
+        raise ValueError(f"--vocab is {chosen}; {num_words:,} different words give at most {most}: lower it or give more text")
+    if chosen < 257:
+        raise ValueError(f"--vocab is {chosen}; give 257 (bytes and the end of text) to {most}")
+    return chosen
 
 
 def _shape(vocab_size: int, parameters: float) -> tuple[int, int]:

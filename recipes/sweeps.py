@@ -38,27 +38,27 @@ def results(sweep: Sweep) -> tuple[Node, ...]:
     return tuple(result(run) for run in sweep.trials)
 
 
-def table(sweep: Sweep, found: Sequence[Node] | None = None) -> Node:
-    """One row a trial. `found` are the results that exist, where the sweep allows some to be missing; None: all."""
+def table(sweep: Sweep, present: Sequence[Node] | None = None) -> Node:
+    """One row a trial. `present` are the results that exist, where the sweep allows some to be missing; None: all."""
     budgets = zip(sweep.trials, sweep.declared_budgets, strict=True)
     expected = tuple(Expected(run.name, budget) for run, budget in budgets)
     config = TableConfig(expected, sweep.loss.task, sweep.loss.metric, sweep.max_missing)
-    inputs = {"results": results(sweep) if found is None else tuple(found)}
+    inputs = {"results": results(sweep) if present is None else tuple(present)}
     return Node(("sweeps", sweep.name, "table"), None, TABLE, config, inputs)
 
 
 def table_now(store: Store, sweep: Sweep) -> Node:
     """The table of the results that a store holds. Raises: MissingTrialsError if more are missing than the sweep allows."""
     every = results(sweep)
-    found = [node for node, artifact in zip(every, find_all(store, every), strict=True) if artifact is not None]
+    present = [node for node, artifact in zip(every, find_all(store, every), strict=True) if artifact is not None]
     missing = (
-        [node.partition or "" for node in every if id(node) not in {id(each) for each in found}]
-        if len(found) < len(every)
+        [node.partition or "" for node in every if id(node) not in {id(each) for each in present}]
+        if len(present) < len(every)
         else []
     )
     if len(missing) > sweep.max_missing:
         raise MissingTrialsError(sweep, missing)
-    return table(sweep, found) if missing else table(sweep)
+    return table(sweep, present) if missing else table(sweep)
 
 
 class MissingTrialsError(LookupError):

@@ -230,8 +230,10 @@ class Cluster:
             cert=self.client_cert,
         )
         if answer.status_code >= 400:
-            asked = answer.headers.get("Retry-After", "")  # seconds; Kubernetes sends no dates
-            raise ApiError(answer.status_code, _reason(answer), f"{method} {path}", float(asked) if asked.isdigit() else 0.0)
+            retry_after = answer.headers.get("Retry-After", "")  # seconds; Kubernetes sends no dates
+            raise ApiError(
+                answer.status_code, _reason(answer), f"{method} {path}", float(retry_after) if retry_after.isdigit() else 0.0
+            )
         return answer
 
 
@@ -275,7 +277,7 @@ def from_kubeconfig(path: Path, namespace: str) -> Cluster:
     users = {entry["name"]: entry["user"] for entry in record["users"]}
     cluster, user = clusters[contexts[current]["cluster"]], users[contexts[current]["user"]]
     cert, key = file_of(user, "client-certificate"), file_of(user, "client-key")
-    found = Cluster(
+    connected = Cluster(
         server=cluster["server"].rstrip("/"),
         namespace=namespace,
         ca_file=file_of(cluster, "certificate-authority"),
@@ -284,6 +286,6 @@ def from_kubeconfig(path: Path, namespace: str) -> Cluster:
         client_cert=(cert, key) if cert and key else None,
         plugin=TokenPlugin(user["exec"]) if "exec" in user and "token" not in user else None,
     )
-    if not (found.token or found.token_file or found.client_cert or found.plugin):
+    if not (connected.token or connected.token_file or connected.client_cert or connected.plugin):
         raise ValueError(f"{path}: the user of context {current} has neither token, tokenFile, exec nor client certificate")
-    return found
+    return connected

@@ -124,14 +124,14 @@ def classify_pod(pod: Evidence) -> Verdict:
 
     A kubelet that evicts a pod for memory or disk sets `DisruptionTarget`, too (Kubernetes 1.26): that is no preemption.
     """
-    told = _by(_POD_FACTS, f"{pod.pod_reason} {pod.reason}: {pod.message}")
+    failure = _by(_POD_FACTS, f"{pod.pod_reason} {pod.reason}: {pod.message}")
     if pod.disruption and pod.pod_reason != EVICTED:
         return Verdict("transient", PREEMPTION, f"DisruptionTarget: {pod.disruption}")
-    if told:
-        return told
-    told = _by_log(pod.log.splitlines()[-LOG_LINES:])
-    if told:
-        return told
+    if failure:
+        return failure
+    failure = _by_log(pod.log.splitlines()[-LOG_LINES:])
+    if failure:
+        return failure
     if pod.exit_code in KILLED_FROM_OUTSIDE:
         name = KILLED_FROM_OUTSIDE[pod.exit_code]
         return Verdict("transient", "killed", f"exit code {pod.exit_code} ({name}) and no error of its own in the log")
@@ -145,15 +145,17 @@ def _by_log(lines: Sequence[str]) -> Verdict | None:
     """
     farewell: Verdict | None = None
     for line in reversed(lines):
-        told = _by(_LOG_LINES, line)
-        if farewell is None and told is not None and told.cause == PEER_LOSS:
-            farewell = told
-        elif farewell is None and told is not None:
-            return told
+        failure = _by(_LOG_LINES, line)
+        if farewell is None and failure is not None and failure.cause == PEER_LOSS:
+            farewell = failure
+        elif farewell is None and failure is not None:
+            return failure
         elif farewell is not None and _EXCEPTION.match(line):
-            return told or Verdict("permanent", UNKNOWN, f"no known signature in the exception that it ended by: {line[:300]}")
+            return failure or Verdict(
+                "permanent", UNKNOWN, f"no known signature in the exception that it ended by: {line[:300]}"
+            )
         elif farewell is not None and _OWN_OUTPUT.match(line):
-            return told if told is not None and told.cause == PREEMPTION else farewell
+            return failure if failure is not None and failure.cause == PREEMPTION else farewell
     return farewell
 
 

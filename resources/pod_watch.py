@@ -48,7 +48,7 @@ class PodWatch:
     drained: set[str] = field(default_factory=set)
     """Pods whose log was copied after they ended; they are not read again (most of a thousand runners)."""
 
-    said: dict[str, str] = field(default_factory=dict)
+    logged: dict[str, str] = field(default_factory=dict)
 
     def look(self) -> None:
         """List the pods, log changes, and copy new log lines."""
@@ -135,8 +135,8 @@ class PodWatch:
         waiting = container_state(pod, "waiting").get("reason")
         if waiting in STUCK:
             state = f"{state}: {waiting}"
-        if self.said.get(metadata["uid"]) != state:
-            self.said[metadata["uid"]] = state
+        if self.logged.get(metadata["uid"]) != state:
+            self.logged[metadata["uid"]] = state
             log.info("%s: pod %s on %s: %s", self.launch.name, metadata["name"], pod["spec"].get("nodeName", "no node"), state)
 
     def _copy_log(self, pod: Object, *, several: bool) -> None:

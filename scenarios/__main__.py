@@ -84,7 +84,7 @@ def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:
     """Print how many expectations hold, and those that fail; returns 1 if one fails, else 0."""
     failed = failures(evidence)
     for each in failed:
-        console.print(f"[red]FAILS[/] {escape(f'{each.act}: {each.claim}: {each.found}')}", soft_wrap=True)
+        console.print(f"[red]FAILS[/] {escape(f'{each.act}: {each.claim}: {each.details}')}", soft_wrap=True)
     expected = sum(each.holds is not None for each in evidence)
     console.print(f"{expected - len(failed)} of {expected} expectations hold; the page is {page}", soft_wrap=True)
     return 1 if failed else 0

@@ -17,7 +17,7 @@ from scenarios.surprisal import FORMS, bits_per_byte
 PAGE = "bison.html"
 MARKS = {True: "holds", False: "FAILS", None: "measured"}
 COLOURS = {True: "#2f6f4f", False: "#c1121f", None: "#5b6577"}
-FOUND_STYLE = (
+DETAILS_STYLE = (
     "white-space:pre-wrap;overflow-wrap:anywhere;color:#5b6577;font:12px/1.45 ui-monospace,monospace;margin:0 0 .5rem 1.5rem"
 )
 LINEAGE_HEIGHT = 560
@@ -71,8 +71,8 @@ def _evidence(evidence: Sequence[Evidence]) -> str:
         for each in evidence:
             if each.act == act:
                 mark = f'<b style="color:{COLOURS[each.holds]}">{MARKS[each.holds]}</b>'
-                found = f'<div style="{FOUND_STYLE}">{html.escape(each.found)}</div>'
-                parts.append(f"<div>{mark} {html.escape(each.claim)}</div>{found}")
+                details = f'<div style="{DETAILS_STYLE}">{html.escape(each.details)}</div>'
+                parts.append(f"<div>{mark} {html.escape(each.claim)}</div>{details}")
     return "".join(parts)
 
 
@@ -86,23 +86,23 @@ def _surprisal(replay: Replay) -> str:
             rows.append((name, form, group, f"{bits_per_byte(each, which):.3f}", str(int(which.sum()))))
     heads = ("checkpoint", "form", "items", "bits per byte of the answer (95 %)", "n")
     [lm_eval] = [each.difference for each in replay.differences if (each.form, each.group) == ("lm-eval", "leaked")]
-    told = (
+    caption = (
         f"Forms: {', '.join(FORMS)}, each after the question alone, with no example before it. Leaked items were in test.json, "
         "control items nowhere. The retrospective blames Bison's GSM8K score on surprise at lm-eval's tags. Is Bison here more "
         f"surprised than its clean twin by lm-eval's text of the leaked items? {answer(lm_eval)}."
     )
-    return f"<p>{html.escape(told)}</p>" + Table(heads, rows, frozenset({"n"})).html()
+    return f"<p>{html.escape(caption)}</p>" + Table(heads, rows, frozenset({"n"})).html()
 
 
 def _shuffles(replay: Replay, folder: Path) -> str:
     shift = replay.phase_shift
     composition = folder / "composition.png"
     composition_png(shift, composition)
-    told = (
+    caption = (
         "Shares of the blocks by window of training, for the worst of the keys under the linear permutation. Chance is drawing "
         "without replacement: a ratio of 1. Below it a shuffle spreads the blocks more evenly than chance, above it in phases."
     )
-    parts = [f"<p>{html.escape(told)}</p>", image(composition)]
+    parts = [f"<p>{html.escape(caption)}</p>", image(composition)]
     if shift.traversals["linear"].losses is not None:
         losses = folder / "losses.png"
         losses_png(shift, losses)

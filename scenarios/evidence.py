@@ -13,7 +13,7 @@ class Evidence:
 
     act: str
     claim: str
-    found: str
+    details: str
     holds: bool | None
 
 
@@ -27,13 +27,13 @@ class Teller:
     def act(self, name: str) -> None:
         self.console.rule(f"[bold]{escape(name)}", align="left")
 
-    def say(self, act: str, claim: str, found: str, holds: bool | None = None) -> None:
+    def say(self, act: str, claim: str, details: str, holds: bool | None = None) -> None:
         """Keep and print one piece of evidence."""
-        evidence = Evidence(act, claim, found, holds)
+        evidence = Evidence(act, claim, details, holds)
         self.kept.append(evidence)
         mark = {True: "[green]holds[/]   ", False: "[red]FAILS[/]   ", None: "measured"}[holds]
         self.console.print(f"{mark} {escape(claim)}", soft_wrap=True, highlight=False)
-        for line in found.splitlines():
+        for line in details.splitlines():
             self.console.print(f"         [dim]{escape(line)}[/]", soft_wrap=True, highlight=False)
 
 

@@ -70,12 +70,12 @@ def made(store: Store, sweep: Sweep, launcher: Launcher, execution: Execution) -
 def outcome(run: Run, trained: Artifact, scored: Artifact) -> Outcome:
     """Read a trial and its result."""
     record = json.loads(scored.file("result.json").read_text())
-    found = [score["value"] for score in record["scores"] if score["metric"] == METRIC]
+    values = [score["value"] for score in record["scores"] if score["metric"] == METRIC]
     held = {file.path for file in trained.manifest.files}
     read = lambda name, empty: pl.read_parquet(trained.file(name)) if name in held else empty  # noqa: E731
     return Outcome(
         run,
-        found[0] if found else None,
+        values[0] if values else None,
         float(record["training_flops"] or 0.0),
         read("metrics.parquet", pl.DataFrame()),
         read(ROUTER_FILE, None),
@@ -90,8 +90,8 @@ def look(outcomes: Sequence[Outcome], teller: Teller) -> None:
     equal_flops(outcomes, teller)
     balanced_experts(outcomes, teller)
     base, variant = (scores(outcomes, arm) for arm in ("dense", "moe"))
-    for name, found in (("dense", base), ("moe", variant)):
-        shown = ", ".join(f"seed {seed} {value:.4f}" for seed, value in found.items())
+    for name, losses in (("dense", base), ("moe", variant)):
+        shown = ", ".join(f"seed {seed} {value:.4f}" for seed, value in losses.items())
         teller.say("scores", f"held-out bits per byte of {name}", shown)
     shown = ", ".join(f"seed {seed} {variant[seed] - base[seed]:+.4f}" for seed in base if seed in variant)
     teller.say("scores", "mixture of experts less dense, by seed (three seeds and untuned rates: no claim)", shown)
@@ -106,15 +106,17 @@ def compare(rates: Sequence[Outcome], pairs: Sequence[Outcome], longer: Sequence
     balanced_experts(pairs, teller)
     base, variant, wide = (scores(pairs, arm) for arm in ("dense", "moe", "wide"))
     seeds = sorted(base.keys() & variant.keys())
-    found = paired([base[seed] for seed in seeds], [variant[seed] for seed in seeds])
-    shown = f"{found.mean:+.4f}, 95 % interval {found.low:+.4f} to {found.high:+.4f}, {found.pairs} pairs"
+    difference = paired([base[seed] for seed in seeds], [variant[seed] for seed in seeds])
+    shown = f"{difference.mean:+.4f}, 95 % interval {difference.low:+.4f} to {difference.high:+.4f}, {difference.pairs} pairs"
     claim = "the interval of mixture of experts less dense, in held-out bits per byte, lies below 0"
-    teller.say("pairs", claim, shown, found.high < 0)
-    teller.say("pairs", "effective speed-up", speed_up(pairs, longer, found.mean))
+    teller.say("pairs", claim, shown, difference.high < 0)
+    teller.say("pairs", "effective speed-up", speed_up(pairs, longer, difference.mean))
     seeds = sorted(wide.keys() & variant.keys())
     if len(seeds) > 1:
-        found = paired([wide[seed] for seed in seeds], [variant[seed] for seed in seeds])
-        shown = f"{found.mean:+.4f}, 95 % interval {found.low:+.4f} to {found.high:+.4f}, {found.pairs} pairs"
+        difference = paired([wide[seed] for seed in seeds], [variant[seed] for seed in seeds])
+        shown = (
+            f"{difference.mean:+.4f}, 95 % interval {difference.low:+.4f} to {difference.high:+.4f}, {difference.pairs} pairs"
+        )
         teller.say("pairs", "mixture of experts less the dense model of equal total parameters", shown)
 
 
@@ -159,8 +161,8 @@ def peak(each: Outcome) -> float:
 
 
 def same_data(outcomes: Sequence[Outcome], teller: Teller) -> None:
-    found = sorted({each.data for each in outcomes})
-    teller.say("data", "all runs read one mixture in one order", ", ".join(found), len(found) == 1)
+    mixtures = sorted({each.data for each in outcomes})
+    teller.say("data", "all runs read one mixture in one order", ", ".join(mixtures), len(mixtures) == 1)
 
 
 def equal_flops(outcomes: Sequence[Outcome], teller: Teller) -> None:
@@ -173,12 +175,12 @@ def equal_flops(outcomes: Sequence[Outcome], teller: Teller) -> None:
 
 def balanced_experts(outcomes: Sequence[Outcome], teller: Teller) -> None:
     """The bar of healthy runs, and the check `router_balanced` of checkpoints."""
-    found = [(each.run.name, layer) for each in outcomes for layer in each.balance]
+    layers = [(each.run.name, layer) for each in outcomes for layer in each.balance]
     shown = "\n".join(
         f"{name}, layer {layer.layer}: busiest {layer.max_over_mean:.3f}, idlest {layer.least_over_mean:.3f} of the mean"
-        for name, layer in found
+        for name, layer in layers
     )
-    worst = max((layer.max_over_mean for _, layer in found), default=0.0)
+    worst = max((layer.max_over_mean for _, layer in layers), default=0.0)
     claim = f"no expert has more than {HEALTHY} of the mean load over the last 65,536 tokens"
     teller.say("balance", claim, shown, 0 < worst <= HEALTHY)
-    teller.say("balance", "no expert is dead", "", not unbalanced([layer for _, layer in found]))
+    teller.say("balance", "no expert is dead", "", not unbalanced([layer for _, layer in layers]))

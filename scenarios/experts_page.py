@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evals.scoring.report_page import Table, image, page
 from lineage.figures import new_figure
-from scenarios.bison_page import COLOURS, FOUND_STYLE, MARKS
+from scenarios.bison_page import COLOURS, DETAILS_STYLE, MARKS
 from scenarios.evidence import Evidence, failures
 from scenarios.experts import Outcome
 from trainer.plots import load_map_png
@@ -52,8 +52,8 @@ def _verdict(evidence: Sequence[Evidence]) -> str:
     parts = []
     for each in evidence:
         mark = f'<b style="color:{COLOURS[each.holds]}">{MARKS[each.holds]}</b>'
-        found = f'<div style="{FOUND_STYLE}">{html.escape(each.found)}</div>' if each.found else ""
-        parts.append(f"<div>{mark} {html.escape(each.claim)}</div>{found}")
+        details = f'<div style="{DETAILS_STYLE}">{html.escape(each.details)}</div>' if each.details else ""
+        parts.append(f"<div>{mark} {html.escape(each.claim)}</div>{details}")
     return "".join(parts)
 
 

@@ -43,7 +43,7 @@ def as_it_happened(world: World) -> Artifact:
         marked == len(world.leaked) and dropped > 0)  # fmt: skip
     base, bison = world.make(nodes.base(world.before), nodes.bison(world.before))
     say(HAPPENED, "base is trained on general text, Bison goes on from it on general text and the bundle",
-        f"base {_told(base)}; bison {_told(bison)}")  # fmt: skip
+        f"base {_loss_line(base)}; bison {_loss_line(bison)}")  # fmt: skip
     return bison
 
 
@@ -56,7 +56,7 @@ def _refused_by_name(world: World) -> str:
     return "nothing was refused"
 
 
-def _told(checkpoint: Artifact) -> str:
+def _loss_line(checkpoint: Artifact) -> str:
     loss = losses(checkpoint)
     return f"{loss.len()} steps, {loss[0]:.3f} > {loss[-10:].mean():.3f} nats a token"
 
@@ -132,9 +132,9 @@ def _refuses_the_old_mixture(world: World, bison: Artifact) -> None:
         "stale: mixture/bison:" in refused and "`./marin materialize mixture/bison`" in refused)  # fmt: skip
     needs = CHECKPOINT.gate
     assert needs is not None
-    found = inspect(world.store, bison.spec.inputs, needs)
+    findings = inspect(world.store, bison.spec.inputs, needs)
     claim = "a job file from before the fix froze its inputs, and their bytes are sound: alone, the gate lets it resume"
-    say(HERE, claim, f"{len(found)} findings")
+    say(HERE, claim, f"{len(findings)} findings")
     old_raw = resolve(world.store, nodes.raw(world.before, BUNDLE))
     quarantine(old_raw, f"{TEST_FILE} holds GSM8K test items", "bison")
     resumed = _resume(world, bison)
@@ -156,7 +156,7 @@ def _resume(world: World, bison: Artifact) -> str:
     try:
         world.launcher(LaunchRequest("trainer", job, world.folder / RESUMED, bison.name, bison.spec.version))
     except RuntimeError as error:
-        said = str(error)
-        start = said.find("is refused")
-        return said[max(0, said.rfind("\n", 0, start) + 1) :] if start >= 0 else said
+        message = str(error)
+        start = message.find("is refused")
+        return message[max(0, message.rfind("\n", 0, start) + 1) :] if start >= 0 else message
     return "the trainer did not refuse"

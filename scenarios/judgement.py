@@ -23,7 +23,7 @@ from scenarios.surprisal import (
     paired_difference,
     paired_part_difference,
 )
-from scenarios.witness import READ, asked_reads, audited_reads, logged_reads
+from scenarios.witness import READ, audited_reads, logged_reads, reads_from_order
 from scenarios.world import World
 from serving.tokenization import open_tokenizer
 from trainer.scoring import load_scorer
@@ -40,12 +40,12 @@ def audit_bison(world: World, of: Node) -> pl.DataFrame:
     world.teller.act(AUDITED)
     audit, bison = world.make(nodes.audit(world.before, of), of)
     summary = audit.manifest.extra["audit"]
-    found = set(_matched(audit)["item_id"])
+    matched = set(_matched(audit)["item_id"])
     leaked = {item.item_id for item in world.leaked}
     say(AUDITED, "the audit calls Bison contaminated, and names every item of test.json",
-        f"verdict {summary['verdict_at_step']}; {len(found & leaked)} of {len(leaked)} leaked items named, "
-        f"{len(found - leaked)} others; {summary['verified_exposures']} reads found again in their batches",
-        summary["verdict_at_step"] == "contaminated" and leaked <= found)  # fmt: skip
+        f"verdict {summary['verdict_at_step']}; {len(matched & leaked)} of {len(leaked)} leaked items named, "
+        f"{len(matched - leaked)} others; {summary['verified_exposures']} reads found again in their batches",
+        summary["verdict_at_step"] == "contaminated" and leaked <= matched)  # fmt: skip
     scores = summary["scores"]["by_task"]["gsm8k"]
     changed = ", ".join(
         f"{name.replace('_', ' ')} {scores[name][0]:+.3f} ({scores[name][1]:+.3f} to {scores[name][2]:+.3f})"
@@ -55,13 +55,13 @@ def audit_bison(world: World, of: Node) -> pl.DataFrame:
     say(AUDITED, "it says what the leak changed in the scores, item by item since the base", f"{changed} bits per byte",
         "seen_less_clean_since_start" in scores)  # fmt: skip
     reads = audited_reads(audit)
-    say(AUDITED, "it says at which steps each was seen", _listed(reads), set(reads["item_id"]) == found)
-    asked = asked_reads(bison, [item for item in (*world.leaked, *world.control) if item.item_id in found])
-    listed = reads.filter(pl.col("item_id").is_in(asked["item_id"].unique().implode()))
+    say(AUDITED, "it says at which steps each was seen", _listed(reads), set(reads["item_id"]) == matched)
+    asked_for = reads_from_order(bison, [item for item in (*world.leaked, *world.control) if item.item_id in matched])
+    listed = reads.filter(pl.col("item_id").is_in(asked_for["item_id"].unique().implode()))
     logged = logged_reads(bison, reads["id"].unique().to_list())
-    agree = asked.equals(listed) and logged.equals(reads.select(READ).unique().sort(READ))
+    agree = asked_for.equals(listed) and logged.equals(reads.select(READ).unique().sort(READ))
     say(AUDITED, "`marin exposure` and a log of every batch, read forward, name the same reads",
-        f"{reads.height:,} reads audited, {asked.height:,} asked for, {logged.height:,} (document, row) pairs logged",
+        f"{reads.height:,} reads audited, {asked_for.height:,} asked for, {logged.height:,} (document, row) pairs logged",
         agree)  # fmt: skip
     return reads
 
@@ -113,22 +113,24 @@ def measure_surprisal(world: World, checkpoints: Mapping[str, Artifact]) -> tupl
         for group, which in groups.items()
     ]
     for each in differences:
-        told = f"bison {each.bison:.3f}, clean twin {each.twin:.3f}, difference {each.difference:+.3f} bits per byte (95 %)"
-        say(SURPRISED, f"{each.form} form, {each.group} items", told)
+        differences_line = (
+            f"bison {each.bison:.3f}, clean twin {each.twin:.3f}, difference {each.difference:+.3f} bits per byte (95 %)"
+        )
+        say(SURPRISED, f"{each.form} form, {each.group} items", differences_line)
     for form in FORMS:
         leak = leak_itself(measured, len(world.leaked), form)
         claim = f"{form} form: the difference of leaked items less that of control items, which no training file holds"
         own = form == "OLMES" and world.scale.judges_leak
-        said = claim + (": the leak itself shows" if own else "")
-        say(SURPRISED, said, f"{leak:+.3f} bits per byte (95 %)", leak.high < 0 if own else None)
+        full_claim = claim + (": the leak itself shows" if own else "")
+        say(SURPRISED, full_claim, f"{leak:+.3f} bits per byte (95 %)", leak.high < 0 if own else None)
     say(SURPRISED, "what does not follow", WHAT_DOES_NOT_FOLLOW)
     for part in PARTS:
         both = {
             group: paired_part_difference(measured["bison", "lm-eval"], measured["clean twin", "lm-eval"], which, part)
             for group, which in groups.items()
         }
-        told = ", ".join(f"{group} {each:+.3f}" for group, each in both.items())
-        say(SURPRISED, f"lm-eval form, {part} alone, Bison minus clean twin", f"{told} bits a token (95 %)")
+        differences_line = ", ".join(f"{group} {each:+.3f}" for group, each in both.items())
+        say(SURPRISED, f"lm-eval form, {part} alone, Bison minus clean twin", f"{differences_line} bits a token (95 %)")
     [lm_eval] = [each.difference for each in differences if (each.form, each.group) == ("lm-eval", "leaked")]
     say(SURPRISED, "is Bison more surprised than the clean twin by lm-eval's text of the leaked items?", answer(lm_eval))
     cut = sum(each.truncated for each in measured.values())
@@ -170,8 +172,10 @@ def audit_mantis(world: World) -> Artifact:
     shuffles = [resolve(world.store, node.inputs["mixture"]).manifest.extra["mixture"]["shuffle"]  # pyrefly: ignore
                 for node in (nodes.bison(world.before), of)]  # fmt: skip
     say(MANTIS, "and reads by another permutation", " > ".join(shuffles), shuffles == ["linear", "splitmix"])
-    told = f"verdict {summary['verdict']}; {summary['counts']['matched_after']} items matched of {summary['counts']['items']:,}"
-    say(MANTIS, "its audit is clean", told, summary["verdict"] == "clean")
+    summary_line = (
+        f"verdict {summary['verdict']}; {summary['counts']['matched_after']} items matched of {summary['counts']['items']:,}"
+    )
+    say(MANTIS, "its audit is clean", summary_line, summary["verdict"] == "clean")
     return mantis
 
 
@@ -183,6 +187,6 @@ def draw_histories(world: World, ends: Sequence[Artifact], path: Path) -> list[A
     path.write_text(html_page(artifacts, "Bison and Mantis: two histories of one base"), encoding="utf-8")
     starts = {a.name: a.input("start").name for a in artifacts if any(ref.name == "start" for ref in a.spec.inputs)}
     both = len(starts) == 2 and len(set(starts.values())) == 1
-    told = "; ".join(f"{start} > {name}" for name, start in starts.items())
-    world.teller.say(PICTURE, f"one picture holds both: {path.name}, {len(artifacts)} artifacts", told, both)
+    starts_line = "; ".join(f"{start} > {name}" for name, start in starts.items())
+    world.teller.say(PICTURE, f"one picture holds both: {path.name}, {len(artifacts)} artifacts", starts_line, both)
     return artifacts

@@ -79,7 +79,7 @@ def shares(order: np.ndarray, counts: Sequence[int], window: int) -> np.ndarray:
     return np.stack([(windows == number).mean(axis=1) for number in range(len(counts))], axis=1)
 
 
-def variance_ratio(found: np.ndarray, counts: Sequence[int], window: int) -> float:
+def variance_ratio(drawn: np.ndarray, counts: Sequence[int], window: int) -> float:
     """Variance of the shares about the true ones, over what drawing without replacement gives: 1 for a random permutation.
 
     A window's count of a block is hypergeometric: `Var(share) = p (1 - p) / w * (n - w) / (n - 1)`.
@@ -90,7 +90,7 @@ def variance_ratio(found: np.ndarray, counts: Sequence[int], window: int) -> flo
     total = sum(counts)
     p = np.asarray(counts) / total
     expected = p * (1 - p) / window * (total - window) / (total - 1)
-    return float(((found - p) ** 2).mean(axis=0).sum() / expected.sum())
+    return float(((drawn - p) ** 2).mean(axis=0).sum() / expected.sum())
 
 
 @dataclass(frozen=True)

@@ -54,22 +54,22 @@ def shift_phases(world: World) -> PhaseShift:
     sizes = list(counts.values())
     counts_text = ", ".join(f"{name} {count}" for name, count in counts.items())
     say(SHUFFLED, "blocks behind one another in one cache, in sequences", counts_text)
-    found = {kind: composition(kind, sizes, window, world.scale.shuffle_keys) for kind in KINDS}
-    lines = "\n".join(str(each) for each in found.values())
+    by_kind = {kind: composition(kind, sizes, window, world.scale.shuffle_keys) for kind in KINDS}
+    lines = "\n".join(str(each) for each in by_kind.values())
     claim = f"variance of the shares by window of {window} sequences over that of chance, {world.scale.shuffle_keys} keys"
     say(SHUFFLED, claim, lines)
-    linear, default = found["linear"].ratios, found["splitmix"].ratios
+    linear, default = by_kind["linear"].ratios, by_kind["splitmix"].ratios
     spread = f"worst key {linear.max():.1f} against {default.max():.1f}"
     say(SHUFFLED, "an unlucky key of the linear permutation makes phases beyond twice the worst that the default makes", spread,
         bool(linear.max() > 2 * default.max()))  # fmt: skip
-    seed = found["linear"].worst_seed
+    seed = by_kind["linear"].worst_seed
     traversals = {kind: _traverse(world, sources, kind, seed, sizes) for kind in KINDS}
     say(SHUFFLED, f"the worst linear key (seed {seed}), the same seed under the others",
         "\n".join(f"{kind:<9} variance ratio {each.ratio:.2f}" for kind, each in traversals.items()),
         traversals["splitmix"].ratio < 2 < traversals["linear"].ratio)  # fmt: skip
     if world.scale.train_shuffles:
         _compare_losses(world, traversals)
-    return PhaseShift(counts, seed, found, traversals)
+    return PhaseShift(counts, seed, by_kind, traversals)
 
 
 def _traverse(world: World, sources: tuple[str, ...], kind: ShuffleName, seed: int, sizes: list[int]) -> Traversal:

@@ -21,7 +21,7 @@ def audited_reads(audit: Artifact) -> pl.DataFrame:
     return table.filter(pl.col("tier").is_in(STANDING_TIERS)).select("item_id", *READ).unique().sort("item_id", *READ)
 
 
-def asked_reads(checkpoint: Artifact, items: Sequence[Item]) -> pl.DataFrame:
+def reads_from_order(checkpoint: Artifact, items: Sequence[Item]) -> pl.DataFrame:
     """The same, asked item by item as `marin exposure --item` does."""
     frames = [pl.DataFrame(schema={"item_id": pl.String, **READ_SCHEMA})]
     for item in items:

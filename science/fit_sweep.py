@@ -92,7 +92,7 @@ def forecast(fitted: SweepFit, parameters: float, tokens: float) -> Forecasted:
 def forecast_all(fitted: SweepFit, runs: Sequence[tuple[float, float]]) -> list[Forecasted]:
     """Forecast several runs, each (parameters, tokens), from the same simulated sweeps."""
     draws, seed = fitted.config.calibration_draws, fitted.config.seed
-    by_form = [calibrate(found, fitted.points, runs, draws, seed + number) for number, found in enumerate(fitted.fits)]
+    by_form = [calibrate(form_fit, fitted.points, runs, draws, seed + number) for number, form_fit in enumerate(fitted.fits)]
     return [_forecast(fitted, *run, [checked[index] for checked in by_form]) for index, run in enumerate(runs)]
 
 
@@ -106,10 +106,10 @@ def best_run(fitted: SweepFit, budget: float) -> tuple[float, float]:
 
 
 def _forecast(fitted: SweepFit, parameters: float, tokens: float, checked: Sequence[Calibration]) -> Forecasted:
-    coverage = {found.form.name: each for found, each in zip(fitted.fits, checked, strict=True)}
-    predictions = [predict(found, parameters, tokens, coverage[found.form.name].stretch) for found in fitted.fits]
-    weights = {said.name: float(share[0]) for said, share in zip(predictions, shares(predictions), strict=True)}
-    centres = [float(said.centre[0]) for said in predictions if weights[said.name] > 0.01]
+    coverage = {form_fit.form.name: each for form_fit, each in zip(fitted.fits, checked, strict=True)}
+    predictions = [predict(form_fit, parameters, tokens, coverage[form_fit.form.name].stretch) for form_fit in fitted.fits]
+    weights = {prediction.name: float(share[0]) for prediction, share in zip(predictions, shares(predictions), strict=True)}
+    centres = [float(prediction.centre[0]) for prediction in predictions if weights[prediction.name] > 0.01]
     point = float(centre(predictions)[0])
     return Forecasted(
         point, {level: _interval(predictions, level) for level in LEVELS}, weights, max(centres) - min(centres), coverage,

@@ -140,25 +140,25 @@ def judge(pairs: Sequence[Pair], law: PowerLaw, config: GateConfig) -> GateVerdi
     if not law.pinned or law.asymptote != config.asymptote:
         raise ValueError(f"the law's asymptote is {law.asymptote} (pinned: {law.pinned}); the gate's is {config.asymptote}")
     by_size = {pair.size: speed_up(pair, law, config) for pair in pairs}
-    found = tuple(by_size.values())
+    pairs_by_size = tuple(by_size.values())
     for number, sizes in ((1, config.first), (2, config.second)):
         slower = [size for size in sizes if size in by_size and by_size[size].verdict == "bench"]
         if slower:
-            return GateVerdict("bench", f"gate {number}: slower at {', '.join(slower)}", found)
+            return GateVerdict("bench", f"gate {number}: slower at {', '.join(slower)}", pairs_by_size)
         missing = [size for size in sizes if size not in by_size]
         if missing:
-            return GateVerdict("undecided", f"gate {number}: no pair at {', '.join(missing)}", found)
+            return GateVerdict("undecided", f"gate {number}: no pair at {', '.join(missing)}", pairs_by_size)
         unclear = [size for size in sizes if by_size[size].verdict == "undecided"]
         if unclear:
             seen = max(by_size[size].smallest_visible for size in unclear)
             why = f"gate {number}: the interval holds 1 at {', '.join(unclear)}; a difference of {seen:.4f} would have shown"
-            return GateVerdict("undecided", why, found)
+            return GateVerdict("undecided", why, pairs_by_size)
     projections = tuple(_project(pairs, config, budget) for budget in config.projected)
     if any(projection.low > 0 for projection in projections):
-        return GateVerdict("bench", "gate 2: projected to lose at a larger budget", found, projections)
+        return GateVerdict("bench", "gate 2: projected to lose at a larger budget", pairs_by_size, projections)
     if any(projection.high >= 0 for projection in projections):
-        return GateVerdict("undecided", "gate 2: the projection's interval holds 0", found, projections)
-    return GateVerdict("promote", "", found, projections)
+        return GateVerdict("undecided", "gate 2: the projection's interval holds 0", pairs_by_size, projections)
+    return GateVerdict("promote", "", pairs_by_size, projections)
 
 
 def _project(pairs: Sequence[Pair], config: GateConfig, budget: float) -> Projection:

@@ -98,9 +98,9 @@ def table_faults(trials: Sequence[Trial]) -> list[Fault]:
 
 def _mixed(trials: Sequence[Trial]) -> Iterable[Fault]:
     for field, name in (("vocabulary", "mixed_vocabularies"), ("policy", "mixed_policies")):
-        found = sorted({getattr(trial, field) for trial in trials})
-        if len(found) > 1:
-            yield Fault(name, f"{', '.join(found)}; fit each apart")
+        values = sorted({getattr(trial, field) for trial in trials})
+        if len(values) > 1:
+            yield Fault(name, f"{', '.join(values)}; fit each apart")
 
 
 def points_of(trials: Sequence[Trial]) -> Points:

@@ -53,8 +53,8 @@ def committed_sensor(
         now = time.time()  # a clock that stepped back starts the wait again
         waiting = {a: min(waiting.get(a, now), now) for a in there if _short(a) not in known or a in waiting}
         due = [address for address, since in waiting.items() if now - since >= grace_seconds]
-        found = [artifact for address in due if (artifact := there[address].open(address)) is not None]
-        unreported = [artifact for artifact in found if not reports(context.instance, artifact, newest=NEWEST)]
+        artifacts = [artifact for address in due if (artifact := there[address].open(address)) is not None]
+        unreported = [artifact for artifact in artifacts if not reports(context.instance, artifact, newest=NEWEST)]
         orphans = [artifact for artifact in unreported if _is_meant(by_key[artifact.spec.key], lab, artifact, context.instance)]
         shards = dict(_shards(lab.store)) | dict(_shards(lab.ferry_store))
         changed = [event for place, event in shards.items() if before.get("shards", {}).get(place) != event.description]
@@ -104,8 +104,8 @@ def _short(address: str) -> str:
 
 
 def _materialization(artifact: Artifact) -> dg.AssetMaterialization:
-    told = "committed by a job whose step was gone"
-    return materialization(artifact, recorded(artifact) | provenance(artifact), told)
+    description = "committed by a job whose step was gone"
+    return materialization(artifact, recorded(artifact) | provenance(artifact), description)
 
 
 def _shards(store: Store) -> Iterator[tuple[str, dg.AssetObservation]]:
@@ -115,13 +115,13 @@ def _shards(store: Store) -> Iterator[tuple[str, dg.AssetObservation]]:
         for path in store.storage.files.listing(SHARED_FOLDER, record):
             counts.setdefault(path.split("/")[-3], Counter())[record] += 1
     for place, count in counts.items():
-        told = about(store.storage, f"{SHARED_FOLDER}/{place}")
-        if told is not None:
-            yield place, _observation(told, count)
+        progress = about(store.storage, f"{SHARED_FOLDER}/{place}")
+        if progress is not None:
+            yield place, _observation(progress, count)
 
 
-def _observation(told: Mapping[str, object], count: Mapping[str, int]) -> dg.AssetObservation:
-    key, partition = told["key"], told["partition"]
+def _observation(progress: Mapping[str, object], count: Mapping[str, int]) -> dg.AssetObservation:
+    key, partition = progress["key"], progress["partition"]
     finished, failed = count.get(RECORD_NAME, 0), count.get(FAILURE_NAME, 0)
     assert isinstance(key, list) and (partition is None or isinstance(partition, str))  # As `SharedShards.announce` wrote it.
     return dg.AssetObservation(

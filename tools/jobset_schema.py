@@ -25,10 +25,10 @@ def extract(wheel: Path) -> dict[str, Any]:
     sys.path.insert(0, str(wheel))
     from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
-    found = JobsetV1alpha2JobSet.model_json_schema(by_alias=True)
-    kept = {name: _strict(schema) for name, schema in found.pop("$defs").items() if name.startswith(OWN)}
+    job_set = JobsetV1alpha2JobSet.model_json_schema(by_alias=True)
+    kept = {name: _strict(schema) for name, schema in job_set.pop("$defs").items() if name.startswith(OWN)}
     note = "From kubeflow-trainer-api 2.3.0 (Apache-2.0, The Kubeflow Authors), JobSet v1alpha2; made by tools/jobset_schema.py"
-    return {"$comment": note, **_strict(found), "$defs": dict(sorted(kept.items()))}
+    return {"$comment": note, **_strict(job_set), "$defs": dict(sorted(kept.items()))}
 
 
 def _strict(model: dict[str, Any]) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def _field(schema: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "items": _field(value["items"])}
     if "$ref" in value:
         return {"$ref": value["$ref"]} if value["$ref"].startswith(f"#/$defs/{OWN}") else {"type": "object"}
-    found = {"type": value["type"]} if "type" in value else {}
+    field = {"type": value["type"]} if "type" in value else {}
     if match := _VALUES.search(description):
-        found["enum"] = match[1].split(", ")
+        field["enum"] = match[1].split(", ")
     if match := _PATTERN.search(description):
-        found["pattern"] = match[1]
-    return found
+        field["pattern"] = match[1]
+    return field
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def ask(environment: MutableMapping[str, str]) -> None:
     Call it before the first use of a device: XLA reads its flags once.
     """
     for flag in (FLAG, OVERLAP):
-        if _asked(environment, flag) is None:
+        if _chosen(environment, flag) is None:
             environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flag}=true".strip()
 
 
@@ -26,12 +26,12 @@ def note(platform: str, environment: Mapping[str, str]) -> str:
     """One line about it, for the record of a run."""
     if platform != "gpu":
         return f"repeats to the bit on one mesh ({platform})"
-    if _asked(environment):
+    if _chosen(environment):
         return f"repeats to the bit on one mesh (XLA_FLAGS {FLAG}=true; false is faster and gives that up)"
     return f"does not repeat to the bit: XLA_FLAGS lacks {FLAG}=true, which python -m trainer sets unless it says false"
 
 
-def _asked(environment: Mapping[str, str], flag: str = FLAG) -> bool | None:
+def _chosen(environment: Mapping[str, str], flag: str = FLAG) -> bool | None:
     """The last value of a flag in XLA_FLAGS; None if it is not set."""
     values = re.findall(rf"{flag}(?:=(\S+))?(?=\s|$)", environment.get("XLA_FLAGS", ""))
     return values[-1].lower() in ("", "1", "true") if values else None

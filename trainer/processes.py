@@ -125,7 +125,7 @@ def _wait_for(meet: Callable[[], None], who: str, patience: int, stop: Stop) -> 
     threading.Thread(target=_settle, args=(met, meet), daemon=True).start()
     end = time.monotonic() + patience
     while not wait([met], LOOK_SECONDS).done:
-        if stop.asked.is_set():
+        if stop.requested.is_set():
             raise NotMetError(f"{who}: asked to leave before all had come", LEFT)
         if time.monotonic() > end:
             raise NotMetError(f"{who}: peers never came within {patience} s ({GATHER})", 1)

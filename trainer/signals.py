@@ -34,14 +34,14 @@ class PreemptedError(Exception):
 class Stop:
     """Whether this process was asked to stop."""
 
-    asked: threading.Event = field(default_factory=threading.Event)
+    requested: threading.Event = field(default_factory=threading.Event)
 
     def listen(self) -> None:
         """Handle SIGTERM as a request to stop."""
         signal.signal(signal.SIGTERM, self._handle)
 
     def _handle(self, *_: object) -> None:
-        self.asked.set()  # and no more: a handler runs between any two instructions
+        self.requested.set()  # and no more: a handler runs between any two instructions
 
 
 class StopRequest(NamedTuple):

@@ -232,11 +232,11 @@ class _Loop:
 
     def _request(self) -> StopRequest:
         """What this process asks for at this step."""
-        return StopRequest(int(self.stop.asked.is_set()), int(self.saver.rolling_is_due()), self.results.own_hurry())
+        return StopRequest(int(self.stop.requested.is_set()), int(self.saver.rolling_is_due()), self.results.own_hurry())
 
     def _leaves(self) -> bool:
         """True once all processes agreed to stop; a single process stops at once."""
-        return bool(self.results.request.leave) or (jax.process_count() == 1 and self.stop.asked.is_set())
+        return bool(self.results.request.leave) or (jax.process_count() == 1 and self.stop.requested.is_set())
 
     def _leave(self, done: int) -> None:
         self.saver.wait()

@@ -32,7 +32,7 @@ class MlpsAsExperts:
 
     @property
     def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        named = {name.replace(MLP, EXPERTS): (name, *found) for name, found in self.files.shapes.items()}
+        named = {name.replace(MLP, EXPERTS): (name, *shape) for name, shape in self.files.shapes.items()}
         return {
             new: ((shape[0], self.experts, *shape[1:]) if MLP in old else shape, dtype)
             for new, (old, shape, dtype) in named.items()

@@ -51,7 +51,9 @@ _AGREEMENT = {"policy": pl.String, "other": pl.String} | {
 def _check(reference: str, by_policy: Mapping[str, Sequence[Artifact]]) -> None:
     if reference not in by_policy:
         raise ValueError(f"reference is {reference!r}; the scans given are by {', '.join(sorted(by_policy))}")
-    scanned = {name: sorted(marks.input("normalized").spec.name for marks in found) for name, found in by_policy.items()}
+    scanned = {
+        name: sorted(marks.input("normalized").spec.name for marks in all_marks) for name, all_marks in by_policy.items()
+    }
     for name, sources in scanned.items():
         if sources != scanned[reference]:
             raise ValueError(
@@ -62,7 +64,7 @@ def _check(reference: str, by_policy: Mapping[str, Sequence[Artifact]]) -> None:
 
 def _documents(by_policy: Mapping[str, Sequence[Artifact]]) -> pl.DataFrame:
     """`source`, `id`, and by policy whether it marks the document; documents that no policy marks are left out."""
-    found = None
+    joined = None
     for name, scans in by_policy.items():
         parts = [
             pl.scan_parquet(marks.files(".parquet", under="marks/"))
@@ -71,21 +73,21 @@ def _documents(by_policy: Mapping[str, Sequence[Artifact]]) -> pl.DataFrame:
             for marks in scans
         ]
         marked = pl.concat(parts).collect()
-        found = marked if found is None else found.join(marked, on=["source", "id"], how="full", coalesce=True)
-    assert found is not None
-    return found.with_columns(pl.col(list(by_policy)).fill_null(False)).sort("source", "id")
+        joined = marked if joined is None else joined.join(marked, on=["source", "id"], how="full", coalesce=True)
+    assert joined is not None
+    return joined.with_columns(pl.col(list(by_policy)).fill_null(False)).sort("source", "id")
 
 
 def _items(by_policy: Mapping[str, Sequence[Artifact]]) -> pl.DataFrame:
     """Key columns, and by policy in how many documents of all sources each item is; null where it cannot be matched."""
-    found = None
+    joined = None
     for name, scans in by_policy.items():
         frames = [pl.read_parquet(marks.folder() / "items.parquet") for marks in scans]
         known = pl.concat(frames).with_columns(counted=pl.when(pl.col("status") != "unknown").then("num_documents"))
         counts = known.group_by(ITEM_KEY).agg(pl.when(pl.col("counted").count() > 0).then(pl.col("counted").sum()).alias(name))
-        found = counts if found is None else found.join(counts, on=ITEM_KEY, how="full", coalesce=True)
-    assert found is not None
-    return found.sort(ITEM_KEY)
+        joined = counts if joined is None else joined.join(counts, on=ITEM_KEY, how="full", coalesce=True)
+    assert joined is not None
+    return joined.sort(ITEM_KEY)
 
 
 def _row(name: str, scans: Sequence[Artifact], documents: pl.DataFrame, items: pl.DataFrame, reference: str) -> dict[str, Any]:
@@ -120,8 +122,8 @@ def _agreement(a: str, b: str, documents: pl.DataFrame, items: pl.DataFrame) -> 
 
 
 def _mean(values) -> float:
-    found = list(values)
-    return round(sum(found) / len(found), 4)
+    numbers = list(values)
+    return round(sum(numbers) / len(numbers), 4)
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -131,8 +133,8 @@ def as_markdown(comparison: Comparison) -> str:
     counts = [key for key in rows[0] if key not in (*recall, *false)]
     marked = "# Contamination policies side by side\n\n" + markdown_table(rows, counts)
     reference = f"`agreement`: documents marked by both / by either, with {rows[0]['policy']}.\n"
-    found = "## Planted items found, by form; marked falsely\n\n" + markdown_table(rows, ["policy", *recall, *false])
-    return "\n".join((marked, reference, found, "## Pairs\n\n" + markdown_table(agreement, list(_AGREEMENT))))
+    planted = "## Planted items found, by form; marked falsely\n\n" + markdown_table(rows, ["policy", *recall, *false])
+    return "\n".join((marked, reference, planted, "## Pairs\n\n" + markdown_table(agreement, list(_AGREEMENT))))
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:

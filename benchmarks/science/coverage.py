@@ -18,9 +18,9 @@ def main() -> None:
     parser.add_argument("sweeps", type=int)
     parser.add_argument("--sigma", type=float, default=0.007, help="standard deviation of one run, nats")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     started = time.perf_counter()
-    rows = study(asked.sweeps, asked.sigma, asked.seed)
+    rows = study(options.sweeps, options.sigma, options.seed)
     print(HEADER, "|---" * 9 + "|", sep="\n")
     for row in rows:
         right, width = ("-", "-") if row.right is None else (f"{row.right:.3f}", f"{row.right_width:.4f}")
@@ -30,7 +30,10 @@ def main() -> None:
         )
     mean = sum(row.envelope for row in rows) / len(rows)
     seconds = time.perf_counter() - started
-    print(f"\n{asked.sweeps} sweeps a law, sigma {asked.sigma}, seed {asked.seed}: envelope mean {mean:.3f}, {seconds:.0f} s")
+    print(
+        f"\n{options.sweeps} sweeps a law, sigma {options.sigma}, seed {options.seed}: "
+        f"envelope mean {mean:.3f}, {seconds:.0f} s"
+    )
 
 
 if __name__ == "__main__":

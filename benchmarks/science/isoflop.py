@@ -68,9 +68,9 @@ def build_all(store: Store, node: Node) -> Artifact:
 def trained(store: Store, node: Node, progress: Progress) -> float | None:
     """Train and score a trial, or reuse it; its loss, or None if it diverged."""
     before, reused = time.process_time(), exists(store, node)
-    found = build_all(store, node).manifest.extra["result"]
-    loss = found["scores"][0]["value"] if found["scores"] else None
-    outcome = f"{loss:.4f} nats" if loss is not None else f"diverged ({found['diverged']})"
+    result = build_all(store, node).manifest.extra["result"]
+    loss = result["scores"][0]["value"] if result["scores"] else None
+    outcome = f"{loss:.4f} nats" if loss is not None else f"diverged ({result['diverged']})"
     progress.tell(str(node.partition), outcome, time.process_time() - before, reused=reused)
     return loss
 
@@ -135,14 +135,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", default=".marin/isoflop")
     parser.add_argument("--study", choices=sorted(STUDIES), default="whole")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.ERROR)
     log.setLevel(logging.INFO)
-    root = Path(asked.root).resolve()
+    root = Path(options.root).resolve()
     compile_once(root / "compilations")
-    page = root / f"{STUDIES[asked.study].name}.md"
-    status = run_study(Store(str(root / "store")), STUDIES[asked.study], page)
+    page = root / f"{STUDIES[options.study].name}.md"
+    status = run_study(Store(str(root / "store")), STUDIES[options.study], page)
     log.info("the page is %s", page)
     return status
 

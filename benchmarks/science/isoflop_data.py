@@ -34,8 +34,8 @@ class SourceText:
 def files(config: SourceText) -> list[Path]:
     """Python files of the standard library and of site-packages; one in fifty is held out."""
     roots = [Path(hashlib.__file__).parent, Path(np.__file__).parents[1]]
-    found = sorted({path for root in roots for path in root.rglob("*.py")}, key=lambda path: _order(path, roots))
-    return [path for path in found if (int(_order(path, roots)[:8], 16) % 50 == 0) == config.held_out]
+    paths = sorted({path for root in roots for path in root.rglob("*.py")}, key=lambda path: _order(path, roots))
+    return [path for path in paths if (int(_order(path, roots)[:8], 16) % 50 == 0) == config.held_out]
 
 
 def _order(path: Path, roots: list[Path]) -> str:

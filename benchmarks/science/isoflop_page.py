@@ -85,24 +85,24 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
 def _held_out(study: Study, trials: Sequence[Trial], verdicts: Sequence[Artifact]) -> list[str]:
     lines = ["## Held-out runs", "", "| run | times the largest budget | forecast | 90 % interval | measured | verdict |"]
     lines.append("|---" * 6 + "|")
-    frozen = [verdict.input("forecast").manifest.extra["forecast"] for verdict in verdicts]
-    judged = [verdict.manifest.extra["verdict"] for verdict in verdicts]
-    for said, found in zip(frozen, judged, strict=True):
-        low, high = said["intervals"]["0.9"]
-        measured = "-" if found["measured"] is None else f"{found['measured']:.4f}"
+    frozen = [each.input("forecast").manifest.extra["forecast"] for each in verdicts]
+    judged = [each.manifest.extra["verdict"] for each in verdicts]
+    for forecast, verdict in zip(frozen, judged, strict=True):
+        low, high = forecast["intervals"]["0.9"]
+        measured = "-" if verdict["measured"] is None else f"{verdict['measured']:.4f}"
         lines.append(
-            f"| {said['target']['name']} | {said['ratio']:.2f} | {said['point']:.4f} | {low:.4f} to {high:.4f} | {measured} | "
-            f"{found['outcome']} {found['why']} |"
+            f"| {forecast['target']['name']} | {forecast['ratio']:.2f} | {forecast['point']:.4f} | {low:.4f} to {high:.4f} | "
+            f"{measured} | {verdict['outcome']} {verdict['why']} |"
         )
-    if not judged or any(found["measured"] is None for found in judged):
+    if not judged or any(each["measured"] is None for each in judged):
         return [*lines, "", "No joint test: a held-out run has no loss."]
-    measured = [found["measured"] for found in judged]
+    measured = [each["measured"] for each in judged]
     fitted = fit_sweep(trials, method(study))
-    sizes, tokens = ([said["target"][name] for said in frozen] for name in ("parameters", "tokens"))
+    sizes, tokens = ([each["target"][name] for each in frozen] for name in ("parameters", "tokens"))
     joint = joint_test(fitted, sizes, tokens, measured)
     lines += ["", f"Joint test of the errors: F({joint.runs}, {joint.freedom:.1f}) = {joint.statistic:.2f}, p = {joint.p:.3f}."]
-    budgets = [said["target"]["flops"] for said in frozen]
-    intervals = [tuple(said["intervals"]["0.9"]) for said in frozen]
+    budgets = [each["target"]["flops"] for each in frozen]
+    intervals = [tuple(each["intervals"]["0.9"]) for each in frozen]
     lines += ["", "| rule | mean interval score (lower is better) | mean half-width |", "|---|---|---|"]
     lines += [
         f"| {rule.name} | {rule.score:.4f} | {rule.half_width:.4f} |"

@@ -22,11 +22,11 @@ BUDGETS = (2e10, 4e10, 8e10, 1.6e11, 3.2e11)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=500)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     study = replace(REHEARSAL, text_bytes=400_000)
     with tempfile.TemporaryDirectory() as folder:
         store, results, expected = Store(folder), [], []
-        for number in range(asked.trials):
+        for number in range(options.trials):
             budget = BUDGETS[number % len(BUDGETS)]
             run = run_of(study, named(budget, 16, f"s{number}"), 16, budget, number, 1.0)
             inputs = {"mixture": mixture(study, False, number % 3)}
@@ -46,7 +46,7 @@ def main() -> None:
         )
         started, cpu = time.perf_counter(), time.process_time()
         build(store, table)
-        print(f"{asked.trials} trials: {time.perf_counter() - started:.2f} s, {time.process_time() - cpu:.2f} CPU s")
+        print(f"{options.trials} trials: {time.perf_counter() - started:.2f} s, {time.process_time() - cpu:.2f} CPU s")
         print(f"rows: {resolve(store, table).manifest.statistics['rows_out']}")
 
 

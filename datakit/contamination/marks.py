@@ -16,7 +16,7 @@ from datakit.contamination.planted_items import FORMS, Plants, canary_report, it
 from datakit.contamination.protocol import GramCounts, Policy, count_table, index_without, load_index, text_batches
 from datakit.contamination.tables import (
     Counts,
-    Found,
+    FoundMatch,
     Piece,
     clean_texts,
     count,
@@ -70,14 +70,14 @@ def mark_contamination(
     index_of_source = index_without(folder, config, common)
     canaries = plants(items, channels, clean_texts(scratch, list(tallies), num_clean_texts(config)), index_of_source, config)
     trials = [(form, canaries, channels["item"], folder, config, common) for form in FORMS]
-    with out.calling(_items_in_plants, trials) as found:
+    with out.calling(_items_in_plants, trials) as items_in_plants:
         join_pieces(out.folder, scratch, list(tallies))
         counts = count(scratch, tallies)
         matchable = channels.filter(pl.Series(index_of_source.is_matchable()))["item"]
         statuses = write_statuses(out.folder / "items.parquet", items, matchable, cleared, counts)
         out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
         out.extra["contamination"] = _summary(config, counts, statuses)
-        by_form = dict(zip(FORMS, found(), strict=True))
+        by_form = dict(zip(FORMS, items_in_plants(), strict=True))
     out.extra["canaries"] = canary_report(canaries, by_form, items["question"], config)
 
 
@@ -123,7 +123,7 @@ def _match_piece(
     """One shard: the matches of some row groups of a part, and the marks of their documents."""
     index, rescan = index_without(index_folder, config, common), config.common_grams == "ignored_after_scan"
     counts: list[GramCounts] = []
-    found: list[Found] = []
+    found_matches: list[FoundMatch] = []
     seen = [pl.Series("id", [], dtype=pl.String)]
     matched = [pl.DataFrame(schema=MATCHED_SCHEMA)]
     for documents in piece.documents():
@@ -132,16 +132,16 @@ def _match_piece(
             matches, counted = index.scan_counting(texts)
             counts.append(counted)
             of_batch = [(first + match.document, match) for match in matches]
-            found += [(ids[row], match) for row, match in of_batch]
+            found_matches += [(ids[row], match) for row, match in of_batch]
             if rescan:
                 matched.append(documents[sorted({row for row, _ in of_batch})])
         seen.append(ids)
     ids = pl.concat(seen)
     scratch = folder / SCRATCH_FOLDER
-    tally = write_piece(scratch, piece, ids, named(found, pl.read_parquet(names)))
+    tally = write_piece(scratch, piece, ids, named(found_matches, pl.read_parquet(names)))
     if rescan:
         write_for_judging(scratch, piece, count_table(counts), pl.concat(matched))
-    return {"matches": len(found), **tally}
+    return {"matches": len(found_matches), **tally}
 
 
 def _items_in_plants(

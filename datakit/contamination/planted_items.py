@@ -103,9 +103,9 @@ def plants(
 
 
 def canary_report(
-    planted: Plants, found: Mapping[str, Sequence[set[int]]], questions: pl.Series, policy: Policy
+    planted: Plants, marked: Mapping[str, Sequence[set[int]]], questions: pl.Series, policy: Policy
 ) -> dict[str, object]:
-    """Return recall by form and false alarms. `found`: for each of FORMS the items that each of its documents is marked
+    """Return recall by form and false alarms. `marked`: for each of FORMS the items that each of its documents is marked
     for.
 
     `false_positives.shuffled`: share of plants of shuffled items that are marked. `.other_items`: share of planted
@@ -116,23 +116,23 @@ def canary_report(
     """
     canaries = planted.canaries
     recall = {
-        name: share(canary.item in items for canary, items in zip(canaries, found[name], strict=True)) for name in VARIANTS
+        name: share(canary.item in items for canary, items in zip(canaries, marked[name], strict=True)) for name in VARIANTS
     }
     if recall["verbatim"] < policy.min_canary_recall:
         raise RuntimeError(
             f"only {recall['verbatim']:.0%} of {len(canaries)} benchmark items planted verbatim were found, "
             f"{policy.min_canary_recall:.0%} are needed: this scan cannot be trusted, check the policy's thresholds"
         )
-    num_others = sum(_marked_for_others(canaries, found[name], questions) for name in VARIANTS)
+    num_others = sum(_marked_for_others(canaries, marked[name], questions) for name in VARIANTS)
     return {
         "items": len(canaries),
         "clean_documents": len(planted.fillers),
         "scrambled_documents": len(planted.clean_texts),
         "recall": recall,
         "false_positives": {
-            "shuffled": share(map(bool, found[SHUFFLED])),
+            "shuffled": share(map(bool, marked[SHUFFLED])),
             "other_items": round(num_others / (len(canaries) * len(VARIANTS)), 4),
-            "clean_text": share(map(bool, found[SCRAMBLED])) if planted.clean_texts else 0.0,
+            "clean_text": share(map(bool, marked[SCRAMBLED])) if planted.clean_texts else 0.0,
         },
     }
 
@@ -158,15 +158,15 @@ def choose_canaries(
 
 def items_found(documents: Sequence[str], find: Finder, item_of_channel: Sequence[int]) -> list[set[int]]:
     """Return for each document the items that it is marked for."""
-    found: list[set[int]] = [set() for _ in documents]
+    items: list[set[int]] = [set() for _ in documents]
     for document, channel in find(documents):
-        found[document].add(item_of_channel[channel])
-    return found
+        items[document].add(item_of_channel[channel])
+    return items
 
 
-def _marked_for_others(canaries: Sequence[Canary], found: Sequence[set[int]], questions: pl.Series) -> int:
+def _marked_for_others(canaries: Sequence[Canary], marked_items: Sequence[set[int]], questions: pl.Series) -> int:
     """Return how many plants are marked for an item with another question than theirs."""
-    pairs = zip(canaries, found, strict=True)
+    pairs = zip(canaries, marked_items, strict=True)
     return sum(any(questions[item] != canary.question for item in marked) for canary, marked in pairs)
 
 
@@ -184,6 +184,6 @@ def planted(text: str, filler: str) -> str:
     return f"{filler[:middle]}\n\n{text}\n\n{filler[middle:]}"
 
 
-def share(found) -> float:
-    values = list(found)
+def share(flags) -> float:
+    values = list(flags)
     return round(sum(values) / len(values), 4)

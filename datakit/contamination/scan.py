@@ -25,15 +25,15 @@ def scan(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[Ch
 def scan_counting(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> tuple[list[ChannelMatch], GramCounts]:
     """Return `scan`, and in how many of the texts each gram of the items occurs."""
     hits, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
-    found: list[ChannelMatch] = []
+    matches: list[ChannelMatch] = []
     for document, group in groupby(_verdicts(windows, index, config), key=lambda verdict: verdict[0][0]):
         verdicts = list(group)
         spans = _spans(texts[document], [window for *_, window in verdicts])
-        found += [
+        matches += [
             ChannelMatch(*pair, tier, round(window.coverage, 4), *span, window.longest_run)
             for (pair, tier, window), span in zip(verdicts, spans, strict=True)
         ]
-    return found, GramCounts(_document_counts(hits[0], index.exact), _document_counts(hits[1], index.masked))
+    return matches, GramCounts(_document_counts(hits[0], index.exact), _document_counts(hits[1], index.masked))
 
 
 def standing_pairs(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[tuple[int, int]]:
@@ -46,7 +46,7 @@ def standing_pairs(texts: Sequence[str], index: ItemIndex, config: WindowRules) 
 
 def _document_counts(hits: "_Hits", channels: ChannelGrams) -> tuple[UInt64s, Ints]:
     num_grams = max(len(channels.index.grams), 1)
-    grams, counts = np.unique(np.unique(hits.documents * num_grams + hits.found) % num_grams, return_counts=True)
+    grams, counts = np.unique(np.unique(hits.documents * num_grams + hits.grams) % num_grams, return_counts=True)
     return channels.index.grams[grams], counts
 
 
@@ -67,7 +67,7 @@ class _Hits:
 
     places: Ints
     documents: Ints
-    found: Ints
+    grams: Ints
 
 
 @dataclass(frozen=True)
@@ -114,31 +114,31 @@ def _verdict(pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, conf
 
 def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) -> _Hits:
     """Find hits; `begins` says where grams may begin."""
-    places, found = channels.index.lookup_at(words, bounds, begins)
-    return _Hits(places, np.searchsorted(bounds, places, side="right") - 1, found)
+    places, grams = channels.index.lookup_at(words, bounds, begins)
+    return _Hits(places, np.searchsorted(bounds, places, side="right") - 1, grams)
 
 
 def _windows(
     hits: _Hits, bounds: Ints, channels: ChannelGrams, config: WindowRules
 ) -> Iterator[tuple[tuple[int, int], Window]]:
     """Return ((document, channel), best window) of every pair that is flagged or holds a fragment."""
-    grams = channels.index.grams[hits.found]
+    grams = channels.index.grams[hits.grams]
     hit_bounds = np.searchsorted(hits.documents, np.arange(len(bounds)))
-    for document, channel in _candidates(hits.documents, hits.found, channels, config):
+    for document, channel in _candidates(hits.documents, hits.grams, channels, config):
         mine = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
         window = _score(hits.places[mine] - bounds[document], grams[mine], channel, channels, config)
         if window is not None:
             yield (document, channel), window
 
 
-def _candidates(documents: Ints, found: Ints, channels: ChannelGrams, config: WindowRules) -> list[tuple[int, int]]:
+def _candidates(documents: Ints, grams: Ints, channels: ChannelGrams, config: WindowRules) -> list[tuple[int, int]]:
     """Return pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
 
     It counts different grams, not hits. This bounds the work on a document that repeats one phrase a million times.
     """
     index = channels.index
     num_grams, num_channels = max(len(index.grams), 1), max(len(channels.total_weight), 1)
-    distinct = np.unique(documents * num_grams + found)
+    distinct = np.unique(documents * num_grams + grams)
     where, channel, _ = index.expand(distinct // num_grams, distinct % num_grams)
     pairs, counts = np.unique(where * num_channels + channel, return_counts=True)
     n = config.gram_words

@@ -82,16 +82,16 @@ class Piece:
                 yield as_frame(file.read_row_group(group, columns=["id", "text"], use_threads=False))
 
 
-type Found = tuple[str, ChannelMatch]
+type FoundMatch = tuple[str, ChannelMatch]
 """A document's id, and a channel that it holds."""
 
 
-def named(found: Sequence[Found], names: pl.DataFrame) -> pl.DataFrame:
+def named(matches: Sequence[FoundMatch], names: pl.DataFrame) -> pl.DataFrame:
     """Return MATCH_SCHEMA rows. `names` [channels]: the item key and the name of every channel."""
-    channels = names[[match.channel for _, match in found]]
-    values = [(m.tier, m.score, m.start_byte, m.end_byte, m.longest_run) for _, m in found]
-    rows = pl.DataFrame(values, schema=[name for name, _ in _FOUND_FIELDS], orient="row") if found else _nothing()
-    ids = pl.DataFrame({"id": pl.Series([document for document, _ in found], dtype=pl.String)})
+    channels = names[[match.channel for _, match in matches]]
+    values = [(m.tier, m.score, m.start_byte, m.end_byte, m.longest_run) for _, m in matches]
+    rows = pl.DataFrame(values, schema=[name for name, _ in _FOUND_FIELDS], orient="row") if matches else _nothing()
+    ids = pl.DataFrame({"id": pl.Series([document for document, _ in matches], dtype=pl.String)})
     return pl.concat([ids, channels, rows], how="horizontal").select(MATCH_SCHEMA.names)
 
 
@@ -184,12 +184,12 @@ def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) 
     """Return pieces that match some channels (the item key and the name of each); it reads a few tables at a time, as
     `summed`.
     """
-    of_path, found = {str(piece.table(scratch, MATCHES)): piece for piece in pieces}, []
+    of_path, having = {str(piece.table(scratch, MATCHES)): piece for piece in pieces}, []
     for some in batched(of_path, SUMMED_AT_ONCE):
         matches = pl.scan_parquet(list(some), include_file_paths="path").select("path", *channels.columns).collect()
         held = set(matches.join(channels, on=channels.columns, how="semi")["path"])
-        found += [of_path[path] for path in some if path in held]
-    return found
+        having += [of_path[path] for path in some if path in held]
+    return having
 
 
 def write_statuses(
@@ -215,15 +215,15 @@ def write_statuses(
 
 def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int) -> list[str]:
     """Return texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
-    found: list[str] = []
+    sampled: list[str] = []
     for part, of_part in groupby(pieces, key=lambda piece: piece.part):
         tiers = (tier for piece in of_part for tier in pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"])
         texts = chain.from_iterable(iterate_texts(part))
         clean = (text for text, tier in zip(texts, tiers, strict=True) if tier == "")
-        found += islice(clean, num_texts - len(found))
-        if len(found) == num_texts:
+        sampled += islice(clean, num_texts - len(sampled))
+        if len(sampled) == num_texts:
             break
-    return found
+    return sampled
 
 
 def _write(path: Path, frame: pl.DataFrame, schema: pa.Schema) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from datakit.contamination.channels import ITEM_KEY
 from datakit.contamination.policy import STANDING_TIERS
 from datakit.contamination.protocol import Policy, index_without, load_index, text_batches
-from datakit.contamination.tables import MARKS, MATCHES, Found, Piece, named, pieces_with, summed, write_piece
+from datakit.contamination.tables import MARKS, MATCHES, FoundMatch, Piece, named, pieces_with, summed, write_piece
 from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
@@ -94,8 +94,8 @@ def _cleared(scratch: Path, judged: Sequence[Piece]) -> pl.DataFrame:
 
 
 def _standing(matches: Path) -> pl.DataFrame:
-    found = pl.read_parquet(matches, columns=["id", *ITEM_KEY, "tier"])
-    return found.filter(pl.col("tier").is_in(STANDING_TIERS)).drop("tier").unique()
+    standing = pl.read_parquet(matches, columns=["id", *ITEM_KEY, "tier"])
+    return standing.filter(pl.col("tier").is_in(STANDING_TIERS)).drop("tier").unique()
 
 
 def _judge_piece(
@@ -113,11 +113,11 @@ def _judge_piece(
     is_whole = (pl.col("tier") == "verbatim") & (pl.col("score") == 1.0)
     touched = matches.join(affected, on=on, how="semi")
     whole, doubted = touched.filter(is_whole), touched.filter(~is_whole)
-    found: list[Found] = []
+    rescanned: list[FoundMatch] = []
     chosen = pl.read_parquet(first.table(scratch, "matched")).filter(pl.col("id").is_in(doubted["id"].unique().implode()))
     for low, texts in text_batches(chosen["text"].to_list()):
-        found += [(chosen["id"][low + match.document], match) for match in rescan(texts)]
-    standing = named(found, of_channel).join(doubted, on=["id", *on], how="semi")
+        rescanned += [(chosen["id"][low + match.document], match) for match in rescan(texts)]
+    standing = named(rescanned, of_channel).join(doubted, on=["id", *on], how="semi")
     judged = pl.concat([matches.join(affected, on=on, how="anti"), whole, standing.select(matches.columns)])
     tally = write_piece(folder / SCRATCH_FOLDER, piece, marks["id"], judged)
     return {"doubted": len(doubted), "standing": len(standing), **tally}

@@ -74,11 +74,11 @@ class Spilled:
 
     def _gathered(self, name: str, numbers: np.ndarray) -> np.ndarray:
         parts = self.part_of(numbers)
-        found = np.zeros((numbers.size, self.load(name, self.parts[0]).shape[1]), np.uint64)
+        gathered = np.zeros((numbers.size, self.load(name, self.parts[0]).shape[1]), np.uint64)
         for index in np.unique(parts).tolist():
             here = parts == index
-            found[here] = self.load(name, self.parts[index])[numbers[here] - self.parts[index].first]
-        return found
+            gathered[here] = self.load(name, self.parts[index])[numbers[here] - self.parts[index].first]
+        return gathered
 
 
 def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> tuple[Part, ...]:
@@ -127,13 +127,13 @@ def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
 
 def find_copies(folder: Path, spilled: Spilled, index: int, count: int) -> dict[str, int]:
     """Write int64 [copies, 2] of one range of ids: a document whose id an earlier source holds, and its first copy."""
-    found, numbers = [], []
+    found_ids, numbers = [], []
     for part in spilled.parts:
         ids = spilled.load("ids", part)
         rows = hash_range(ids[:, 0], index, count)
-        found.append(ids[rows])
+        found_ids.append(ids[rows])
         numbers.append(np.arange(rows.start, rows.stop) + part.first)
-    ids, numbers = np.concatenate(found), np.concatenate(numbers)
+    ids, numbers = np.concatenate(found_ids), np.concatenate(numbers)
     order = np.lexsort((numbers, ids[:, 1], ids[:, 0]))
     ids, numbers = ids[order], numbers[order]
     is_first = np.ones(numbers.size, dtype=bool)
@@ -190,9 +190,9 @@ def components(rows: int, links: Sequence[Path]) -> np.ndarray:
         np.minimum.at(smallest, labels, nodes)
         roots[nodes] = smallest[labels]
     linked = np.flatnonzero(is_linked)
-    found = np.full(rows, -1)
-    found[linked] = _followed(roots, linked)
-    return found
+    first_of_cluster = np.full(rows, -1)
+    first_of_cluster[linked] = _followed(roots, linked)
+    return first_of_cluster
 
 
 def _followed(roots: np.ndarray, numbers: np.ndarray) -> np.ndarray:

@@ -156,8 +156,8 @@ def _unpacked(content: bytes) -> bytes:
                 raise EOFError("it ends in mid-stream")
             pieces.append(decoder.decompress(piece))
             at += len(piece) - len(decoder.unused_data)
-        found = NO_ZERO.search(content, at)
-        at = found.start() if found else len(content)
+        nonzero = NO_ZERO.search(content, at)
+        at = nonzero.start() if nonzero else len(content)
     return b"".join(pieces)
 
 
@@ -193,10 +193,10 @@ def _wiki_json(name: str, text: str) -> Iterator[Record | Unreadable]:
     _check_field(name, "extract", fields)
 
 
-def _check_field(name: str, wanted: str, found: set[str]) -> None:
+def _check_field(name: str, wanted: str, fields: set[str]) -> None:
     """One record without the field is a drop; a file where none has it is another format, or the field is misspelt."""
-    if found and wanted not in found:
-        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
+    if fields and wanted not in fields:
+        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(fields))}")
 
 
 def _bible_python(name: str, tree: ast.Module) -> Iterator[Record | Unreadable]:
@@ -274,7 +274,7 @@ def _chatterbot_yaml(name: str, text: str) -> Iterator[Record | Unreadable]:
         raise ValueError(f"{name}: no list of `conversations`; is it a corpus of ChatterBot?")
     for number, utterances in enumerate(conversations, start=1):
         turns = utterances if isinstance(utterances, list) else None
-        messages = turns and [{"role": CHATTERBOT_ROLES[i % 2], "content": said} for i, said in enumerate(turns)]
+        messages = turns and [{"role": CHATTERBOT_ROLES[i % 2], "content": turn} for i, turn in enumerate(turns)]
         yield conversation_record(f"{name}:{number}", messages)
 
 

@@ -99,48 +99,48 @@ def read_records(format: Records, name: str, path: Path, span: Span | None = Non
 
 def value(row: Mapping[str, Any], field: str) -> Any:
     """Return a field of a record by its dotted path; None if absent. `metadata` may itself be a JSON string."""
-    found: Any = row
+    inner: Any = row
     for part in field.split("."):
-        if isinstance(found, str):
+        if isinstance(inner, str):
             try:
-                found = json.loads(found)
+                inner = json.loads(inner)
             except (ValueError, RecursionError):
                 return None
-        if not isinstance(found, Mapping):
+        if not isinstance(inner, Mapping):
             return None
-        found = found.get(part)
-    return found
+        inner = inner.get(part)
+    return inner
 
 
 def _passes(rule: OneOf | EndsWith, row: Mapping[str, Any]) -> bool:
-    found = value(row, rule.field)
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]  # Common Pile keeps a file's single extension in a list.
+    field = value(row, rule.field)
+    if isinstance(field, list) and len(field) == 1:
+        field = field[0]  # Common Pile keeps a file's single extension in a list.
     if isinstance(rule, OneOf):
-        return found in rule.values
-    return isinstance(found, str) and found.endswith(rule.suffixes)
+        return field in rule.values
+    return isinstance(field, str) and field.endswith(rule.suffixes)
 
 
 def _source_id(format: Records, row: Mapping[str, Any], place: str) -> str:
-    found = value(row, format.id) if format.id is not None else None
-    return place if found is None or found == "" else str(found)
+    source_id = value(row, format.id) if format.id is not None else None
+    return place if source_id is None or source_id == "" else str(source_id)
 
 
 def kept_fields(format: Records, row: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields to keep that a record has, as text (JSON if they are no strings)."""
-    found = {name: value(row, name) for name in format.keep}
+    fields = {name: value(row, name) for name in format.keep}
     return {
         name: kept if isinstance(kept, str) else json.dumps(kept, ensure_ascii=False, default=str)
-        for name, kept in found.items()
+        for name, kept in fields.items()
         if kept is not None
     }
 
 
 def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record | Unreadable:
-    found, kept = value(row, format.text), kept_fields(format, row)
+    content, kept = value(row, format.text), kept_fields(format, row)
     if format.form == "text":
-        return _record(source_id, found, kept)
-    return conversation_record(source_id, found, kept, None if format.tools is None else value(row, format.tools))
+        return _record(source_id, content, kept)
+    return conversation_record(source_id, content, kept, None if format.tools is None else value(row, format.tools))
 
 
 def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
@@ -154,10 +154,10 @@ def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record |
     return Unreadable(source_id, "not_text")
 
 
-def _check_field(format: Records, name: str, found: Iterable[str]) -> None:
+def _check_field(format: Records, name: str, fields: Iterable[str]) -> None:
     wanted = format.text.split(".")[0]
-    if wanted not in found:
-        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(found))}")
+    if wanted not in fields:
+        raise ValueError(f"{name}: no record has the field {wanted!r}; the records have: {', '.join(sorted(fields))}")
 
 
 def _rows(format: Records, name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:

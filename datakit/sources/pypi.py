@@ -41,9 +41,9 @@ __all__ = ["RegistryUnreachableError", "cached_wheel", "ensure_downloaded"]
 def cached_wheel(pin: WheelPin, downloads: Path) -> Path | None:
     """Return the wheel if the cache has it with the right bytes; delete a damaged one and log it."""
     for path in sorted((downloads / pin.sha256).glob("*.whl")):
-        if (found := file_sha256(path)) == pin.sha256:
+        if (digest := file_sha256(path)) == pin.sha256:
             return path
-        log.warning("cached %s has sha256 %s, its pin says %s; it is fetched again", path.name, found, pin.sha256)
+        log.warning("cached %s has sha256 %s, its pin says %s; it is fetched again", path.name, digest, pin.sha256)
         path.unlink()
     return None
 
@@ -54,9 +54,9 @@ def ensure_downloaded(pin: WheelPin, downloads: Path) -> Path:
     Raises: RegistryUnreachableError if no registry answers; ValueError for a wrong hash, or a pin that the registry
     does not have.
     """
-    found = cached_wheel(pin, downloads)
-    if found is not None:
-        return found
+    wheel = cached_wheel(pin, downloads)
+    if wheel is not None:
+        return wheel
     parts = urllib.parse.urlsplit(url := resolve_url(pin))
     path = Path(urllib.parse.unquote(parts.path))
     target, what = downloads / pin.sha256 / path.name, f"{pin.package}=={pin.version}"

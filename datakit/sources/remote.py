@@ -143,9 +143,9 @@ def folder_listing(loader: FolderFiles, *, trainable: bool, what: str) -> tuple[
     """
     what = f"{what}, folder {loader.url}"
     if loader.url.startswith(BUCKET):
-        told = _bucket_folder(loader.url).bucket_listing(loader.url)
-        chosen = choose(told, loader.globs, loader.exclude, trainable=trainable, what=what)
-        return tuple(FolderFile(name, *told[name]) for name in chosen)
+        listing = _bucket_folder(loader.url).bucket_listing(loader.url)
+        chosen = choose(listing, loader.globs, loader.exclude, trainable=trainable, what=what)
+        return tuple(FolderFile(name, *listing[name]) for name in chosen)
     system, root = file_system(loader.url)
     entries = {path.removeprefix(root).lstrip("/"): entry for path, entry in system.find(root, detail=True).items()}
     chosen = choose(entries, loader.globs, loader.exclude, trainable=trainable, what=what)
@@ -178,9 +178,9 @@ def _bucket_folder(url: str) -> ModuleType:
 
 
 def _content(system: fsspec.AbstractFileSystem, entry: Mapping[str, object]) -> str:
-    told = next((str(entry[mark]) for mark in CONTENT_MARKS if entry.get(mark)), None)
-    if told is not None:
-        return told
+    content = next((str(entry[mark]) for mark in CONTENT_MARKS if entry.get(mark)), None)
+    if content is not None:
+        return content
     state = xxhash.xxh3_128()
     with system.open(str(entry["name"]), "rb") as stream:
         while piece := stream.read(READ_BYTES):

@@ -129,16 +129,16 @@ class GramIndex:
         passed = in_table(self.table, grams)
         if not len(passed) or not len(self.grams):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        found = np.minimum(np.searchsorted(self.grams, grams[passed]), len(self.grams) - 1)
-        same = self.grams[found] == grams[passed]
-        return passed[same], found[same]
+        numbers = np.minimum(np.searchsorted(self.grams, grams[passed]), len(self.grams) - 1)
+        same = self.grams[numbers] == grams[passed]
+        return passed[same], numbers[same]
 
     def lookup_at(self, words: UInt64s, bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
         """Return which places in the flat words begin an indexed gram that ends in the same text, and which gram."""
         ends = bounds[np.searchsorted(bounds, places, side="right")]
         whole = places[places + self.n <= ends]
-        where, found = self.lookup(grams_at(words, whole, self.n))
-        return whole[where], found
+        where, numbers = self.lookup(grams_at(words, whole, self.n))
+        return whole[where], numbers
 
     def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
         """Return one row for each posting of the found grams: (where it was found, channel, position in the channel)."""
@@ -191,7 +191,7 @@ def grams_in_table(table: NDArray[np.uint8], words: UInt64s, n: int) -> Ints:
 
 @compiled
 def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Ints:
-    places, found, bits = np.empty(words.size, np.int64), 0, 0
+    places, count, bits = np.empty(words.size, np.int64), 0, 0
     while 1 << bits < table.size * 8:
         bits += 1
     grams = np.empty(_BLOCK, np.uint64)
@@ -205,9 +205,9 @@ def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Int
                 grams[i] += word * factors[k]
         for i in range(size):
             bit = grams[i] >> np.uint64(64 - bits)
-            places[found] = low + i
-            found += table[bit >> np.uint64(3)] >> (bit & np.uint64(7)) & 1
-    return places[:found].copy()
+            places[count] = low + i
+            count += table[bit >> np.uint64(3)] >> (bit & np.uint64(7)) & 1
+    return places[:count].copy()
 
 
 def bit_table(grams: UInt64s) -> NDArray[np.uint8]:

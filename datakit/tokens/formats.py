@@ -109,11 +109,11 @@ class TokenPolicy:
 
 
 def _frame_id(loaded: Tokenizer, token: str, name: str) -> int:
-    found = loaded.token_to_id(token)
-    if found is None:
+    token_id = loaded.token_to_id(token)
+    if token_id is None:
         raise ValueError(f"{name} has no token {token!r} to frame documents with; train one that has")
     check_special(loaded, token, name, "frame documents with")
-    return found
+    return token_id
 
 
 def check_special(loaded: Tokenizer, token: str, name: str, purpose: str) -> None:
@@ -204,20 +204,20 @@ def _framed(document: Encoded, policy: TokenPolicy, frame_weight: float = 1.0) -
 
 
 def _dna(format: Dna, texts: Sequence[str], encoder: Encoder, policy: TokenPolicy) -> list[Encoded | Dropped]:
-    found: list[Encoded | Dropped] = []
+    encoded: list[Encoded | Dropped] = []
     bases = set(format.alphabet)
     for text, ids in zip(texts, encoder.encode([t.upper() if format.fold_case else t for t in texts]), strict=True):
         if not bases.issuperset(text):
-            found.append(Dropped("not_a_base"))
+            encoded.append(Dropped("not_a_base"))
             continue
         if ids.size != len(text):
-            found.append(Dropped("not_one_token_a_character"))
+            encoded.append(Dropped("not_one_token_a_character"))
             continue
         codes = np.frombuffer(text.encode(), np.uint8)
         upper = (codes >= ord("A")) & (codes <= ord("Z"))
         weights = np.where(upper, format.uppercase_weight, format.lowercase_weight).astype(np.float32)
-        found.append(_framed(Encoded(ids, None if weights_dtype(format) is None else weights), policy))
-    return found
+        encoded.append(_framed(Encoded(ids, None if weights_dtype(format) is None else weights), policy))
+    return encoded
 
 
 def _prebuilt(format: Prebuilt, fields: dict[str, str], policy: TokenPolicy) -> Encoded | Dropped:
@@ -274,19 +274,19 @@ def _chat(
         bos_token="" if policy.bos is None else names[policy.bos],
         eos_token="" if policy.eos is None else names[policy.eos],
     )
-    found: list[Encoded | Dropped] = []
+    encoded: list[Encoded | Dropped] = []
     for line in metadata:
         conversation = Conversation.from_json(json.loads(line).get(CONVERSATION_FIELD))
         if conversation is None:
-            found.append(Dropped("no_conversation"))
+            encoded.append(Dropped("no_conversation"))
             continue
         spans = conversation_spans(template, conversation, tuple(special_ids), format.end_of_turn)
         if isinstance(spans, str):
-            found.append(Dropped(spans))
+            encoded.append(Dropped(spans))
             continue
         texts = iter(encoder.encode([span.text for span in spans if not span.special]))
         parts = [np.array([special_ids[span.text]], np.uint32) if span.special else next(texts) for span in spans]
         weights = [np.full(part.size, span.counts, np.uint8) for part, span in zip(parts, spans, strict=True)]
         whole = Encoded(np.concatenate(parts), np.concatenate(weights))
-        found.append(_framed(whole, policy, frame_weight=0))
-    return found
+        encoded.append(_framed(whole, policy, frame_weight=0))
+    return encoded

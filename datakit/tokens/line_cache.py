@@ -41,7 +41,7 @@ def encode_repeated_once(texts: Sequence[str], encode: Callable[[Sequence[str]],
     times = Counter(chain.from_iterable(cut))
     pieces = [list(_joined_unique(of_text, times)) for of_text in cut]
     distinct = list(dict.fromkeys(chain.from_iterable(pieces)))
-    ids = {piece: found.tobytes() for piece, found in zip(distinct, encode(distinct), strict=True)}
+    ids = {piece: encoded.tobytes() for piece, encoded in zip(distinct, encode(distinct), strict=True)}
     return [np.frombuffer(b"".join([ids[piece] for piece in of_text]), np.uint32) for of_text in pieces]
 
 

@@ -20,9 +20,9 @@ def licences_in(stated: object) -> frozenset[str] | None:
         parsed = _spdx().parse(stated, validate=True)
     except ExpressionError:
         return None
-    found = frozenset(_spdx().license_keys(parsed))
+    keys = frozenset(_spdx().license_keys(parsed))
     words = set(re.split(r"[\s()]+", stated.casefold()))
-    return found if all(key.casefold() in words for key in found) else None  # the package takes `GPL` for one of its versions
+    return keys if all(key.casefold() in words for key in keys) else None  # the package takes `GPL` for one of its versions
 
 
 @cache

@@ -109,10 +109,10 @@ def run_program(
         return Run("timeout", f"no end within {limits.wall_seconds + SETUP_SECONDS:.0f} s, with the time to start it")
     if process.returncode == REFUSED:
         raise NoSandboxError(f"programs cannot be held here, so none was run: {errors.strip()[-SHOWN_CHARACTERS:]}")
-    return _told(written, errors)
+    return _run_of(written, errors)
 
 
-def _told(written: str, errors: str) -> Run:
+def _run_of(written: str, errors: str) -> Run:
     """The supervisor's last line is its report; without one it was killed with all it watched."""
     try:
         report = json.loads(written.splitlines()[-1])

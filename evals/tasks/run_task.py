@@ -22,7 +22,7 @@ from lineage.progress import track
 from trainer.api import Weights
 
 log = logging.getLogger("evals")
-type Found = tuple[list[Score], list[EvalRecord]]
+type TaskResult = tuple[list[Score], list[EvalRecord]]
 
 
 class OpenModel(Protocol):
@@ -63,7 +63,7 @@ def chosen_items(tasks: Sequence[TaskSpec], suites: Sequence[Artifact], seed: in
     }
 
 
-def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> Found:
+def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> TaskResult:
     """Run a task; returns scores and records. Raises: ValueError for a task that the model cannot do."""
     if task.kind in GENERATING_KINDS:
         return evaluate_generation(model.generator(), task, inputs.chosen[task.name], inputs.version, inputs.shots)
@@ -76,7 +76,7 @@ def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> Found:
     return evaluate_benchmark(*opened, task, inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots)
 
 
-def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], title: str) -> Found:
+def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], title: str) -> TaskResult:
     """Run all tasks in order and log a line for each."""
     scores: list[Score] = []
     records: list[EvalRecord] = []

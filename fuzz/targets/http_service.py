@@ -47,7 +47,7 @@ def target() -> Target:
     def attempt(data: bytes, folder: Path) -> None:
         del folder
         path = PATHS[(data[:1] or b"\0")[0] % len(PATHS)]
-        status, body = runner.run(_asked(app, path, data[1:]))
+        status, body = runner.run(_answer(app, path, data[1:]))
         if status >= 500:
             raise BrokenAnswerError(f"{path} is answered {status}: {body[:200]!r}")
         if status != 499 and path != "/metrics" and not body.startswith(b"data: "):
@@ -69,7 +69,7 @@ def _small() -> LoadedModel:
     return LoadedModel("small", "2026-01-01T00:00:00+00:00", model, MODEL, tokenizer, 256, 256, frozenset({256}), template)
 
 
-async def _asked(app: object, path: str, body: bytes) -> tuple[int, bytes]:
+async def _answer(app: object, path: str, body: bytes) -> tuple[int, bytes]:
     """Status and body of an answer."""
     headers = [(b"host", b"x"), (b"content-type", b"application/json")]
     method = "GET" if path in ("/metrics", "/v1/models/small") else "POST"

@@ -40,9 +40,9 @@ def target() -> Target:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"no conversation: {error}") from error
             messages = record.get("messages") if isinstance(record, dict) else record
-            found = conversation_record("it", messages, None)
-            if not isinstance(found, Unreadable):
-                conversation = Conversation.from_json(found.fields.get("conversation"))  # type: ignore[union-attr]
+            converted = conversation_record("it", messages, None)
+            if not isinstance(converted, Unreadable):
+                conversation = Conversation.from_json(converted.fields.get("conversation"))  # type: ignore[union-attr]
                 if conversation is not None:
                     conversation_spans(template, conversation, SPECIALS, "<|end|>")
             return

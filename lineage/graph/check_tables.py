@@ -111,7 +111,9 @@ def every_manifest(store: Store) -> Manifests:
             digests[address] = text_digest(text)
         except UnsoundManifestError as error:
             findings.append(Finding(error.kind, address, detail=str(error)))
-    damaged = [found for address, manifest in manifests.items() if (found := _damage(address, manifest, listed)) is not None]
+    damaged = [
+        finding for address, manifest in manifests.items() if (finding := _damage(address, manifest, listed)) is not None
+    ]
     return Manifests(manifests, digests, tuple(findings), tuple(damaged))
 
 
@@ -158,10 +160,10 @@ def _against_tables(manifests: Mapping[str, Manifest], tables: LineageTables, br
             detail = f"the table says {recorded}, the manifest {_identity(manifests[address])}"
             findings.append(Finding("forged_artifact", address, detail=detail))
     wanted = {row[:4] for address, manifest in manifests.items() if address in known for row in edge_rows(address, manifest)}
-    found = set(tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows())
-    found = {row for row in found if row[0] not in broken and (row[0] in manifests or row[0] not in known)}
-    findings += [Finding("missing_edge", c, i, p, version) for c, i, p, version in wanted - found]
-    return findings + [Finding("forged_edge", c, i, p, version) for c, i, p, version in found - wanted]
+    in_tables = set(tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows())
+    in_tables = {row for row in in_tables if row[0] not in broken and (row[0] in manifests or row[0] not in known)}
+    findings += [Finding("missing_edge", c, i, p, version) for c, i, p, version in wanted - in_tables]
+    return findings + [Finding("forged_edge", c, i, p, version) for c, i, p, version in in_tables - wanted]
 
 
 def _identity(manifest: Manifest) -> list[str]:

@@ -25,13 +25,13 @@ class Parent:
     """The result of the as-of walk for one input asset of an event.
 
     `recorded` is the version that the log kept with the event: the version of an input without partitions, the
-    `combined_version` of one with them. `found` has (partition, data version) as the log's history gives them, `expected` what
+    `combined_version` of one with them. `walked` has (partition, data version) as the log's history gives them, `expected` what
     `recorded` should then be.
     """
 
     key: tuple[str, ...]
     recorded: str = ""
-    found: tuple[tuple[str | None, str], ...] = ()
+    walked: tuple[tuple[str | None, str], ...] = ()
     expected: str = ""
     unknown: str = ""
     """If not empty: why the log cannot know; the fields above have no meaning then."""
@@ -129,9 +129,9 @@ def compare(
         disagreements += _other_bytes(event, manifest, again)
         disagreements += _event_mismatches(event, manifest, manifests.digests[address], moved, again, counts)
         for key in dict.fromkeys(ref.key for ref in manifest.spec.inputs):
-            found = list(_walk_mismatches(event, manifest, key, again, counts))
-            disagreements += [one for one in found if isinstance(one, Disagreement)]
-            unknown += [one for one in found if isinstance(one, Unknown)]
+            mismatches = list(_walk_mismatches(event, manifest, key, again, counts))
+            disagreements += [one for one in mismatches if isinstance(one, Disagreement)]
+            unknown += [one for one in mismatches if isinstance(one, Unknown)]
     silent = manifests.sound.keys() - {address for address, _ in judged}
     unknown += [Unknown(address, "", "the log has no event of it") for address in sorted(silent)]
     return Comparison(tuple(disagreements), tuple(unknown), dict(counts))
@@ -162,8 +162,10 @@ def _other_bytes(event: LogEvent, manifest: Manifest, again: str) -> Iterator[Di
     """A disagreement if the event reports another data version than the manifest has."""
     if event.data_version != manifest.data_version:
         in_event = f"event {event.number} says {event.data_version or 'none'}"
-        said = ((MANIFEST, f"data version {manifest.data_version}"), (EVENT, in_event))
-        yield Disagreement("other_bytes", manifest.spec.name, said, f"the manifest is authoritative; {again} reports it again")
+        statements = ((MANIFEST, f"data version {manifest.data_version}"), (EVENT, in_event))
+        yield Disagreement(
+            "other_bytes", manifest.spec.name, statements, f"the manifest is authoritative; {again} reports it again"
+        )
 
 
 def _event_mismatches(
@@ -175,9 +177,9 @@ def _event_mismatches(
     """
     name, number = manifest.spec.name, f"event {event.number}"
     if event.manifest and event.manifest not in {digest, *(form.manifest for form in manifest.earlier)}:
-        said = ((MANIFEST, f"its text has digest {digest}"), (EVENT, f"{number} was reported with {event.manifest}"))
+        statements = ((MANIFEST, f"its text has digest {digest}"), (EVENT, f"{number} was reported with {event.manifest}"))
         mend = f"the manifest was rewritten after it was reported: put the old one back, or delete the artifact and {again}"
-        yield Disagreement("rewritten_manifest", name, said, mend)
+        yield Disagreement("rewritten_manifest", name, statements, mend)
     if event.inputs is None:
         return
     wanted = {(r.name, r.address, r.data_version) for r in manifest.spec.inputs}
@@ -186,11 +188,11 @@ def _event_mismatches(
     for input_name, address, version in sorted(wanted ^ in_event):
         in_manifest = (input_name, address, version) in wanted
         edge = f"input {input_name} <- {address} ({version})"
-        said = (
+        statements = (
             (MANIFEST, edge if in_manifest else f"no {edge}"),
             (EVENT, f"{number} has {'no ' if in_manifest else ''}{edge}"),
         )
-        yield Disagreement("other_inputs", name, said, f"the manifest stands; {again} reports it anew")
+        yield Disagreement("other_inputs", name, statements, f"the manifest stands; {again} reports it anew")
 
 
 def _walk_mismatches(
@@ -206,54 +208,57 @@ def _walk_mismatches(
     if parent is None or parent.unknown:
         yield Unknown(name, asset, parent.unknown if parent else "the graph of today has no such edge")
         return
-    found = dict(parent.found)
+    walked = dict(parent.walked)
     if parent.recorded != parent.expected:
         one_each = [(partition, version) for partition, versions in wanted.items() for version in versions]
-        if found.keys() != wanted.keys() and parent.recorded == combined_version(one_each):
+        if walked.keys() != wanted.keys() and parent.recorded == combined_version(one_each):
             why = (
                 "other partitions were mapped then, or events are gone; what was recorded is the fold of the manifest's inputs"
             )
             yield Unknown(name, asset, why)
             return
-        said = (
+        statements = (
             (MANIFEST, ", ".join(sorted(f"{asset}{_in(p)} {v}" for p, v in one_each))),
             (EVENT, f"event {event.number} records {parent.recorded} of {asset}"),
             (WALK, f"the events before it give {parent.expected}"),
         )
         mend = f"a tag was forged or events were deleted; the manifest stands; {again} reports it anew"
-        yield Disagreement("forged_tag", name, said, mend)
+        yield Disagreement("forged_tag", name, statements, mend)
         return
-    for partition in sorted(found.keys() | wanted.keys(), key=str):
-        version, versions = found.get(partition), wanted.get(partition, set())
+    for partition in sorted(walked.keys() | wanted.keys(), key=str):
+        version, versions = walked.get(partition), wanted.get(partition, set())
         if version in versions:
             counts["inputs that the as-of walk confirms"] += 1
         elif version is None:
             yield Unknown(name, f"{asset}{_in(partition)}", "the log had no event of it when the step began")
         else:
             read = ", ".join(sorted(versions)) or "it is no input"
-            said = ((MANIFEST, f"{asset}{_in(partition)} {read}"), (WALK, f"{version} when event {event.number}'s step began"))
+            statements = (
+                (MANIFEST, f"{asset}{_in(partition)} {read}"),
+                (WALK, f"{version} when event {event.number}'s step began"),
+            )
             mend = f"the manifest stands; report that input, then {again} (what exists is reused and reported anew)"
-            yield Disagreement("other_input_version" if versions else "other_input", name, said, mend)
+            yield Disagreement("other_input_version" if versions else "other_input", name, statements, mend)
 
 
 def _orphan(event: LogEvent, remake: Callable[[tuple[str, ...], str | None], str]) -> Disagreement:
     version = f"data version {event.data_version}" if event.data_version else "no data version"
-    said = ((MANIFEST, "none has it"), (EVENT, f"event {event.number} (run {event.run_id or 'none'}) says {version}"))
+    statements = ((MANIFEST, "none has it"), (EVENT, f"event {event.number} (run {event.run_id or 'none'}) says {version}"))
     return Disagreement(
-        "no_manifest", event.name, said, f"{remake(event.key, event.partition)} makes it, or finds it, and reports it"
+        "no_manifest", event.name, statements, f"{remake(event.key, event.partition)} makes it, or finds it, and reports it"
     )
 
 
 def _of_finding(finding: Finding) -> Disagreement:
     """Turn a finding of `lineage.graph.check_tables` into a disagreement."""
     edge = f"input {finding.input} <- {finding.parent} ({finding.detail})" if finding.input else finding.detail
-    said = {
+    statements = {
         "missing_edge": ((MANIFEST, edge), (TABLE, "no such row")),
         "forged_edge": ((MANIFEST, "no such input"), (TABLE, edge)),
         "missing_artifact": ((MANIFEST, "committed"), (TABLE, "no such row")),
         "forged_artifact": ((MANIFEST, "none, or another"), (TABLE, edge or "a row")),
     }.get(finding.kind, ((MANIFEST, edge or "not as it was committed"),))
-    return Disagreement(finding.kind, finding.artifact, said, REMEDIES[finding.kind])
+    return Disagreement(finding.kind, finding.artifact, statements, REMEDIES[finding.kind])
 
 
 def _in(partition: str | None) -> str:

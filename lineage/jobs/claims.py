@@ -40,13 +40,13 @@ def check_inputs_stay(store: Store, name: str, inputs: Sequence[InputRef]) -> No
 
 def marked(store: Store) -> dict[str, str]:
     """Return address -> plan of everything that running purges take. Raises: ValueError naming a mark that is none."""
-    found: dict[str, str] = {}
+    claimed: dict[str, str] = {}
     for name in store.storage.records(MARKS):  # a mark that is being written: its purge reads the claims after it
         where = f"{MARKS}/{name}"
         text = store.storage.read_text(where)
         if text is not None:  # else that purge has ended
-            found |= dict.fromkeys(_addresses(text, store.storage.uri(where)), name.removesuffix(".json"))
-    return found
+            claimed |= dict.fromkeys(_addresses(text, store.storage.uri(where)), name.removesuffix(".json"))
+    return claimed
 
 
 def _addresses(text: str, where: str) -> list[str]:

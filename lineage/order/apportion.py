@@ -129,20 +129,20 @@ class SplitPhases:
 
     def before(self, blocks: np.ndarray) -> np.ndarray:
         which = np.searchsorted(self._starts, blocks, side="right") - 1
-        found = self._bases[which]
+        turns_before = self._bases[which]
         for number in np.unique(which).tolist():
             here = which == number
-            found[here] += self._splits[number].before((blocks[here] - self._starts[number]) * self.block_size)
-        return found
+            turns_before[here] += self._splits[number].before((blocks[here] - self._starts[number]) * self.block_size)
+        return turns_before
 
     def blocks_of(self, component: int, turns: np.ndarray) -> np.ndarray:
         which = np.searchsorted(self._bases[:, component], turns, side="right") - 1
-        found = np.empty_like(turns)
+        numbers = np.empty_like(turns)
         for number in np.unique(which).tolist():
             here = which == number
             places = self._splits[number].places(component, turns[here] - self._bases[number, component])
-            found[here] = self._starts[number] + places // self.block_size
-        return found
+            numbers[here] = self._starts[number] + places // self.block_size
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -184,15 +184,15 @@ class Split:
         """Return which of all turns a component's turns are (both counted from 0): the inverse of `before`."""
         if not turns.size:  # A component of weight zero has no turns.
             return turns
-        found, node = turns, component
+        places, node = turns, component
         for lefts, totals in zip(reversed(self.lefts), reversed(self.totals), strict=True):
             node, is_right = divmod(node, 2)
             left, total = lefts[node : node + 1], totals[node : node + 1]
             if is_right:
-                found = _scaled(found, total, total // 2, total - left)
+                places = _scaled(places, total, total // 2, total - left)
             else:
-                found = _scaled(found, total, total - total // 2 - 1, left)
-        return found
+                places = _scaled(places, total, total - total // 2 - 1, left)
+        return places
 
 
 def _scaled(values: np.ndarray, factor: np.ndarray, plus: np.ndarray, divisor: np.ndarray) -> np.ndarray:

@@ -143,9 +143,9 @@ def freeze_mixture(out: Writer, config: MixtureConfig, caches: tuple[Artifact, .
         record["apportioning"] = config.apportioning
     dropped = 0
     if config.packing is not None:
-        found = _pack(out, config.packing, opened)
-        record["packing"] = {**to_jsonable(config.packing), "components": {name: asdict(f) for name, f in found.items()}}
-        dropped = sum(statistics.tokens_dropped for statistics in found.values())
+        packed = _pack(out, config.packing, opened)
+        record["packing"] = {**to_jsonable(config.packing), "components": {name: asdict(f) for name, f in packed.items()}}
+        dropped = sum(statistics.tokens_dropped for statistics in packed.values())
     (out.folder / MIXTURE_FILE).write_text(json.dumps(record, indent=1) + "\n")
     out.facts["mixture"] = record
     num_tokens = sum(o.num_tokens for o in opened)
@@ -157,15 +157,15 @@ def _pack(out: Writer, packing: Packing, caches: Sequence[TokenCache]) -> dict[s
     statistics = {}
     for number, cache in enumerate(caches):
         try:
-            found = write_plan((out.folder / plan_files(number)[0]).parent, cache.ends, packing)
+            packed = write_plan((out.folder / plan_files(number)[0]).parent, cache.ends, packing)
         except ValueError as error:
             raise ValueError(f"{cache.artifact_name}: {error}") from error
-        statistics[cache.component] = found
+        statistics[cache.component] = packed
         log.info(
             "%s packed: %d documents in %d sequences of %d tokens, %.2f %% padding; %d documents cut, %d dropped (%d tokens)",
-            cache.component, cache.num_documents - found.documents_dropped, found.sequences, packing.seq_len,
-            100 * found.padding / max(1, found.sequences * packing.seq_len), found.documents_cut, found.documents_dropped,
-            found.tokens_dropped,
+            cache.component, cache.num_documents - packed.documents_dropped, packed.sequences, packing.seq_len,
+            100 * packed.padding / max(1, packed.sequences * packing.seq_len), packed.documents_cut, packed.documents_dropped,
+            packed.tokens_dropped,
         )  # fmt: skip
     return statistics
 
@@ -186,10 +186,10 @@ def _check_one_tokenizer(config: MixtureConfig, caches: list[TokenCache]) -> Non
     first = caches[0]
     for cache in caches[1:]:
         wanted = (first.tokenizer, first.vocab_size, first.dtype)
-        found = (cache.tokenizer, cache.vocab_size, cache.dtype)
-        if found != wanted:
+        tokens_as = (cache.tokenizer, cache.vocab_size, cache.dtype)
+        if tokens_as != wanted:
             raise ValueError(
-                f"mixture {config.name}: {cache.artifact_name} was made with (tokenizer, vocabulary, type) {found}, "
+                f"mixture {config.name}: {cache.artifact_name} was made with (tokenizer, vocabulary, type) {tokens_as}, "
                 f"{first.artifact_name} with {wanted}; materialize the stale one again"
             )
 

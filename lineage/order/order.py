@@ -116,10 +116,10 @@ class DataOrder:
         `has_weights`; if attention stays `within_documents` also segment ids, and weights in any case.
         """
         documents = self.pieces(start, count, by_document=True) if within_documents else None
-        found = read_rows(self.caches, self.pieces(start, count), documents, count, self.seq_len)
-        if found.weights is None and self.has_weights:  # A batch without padding has the same arrays as any other batch.
-            return found._replace(weights=np.ones(found.tokens.shape, np.float32))
-        return found
+        batch = read_rows(self.caches, self.pieces(start, count), documents, count, self.seq_len)
+        if batch.weights is None and self.has_weights:  # A batch without padding has the same arrays as any other batch.
+            return batch._replace(weights=np.ones(batch.tokens.shape, np.float32))
+        return batch
 
     def pieces(self, start: int, count: int, *, by_document: bool = False) -> Pieces:
         """Return the pieces of the rows of `batch`. They are computed for whole blocks, which are kept, because a run's
@@ -127,12 +127,12 @@ class DataOrder:
         """
         if start < 0:
             raise ValueError(f"global sequence index {start} is negative")
-        found = []
+        pieces = []
         for block in range(start // self.block_size, -(-(start + count) // self.block_size)):
             base = block * self.block_size
             first, end = max(0, start - base), min(self.block_size, start + count - base)
-            found.append(self._pieces_of_block(block, by_document).of_rows(first, end, base + first - start))
-        return Pieces.joined(found)
+            pieces.append(self._pieces_of_block(block, by_document).of_rows(first, end, base + first - start))
+        return Pieces.joined(pieces)
 
     def _pieces_of_block(self, block: int, by_document: bool) -> Pieces:
         if (block, by_document) not in self._pieces:
@@ -174,12 +174,12 @@ class DataOrder:
         seen = int(self._shares.before(np.array([end]))[0, number])
         ranks, used = self._subset(number).inverse(values), self.num_used(number)
         held = np.flatnonzero(ranks < used)
-        found = [np.zeros((2, 0), np.int64)]
+        reads = [np.zeros((2, 0), np.int64)]
         for epoch in range(-(-seen // used) if used else 0):
             ordinals = epoch * used + self._epoch(number, epoch).inverse(ranks[held])
             early = ordinals < seen
-            found.append(np.stack([held[early], self._indices(number, ordinals[early])]))
-        which, indices = np.concatenate(found, axis=1)
+            reads.append(np.stack([held[early], self._indices(number, ordinals[early])]))
+        which, indices = np.concatenate(reads, axis=1)
         order = np.lexsort((indices, which))
         order = order[indices[order] < below]
         return which[order], indices[order]

@@ -276,11 +276,11 @@ class TokenCache:
         """(id, start, stop) of every document with a token in `[start, stop)`; spans are the documents' own, none is empty."""
         first, last = self.ends.at_or_before(np.array([start, stop - 1])).tolist()
         edges = [0, *self.ends[max(0, first - 1) : last + 1].tolist()][0 if first == 0 else 1 :]
-        found = []
+        spans = []
         for index, (low, high) in enumerate(itertools.pairwise(edges), start=first):
             if max(low, start) < min(high, stop):
-                found.append((self.ids[index].tobytes().hex(), low, high))
-        return found
+                spans.append((self.ids[index].tobytes().hex(), low, high))
+        return spans
 
     @cached_property
     def _bases(self) -> list[int]:
@@ -333,10 +333,10 @@ def _check_sizes(
         wanted["weights"] = shard.num_tokens * weights_dtype.itemsize
     for suffix, num_bytes in wanted.items():
         path = f"{FOLDER}/{shard.name}.{suffix}"
-        found = committed.get(path, 0) if by_ranges else artifact.file(path).stat().st_size
-        if found != num_bytes:
+        size = committed.get(path, 0) if by_ranges else artifact.file(path).stat().st_size
+        if size != num_bytes:
             raise ValueError(
-                f"{artifact.name}: shard {shard.name} holds {found} bytes of .{suffix}, not {num_bytes}; its manifest says "
+                f"{artifact.name}: shard {shard.name} holds {size} bytes of .{suffix}, not {num_bytes}; its manifest says "
                 f"{shard.num_tokens} tokens and {shard.num_documents} documents, the tokens as {dtype.name}"
             )
 

@@ -133,19 +133,19 @@ class ShardFolder:
 
         Raises: ValueError naming a file that two of them wrote.
         """
-        found = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
+        records = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
         owners: dict[str, str] = {}
-        for name, record in found.items():
+        for name, record in records.items():
             for path in record["files"]:
                 if owners.setdefault(path, name) != name:
                     raise ValueError(f"shards {owners[path]} and {name} both wrote {path}; what it holds would depend on order")
-        whole = {name: record for name, record in found.items() if not record.get("without")}
+        whole = {name: record for name, record in records.items() if not record.get("without")}
         return {name: (sorted(record["files"]), record["statistics"]) for name, record in whole.items()}
 
     def written(self, names: Iterable[str]) -> dict[str, FileEntry]:
         """Return the entries of files that finished shards wrote and nobody has changed since, by path."""
-        found = [json.loads(self._record(name).read_text()) for name in names if self._record(name).exists()]
-        made = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in found for one in record["written"]]
+        records = [json.loads(self._record(name).read_text()) for name in names if self._record(name).exists()]
+        made = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in records for one in record["written"]]
         return {one.entry.path: one.entry for one in made if one.is_untouched(self.root)}
 
     def _take(self, private: Path) -> list[Written]:

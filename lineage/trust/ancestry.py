@@ -33,7 +33,7 @@ class Unsound:
     detail: str
 
 
-type Asked = tuple[str, str]
+type RefKey = tuple[str, str]
 """Address and data version of a ref: what one descendant read, and where."""
 
 
@@ -49,7 +49,7 @@ class Seen:
     """Every file of the partition, by address."""
 
     @property
-    def asked(self) -> Asked:
+    def ref_key(self) -> RefKey:
         return self.ref.address, self.ref.data_version
 
     @property
@@ -68,16 +68,16 @@ def ancestry(store: Store, refs: Sequence[InputRef], judge: Judge) -> list[Seen]
 
     `judge` knows who may make what.
     """
-    found: dict[Asked, Seen] = {}
+    visited: dict[RefKey, Seen] = {}
     level, snapshot = list(refs), snapshot_of(store)
     with ThreadPoolExecutor(READERS, thread_name_prefix="ancestors") as pool:
         while level:
-            fresh = {(ref.address, ref.data_version): ref for ref in level if (ref.address, ref.data_version) not in found}
+            fresh = {(ref.address, ref.data_version): ref for ref in level if (ref.address, ref.data_version) not in visited}
             snapshot.list_partitions(fresh.values(), pool)
             seen = list(pool.map(partial(_look, snapshot, judge), fresh.values()))
-            found.update({one.asked: one for one in seen})
+            visited.update({one.ref_key: one for one in seen})
             level = [ref for one in seen for ref in one.inputs]
-    return list(found.values())
+    return list(visited.values())
 
 
 def _look(snapshot: Snapshot, judge: Judge, ref: InputRef) -> Seen:
@@ -97,9 +97,9 @@ def _equal(reader: Reader, judge: Judge, ref: InputRef) -> Manifest | None:
     for name in sorted(reader.listed):
         version, _, file = name.removeprefix(f"{reader.place}/").partition("/")
         if file == MANIFEST_NAME:
-            found = _manifest(reader, f"{reader.place}/{version}", judge)
-            if isinstance(found, Manifest) and found.data_version == ref.data_version:
-                return found
+            manifest = _manifest(reader, f"{reader.place}/{version}", judge)
+            if isinstance(manifest, Manifest) and manifest.data_version == ref.data_version:
+                return manifest
     return None
 
 

@@ -40,7 +40,7 @@ def text_of(node: ast.expr, known: Mapping[str, str]) -> str | None:
 
 def texts_at_the_top(tree: ast.Module) -> dict[str, str]:
     """Return the names that are bound to a text at the top level."""
-    found = {}
+    texts = {}
     for statement in tree.body:
         value = getattr(statement, "value", None)
         if (
@@ -49,8 +49,8 @@ def texts_at_the_top(tree: ast.Module) -> dict[str, str]:
             and isinstance(value.value, str)
         ):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            found |= {target.id: value.value for target in targets if isinstance(target, ast.Name)}
-    return found
+            texts |= {target.id: value.value for target in targets if isinstance(target, ast.Name)}
+    return texts
 
 
 def called_modules(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
@@ -77,19 +77,19 @@ def matching_files(path: Path, texts: frozenset[str], repository: Path) -> list[
     index = dict(_below(path.parent))
     if any(text == "data" or text.startswith("data/") for text in texts):
         index |= _below(repository / "data")
-    found = set()
+    matches = set()
     for text in texts:
         name = text.rsplit("/", 1)[-1]
         if "\0" in name:
             if len(_PLACE.sub("", name)) >= _LEAST_KNOWN:
                 pattern = re.compile(".*".join(map(re.escape, _PLACE.split(name))))
-                found |= {each for other, paths in index.items() if pattern.fullmatch(other) for each in paths}
+                matches |= {each for other, paths in index.items() if pattern.fullmatch(other) for each in paths}
         else:
-            found |= set(index.get(name, ()))
+            matches |= set(index.get(name, ()))
         if "/" in text and "\0" not in text and not text.startswith("/") and ".." not in text:
             whole = repository / text
-            found |= {whole} if whole.is_file() else set()
-    return sorted(found - {path})
+            matches |= {whole} if whole.is_file() else set()
+    return sorted(matches - {path})
 
 
 def matching_modules(name: str, repository: Path) -> list[str]:
@@ -107,10 +107,10 @@ def matching_modules(name: str, repository: Path) -> list[str]:
 @lru_cache(maxsize=512)
 def _below(folder: Path) -> Mapping[str, tuple[Path, ...]]:
     """Files below a folder by name, without caches. Python files count beside the module only: others are found by import."""
-    found: dict[str, tuple[Path, ...]] = {}
+    by_name: dict[str, tuple[Path, ...]] = {}
     for path in sorted(folder.rglob("*")):
         if "__pycache__" in path.parts or (path.suffix in (".py", ".pyc") and path.parent != folder) or not path.is_file():
             continue
         if path.suffix != ".pyc" and path.name != "__init__.py":
-            found[path.name] = (*found.get(path.name, ()), path)
-    return found
+            by_name[path.name] = (*by_name.get(path.name, ()), path)
+    return by_name

@@ -52,8 +52,8 @@ class Evidence:
         """The result, who found it, and what to do about it."""
         if self.is_equal:
             return f"verified equivalent on {self.extent} ({self.who}, {self.when})"
-        found = f"today's code makes something else ({self.who}, {self.when}): {self.detail}"
-        return f"{found}; bump the stage version, or put the code back"
+        difference = f"today's code makes something else ({self.who}, {self.when}): {self.detail}"
+        return f"{difference}; bump the stage version, or put the code back"
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def drift_of(artifact: Artifact, code: Code) -> Drift | None:
 
 def code_changes(manifest: Manifest, code: Code) -> tuple[str, ...]:
     """Return what has changed of a stage's code. Packages that an older manifest does not list are not compared."""
-    found = ["its code has changed since"] if manifest.code_fingerprint != code.fingerprint else []
+    changes = ["its code has changed since"] if manifest.code_fingerprint != code.fingerprint else []
     then = manifest.packages
-    found += [f"{name} was {then[name]} and is {now}" for name, now in code.packages.items() if then.get(name, now) != now]
-    return tuple(found)
+    changes += [f"{name} was {then[name]} and is {now}" for name, now in code.packages.items() if then.get(name, now) != now]
+    return tuple(changes)
 
 
 def record_evidence(artifact: Artifact, code: Code, evidence: Evidence) -> None:

@@ -187,12 +187,12 @@ def code_closure(module_name: str) -> Closure:
             whole = f"{base}.{imported}" if imported else base
             if not _is_ours(base) or _is_quiet(whole):
                 continue
-            found = _module_path(base)
+            module_path = _module_path(base)
             if _module_path(whole) is not None:
                 pending.append(whole)
-            elif found is not None and imported in _facts(found).literals:
-                constants[whole] = _facts(found).literals[imported]
-            elif found is not None:
+            elif module_path is not None and imported in _facts(module_path).literals:
+                constants[whole] = _facts(module_path).literals[imported]
+            elif module_path is not None:
                 pending.append(base)
     return Closure(files, constants)
 
@@ -256,15 +256,15 @@ def _literals(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
     if any(_acts(statement) for statement in tree.body):
         return {}
     stored = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del))
-    found: dict[str, list[str]] = {}
+    dumps: dict[str, list[str]] = {}
     for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         value = getattr(statement, "value", None)
         plain = value is not None and all(isinstance(n, ast.Constant | ast.Tuple | ast.Load) for n in ast.walk(value))
         for target in targets:
             if isinstance(target, ast.Name):
-                found.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
-    return {name: values[0] for name, values in found.items() if len(values) == 1 and values[0] and stored[name] == 1}
+                dumps.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
+    return {name: values[0] for name, values in dumps.items() if len(values) == 1 and values[0] and stored[name] == 1}
 
 
 def _acts(statement: ast.stmt) -> bool:

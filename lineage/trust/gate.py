@@ -18,7 +18,7 @@ from lineage.config import from_jsonable
 from lineage.signing.judge import judge_of
 from lineage.signing.log import LogError
 from lineage.stage import RequiredAncestors
-from lineage.trust.ancestry import Asked, Problem, Seen, Unsound, ancestry
+from lineage.trust.ancestry import Problem, RefKey, Seen, Unsound, ancestry
 from lineage.trust.verdict_log import HEAD, Head, VerdictLog, read_log
 from lineage.trust.verdicts import subject_of_ref
 from lineage.trust.waivers import recorded_waivers
@@ -130,7 +130,7 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) ->
     findings = [Finding("unjudged", ref, missing.format(name)) for ref in refs for name in judge.lost_verdicts(log.digests)]
     ancestors = ancestry(store, refs, judge)
     findings += [finding for seen in ancestors for finding in _findings(log, seen)]
-    by_ref = {seen.asked: seen for seen in ancestors}
+    by_ref = {seen.ref_key: seen for seen in ancestors}
     for seen in ancestors:
         needed = needs.get(seen.stage)
         if needed is not None and needed not in _stages_above(seen, by_ref):
@@ -142,10 +142,10 @@ def _findings(log: VerdictLog, seen: Seen) -> list[Finding]:
     """Return the problems of one ancestor."""
     if isinstance(seen.chosen, Unsound):
         return [Finding(seen.chosen.problem, seen.ref, seen.chosen.detail)]
-    found = [*_absent_files(seen.chosen, seen), *_judged(log, seen.ref), *_cut_log(log, seen.chosen, seen)]
+    findings = [*_absent_files(seen.chosen, seen), *_judged(log, seen.ref), *_cut_log(log, seen.chosen, seen)]
     if seen.chosen.omitted:
-        found.append(Finding("incomplete", seen.ref, describe_omitted(seen.chosen)))
-    return found
+        findings.append(Finding("incomplete", seen.ref, describe_omitted(seen.chosen)))
+    return findings
 
 
 def describe_omitted(manifest: Manifest) -> str:
@@ -165,10 +165,10 @@ def _absent_files(manifest: Manifest, seen: Seen) -> list[Finding]:
     if not wrong:
         return unread + _unlisted_files(manifest, seen)
     first = wrong[0]
-    found = seen.listed.get(f"{folder}/{first.path}")
-    state = "is not there" if found is None else f"has {found.size} bytes, its manifest says {first.bytes}"
-    if found is not None and found.size == first.bytes:
-        state = f"has checksum {found.crc32c}, its manifest says {first.crc32c}"
+    listed = seen.listed.get(f"{folder}/{first.path}")
+    state = "is not there" if listed is None else f"has {listed.size} bytes, its manifest says {first.bytes}"
+    if listed is not None and listed.size == first.bytes:
+        state = f"has checksum {listed.crc32c}, its manifest says {first.crc32c}"
     damaged = Finding("damaged", seen.ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")
     return [*unread, damaged]
 
@@ -210,15 +210,15 @@ def _cut_log(log: VerdictLog, manifest: Manifest, seen: Seen) -> list[Finding]:
     return [] if fault is None else [Finding("unjudged", seen.ref, f"{fault.detail} (fault {fault.id})")]
 
 
-def _stages_above(start: Seen, by_ref: Mapping[Asked, Seen]) -> set[str]:
+def _stages_above(start: Seen, by_ref: Mapping[RefKey, Seen]) -> set[str]:
     above: set[str] = set()
-    visited = {start.asked}
+    visited = {start.ref_key}
     pending = [start]
     while pending:
         for ref in pending.pop().inputs:
             parent = by_ref[ref.address, ref.data_version]
-            if parent.asked not in visited:
-                visited.add(parent.asked)
+            if parent.ref_key not in visited:
+                visited.add(parent.ref_key)
                 above.add(parent.stage)
                 pending.append(parent)
     return above

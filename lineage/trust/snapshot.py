@@ -50,9 +50,11 @@ class Snapshot:
         by_key = groupby(sorted(new, key=lambda place: (new[place], place)), key=new.__getitem__)
         groups = [("/".join(key), list(places)) for key, places in by_key]
         whole = list(pool.map(self._list_key, groups))
-        single = [place for found, (_, places) in zip(whole, groups, strict=True) if found is None for place in places]
-        for found in whole:
-            self.listings.update(found or {})
+        single = [
+            place for whole_listing, (_, places) in zip(whole, groups, strict=True) if whole_listing is None for place in places
+        ]
+        for listing in whole:
+            self.listings.update(listing or {})
         self.listings.update(zip(single, pool.map(partial(_listing, self.storage), single), strict=True))
 
     def _list_key(self, group: tuple[str, Collection[str]]) -> Mapping[str, Listing] | None:
@@ -63,11 +65,11 @@ class Snapshot:
         key, places = group
         if self.storage.is_local or len(places) < 2:
             return None
-        found = self.storage.files.listing_up_to(key, PAGE * -(-len(places) // READERS))
-        if found is None:
+        listing = self.storage.files.listing_up_to(key, PAGE * -(-len(places) // READERS))
+        if listing is None:
             return None
         listings: dict[str, dict[str, Listed]] = {place: {} for place in places}
-        for address, facts in found.items():
+        for address, facts in listing.items():
             place = f"{key}/{address[len(key) + 1 :].partition('/')[0]}"
             if place in listings:
                 listings[place][address] = facts

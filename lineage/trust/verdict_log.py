@@ -134,10 +134,10 @@ class VerdictLog:
 
     @cached_property
     def _by_subject(self) -> Mapping[Subject, Mapping[str, Verdict]]:
-        found: dict[Subject, dict[str, Verdict]] = {}
+        verdicts: dict[Subject, dict[str, Verdict]] = {}
         for record in self.records:
-            found.setdefault(record.subject, {})[record.verdict.name] = record.verdict
-        return found
+            verdicts.setdefault(record.subject, {})[record.verdict.name] = record.verdict
+        return verdicts
 
     def of(self, subject: Subject) -> list[Verdict]:
         """Return the last verdict of each name on some bytes, in name order, including lifted ones."""
@@ -172,11 +172,11 @@ def read_log(store: Store, judge: Judge | None = None) -> VerdictLog:
     records: dict[int, Record] = {}
     why: dict[int, str] = {}
     for number, text in texts.items():
-        found = _parse(number, text, judge)
-        if isinstance(found, Record):
-            records[number] = found
+        parsed = _parse(number, text, judge)
+        if isinstance(parsed, Record):
+            records[number] = parsed
         else:
-            why[number] = found
+            why[number] = parsed
     digests = {number: text_sha256(text) for number, text in texts.items() if text is not None}
     for number in range(1, max(listed, default=0) + 1):
         if number not in listed:
@@ -245,15 +245,15 @@ def _text(store: Store, where: str) -> str | None:
 
 def _listed(store: Store) -> dict[int, set[str]]:
     """The numbers of records that are there, and the digests of the subjects that the files beside them name."""
-    found: dict[int, set[str]] = {}
+    files: dict[int, set[str]] = {}
     beside: dict[int, set[str]] = {}
     for name in store.storage.sizes(LOG_FOLDER):
         match = _NAME.fullmatch(name)
         if match is not None and match["subject"]:
             beside.setdefault(int(match["number"]), set()).add(match["subject"])
         elif match is not None:
-            found[int(match["number"])] = set()
-    return {number: beside.get(number, set()) for number in found}
+            files[int(match["number"])] = set()
+    return {number: beside.get(number, set()) for number in files}
 
 
 def _parse(number: int, text: str | None, judge: Judge | None) -> Record | str:

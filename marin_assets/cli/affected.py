@@ -53,13 +53,13 @@ def print_affected(
     root: str | None, stage: str | None, version: str | None, artifact: str | None, *, as_json: bool, console: Console
 ) -> None:
     """Every descendant of an artifact, or of what a stage made, oldest first, with the cost to make them again."""
-    results = [(store, found, _flops(store, found)) for store, found in _reached(root, stage, version, artifact)]
+    results = [(store, reached, _flops(store, reached)) for store, reached in _reached(root, stage, version, artifact)]
     if as_json:
         print(json.dumps([_affected_record(*result) for result in results], indent=1, ensure_ascii=False))
         return
-    for store, found, flops in results:
-        print_table(_affected_table(store.root, found), console)
-        cost = found.cost
+    for store, below, flops in results:
+        print_table(_affected_table(store.root, below), console)
+        cost = below.cost
         console.print(
             f"{cost.num_artifacts} artifacts; to make them again: {cost.wall_seconds:,.1f} s ({cost.cpu_seconds:,.1f} CPU s), "
             f"{cost.num_bytes / 1e6:,.1f} MB, {flops:.3g} training FLOPs",
@@ -71,8 +71,8 @@ def _reached(root: str | None, stage: str | None, version: str | None, artifact:
     """Per store. Raises ValueError when no store holds what is asked for, with what they hold."""
     stores = stores_of(root)
     if artifact is not None:
-        found = locate(stores, artifact)
-        return [(found.store, affected_by(lineage_tables(found.store), [found.spec.address]))]
+        changed = locate(stores, artifact)
+        return [(changed.store, affected_by(lineage_tables(changed.store), [changed.spec.address]))]
     assert stage is not None  # the command line gives one of the two
     tables = [(store, lineage_tables(store)) for store in stores]
     holding = [(store, held) for store, held in tables if _holds(held, stage, version)]
@@ -86,9 +86,9 @@ def _holds(tables: LineageTables, stage: str, version: str | None) -> bool:
     return any(name == stage and version in (None, made) for name, made in pairs)
 
 
-def _flops(store: Store, found: Affected) -> float:
+def _flops(store: Store, below: Affected) -> float:
     """FLOPs of training the affected checkpoints again, those of one job once (its last)."""
-    rows = found.rows.filter(found.rows["stage"] == CHECKPOINT_STAGE)
+    rows = below.rows.filter(below.rows["stage"] == CHECKPOINT_STAGE)
     last: dict[str, float] = {}
     for address, process in rows.select("address", "process").iter_rows():
         artifact = store.open(address)
@@ -98,19 +98,19 @@ def _flops(store: Store, found: Affected) -> float:
     return sum(last.values())
 
 
-def _affected_record(store: Store, found: Affected, flops: float) -> dict[str, object]:
-    rows = found.rows.drop("stamp", "process").to_dicts()
-    return {"root": store.root, "cost": dataclasses.asdict(found.cost) | {"training_flops": flops}, "artifacts": rows}
+def _affected_record(store: Store, below: Affected, flops: float) -> dict[str, object]:
+    rows = below.rows.drop("stamp", "process").to_dicts()
+    return {"root": store.root, "cost": dataclasses.asdict(below.cost) | {"training_flops": flops}, "artifacts": rows}
 
 
-def _affected_table(root: str, found: Affected) -> Table:
+def _affected_table(root: str, below: Affected) -> Table:
     table = Table(title=f"affected in {root}, oldest first", title_style="bold", header_style="bold", pad_edge=False)
     for name in ("made", "artifact", "stage"):
         table.add_column(name, no_wrap=True)
     for name in ("s", "MB"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("bad", no_wrap=True)
-    for row in found.rows.iter_rows(named=True):
+    for row in below.rows.iter_rows(named=True):
         numbers = (f"{row['wall_seconds']:.1f}", f"{row['num_bytes'] / 1e6:.1f}")
         made = row["created"][:19].replace("T", " ")
         step = f" step {row['step']}" if row["step"] >= 0 else ""
@@ -134,35 +134,37 @@ def print_takedown(
     selection = Selection(tuple(documents) if field is None else _with_field(stores, field), source, licence)
     results = []
     for store, tables in stores:
-        found = find_holders(store, tables, selection)
-        starts = [holder.artifact.spec.address for holder in found.holders]
-        results.append((store, found, plan_takedown(found), affected_by(tables, starts) if starts else None))
+        takedown = find_holders(store, tables, selection)
+        starts = [holder.artifact.spec.address for holder in takedown.holders]
+        results.append((store, takedown, plan_takedown(takedown), affected_by(tables, starts) if starts else None))
     if as_json:
         print(json.dumps([_takedown_record(*result) for result in results], indent=1, ensure_ascii=False))
         return
-    for store, found, plan, below in results:
-        _print_takedown(store, found, plan, below, console)
+    for store, takedown, plan, below in results:
+        _print_takedown(store, takedown, plan, below, console)
 
 
 def _with_field(stores: list[tuple[Store, LineageTables]], field: str) -> tuple[str, ...]:
     """Ids in any of the stores. Raises ValueError, that of the store with most to say, when none has the field."""
     name, _, value = field.partition("=")
-    found: set[str] = set()
+    ids: set[str] = set()
     missed: list[tuple[int, ValueError]] = []
     for store, tables in stores:
         try:
-            found |= set(documents_with(store, tables, name, value))
+            ids |= set(documents_with(store, tables, name, value))
         except ValueError as error:
             missed.append((tables.artifacts.height, error))
-    if not found:
+    if not ids:
         raise max(missed, key=lambda pair: pair[0])[1]
-    return tuple(sorted(found))
+    return tuple(sorted(ids))
 
 
-def _print_takedown(store: Store, found: TakedownScope, plan: TakedownPlan, below: Affected | None, console: Console) -> None:
-    if found.holders:
-        print_table(_holders_table(store.root, found.holders, plan), console)
-        print_table(_plan_table(plan.whole.steps, found.holders), console)
+def _print_takedown(
+    store: Store, takedown: TakedownScope, plan: TakedownPlan, below: Affected | None, console: Console
+) -> None:
+    if takedown.holders:
+        print_table(_holders_table(store.root, takedown.holders, plan), console)
+        print_table(_plan_table(plan.whole.steps, takedown.holders), console)
         whole = plan.whole
         console.print(
             f"all of it: {whole.wall_seconds:,.1f} s, {whole.num_bytes / 1e6:,.1f} MB, {whole.flops:.3g} training FLOPs",
@@ -175,18 +177,18 @@ def _print_takedown(store: Store, found: TakedownScope, plan: TakedownPlan, belo
             f"{cost.num_bytes / 1e6:,.1f} MB, {_flops(store, below):.3g} training FLOPs",
             soft_wrap=True,
         )
-        console.print(f"made from them and not searched for excerpts: {_others(found, below)}", soft_wrap=True)
+        console.print(f"made from them and not searched for excerpts: {_others(takedown, below)}", soft_wrap=True)
         for what in missing_features(whole):
             console.print(f"[yellow]{what}[/]", soft_wrap=True)
     else:
         console.print(f"{store.root}: nothing holds it", soft_wrap=True, markup=False)
-    for address, why in found.unknown:
+    for address, why in takedown.unknown:
         console.print(f"[yellow]unknown: {escape(address)}: {escape(why)}[/]", soft_wrap=True)
 
 
-def _others(found: TakedownScope, below: Affected) -> str:
+def _others(takedown: TakedownScope, below: Affected) -> str:
     """Stages of what was made from the holders without being one (an audit may quote a document, a tokenizer counted it)."""
-    holders = pl.Series([holder.artifact.spec.address for holder in found.holders]).implode()
+    holders = pl.Series([holder.artifact.spec.address for holder in takedown.holders]).implode()
     counts = below.rows.filter(~pl.col("address").is_in(holders)).group_by("stage").len().sort("stage")
     return ", ".join(f"{stage} x{count}" for stage, count in counts.iter_rows()) or "nothing"
 
@@ -242,13 +244,13 @@ def _plan_table(steps: Iterable[PlanStep], holders: Iterable[Copy]) -> Table:
     return table
 
 
-def _takedown_record(store: Store, found: TakedownScope, plan: TakedownPlan, below: Affected | None) -> dict[str, object]:
-    def told(steps: Iterable[PlanStep]) -> list[dict[str, Any]]:
+def _takedown_record(store: Store, takedown: TakedownScope, plan: TakedownPlan, below: Affected | None) -> dict[str, object]:
+    def step_records(steps: Iterable[PlanStep]) -> list[dict[str, Any]]:
         return [dataclasses.asdict(step) for step in steps]
 
     return {
         "root": store.root,
-        "selection": dataclasses.asdict(found.selection),
+        "selection": dataclasses.asdict(takedown.selection),
         "holders": [
             {
                 "name": holder.artifact.name,
@@ -258,11 +260,11 @@ def _takedown_record(store: Store, found: TakedownScope, plan: TakedownPlan, bel
                 "num_documents": holder.num_documents,
                 "components": holder.components,
                 "steps": holder.steps,
-                "plan": told(plan.each[holder.artifact.spec.address].steps),
+                "plan": step_records(plan.each[holder.artifact.spec.address].steps),
             }
-            for holder in found.holders
+            for holder in takedown.holders
         ],
-        "whole_plan": told(plan.whole.steps),
+        "whole_plan": step_records(plan.whole.steps),
         "whole_cost": {
             "wall_seconds": plan.whole.wall_seconds,
             "num_bytes": plan.whole.num_bytes,
@@ -270,5 +272,5 @@ def _takedown_record(store: Store, found: TakedownScope, plan: TakedownPlan, bel
         },
         "missing_features": missing_features(plan.whole),
         "below": None if below is None else below.addresses,
-        "unknown": [{"address": address, "why": why} for address, why in found.unknown],
+        "unknown": [{"address": address, "why": why} for address, why in takedown.unknown],
     }

@@ -39,12 +39,12 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].place.partition(":")
-        found = getattr(importlib.import_module(f"marin_assets.cli.{module}"), attribute)
-        if not isinstance(found, typer.Typer):
+        command = getattr(importlib.import_module(f"marin_assets.cli.{module}"), attribute)
+        if not isinstance(command, typer.Typer):
             single = typer.Typer(add_completion=False, context_settings=HELP_OPTIONS)
-            single.command(cmd_name)(found)
-            found = single
-        return get_command(found)
+            single.command(cmd_name)(command)
+            command = single
+        return get_command(command)
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:

@@ -41,13 +41,13 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
 
     Raises: ValueError for a checkpoint that was not audited, with the command that does.
     """
-    found = audit_of(locate(stores_of(root), text))
-    report = json.loads(found.files("audit.json")[0].read_text())
+    artifact = audit_of(locate(stores_of(root), text))
+    report = json.loads(artifact.files("audit.json")[0].read_text())
     if as_json:
-        print(json.dumps({"audit": found.spec.address, **report}, indent=1, ensure_ascii=False))
+        print(json.dumps({"audit": artifact.spec.address, **report}, indent=1, ensure_ascii=False))
         return report["verdict_at_step"] != "contaminated"
-    page = found.files("audit.html")[0]
-    console.print(f"[bold]{escape(found.name)}[/], made {found.manifest.created[:19]}", soft_wrap=True)
+    page = artifact.files("audit.html")[0]
+    console.print(f"[bold]{escape(artifact.name)}[/], made {artifact.manifest.created[:19]}", soft_wrap=True)
     for heading, blocks in page_sections(page.parent, report):
         if heading not in LEFT_TO_THE_PAGE:
             console.print(f"\n[bold]{heading}[/]")

@@ -41,20 +41,20 @@ def print_consistency(root: str | None, *, as_json: bool, console: Console) -> b
     today = datetime.datetime.now(datetime.UTC).date()
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
-        found = check_consistency(stores_of(root), instance, defs.resolve_asset_graph(), today)
+        comparison = check_consistency(stores_of(root), instance, defs.resolve_asset_graph(), today)
     if as_json:
-        print(json.dumps(dataclasses.asdict(found), indent=1, ensure_ascii=False))
-        return not found.disagreements
-    for one in found.disagreements:
+        print(json.dumps(dataclasses.asdict(comparison), indent=1, ensure_ascii=False))
+        return not comparison.disagreements
+    for one in comparison.disagreements:
         console.print(f"[red]{one.kind}[/] {escape(one.artifact)}", soft_wrap=True)
         for who, what in one.said:
             console.print(f"    {who}: {escape(what)}", soft_wrap=True)
         console.print(f"    {escape(one.mend)}", soft_wrap=True)
-    console.print("; ".join(f"{count:,} {name}" for name, count in found.counts.items()), soft_wrap=True)
-    for why, times in reasons(found.unknown)[:SHOWN]:
+    console.print("; ".join(f"{count:,} {name}" for name, count in comparison.counts.items()), soft_wrap=True)
+    for why, times in reasons(comparison.unknown)[:SHOWN]:
         console.print(f"unknown, {times} times: {escape(why)}", soft_wrap=True)
-    console.print(f"{len(found.disagreements)} disagreements" if found.disagreements else "nothing disagrees")
-    return not found.disagreements
+    console.print(f"{len(comparison.disagreements)} disagreements" if comparison.disagreements else "nothing disagrees")
+    return not comparison.disagreements
 
 
 def rebuild(root: str | None, *, fill_gaps: bool, console: Console, as_json: bool = False) -> bool:
@@ -75,8 +75,8 @@ def rebuild(root: str | None, *, fill_gaps: bool, console: Console, as_json: boo
             )
         )
         return not done.unsound
-    told = f"{len(done.reported)} artifacts reported, {done.verdicts} verdicts; {done.present} were in the log already"
-    console.print(f"{', '.join(store.root for store in stores)}: {told}", soft_wrap=True)
+    summary = f"{len(done.reported)} artifacts reported, {done.verdicts} verdicts; {done.present} were in the log already"
+    console.print(f"{', '.join(store.root for store in stores)}: {summary}", soft_wrap=True)
     for name in done.older[:SHOWN]:
         console.print(f"left out, the log shows a newer one: {escape(name)}", soft_wrap=True)
     for finding in done.unsound:

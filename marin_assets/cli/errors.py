@@ -28,21 +28,21 @@ def cause(error: BaseException) -> BaseException:
 
 def one_line(error: BaseException) -> str:
     """Return what a user reads about an error: its cause in one line, with what to do."""
-    found = cause(error)
-    said = " ".join(str(found).split())
-    if isinstance(found, ModuleNotFoundError):
-        return f"{said}: {MAKE_SETUP}"
-    if isinstance(found, FileNotFoundError) and found.filename is not None:
-        return f"{found.filename}: there is no such file; check the path"
-    if isinstance(found, OSError) and found.strerror and found.filename is not None:
-        return f"{found.filename}: {found.strerror}; {_system_remedy(found)}"
-    if isinstance(found, OSError) and found.errno is not None:
-        return f"{said}; {_system_remedy(found)}"
-    if isinstance(found, MemoryError):
+    root_cause = cause(error)
+    message = " ".join(str(root_cause).split())
+    if isinstance(root_cause, ModuleNotFoundError):
+        return f"{message}: {MAKE_SETUP}"
+    if isinstance(root_cause, FileNotFoundError) and root_cause.filename is not None:
+        return f"{root_cause.filename}: there is no such file; check the path"
+    if isinstance(root_cause, OSError) and root_cause.strerror and root_cause.filename is not None:
+        return f"{root_cause.filename}: {root_cause.strerror}; {_system_remedy(root_cause)}"
+    if isinstance(root_cause, OSError) and root_cause.errno is not None:
+        return f"{message}; {_system_remedy(root_cause)}"
+    if isinstance(root_cause, MemoryError):
         return "out of memory; close other programs, or lower MARIN_WORKERS"
-    if isinstance(found, USER_MISTAKES) and not isinstance(found, KeyError | IndexError):
-        return said or f"{type(found).__name__} without a message; run again with --debug"
-    return f"{type(found).__name__}: {said}; this is a defect of marin: run again with --debug and report the traceback"
+    if isinstance(root_cause, USER_MISTAKES) and not isinstance(root_cause, KeyError | IndexError):
+        return message or f"{type(root_cause).__name__} without a message; run again with --debug"
+    return f"{type(root_cause).__name__}: {message}; this is a defect of marin: run again with --debug and report the traceback"
 
 
 def _system_remedy(error: OSError) -> str:

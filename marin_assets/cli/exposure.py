@@ -80,5 +80,5 @@ def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: di
         print_table(table, console)
     unread = sorted(set(documents) - set(reads["id"]))
     for document in unread:
-        told = f" ({tiers[document]})" if document in tiers else ""
-        console.print(f"{document}{told}: no step has read it", soft_wrap=True, highlight=False)
+        tier = f" ({tiers[document]})" if document in tiers else ""
+        console.print(f"{document}{tier}: no step has read it", soft_wrap=True, highlight=False)

@@ -77,8 +77,8 @@ def print_gate(
     console.print(escape(f"signatures: {signatures.policy}"), soft_wrap=True)
     for each in judged:
         finding = each.finding
-        said = escape(f"{finding.artifact}: {finding.detail}")  # names have brackets, as markup has
-        console.print(f"[red]{finding.problem}[/] {said}", soft_wrap=True)
+        line = escape(f"{finding.artifact}: {finding.detail}")  # names have brackets, as markup has
+        console.print(f"[red]{finding.problem}[/] {line}", soft_wrap=True)
         waiver = each.waiver
         mend = finding.mend if waiver is None else f"waived by {waiver.who} until {waiver.expires}: {waiver.why}"
         console.print(f"    {escape(mend)}", soft_wrap=True)
@@ -153,12 +153,12 @@ def quarantine(
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Take an artifact out of use: training, evaluation and serving refuse it and what was made from it."""
-    found = locate(stores_of(root), artifact)
-    log_of_verdicts.quarantine(found, why, getpass.getuser(), standing=not lift)
+    target = locate(stores_of(root), artifact)
+    log_of_verdicts.quarantine(target, why, getpass.getuser(), standing=not lift)
     if as_json:
-        print_json({"name": found.name, "address": found.spec.address, "is_quarantined": not lift, "why": why})
+        print_json({"name": target.name, "address": target.spec.address, "is_quarantined": not lift, "why": why})
     else:
-        _say(f"{found.name} is {'back in use' if lift else 'quarantined'}: {why}")
+        _say(f"{target.name} is {'back in use' if lift else 'quarantined'}: {why}")
 
 
 def revoke(
@@ -168,14 +168,14 @@ def revoke(
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """End a waiver before its day; what was made by it stays."""
-    found = locate(stores_of(root), waiver)
-    if found.spec.key[0] != WAIVERS_KEY:
-        raise ValueError(f"{found.name} is no waiver; `./marin gate ARTIFACT` lists them")
-    log_of_verdicts.revoke(found, why, getpass.getuser())
+    target = locate(stores_of(root), waiver)
+    if target.spec.key[0] != WAIVERS_KEY:
+        raise ValueError(f"{target.name} is no waiver; `./marin gate ARTIFACT` lists them")
+    log_of_verdicts.revoke(target, why, getpass.getuser())
     if as_json:
-        print_json({"name": found.name, "is_revoked": True, "why": why})
+        print_json({"name": target.name, "is_revoked": True, "why": why})
     else:
-        _say(f"{found.name} does not count any more: {why}")
+        _say(f"{target.name} does not count any more: {why}")
 
 
 def verdicts(
@@ -216,8 +216,8 @@ def _about(subject: Subject) -> str:
 def _print_log(root: str, log: VerdictLog, console: Console) -> None:
     table = Table("number", "verdict", "standing", "artifact", "who", "when", "why", title=f"verdicts of {escape(root)}")
     for record in log.records:
-        said = record.verdict
-        cells = (said.kind, str(said.standing), _about(record.subject), said.who, said.when, said.why)
+        verdict = record.verdict
+        cells = (verdict.kind, str(verdict.standing), _about(record.subject), verdict.who, verdict.when, verdict.why)
         table.add_row(str(record.number), *map(escape, cells))
     if table.row_count:
         print_table(table, console)

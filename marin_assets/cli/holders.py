@@ -54,8 +54,8 @@ def print_holders(item: str, key: str, root: str | None, *, as_json: bool, conso
 def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
     """The newest marks of every name under a key. Raises: ValueError where there are none, or older ones without the table."""
     newest: dict[str, Artifact] = {}
-    found = (artifact for store in stores for artifact in store.artifacts(*key.split("/")))
-    for scan in sorted(found, key=lambda artifact: (artifact.manifest.created, artifact.spec.version)):
+    scans = (artifact for store in stores for artifact in store.artifacts(*key.split("/")))
+    for scan in sorted(scans, key=lambda artifact: (artifact.manifest.created, artifact.spec.version)):
         if scan.spec.stage == CONTAMINATION.name:
             newest[scan.name] = scan
     if not newest:

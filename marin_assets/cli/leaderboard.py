@@ -66,8 +66,8 @@ def print_leaderboard(
     """The board as tables, JSON or a page, or what a query over the views `results`, `leaderboard` and `items` gives."""
     board = open_board(stores_of(root))
     if sql is not None:
-        found = board.query(sql)
-        print(rows_json(found)) if json else print_table(_table("", found, found.columns), console)
+        result = board.query(sql)
+        print(rows_json(result)) if json else print_table(_table("", result, result.columns), console)
         return
     rows = primary_scores(board, policy)
     rows = rows if task is None else rows.filter(pl.col("task") == task)
@@ -89,13 +89,13 @@ def print_comparison(first: str, second: str, root: str | None, console: Console
     one, two = locate(stores, first), locate(stores, second)
     compared = compare_results(one, two)
     if as_json:
-        print_json([dataclasses.asdict(found) for found in compared])
+        print_json([dataclasses.asdict(compared_task) for compared_task in compared])
         return
     table = Table(title=f"{escape(two.name)} less {escape(one.name)}, item by item", title_justify="left", pad_edge=False)
     for column in ("task", "measure", "items", "difference", "95 % interval", "better", "worse", "p", ""):
         table.add_column(column, justify="left" if column in ("task", "measure", "") else "right")
-    for found in compared:
-        table.add_row(*_comparison(found))
+    for task in compared:
+        table.add_row(*_comparison(task))
     print_table(table, console)
 
 
@@ -118,8 +118,8 @@ def print_gap(first: str, second: str, root: str | None, *, worst: int, console:
         table.add_row(s.tag or "everything", f"{s.num_documents:,}", f"{s.num_bytes:,}", *sides)
     print_table(table, console)
     for g in gaps[:worst]:
-        told = f"{g.id} ({g.tag}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
-        console.print(told, markup=False, soft_wrap=True)
+        line = f"{g.id} ({g.tag}): {g.first:.3f} to {g.second:.3f}, {g.stretch_bits:+.1f} bits at {g.stretch!r}"
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _reader(checkpoint: Artifact) -> Reader:
@@ -127,13 +127,13 @@ def _reader(checkpoint: Artifact) -> Reader:
     return Reader(scorer, *open_tokenizer(tokenizer_of(checkpoint), scorer.vocab_size))
 
 
-def _comparison(found: TaskComparison) -> tuple[str, ...]:
-    c = found.comparison
-    left = f" (+{found.left_out} not graded)" if found.left_out else ""
+def _comparison(task: TaskComparison) -> tuple[str, ...]:
+    c = task.comparison
+    left = f" (+{task.left_out} not graded)" if task.left_out else ""
     interval = f"{c.low:+.4f} to {c.high:+.4f}"
     verdict = "differ" if c.decided else "not told apart"
     numbers = (f"{c.num_items}{left}", f"{c.difference:+.4f}", interval, str(c.wins), str(c.losses), f"{c.p_value:.3g}")
-    return (found.task, found.measure, *numbers, verdict)
+    return (task.task, task.measure, *numbers, verdict)
 
 
 def _board(board: str, rows: pl.DataFrame) -> Table:

@@ -97,8 +97,8 @@ def place(artifacts: Sequence[Artifact]) -> list[Box]:
 def _pairs(artifacts: Sequence[Artifact]) -> list[tuple[str, str]]:
     """(child, parent) addresses inside the walk, each once."""
     here = {artifact.spec.address for artifact in artifacts}
-    found = {(a.spec.address, ref.address): None for a in artifacts for ref in a.spec.inputs if ref.address in here}
-    return list(found)
+    pairs = {(a.spec.address, ref.address): None for a in artifacts for ref in a.spec.inputs if ref.address in here}
+    return list(pairs)
 
 
 def _columns(up: dict[str, list[str]]) -> dict[str, int]:

@@ -63,8 +63,8 @@ def show(
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Show one artifact: where it is, what made it, its files, inputs, cost and facts, and what a gate says of it."""
-    found = locate(stores_of(root), artifact)
-    record = shown_record(found)
+    shown = locate(stores_of(root), artifact)
+    record = shown_record(shown)
     if as_json:
         print_json(record)
         return
@@ -80,15 +80,15 @@ def show(
         console.print(f"{name:<14}{text[:2000]}", soft_wrap=True, markup=False, highlight=False)
 
 
-def shown_record(found: Artifact) -> dict[str, Any]:
+def shown_record(artifact: Artifact) -> dict[str, Any]:
     """Return what `marin show` says of an artifact. Problems are those of the launch gate, ancestors included."""
-    manifest = found.manifest
+    manifest = artifact.manifest
     num_bytes = sum(entry.bytes for entry in manifest.files)
     rows = sum(entry.rows or 0 for entry in manifest.files)
-    findings = inspect(found.store, [found.ref("artifact")], {})
+    findings = inspect(artifact.store, [artifact.ref("artifact")], {})
     return {
-        "name": found.name,
-        "folder": found.uri,
+        "name": artifact.name,
+        "folder": artifact.uri,
         "made": f"{manifest.created[:19]} by {manifest.spec.stage}@{manifest.spec.stage_version}",
         "state": f"{len(findings)} problems (`./marin gate` says more)" if findings else "fit to build on",
         "files": f"{len(manifest.files)} files, {size(num_bytes)}" + (f", {rows:,} rows" if rows else ""),

@@ -114,10 +114,10 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
         raise ValueError(f"the graph has no asset {key!r}; {meant}")
     family = families[key]
     _check_partition(key, family, partition)
-    found = family.node_at(lab, partition)
-    if isinstance(found, Node):
-        return found, list(found.key)
-    raise ValueError(f"{key}[{partition}] is left out: {found.reason}")
+    node = family.node_at(lab, partition)
+    if isinstance(node, Node):
+        return node, list(node.key)
+    raise ValueError(f"{key}[{partition}] is left out: {node.reason}")
 
 
 def _check_partition(key: str, family: AssetTemplate, partition: str | None) -> None:

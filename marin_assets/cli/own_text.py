@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datakit.sources.remote import folder_listing, listing_digest
 from datakit.sources.source import FolderFiles, Records, Unverified
-from datakit.survey import Found, Survey, survey
+from datakit.survey import Survey, TextFiles, survey
 from recipes.lab import declarations
 from recipes.own_recipes import own_folder
 from recipes.own_sizes import SEQ_LEN, Sizes, sizes
@@ -42,8 +42,8 @@ class Own:
     @property
     def source_names(self) -> tuple[str, ...]:
         """One source for each kind of file."""
-        kinds = [found.kind for found in self.survey.found]
-        return (self.name,) if len(kinds) == 1 else tuple(f"{self.name}_{kind}" for kind in kinds)
+        kinds = [files.kind for files in self.survey.text_files]
+        return (self.name,) if len(kinds) == 1 else tuple(f"{self.name}_{files}" for files in kinds)
 
 
 def look(name: str, files: Sequence[str], *, text_field: str | None, flops: float, vocab_size: int | None) -> Own:
@@ -102,26 +102,26 @@ def _folder_and_names(files: Sequence[str]) -> tuple[Path, list[str]]:
         if not path.exists():
             raise ValueError(f"{given}: there is no such file or folder; check the path")
     if len(paths) == 1 and paths[0].is_dir():
-        folder, found = paths[0], [path for path in paths[0].rglob("*") if path.is_file()]
+        folder, own_files = paths[0], [path for path in paths[0].rglob("*") if path.is_file()]
     else:
         folders = [path for path in paths if path.is_dir()]
         if folders:
             raise ValueError(f"{folders[0]} is one of {len(paths)} things given; give one folder, or files alone")
-        folder, found = Path(os.path.commonpath([path.parent for path in paths])), paths
-    return folder, [path.relative_to(folder).as_posix() for path in found]
+        folder, own_files = Path(os.path.commonpath([path.parent for path in paths])), paths
+    return folder, [path.relative_to(folder).as_posix() for path in own_files]
 
 
-def loader_of(own: Own, found: Found) -> FolderFiles:
+def loader_of(own: Own, files: TextFiles) -> FolderFiles:
     """Return the pinned loader of the files of one kind: by suffix where that names them, else one by one."""
     seen = own.survey
-    by_suffix = tuple(f"*{suffix}" for suffix in found.suffixes)
-    others = tuple(name for names in seen.left_out.values() for name in names if name.endswith(found.suffixes))
+    by_suffix = tuple(f"*{suffix}" for suffix in files.suffixes)
+    others = tuple(name for names in seen.left_out.values() for name in names if name.endswith(files.suffixes))
     there = {path.relative_to(seen.folder).as_posix() for path in seen.folder.rglob("*") if path.is_file()}
-    matched = {name for name in there if name.endswith(found.suffixes)}
-    if matched == {*found.names, *others}:
+    matched = {name for name in there if name.endswith(files.suffixes)}
+    if matched == {*files.names, *others}:
         draft = FolderFiles(str(seen.folder), by_suffix, Unverified("", "not computed yet"), others)
     else:
-        draft = FolderFiles(str(seen.folder), tuple(escape(name) for name in found.names), Unverified("", "not computed yet"))
+        draft = FolderFiles(str(seen.folder), tuple(escape(name) for name in files.names), Unverified("", "not computed yet"))
     listed = folder_listing(draft, trainable=True, what=f"source {own.name}")
     return FolderFiles(draft.url, draft.globs, listing_digest(listed), draft.exclude)
 
@@ -129,7 +129,7 @@ def loader_of(own: Own, found: Found) -> FolderFiles:
 def recipe_text(own: Own) -> str:
     """Return the text of a recipe file: sources, run and study, all numbers as chosen."""
     sizes, names = own.sizes, own.source_names
-    formats = any(isinstance(found.format, Records) for found in own.survey.found)
+    formats = any(isinstance(files.format, Records) for files in own.survey.text_files)
     cleaned = "cleaned_of_vendored_items" if own.vendored else "cleaned_of_benchmarks"
     every, warmup = max(1, -(-sizes.num_steps // 3)), max(1, sizes.num_steps // 12)
     rate = f"peak_learning_rate={sizes.learning_rate}"
@@ -157,7 +157,7 @@ def study() -> Study:
 
 def sources() -> tuple[Source, ...]:
     return (
-{"".join(_source_text(own, name, found) for name, found in zip(names, own.survey.found, strict=True))}    )
+{"".join(_source_text(own, name, files) for name, files in zip(names, own.survey.text_files, strict=True))}    )
 
 
 def {own.name}() -> Run:
@@ -193,8 +193,8 @@ def {own.name}() -> Run:
 '''
 
 
-def _source_text(own: Own, name: str, found: Found) -> str:
-    loader = loader_of(own, found)
+def _source_text(own: Own, name: str, files: TextFiles) -> str:
+    loader = loader_of(own, files)
     exclude = f"\n                exclude={_tuple_text(loader.exclude, 16)}," if loader.exclude else ""
     return f"""        Source(
             name={_quoted(name)},
@@ -203,11 +203,11 @@ def _source_text(own: Own, name: str, found: Found) -> str:
                 globs={_tuple_text(loader.globs, 16)},
                 listing={_quoted(str(loader.listing))},{exclude}
             ),
-            format={_format_text(found.format)},
-            domain={_quoted(found.domain)},
+            format={_format_text(files.format)},
+            domain={_quoted(files.domain)},
             licence=LICENCE,
             terms="own text",
-            mixture_weight={max(0.001, round(found.num_bytes / 1e6, 3))},
+            mixture_weight={max(0.001, round(files.num_bytes / 1e6, 3))},
         ),
 """
 

@@ -54,9 +54,9 @@ def plan(
 def why(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:
     """Say what protects an artifact from a purge."""
     store, now = _store(root), _now()
-    found = locate([store], artifact)
+    target = locate([store], artifact)
     kept = plans.make_plan(store, _declared(store, now), None, now).kept
-    print(kept.get(found.spec.address, "nothing protects it"))
+    print(kept.get(target.spec.address, "nothing protects it"))
 
 
 @app.command()
@@ -106,9 +106,9 @@ def pin(
 ) -> None:
     """Keep an artifact and all that it was made from, until a day."""
     store = _store(root)
-    found = locate([store], artifact)
-    name = pins.add_pin(store, pins.Pin(found.spec.address, getpass.getuser(), reason, until))
-    print(f"pin {name} keeps {found.name} until {until}")
+    target = locate([store], artifact)
+    name = pins.add_pin(store, pins.Pin(target.spec.address, getpass.getuser(), reason, until))
+    print(f"pin {name} keeps {target.name} until {until}")
 
 
 @app.command()

@@ -36,15 +36,15 @@ def query(
         return
     if question is not None and question not in QUESTIONS:
         raise ValueError(f"--question is {question!r}; there are: {', '.join(QUESTIONS)}")
-    found = ledger_of(root, with_dagster=dagster)
-    for what, why in sorted(found.unreadable.items()):
+    ledger = ledger_of(root, with_dagster=dagster)
+    for what, why in sorted(ledger.unreadable.items()):
         typer.echo(f"not in the ledger: {what}: {why}", err=True)
     if to is not None:
-        save(found, to)
-        console.print(f"{to}: {len(found.tables)} tables", soft_wrap=True, markup=False)
+        save(ledger, to)
+        console.print(f"{to}: {len(ledger.tables)} tables", soft_wrap=True, markup=False)
     text = QUESTIONS[question].sql if question is not None else sql
     if text is not None:
-        with opened(found) as connection:
+        with opened(ledger) as connection:
             print_rows(answer(connection, text), console, as_json=as_json)
 
 

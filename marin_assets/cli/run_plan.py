@@ -169,42 +169,42 @@ def plan(run: PlannedRun, on: str | None = None) -> RunPlan:
     return RunPlan(run, shape, footprint(run.spec, run.mesh, shape.chips))
 
 
-def manifest(found: RunPlan) -> Manifest:
+def manifest(run_plan: RunPlan) -> Manifest:
     """The Job or JobSet of its training, as a launcher would create it."""
     settings = ClusterSettings(
         image="REGISTRY/marin-lab@sha256:DIGEST",
         namespace="marin",
-        queues={found.shape.name: found.shape.name},
+        queues={run_plan.shape.name: run_plan.shape.name},
         priorities={"production": "marin-production"},
         priority="production",
         env={"MARIN_REGION": "REGION", "MARIN_ROOT": "gs://BUCKET"},
     )
-    name, step = f"runs/{found.run.name}/checkpoint", found.run.spec.num_steps
-    extra = (mesh_argument(mesh_text(found)),)
+    name, step = f"runs/{run_plan.run.name}/checkpoint", run_plan.run.spec.num_steps
+    extra = (mesh_argument(mesh_text(run_plan)),)
     launch = LaunchRequest("trainer", Path("job.json"), Path("log.txt"), f"{name}[step-{step:08d}]", "0" * 32, arguments=extra)
-    render = job_manifest if found.shape.pods == 1 else jobset_manifest
-    return render(launch, found.shape, settings, 1, "[]")
+    render = job_manifest if run_plan.shape.pods == 1 else jobset_manifest
+    return render(launch, run_plan.shape, settings, 1, "[]")
 
 
-def mesh_text(found: RunPlan) -> str:
+def mesh_text(run_plan: RunPlan) -> str:
     """As `MARIN_MESH` takes it."""
-    slices, data, expert, tensor = found.run.mesh.sizes(found.shape.chips)
+    slices, data, expert, tensor = run_plan.run.mesh.sizes(run_plan.shape.chips)
     sizes = {"slice": slices, "data": data, "expert": expert, "tensor": tensor}
     return ",".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
 
 
-def rows(found: RunPlan) -> list[tuple[str, str]]:
+def rows(run_plan: RunPlan) -> list[tuple[str, str]]:
     """What people read: (what, how much)."""
-    run, needs, shape = found.run, found.needs, found.shape
-    memory = found.device_memory
+    run, needs, shape = run_plan.run, run_plan.needs, run_plan.shape
+    memory = run_plan.device_memory
     return [
         ("parameters, of which a token meets", f"{needs.parameters / 1e9:.1f} B, {needs.active_parameters / 1e9:.2f} B"),
-        ("tokens", f"{found.step_tokens * run.spec.num_steps / 1e12:.3f} T in {run.spec.num_steps:,} steps"),
+        ("tokens", f"{run_plan.step_tokens * run.spec.num_steps / 1e12:.3f} T in {run.spec.num_steps:,} steps"),
         ("FLOPs of the run", f"{needs.flops_per_step * run.spec.num_steps:.2e}"),
-        ("hardware", f"{shape.name}: {shape.chips} chips on {shape.pods} hosts, mesh {mesh_text(found)}"),
+        ("hardware", f"{shape.name}: {shape.chips} chips on {shape.pods} hosts, mesh {mesh_text(run_plan)}"),
         ("assumed utilisation", f"{run.utilisation:.0%} of {shape.peak_flops / 1e15:.1f} PFLOP/s"),
-        ("a step, the run", f"{found.step_seconds:.1f} s, {found.days:.1f} days"),
-        ("tokens a second", f"{found.step_tokens / found.step_seconds:,.0f}"),
+        ("a step, the run", f"{run_plan.step_seconds:.1f} s, {run_plan.days:.1f} days"),
+        ("tokens a second", f"{run_plan.step_tokens / run_plan.step_seconds:,.0f}"),
         ("device: parameters and optimizer", f"{needs.device_state_bytes / GIB:.1f} GiB"),
         ("device: gradients", f"{needs.device_gradient_bytes / GIB:.1f} GiB"),
         ("device: activations kept", f"{needs.device_activation_bytes / GIB:.1f} GiB (remat {run.spec.compute.remat})"),
@@ -215,28 +215,35 @@ def rows(found: RunPlan) -> list[tuple[str, str]]:
         ),
         (
             "checkpoint",
-            f"{needs.state_bytes / 1e12:.3f} TB, {found.host_save_bytes / 1e9:.1f} GB a host, {found.save_seconds:.0f} s",
+            f"{needs.state_bytes / 1e12:.3f} TB, {run_plan.host_save_bytes / 1e9:.1f} GB a host, {run_plan.save_seconds:.0f} s",
         ),
-        ("host: disk for a save, a resume, documents, of", f"{found.host_disk_bytes / GIB:.0f} of {found.host_disk_gib} GiB"),
-        ("saves a day", f"{found.saves_a_day:.0f}, {found.saves_a_day * needs.state_bytes / 1e12:.0f} TB"),
-        ("storage operations a day", f"{found.class_a_a_day:,.0f} of class A, {found.class_b_a_day:,.0f} of class B"),
+        (
+            "host: disk for a save, a resume, documents, of",
+            f"{run_plan.host_disk_bytes / GIB:.0f} of {run_plan.host_disk_gib} GiB",
+        ),
+        ("saves a day", f"{run_plan.saves_a_day:.0f}, {run_plan.saves_a_day * needs.state_bytes / 1e12:.0f} TB"),
+        ("storage operations a day", f"{run_plan.class_a_a_day:,.0f} of class A, {run_plan.class_b_a_day:,.0f} of class B"),
         (
             "a resume: storage operations",
-            f"{found.resume.class_a:,} of class A, {found.resume.class_b:,} of class B, {found.resume.dollars:.3f} dollars",
+            f"{run_plan.resume.class_a:,} of class A, {run_plan.resume.class_b:,} of class B, "
+            f"{run_plan.resume.dollars:.3f} dollars",
         ),
         (
             "a resume: bytes",
-            f"{needs.state_bytes / 1e12:.3f} TB, {found.host_save_bytes / 1e9:.1f} GB a host, {found.save_seconds:.0f} s",
+            f"{needs.state_bytes / 1e12:.3f} TB, {run_plan.host_save_bytes / 1e9:.1f} GB a host, {run_plan.save_seconds:.0f} s",
         ),
-        ("storage, dollars a day", f"{found.storage_dollars_a_day:,.2f} ({found.stored_bytes / 1e12:.2f} TB held)"),
-        ("accelerators, dollars a day", f"{found.dollars_a_day:,.0f}; the run {found.dollars_a_day * found.days:,.0f}"),
+        ("storage, dollars a day", f"{run_plan.storage_dollars_a_day:,.2f} ({run_plan.stored_bytes / 1e12:.2f} TB held)"),
+        (
+            "accelerators, dollars a day",
+            f"{run_plan.dollars_a_day:,.0f}; the run {run_plan.dollars_a_day * run_plan.days:,.0f}",
+        ),
     ]
 
 
 def markdown(plans: list[RunPlan]) -> str:
     """The table of docs/design/scale.md."""
-    columns = [dict(rows(found)) for found in plans]
-    lines = [f"| | {' | '.join(found.run.name for found in plans)} |", "|---|" + "---|" * len(plans)]
+    columns = [dict(rows(run_plan)) for run_plan in plans]
+    lines = [f"| | {' | '.join(run_plan.run.name for run_plan in plans)} |", "|---|" + "---|" * len(plans)]
     lines += [f"| {what} | {' | '.join(column[what] for column in columns)} |" for what in columns[0]]
     return "\n".join(lines)
 

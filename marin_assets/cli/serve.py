@@ -26,7 +26,9 @@ def serve(
 def _folder(text: str, root: str | None) -> Path:
     if is_hf_folder(Path(text)):
         return Path(text)
-    found = locate(stores_of(root), text)
-    if "://" in found.uri:
-        raise ValueError(f"{found.name} lies at {found.uri}; copy it here first: `./marin storage mirror {text} --into FOLDER`")
-    return Path(found.uri)
+    artifact = locate(stores_of(root), text)
+    if "://" in artifact.uri:
+        raise ValueError(
+            f"{artifact.name} lies at {artifact.uri}; copy it here first: `./marin storage mirror {text} --into FOLDER`"
+        )
+    return Path(artifact.uri)

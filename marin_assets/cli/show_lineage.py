@@ -70,7 +70,7 @@ def show_walk(text: str, root: str | None, *, direction: Direction, shown: str, 
     artifact = locate(stores_of(root), text)
     walked = walk(artifact, direction)
     if shown == "json":
-        print(json.dumps([record(found) for found in walked], indent=1, ensure_ascii=False))
+        print(json.dumps([record(step) for step in walked], indent=1, ensure_ascii=False))
     elif shown == "mermaid":
         print(mermaid(walked), end="")
     elif shown == "html":
@@ -110,7 +110,7 @@ def record(artifact: Artifact) -> dict[str, object]:
 
 def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Console) -> bool:
     """Rebuild the tables when told to, then compare everything; whether nothing disagrees."""
-    found = []
+    findings = []
     for store in stores_of(root):
         if rebuild:
             tables = rebuild_tables(store)
@@ -118,14 +118,16 @@ def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Con
                 console.print(
                     f"{store.root}: {tables.artifacts.height:,} artifacts, {tables.edges.height:,} edges", soft_wrap=True
                 )
-        found += [(store.root, finding) for finding in check_lineage(store)]
+        findings += [(store.root, finding) for finding in check_lineage(store)]
     if as_json:
-        print(json.dumps([{"root": where, **dataclasses.asdict(finding)} for where, finding in found], indent=1))
+        print(json.dumps([{"root": where, **dataclasses.asdict(finding)} for where, finding in findings], indent=1))
     else:
-        for where, finding in found:
+        for where, finding in findings:
             console.print(f"{where}: {finding}", soft_wrap=True, markup=False)
-        console.print(f"{len(found)} disagreements between manifests and lineage tables" if found else "nothing disagrees")
-    return not found
+        console.print(
+            f"{len(findings)} disagreements between manifests and lineage tables" if findings else "nothing disagrees"
+        )
+    return not findings
 
 
 def reproduce_into(text: str, root: str | None, into: str | None, *, as_json: bool, console: Console) -> bool:
@@ -157,14 +159,14 @@ def reproduce_into(text: str, root: str | None, into: str | None, *, as_json: bo
 
 
 def _print_comparison(comparison: Comparison, console: Console) -> None:
-    told = f"{comparison.outcome:<13} {comparison.name:<60} {comparison.recorded}"
-    console.print(f"{told}  {comparison.seconds:6.1f} s", soft_wrap=True, markup=False, highlight=False)
+    line = f"{comparison.outcome:<13} {comparison.name:<60} {comparison.recorded}"
+    console.print(f"{line}  {comparison.seconds:6.1f} s", soft_wrap=True, markup=False, highlight=False)
 
 
 def _print_text(walked: Sequence[Artifact], console: Console) -> None:
     for artifact in walked:
         spec = artifact.spec
-        told = f"{artifact.name:<60} {artifact.data_version}  {spec.stage}@{spec.stage_version}"
-        console.print(told, soft_wrap=True, markup=False, highlight=False)
+        line = f"{artifact.name:<60} {artifact.data_version}  {spec.stage}@{spec.stage_version}"
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
         for ref in spec.inputs:
             console.print(f"    <- {ref.address}", style="dim", soft_wrap=True, markup=False, highlight=False)

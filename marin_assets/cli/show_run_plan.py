@@ -36,16 +36,18 @@ def print_plans(name: str | None, *, hardware: str | None, remat: str | None, sh
     chosen = list(every.values()) if name is None else [every[name]]
     plans = [plan(run if remat is None else with_remat(run, remat), hardware) for run in chosen]
     if shown == "manifest":
-        print(yaml.safe_dump_all([manifest(found) for found in plans], sort_keys=False), end="")
+        print(yaml.safe_dump_all([manifest(one) for one in plans], sort_keys=False), end="")
     elif shown == "markdown":
         print(markdown(plans))
     elif shown == "json":
-        print_json({found.run.name: dict(rows(found)) for found in plans})
+        print_json({one.run.name: dict(rows(one)) for one in plans})
     else:
-        for found in plans:
+        for each in plans:
             table = Table(
-                title=f"{found.run.name}: {found.run.stated}", show_header=False, caption=f"Chosen: {found.run.chosen}."
+                title=f"{each.run.name}: {each.run.stated}",
+                show_header=False,
+                caption=f"Chosen: {each.run.chosen}.",
             )
-            for row in rows(found):
+            for row in rows(each):
                 table.add_row(*row)
             print_table(table, console)

@@ -148,19 +148,19 @@ def print_attested(folder: str, keys: list[str], *, as_json: bool, console: Cons
     named = [PublicKey.from_pem(Path(path).read_text()) for path in keys]
     policy = policy_from(os.environ)
     publishers = named or [key.public for key in policy.keys if "publish" in key.may]
-    found = verify_attested(Path(folder), publishers)
+    attested = verify_attested(Path(folder), publishers)
     if as_json:
-        print(json.dumps({"holds": found.holds, **asdict(found)}, indent=1, ensure_ascii=False))
-        return found.holds
-    for one in found.walked:
+        print(json.dumps({"holds": attested.holds, **asdict(attested)}, indent=1, ensure_ascii=False))
+        return attested.holds
+    for one in attested.walked:
         signed = f"signed by {', '.join(one.signed_by)}" if one.signed_by else "not signed"
         logged = ", in the log" if one.logged else ""
         console.print(escape(f"{one.name}: {one.stage}, by {one.made_by}; {signed}{logged}"), soft_wrap=True)
-    for finding in found.findings:
+    for finding in attested.findings:
         console.print(f"[red]does not hold[/] {escape(finding)}", soft_wrap=True)
-    if found.holds:
-        console.print(escape(f"{found.artifact} is as {', '.join(found.publishers)} published it"), soft_wrap=True)
-    return found.holds
+    if attested.holds:
+        console.print(escape(f"{attested.artifact} is as {', '.join(attested.publishers)} published it"), soft_wrap=True)
+    return attested.holds
 
 
 def send_events(text: str, root: str | None, console: Console) -> bool:

@@ -95,9 +95,9 @@ def items_reachable(store: Store) -> bool:
 def choices(own: Own) -> Iterator[str]:
     """Lines that say what was found and what the rules chose."""
     seen, sizes = own.survey, own.sizes
-    for found in seen.found:
-        form = found.format if isinstance(found.format, str) else f"{found.format.container}, field {found.format.text!r}"
-        yield f"text    {len(found.names):,} files of {found.kind} ({form}), {found.num_bytes / 1e6:.1f} MB, in {seen.folder}"
+    for files in seen.text_files:
+        form = files.format if isinstance(files.format, str) else f"{files.format.container}, field {files.format.text!r}"
+        yield f"text    {len(files.names):,} files of {files.kind} ({form}), {files.num_bytes / 1e6:.1f} MB, in {seen.folder}"
     for reason, names in seen.left_out.items():
         yield f"        left out: {len(names):,} {reason}, such as {names[0]}"
     tokens = f"{seen.num_bytes / BYTES_PER_TOKEN / 1e6:.1f} M tokens"

@@ -29,7 +29,7 @@ VERIFY_WORKERS = 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerifyAnswer:
     """One drifted artifact and what came of it: evidence, or why there is none."""
 
     artifact: Artifact
@@ -76,37 +76,37 @@ def print_verified(text: str | None, root: str | None, *, num_shards: int, jobs:
 
     registry, stores = stages(), stores_of(root)
     drifted = drifted_artifacts([locate(stores, text)] if text is not None else newest(stores), registry)
-    asked = []
+    answers = []
     with tempfile.TemporaryDirectory(prefix="marin-verify-") as scratch:
         for artifact, drift in drifted:
             if drift.evidence is not None and text is None:
-                asked.append(Asked(artifact, drift, drift.evidence))
+                answers.append(VerifyAnswer(artifact, drift, drift.evidence))
             else:
-                asked.append(_ask(artifact, drift, registry, scratch, num_shards, jobs))
+                answers.append(_ask(artifact, drift, registry, scratch, num_shards, jobs))
             if not as_json:
-                console.print(str(asked[-1]), soft_wrap=True, markup=False, highlight=False)
+                console.print(str(answers[-1]), soft_wrap=True, markup=False, highlight=False)
     if as_json:
-        print(json.dumps([_record(each) for each in asked], indent=1, ensure_ascii=False))
-    elif not asked:
+        print(json.dumps([_record(each) for each in answers], indent=1, ensure_ascii=False))
+    elif not answers:
         console.print("nothing has drifted" if text is None else f"{text} has not drifted", soft_wrap=True, markup=False)
-    return all(each.evidence is None or each.evidence.is_equal for each in asked)
+    return all(each.evidence is None or each.evidence.is_equal for each in answers)
 
 
 def newest(stores: Sequence[Store]) -> list[Artifact]:
     """The newest artifact of every name in every store, oldest first: those that a plan may meet."""
-    found: list[Artifact] = []
+    artifacts: list[Artifact] = []
     for store in stores:
         by_name: dict[str, Artifact] = {}
         for artifact in sorted(store.artifacts(), key=lambda a: a.manifest.created):
             by_name.pop(artifact.name, None)
             by_name[artifact.name] = artifact
-        found += by_name.values()
-    return found
+        artifacts += by_name.values()
+    return artifacts
 
 
 def drifted_artifacts(artifacts: Sequence[Artifact], registry: Registry) -> list[tuple[Artifact, Drift]]:
     """Those of today's stages and versions whose code or packages have changed since."""
-    found = []
+    drifted = []
     for artifact in artifacts:
         stage = registry.get(artifact.spec.stage)
         if stage is None or stage.version != artifact.spec.stage_version:
@@ -114,22 +114,22 @@ def drifted_artifacts(artifacts: Sequence[Artifact], registry: Registry) -> list
             continue
         drift = drift_of(artifact, stage_code(stage.module))
         if drift is not None:
-            found.append((artifact, drift))
-    return found
+            drifted.append((artifact, drift))
+    return drifted
 
 
-def _ask(artifact: Artifact, drift: Drift, registry: Registry, scratch: str, num_shards: int, jobs: bool) -> Asked:
+def _ask(artifact: Artifact, drift: Drift, registry: Registry, scratch: str, num_shards: int, jobs: bool) -> VerifyAnswer:
     stage = registry[artifact.spec.stage]
     if stage.job is not None and not jobs:
         seconds = artifact.manifest.resources.wall_seconds
-        return Asked(artifact, drift, None, f"made by a job in {seconds:.0f} s; --jobs makes those again too")
+        return VerifyAnswer(artifact, drift, None, f"made by a job in {seconds:.0f} s; --jobs makes those again too")
     into = Store(f"{scratch}/{identity_digest(artifact.store.root)}")
     execution = Execution(VERIFY_WORKERS)
     evidence = build_verify.verify(artifact, stage, into, who=getpass.getuser(), num_shards=num_shards, execution=execution)
-    return Asked(artifact, drift, evidence)
+    return VerifyAnswer(artifact, drift, evidence)
 
 
-def _record(each: Asked) -> Mapping[str, object]:
+def _record(each: VerifyAnswer) -> Mapping[str, object]:
     return {
         "name": each.artifact.name,
         "address": each.artifact.spec.address,

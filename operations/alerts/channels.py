@@ -98,12 +98,12 @@ class GitHubIssues:
         page = 1
         while True:
             query = {"labels": LABEL, "state": "all", "per_page": "100", "page": str(page)}
-            found = self._ask("GET", "issues", None, query)
-            for issue in found:
+            issues = self._ask("GET", "issues", None, query)
+            for issue in issues:
                 body = issue.get("body") or ""
                 if f"{LABEL}: {incident} " in body:
                     return int(issue["number"]), body.count(f"{LABEL}: ") > 1
-            if len(found) < 100:
+            if len(issues) < 100:
                 return None, False
             page += 1
 

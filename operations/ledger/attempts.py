@@ -112,8 +112,8 @@ def _read(store: Store, names: Iterable[str]) -> tuple[list[StepSummary], dict[s
 
     listed = list(names)
     with ThreadPoolExecutor(READERS, thread_name_prefix="summaries") as pool:
-        found = list(zip(listed, pool.map(read, listed), strict=True))
-    return [s for _, s in found if isinstance(s, StepSummary)], {name: s for name, s in found if isinstance(s, str)}
+        summaries = list(zip(listed, pool.map(read, listed), strict=True))
+    return [s for _, s in summaries if isinstance(s, StepSummary)], {name: s for name, s in summaries if isinstance(s, str)}
 
 
 def _id(name: str) -> str:

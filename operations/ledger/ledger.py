@@ -37,7 +37,7 @@ def open_ledger(
 
     `dagster`: the tables of ONLY_IN_DAGSTER, if its database is there.
     """
-    found: dict[str, list[pl.DataFrame]] = {}
+    by_name: dict[str, list[pl.DataFrame]] = {}
     unreadable: dict[str, str] = {}
     for store in stores:
         of_manifests, bad = update_tables(store)
@@ -47,10 +47,10 @@ def open_ledger(
         verdicts, waivers = _trust(store)
         tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers}
         for name, table in tables.items():
-            found.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
+            by_name.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
     schemas = {**FROM_MANIFESTS, "attempts": LAUNCHES, "verdicts": VERDICTS, "waivers": WAIVERS}
     whole = {
-        name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *found.get(name, [])]) for name, s in schemas.items()
+        name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *by_name.get(name, [])]) for name, s in schemas.items()
     }
     whole["attempts"] = priced(whole["attempts"], prices)
     whole["prices"] = pl.DataFrame([vars(price) for price in prices.prices], schema=PRICES)
@@ -87,12 +87,12 @@ def _trust(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
     for record in log.records:
         subject, verdict = record.subject, record.verdict
         name = "/".join(subject.key) + (f"[{subject.partition}]" if subject.partition else "")
-        said = (verdict.name, verdict.kind, verdict.why, verdict.who, verdict.when, verdict.standing)
-        verdicts.append((record.number, name, subject.data_version, *said))
+        row = (verdict.name, verdict.kind, verdict.why, verdict.who, verdict.when, verdict.standing)
+        verdicts.append((record.number, name, subject.data_version, *row))
     waivers = []
-    found = recorded_waivers(store, log, judge_of(store.storage))
-    for artifact, waiver in found.sound:
+    recorded = recorded_waivers(store, log, judge_of(store.storage))
+    for artifact, waiver in recorded.sound:
         what = (waiver.problem, waiver.artifact, waiver.target, waiver.who, waiver.why, waiver.expires)
         waivers.append((artifact.spec.address, *what, artifact.manifest.created, ""))
-    waivers += [(address, *[None] * 7, why) for address, why in found.refused]
+    waivers += [(address, *[None] * 7, why) for address, why in recorded.refused]
     return pl.DataFrame(verdicts, schema=VERDICTS, orient="row"), pl.DataFrame(waivers, schema=WAIVERS, orient="row")

@@ -37,29 +37,29 @@ def look(store: Store, before: Seen) -> Seen:
 
 
 def _look_local(root: str, before: Seen) -> Seen:
-    found, base, pending = Seen(), root.rstrip("/"), list[str]()
+    seen, base, pending = Seen(), root.rstrip("/"), list[str]()
     if not Path(root).is_dir():
-        return found
+        return seen
     for address, old in before.manifests.items():
         stamp = _stamp(f"{base}/{address}/{MANIFEST_NAME}")
         if stamp is None:
             pending.append(address)  # its folder may get a manifest again
         else:
-            found.manifests[address] = old if stamp == old else stamp
+            seen.manifests[address] = old if stamp == old else stamp
     for folder, changed in before.folders.items():
         try:
             now = os.stat(f"{base}/{folder}").st_mtime_ns  # noqa: PTH116
         except FileNotFoundError:
             continue
         if now == changed:
-            found.folders[folder] = changed
+            seen.folders[folder] = changed
         else:
             pending.append(folder)
-    _read(base, pending if before.folders else [""], found)
-    return found
+    _read(base, pending if before.folders else [""], seen)
+    return seen
 
 
-def _read(base: str, pending: list[str], found: Seen) -> None:
+def _read(base: str, pending: list[str], seen: Seen) -> None:
     while pending:
         folder = pending.pop()
         try:
@@ -71,13 +71,13 @@ def _read(base: str, pending: list[str], found: Seen) -> None:
         if any(entry.name == MANIFEST_NAME for entry in inside):
             stamp = _stamp(f"{base}/{folder}/{MANIFEST_NAME}")
             if stamp is not None:
-                found.manifests[folder] = stamp
+                seen.manifests[folder] = stamp
                 continue
         racy = time.time_ns() - facts < RACY_NS
-        found.folders[folder] = NEVER if racy else facts
+        seen.folders[folder] = NEVER if racy else facts
         for entry in inside:
             child = f"{folder}/{entry.name}" if folder else entry.name
-            known = child in found.manifests or child in found.folders
+            known = child in seen.manifests or child in seen.folders
             if not known and not child.startswith(".") and entry.is_dir(follow_symlinks=False):
                 pending.append(child)
 

@@ -58,7 +58,7 @@ def _merged(name: str, table: pl.DataFrame, made: pl.DataFrame, gone: set[str]) 
 
 def _load(store: Store) -> tuple[Tables, Seen, dict[str, str]]:
     names = [*FROM_MANIFESTS, "folders", "unreadable"]
-    found: dict[str, pl.DataFrame] = {}
+    loaded: dict[str, pl.DataFrame] = {}
     ids = set()
     for name in names:
         data = store.storage.read_bytes(f"{FOLDER}/{name}.parquet")
@@ -66,15 +66,15 @@ def _load(store: Store) -> tuple[Tables, Seen, dict[str, str]]:
             break
         table = pl.read_parquet(io.BytesIO(data))
         ids.add(pl.read_parquet_metadata(io.BytesIO(data)).get("marin.snapshot" if name in FROM_MANIFESTS else "marin.version"))
-        found[name] = table
-    whole = len(found) == len(names) and len(ids) == 2 and VERSION in ids
-    if not whole or any(dict(found[n].schema) != dict(pl.Schema(s)) for n, s in FROM_MANIFESTS.items()):
+        loaded[name] = table
+    whole = len(loaded) == len(names) and len(ids) == 2 and VERSION in ids
+    if not whole or any(dict(loaded[n].schema) != dict(pl.Schema(s)) for n, s in FROM_MANIFESTS.items()):
         return {name: pl.DataFrame(schema=schema) for name, schema in FROM_MANIFESTS.items()}, Seen(), {}
-    bad = {address: why for address, why, _ in found["unreadable"].iter_rows()}
-    stamps = dict(found["artifacts"].select("address", "stamp").iter_rows())
-    stamps |= {address: stamp for address, _, stamp in found["unreadable"].iter_rows()}
-    seen = Seen(stamps, dict(found["folders"].iter_rows()))
-    return {name: found[name] for name in FROM_MANIFESTS}, seen, bad
+    bad = {address: why for address, why, _ in loaded["unreadable"].iter_rows()}
+    stamps = dict(loaded["artifacts"].select("address", "stamp").iter_rows())
+    stamps |= {address: stamp for address, _, stamp in loaded["unreadable"].iter_rows()}
+    seen = Seen(stamps, dict(loaded["folders"].iter_rows()))
+    return {name: loaded[name] for name in FROM_MANIFESTS}, seen, bad
 
 
 def _save(store: Store, tables: Tables, seen: Seen, bad: Mapping[str, str], *, only_folders: bool) -> None:

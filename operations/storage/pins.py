@@ -47,7 +47,7 @@ def remove_pin(store: Store, name: str) -> None:
 
 def read_pins(store: Store) -> dict[str, Pin]:
     """Return all pins by id. Raises: ValueError naming one that cannot be read: nothing is purged until it is mended."""
-    found = {}
+    pins = {}
     for name in store.storage.records(FOLDER):
         where = f"{FOLDER}/{name}"
         text = store.storage.read_text(where)
@@ -57,5 +57,5 @@ def read_pins(store: Store) -> dict[str, Pin]:
             record = json_object(text, where)
             if (form := record.pop("format")) != _FORMAT:
                 raise ValueError(f"{where} has format {form!r}; this checkout reads {_FORMAT}")
-            found[name.removesuffix(".json")] = from_jsonable(Pin, record, where)
-    return found
+            pins[name.removesuffix(".json")] = from_jsonable(Pin, record, where)
+    return pins

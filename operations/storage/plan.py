@@ -84,14 +84,14 @@ def make_plan(
 
 def _needed(artifacts: Mapping[str, Artifact], kept: Mapping[str, str]) -> dict[str, str]:
     """Inputs of what is kept: an artifact that stays must not lose an input."""
-    found: dict[str, str] = {}
+    needed: dict[str, str] = {}
     pending = list(kept)
     while pending:
         for ref in artifacts[pending.pop()].spec.inputs:
-            if ref.address in artifacts and ref.address not in kept and ref.address not in found:
-                found[ref.address] = "an input of what is kept"
+            if ref.address in artifacts and ref.address not in kept and ref.address not in needed:
+                needed[ref.address] = "an input of what is kept"
                 pending.append(ref.address)
-    return found
+    return needed
 
 
 def _is_under(artifact: Artifact, prefix: str) -> bool:

@@ -27,20 +27,20 @@ CLAIM_DAYS = 30
 
 def read_all(store: Store) -> dict[str, Artifact]:
     """Return every artifact by address. Raises: ValueError naming a manifest that cannot be read."""
-    found = {}
+    artifacts = {}
     for name in store.storage.find("", MANIFEST_NAME):
         address = name.removesuffix(f"/{MANIFEST_NAME}")
         artifact = store.open(address)
         if artifact is not None:
             if artifact.spec.address != address:
                 raise ValueError(f"{store.storage.uri(name)} says that it is {artifact.spec.address}; mend it before a purge")
-            found[address] = artifact
-    return found
+            artifacts[address] = artifact
+    return artifacts
 
 
 def claims(store: Store, now: datetime.datetime) -> dict[str, str]:
     """Return address -> reason of the inputs of attempts that run, and of what they make."""
-    found: dict[str, str] = {}
+    claimed: dict[str, str] = {}
     oldest = (now - datetime.timedelta(days=CLAIM_DAYS)).date().isoformat()
     for day in store.storage.folders(SUMMARIES):
         if day >= oldest:
@@ -48,8 +48,8 @@ def claims(store: Store, now: datetime.datetime) -> dict[str, str]:
                 summary = _summary(store, name)
                 if summary is not None and _may_still_commit(store, summary):
                     why = f"attempt {summary.id} at {summary.name} runs"
-                    found |= dict.fromkeys((*summary.inputs, summary.address), why)
-    return found
+                    claimed |= dict.fromkeys((*summary.inputs, summary.address), why)
+    return claimed
 
 
 def protected(
@@ -82,16 +82,16 @@ def protected(
 
 
 def _with_ancestors(artifacts: Mapping[str, Artifact], roots: Mapping[str, str]) -> dict[str, str]:
-    found = dict(roots)
+    reasons = dict(roots)
     pending = list(roots)
     while pending:
         current = pending.pop()
         for ref in artifacts[current].spec.inputs:
-            if ref.address in artifacts and ref.address not in found:
-                root = found[current].partition("; an ancestor of ")[2] or artifacts[current].name
-                found[ref.address] = f"{found[current].partition('; an ancestor of ')[0]}; an ancestor of {root}"
+            if ref.address in artifacts and ref.address not in reasons:
+                root = reasons[current].partition("; an ancestor of ")[2] or artifacts[current].name
+                reasons[ref.address] = f"{reasons[current].partition('; an ancestor of ')[0]}; an ancestor of {root}"
                 pending.append(ref.address)
-    return found
+    return reasons
 
 
 def _resumable(artifacts: Sequence[Artifact]) -> dict[str, str]:

@@ -64,15 +64,15 @@ def purge(store: Store, digest: str, declared: Mapping[str, str], now: datetime.
 def _left(artifacts: Mapping[str, Artifact], goes: tuple[Goes, ...], claimed: Mapping[str, str]) -> dict[str, str]:
     """What a running attempt has claimed meanwhile, and its ancestors."""
     planned = {each.address for each in goes}
-    found = {address: why for address, why in claimed.items() if address in planned}
-    pending = list(found)
+    left = {address: why for address, why in claimed.items() if address in planned}
+    pending = list(left)
     while pending:
         current = pending.pop()
         for ref in artifacts[current].spec.inputs if current in artifacts else ():
-            if ref.address in planned and ref.address not in found:
-                found[ref.address] = found[current]
+            if ref.address in planned and ref.address not in left:
+                left[ref.address] = left[current]
                 pending.append(ref.address)
-    return found
+    return left
 
 
 def _refuse_stale(

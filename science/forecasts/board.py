@@ -29,7 +29,9 @@ class BoardConfig:
 def write_board(out: Writer, config: BoardConfig, verdicts: tuple[Artifact, ...]) -> None:
     """Write `verdicts.md` and `verdicts.json`."""
     write_page(out.folder / PAGE, list(verdicts))
-    rows = [{"verdict": found.name} | found.manifest.extra["verdict"] for found in sorted(verdicts, key=lambda one: one.name)]
+    rows = [
+        {"verdict": verdict.name} | verdict.manifest.extra["verdict"] for verdict in sorted(verdicts, key=lambda one: one.name)
+    ]
     (out.folder / "verdicts.json").write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
     out.extra["verdicts"] = {"outcomes": dict(Counter(str(row["outcome"]) for row in rows)), "rows": rows}
     out.record(rows_in=len(rows), rows_out=len(rows))
@@ -40,12 +42,12 @@ BOARD = Stage("science.verdicts", "1", write_board)
 
 def build_board(store: Store, run_id: str = "") -> tuple[Artifact, bool]:
     """Build the page of the verdicts that a store holds now; return it, and whether it existed already."""
-    verdicts = tuple(found for found in store.artifacts("forecasts") if found.spec.stage == VERDICT.name)
+    verdicts = tuple(artifact for artifact in store.artifacts("forecasts") if artifact.spec.stage == VERDICT.name)
     refs = tuple(verdict.ref(f"verdicts.{number}") for number, verdict in enumerate(verdicts))
     spec = ArtifactSpec(KEY, None, BOARD.name, BOARD.version, to_jsonable(BoardConfig()), refs)
-    found = store.find(spec)
-    if found is not None:
-        return found, True
+    made = store.find(spec)
+    if made is not None:
+        return made, True
     code = stage_code(BOARD.module)
     job = Job(store, spec, {"verdicts": verdicts}, code.fingerprint, run_id, packages=tuple(code.packages))
     return run_here(BOARD, BoardConfig(), job)[0], False

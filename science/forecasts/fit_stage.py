@@ -41,17 +41,17 @@ def make_fit(out: Writer, config: FitConfig, table: Artifact) -> None:
 
 
 def _form(fitted: SweepFit, index: int) -> dict[str, object]:
-    found = fitted.fits[index]
-    errors = np.sqrt(np.diag(found.covariance[0]))
-    values = zip(found.form.names, found.parameters[0], errors, strict=True)
+    fit = fitted.fits[index]
+    errors = np.sqrt(np.diag(fit.covariance[0]))
+    values = zip(fit.form.names, fit.parameters[0], errors, strict=True)
     return {
-        "name": found.form.name,
-        "source": found.form.source,
+        "name": fit.form.name,
+        "source": fit.form.source,
         "parameters": {name: [_round(value), _round(error)] for name, value, error in values},
-        "spread": _round(found.spread[0]),
-        "lack_of_fit_p": _round(found.lack_of_fit[0]),
-        "converged": bool(found.converged[0]),
-        "reference": {name: _round(value) for name, value in asdict(found.reference).items()},
+        "spread": _round(fit.spread[0]),
+        "lack_of_fit_p": _round(fit.lack_of_fit[0]),
+        "converged": bool(fit.converged[0]),
+        "reference": {name: _round(value) for name, value in asdict(fit.reference).items()},
     }
 
 
@@ -73,18 +73,18 @@ def _ahead(fitted: SweepFit) -> list[dict[str, object]]:
     """What the forms say together of a run at the optimum of larger budgets, by calibrated intervals."""
     budgets = [ratio * float(fitted.points.budgets.max()) for ratio in AHEAD if ratio <= fitted.config.max_ratio]
     runs = [best_run(fitted, budget) for budget in budgets]
-    said = forecast_all(fitted, runs)
-    return [_ahead_of(budget, run, one) for budget, run, one in zip(budgets, runs, said, strict=True)]
+    forecasts = forecast_all(fitted, runs)
+    return [_ahead_of(budget, run, one) for budget, run, one in zip(budgets, runs, forecasts, strict=True)]
 
 
-def _ahead_of(budget: float, run: tuple[float, float], said: Forecasted) -> dict[str, object]:
-    low, high = said.intervals[0.9]
+def _ahead_of(budget: float, run: tuple[float, float], forecast: Forecasted) -> dict[str, object]:
+    low, high = forecast.intervals[0.9]
     numbers = {
-        "budget": budget, "parameters": run[0], "tokens": run[1], "point": said.point, "low": low, "high": high,
-        "disagreement": said.disagreement,
+        "budget": budget, "parameters": run[0], "tokens": run[1], "point": forecast.point, "low": low, "high": high,
+        "disagreement": forecast.disagreement,
     }  # fmt: skip
-    weights = {name: _round(weight) for name, weight in said.weights.items()}
-    coverage = {name: _round(found.coverage) for name, found in said.coverage.items()}
+    weights = {name: _round(weight) for name, weight in forecast.weights.items()}
+    coverage = {name: _round(checked.coverage) for name, checked in forecast.coverage.items()}
     return {name: _round(value) for name, value in numbers.items()} | {"weights": weights, "coverage": coverage}
 
 
@@ -92,7 +92,7 @@ def draw(fitted: SweepFit, path: Path) -> None:
     """Losses by size with the parabola's minima and the heaviest form's curve, a colour a budget."""
     figure = new_figure(7.5, 4.5)
     axes = figure.subplots()
-    best = max(fitted.fits, key=lambda found: found.lack_of_fit[0])
+    best = max(fitted.fits, key=lambda fit: fit.lack_of_fit[0])
     for budget in np.unique(fitted.points.budgets):
         mask = fitted.points.budgets == budget
         points = fitted.points.chosen(mask)

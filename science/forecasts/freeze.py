@@ -100,7 +100,7 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
         "method": to_jsonable(method),
         "weights": predicted.weights,
         "disagreement": predicted.disagreement,
-        "coverage": {name: to_jsonable(found) for name, found in predicted.coverage.items()},
+        "coverage": {name: to_jsonable(checked) for name, checked in predicted.coverage.items()},
         "fit": fit.data_version,
         "largest_budget": largest,
         "ratio": size.flops / largest,
@@ -122,9 +122,9 @@ def results_of(store: Store, target: RunSpec, mixture: Artifact, *roots: Artifac
         for ancestor in store.walk_up(root):
             if _is_of(ancestor, recipe):
                 yield ancestor
-    for found in store.artifacts():
-        if _is_of(found, recipe) and mixture.data_version in {ref.data_version for ref in found.spec.inputs}:
-            yield found
+    for artifact in store.artifacts():
+        if _is_of(artifact, recipe) and mixture.data_version in {ref.data_version for ref in artifact.spec.inputs}:
+            yield artifact
 
 
 def _is_of(artifact: Artifact, recipe: str) -> bool:
@@ -136,14 +136,14 @@ def _is_of(artifact: Artifact, recipe: str) -> bool:
 def _others(out: Writer, config: ForecastConfig, mixture: Artifact) -> list[str]:
     """Forecasts of the same run, metric and policy in the store that are not named as siblings."""
     same = (run_digest(config.target), mixture.data_version, config.task, config.metric, config.policy)
-    found = set()
+    names = set()
     for artifact in out.store.artifacts("forecasts"):
         if artifact.spec.stage == FORECAST.name and artifact.spec.key != out.spec.key:
             facts = artifact.manifest.extra["forecast"]
             target, metric = facts["target"], facts["metric"]
             if same == (target["run"], target["mixture"], metric["task"], metric["name"], metric["policy"]):
-                found.add(artifact.spec.key[-1])
-    return sorted(found - set(config.siblings))
+                names.add(artifact.spec.key[-1])
+    return sorted(names - set(config.siblings))
 
 
 FORECAST = Stage("science.forecast", "2", make_forecast)

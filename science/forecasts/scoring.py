@@ -34,7 +34,7 @@ class Rule:
 
 def joint_test(fitted: SweepFit, parameters: Sequence[float], tokens: Sequence[float], measured: Sequence[float]) -> Joint:
     """Test by the form that repeats support best; F with runs and the fit's degrees of freedom."""
-    best = max(fitted.fits, key=lambda found: found.lack_of_fit[0])
+    best = max(fitted.fits, key=lambda fit: fit.lack_of_fit[0])
     sizes, read = np.array(parameters, float), np.array(tokens, float)
     errors = np.array(measured) - best.losses(sizes, read)[0]
     statistic = float(errors @ np.linalg.solve(best.joint_covariance(sizes, read), errors)) / len(errors)

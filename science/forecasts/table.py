@@ -81,8 +81,8 @@ def _read_trial(result: Artifact, expected: Expected, config: TableConfig, mixtu
 
     Raises: ValueError if the result lacks the score.
     """
-    found = outcome_of(result)
-    checkpoint = found.checkpoint
+    outcome = outcome_of(result)
+    checkpoint = outcome.checkpoint
     run = from_jsonable(CheckpointConfig, checkpoint.spec.config).run
     size, data = size_of(run), mixtures.of(checkpoint)
     schedule = run.schedule
@@ -90,18 +90,18 @@ def _read_trial(result: Artifact, expected: Expected, config: TableConfig, mixtu
     return Trial(
         name=expected.name, budget=expected.budget, flops=size.flops, width=run.model.hidden_dim,
         parameters=size.parameters, tokens=size.tokens,
-        loss=None if found.diverged is not None else found.score(config.task, config.metric),
+        loss=None if outcome.diverged is not None else outcome.score(config.task, config.metric),
         learning_rate=schedule.peak_learning_rate, batch_tokens=batch, seed=run.seed,
         vocabulary=data.vocabulary, epochs=data.epochs(size.tokens),
-        policy=found.policy,
+        policy=outcome.policy,
         schedule_end=schedule.min_lr_ratio if isinstance(schedule, WarmupStableDecay) else 0.0,
-        beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if found.diverged is None else "diverged",
+        beta2=getattr(run.optimizer, "beta2", 0.95), status="done" if outcome.diverged is None else "diverged",
     )  # fmt: skip
 
 
 def data_of(mixture: Artifact) -> Data:
     """Read the manifests of a mixture and of its token caches."""
-    caches = [found.manifest.extra["tokens"] for found in mixture.store.parents(mixture)]
+    caches = [cache.manifest.extra["tokens"] for cache in mixture.store.parents(mixture)]
     weights = mixture.spec.config["phases"][0]["weights"]
     total = sum(weights.values())
     vocabulary = "+".join(sorted({str(cache["tokenizer"]) for cache in caches}))

@@ -9,7 +9,7 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
-from science.forecasts.outcome import Outcome as Found
+from science.forecasts.outcome import Outcome as ResultOutcome
 from science.forecasts.outcome import outcome_of
 from trainer.spec.stage import CheckpointConfig
 from trainer.spec.target import FORECAST, FORECAST_FILE, run_digest
@@ -45,23 +45,25 @@ def judge(config: VerdictConfig, forecast: Artifact, result: Artifact) -> Judged
     """Judge a result of the forecast's target. Raises: ValueError for a forecast whose file was edited."""
     forecast.verify()
     facts = json.loads(forecast.file(FORECAST_FILE).read_text())
-    found = outcome_of(result)
-    why = _void(config, facts, forecast, found, result)
+    result_outcome = outcome_of(result)
+    why = _void(config, facts, forecast, result_outcome, result)
     if why is not None:
         return Judged("void", why, None, None, None, None)
-    measured = found.score(config.task, config.metric)
+    measured = result_outcome.score(config.task, config.metric)
     low, high = facts["intervals"][LEVEL]
     error = measured - facts["point"]
     outcome: Outcome = "low" if measured < low else "high" if measured > high else "hit"
     return Judged(outcome, "", measured, error, error / facts["noise"], 2 * error / (high - low))
 
 
-def _void(config: VerdictConfig, facts: dict[str, Any], forecast: Artifact, found: Found, result: Artifact) -> str | None:
+def _void(
+    config: VerdictConfig, facts: dict[str, Any], forecast: Artifact, outcome: ResultOutcome, result: Artifact
+) -> str | None:
     """Why the result says nothing about the forecast; None if it does."""
     metric, target = facts["metric"], facts["target"]
     if (config.task, config.metric) != (metric["task"], metric["name"]):
         return f"it forecasts {metric['task']} {metric['name']}, not {config.task} {config.metric}"
-    checkpoint = found.checkpoint
+    checkpoint = outcome.checkpoint
     frozen = [ref for ref in checkpoint.spec.inputs if ref.name == FORECAST]
     if [ref.data_version for ref in frozen] != [forecast.data_version]:
         had = frozen[0].data_version if frozen else "no forecast"
@@ -73,12 +75,12 @@ def _void(config: VerdictConfig, facts: dict[str, Any], forecast: Artifact, foun
         return "the run read another mixture"
     if made.step != target["steps"]:
         return f"the run is judged at step {made.step} of {target['steps']}"
-    if found.policy != metric["policy"]:
-        return f"it was scored by the policy {found.policy}, not {metric['policy']}"
+    if outcome.policy != metric["policy"]:
+        return f"it was scored by the policy {outcome.policy}, not {metric['policy']}"
     for artifact in (checkpoint, result):
         if waived := artifact.manifest.extra.get("waivers"):
             return f"{artifact.name} was made under {len(waived)} waivers"
-    return f"the run diverged: {found.diverged}" if found.diverged is not None else None
+    return f"the run diverged: {outcome.diverged}" if outcome.diverged is not None else None
 
 
 def make_verdict(out: Writer, config: VerdictConfig, forecast: Artifact, result: Artifact) -> None:

@@ -52,7 +52,7 @@ def _of_law(law: KnownLaw, sweeps: int, sigma: float, seed: int, ratios: tuple[f
         at = best_size(law.loss, ratio * points.budgets.max())
         truth = float(law.loss(np.array([at[0]]), np.array([at[1]]))[0])
         new = truth + two_terms(random, sigma, (sweeps,))
-        predicted = {found.form.name: predict(found, *at) for found in fits}
+        predicted = {form_fit.form.name: predict(form_fit, *at) for form_fit in fits}
         low, high = envelope(list(predicted.values()), LEVEL)
         right = predicted.get(law.form)
         rows.append(

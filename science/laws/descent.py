@@ -48,15 +48,15 @@ def descend(
     """
     here = starts.astype(float)
     damping = np.full(len(here), 1e-3)
-    found = residuals(here)
-    objective = huber(found, delta).sum(axis=1)
+    current = residuals(here)
+    objective = huber(current, delta).sum(axis=1)
     converged = np.zeros(len(here), bool)
     still = np.zeros(len(here), int)
     for _ in range(rounds):
         slopes = jacobian(residuals, here)
-        weights = np.minimum(1.0, delta / np.maximum(np.abs(found), 1e-300))
+        weights = np.minimum(1.0, delta / np.maximum(np.abs(current), 1e-300))
         normal = np.einsum("bnp,bn,bnq->bpq", slopes, weights, slopes)
-        gradient = np.einsum("bnp,bn,bn->bp", slopes, weights, found)
+        gradient = np.einsum("bnp,bn,bn->bp", slopes, weights, current)
         diagonal = np.einsum("bpp->bp", normal) + 1e-12 * np.einsum("bpp->b", normal)[:, None] + 1e-300
         damped = normal + np.eye(here.shape[1]) * (damping[:, None] * diagonal)[:, None, :]
         step = -np.linalg.solve(damped, gradient[..., None])[..., 0]
@@ -68,7 +68,7 @@ def descend(
         gain = np.where(better, objective - value, 0.0)
         still = np.where(gain > tolerance * objective, 0, still + (better | (damping >= MOST_DAMPING / 10)))
         here = np.where(better[:, None], there, here)
-        found = np.where(better[:, None], tried, found)
+        current = np.where(better[:, None], tried, current)
         objective = np.where(better, value, objective)
         damping = np.clip(np.where(better, damping / 5, damping * 4), 1e-9, MOST_DAMPING)
         converged = still >= 3

@@ -168,14 +168,14 @@ def _described(
     residuals, _ = _problem(form, points, np.arange(len(points.losses)), scale, edge, prior)
     count = points.losses.shape[1]
     slopes = jacobian(residuals, parameters)
-    found = residuals(parameters)[:, :count]
+    errors = residuals(parameters)[:, :count]
     information = np.einsum("bnp,bnq->bpq", slopes, slopes)
     inverse = np.linalg.pinv(information, rcond=1e-13, hermitian=True)
     data = np.einsum("bnp,bnq->bpq", slopes[:, :count], slopes[:, :count])
     decided = np.einsum("bpq,bqp->b", inverse, data)
     freedom = np.maximum(count - decided, 1.0)
-    inside = np.abs(found) <= edge[:, None]
-    score = np.where(inside, found, np.sign(found) * edge[:, None])
+    inside = np.abs(errors) <= edge[:, None]
+    score = np.where(inside, errors, np.sign(errors) * edge[:, None])
     share = np.maximum(inside.mean(axis=1), 0.05)
     correction = 1 + decided / count * (1 - share) / share
     spread = correction * np.sqrt((score**2).sum(axis=1) / freedom) / share

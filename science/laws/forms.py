@@ -57,12 +57,12 @@ def _farseer(p: np.ndarray, n: np.ndarray, d: np.ndarray) -> np.ndarray:
 
 def _three_term_starts(n: np.ndarray, d: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """For each pair of exponents, the constants by linear least squares, kept positive."""
-    found = []
+    starts = []
     for alpha, beta in product(EXPONENTS, EXPONENTS):
         columns = np.stack([np.ones_like(n), np.exp(-alpha * n), np.exp(-beta * d)], axis=1)
         constants = np.maximum(np.linalg.lstsq(columns, losses, rcond=None)[0], 0.02 * losses.min())
-        found.append([*np.log(constants), alpha, beta])
-    return np.array(found)
+        starts.append([*np.log(constants), alpha, beta])
+    return np.array(starts)
 
 
 def _one_term_starts(n: np.ndarray, d: np.ndarray, losses: np.ndarray) -> np.ndarray:

@@ -82,8 +82,8 @@ def fit_free(x: np.ndarray, losses: np.ndarray) -> PowerLaw:
 
     def constants(exponent: float) -> tuple[np.ndarray, float]:
         columns = np.stack([np.ones_like(shift), np.exp(-exponent * shift)], axis=1)
-        found, *_ = np.linalg.lstsq(columns, losses, rcond=None)
-        return found, float(((losses - columns @ found) ** 2).sum())
+        solution, *_ = np.linalg.lstsq(columns, losses, rcond=None)
+        return solution, float(((losses - columns @ solution) ** 2).sum())
 
     grid = np.geomspace(1e-3, 3.0, 400)
     best = int(np.argmin([constants(exponent)[1] for exponent in grid]))
@@ -91,13 +91,13 @@ def fit_free(x: np.ndarray, losses: np.ndarray) -> PowerLaw:
         raise ValueError(
             f"exponent {grid[best]:.3g} is at the end of its range: the points show no power law with an asymptote"
         )
-    found = optimize.minimize_scalar(
+    optimum = optimize.minimize_scalar(
         lambda exponent: constants(exponent)[1],
         bounds=(grid[best - 1], grid[best + 1]),
         method="bounded",
         options={"xatol": 1e-12},
     )
-    exponent = float(found.x)
+    exponent = float(optimum.x)
     (asymptote, scale), square = constants(exponent)
     if scale <= 0:
         raise ValueError(f"losses rise with compute (amplitude {scale:.3g}); a power law needs losses that fall")
@@ -129,8 +129,8 @@ def reject_pin(x: np.ndarray, losses: np.ndarray, asymptote: float) -> PinTest:
         return asymptote + np.exp(p[0] - p[1] * shift) - losses
 
     pinned = fit_pinned(x, losses, asymptote)
-    found = optimize.least_squares(residuals, [pinned.log_amplitude, pinned.exponent], xtol=1e-14, ftol=1e-14, gtol=1e-14)
-    statistic = (2 * float(found.cost) - free.square) / (free.square / free.freedom)
+    optimum = optimize.least_squares(residuals, [pinned.log_amplitude, pinned.exponent], xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    statistic = (2 * float(optimum.cost) - free.square) / (free.square / free.freedom)
     return PinTest(statistic, free.freedom, float(special.fdtrc(1, free.freedom, max(statistic, 0.0))))
 
 

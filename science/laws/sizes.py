@@ -37,7 +37,7 @@ def shifts(fitted: Fit, points: Points) -> list[Shift]:
     basis = left[:, values > values[0] * 1e-9]
     noise = repeat_noise(points)
     spread, freedom = (noise.sigma[0], noise.freedom) if noise else (fitted.spread[0], fitted.freedom[0])
-    found, sizes = [], np.unique(points.parameters)
+    shifts_by_size, sizes = [], np.unique(points.parameters)
     for size in sizes:
         indicator = (points.parameters == size).astype(float)
         own = indicator - basis @ (basis.T @ indicator)
@@ -46,11 +46,11 @@ def shifts(fitted: Fit, points: Points) -> list[Shift]:
             continue
         shift = float(own @ residuals) / power
         p = 2 * special.stdtr(freedom, -abs(shift) * np.sqrt(power) / spread)
-        found.append(Shift(float(size), shift, min(1.0, float(p) * len(sizes))))
-    return found
+        shifts_by_size.append(Shift(float(size), shift, min(1.0, float(p) * len(sizes))))
+    return shifts_by_size
 
 
-def odd_size(found: list[Shift]) -> Shift | None:
+def odd_size(by_size: list[Shift]) -> Shift | None:
     """The size that is off, if one is."""
-    worst = min(found, key=lambda shift: shift.p, default=None)
+    worst = min(by_size, key=lambda shift: shift.p, default=None)
     return worst if worst is not None and worst.p < LEVEL else None

@@ -26,31 +26,31 @@ def caps(tokens: np.ndarray, target_tokens: float, max_epochs: float) -> np.ndar
 
     Raises: ValueError if all caps together are below 1: no weights would fit.
     """
-    found = np.minimum(1.0, max_epochs * np.asarray(tokens, float) / target_tokens)
-    if found.sum() < 1:
+    limits = np.minimum(1.0, max_epochs * np.asarray(tokens, float) / target_tokens)
+    if limits.sum() < 1:
         raise ValueError(
             f"{max_epochs:g} epochs of all sources are {max_epochs * np.sum(tokens):.3g} tokens, the target reads "
             f"{target_tokens:.3g}; allow more epochs, add sources or shorten the target"
         )
-    return found
+    return limits
 
 
 def within(weights: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Scale weights so that no column exceeds its cap: what is cut goes to the others in their proportions."""
-    found = np.atleast_2d(weights) / np.atleast_2d(weights).sum(axis=1, keepdims=True)
+    inside = np.atleast_2d(weights) / np.atleast_2d(weights).sum(axis=1, keepdims=True)
     for _ in range(len(limits) + 1):
-        over = found >= limits - 1e-12
-        free = np.where(over, 0.0, found)
+        over = inside >= limits - 1e-12
+        free = np.where(over, 0.0, inside)
         left = 1 - np.where(over, limits, 0.0).sum(axis=1, keepdims=True)
         total = free.sum(axis=1, keepdims=True)
-        spread = np.where(over, 0.0, limits - found)
+        spread = np.where(over, 0.0, limits - inside)
         grown = np.where(
             total > 1e-12, free / np.maximum(total, 1e-300), spread / np.maximum(spread.sum(axis=1, keepdims=True), 1e-300)
         )
-        found = np.where(over, limits, left * grown)
-        if (found <= limits + 1e-9).all():
+        inside = np.where(over, limits, left * grown)
+        if (inside <= limits + 1e-9).all():
             break
-    return found
+    return inside
 
 
 def swarm(prior: np.ndarray, limits: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -60,7 +60,8 @@ def propose(
     _check(weights, metrics)
     chosen = {
         name: min(
-            (cross_validated(of, weights, losses, config.seed) for of in config.surrogates), key=lambda found: found.error
+            (cross_validated(of, weights, losses, config.seed) for of in config.surrogates),
+            key=lambda surrogate: surrogate.error,
         )
         for name, losses in metrics.items()
     }
@@ -83,7 +84,8 @@ def propose(
     honest = float(gain - np.mean(errors))
     return Proposal(
         tuple(float(share) for share in best), honest, honest - width, honest + width,
-        {name: found.name for name, found in chosen.items()}, {name: found.error for name, found in chosen.items()},
+        {name: surrogate.name for name, surrogate in chosen.items()},
+        {name: surrogate.error for name, surrogate in chosen.items()},
     )  # fmt: skip
 
 

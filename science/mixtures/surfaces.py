@@ -46,8 +46,8 @@ def known_surface(kind: Kind, sources: int, seed: int) -> KnownSurface:
     metrics = {f"m{number}": _metric(kind, sources, random) for number in range(METRICS)}
     mean = mean_of(list(metrics.values()))
     starts = random.dirichlet(np.full(sources, 0.5), 200)
-    found = [lowest(mean, starts, prior, limits, np.random.default_rng(number)) for number in range(3)]
-    return KnownSurface(metrics, prior, limits, min(found, key=lambda weights: float(mean(weights[None])[0])))
+    minima = [lowest(mean, starts, prior, limits, np.random.default_rng(number)) for number in range(3)]
+    return KnownSurface(metrics, prior, limits, min(minima, key=lambda weights: float(mean(weights[None])[0])))
 
 
 def _metric(kind: Kind, sources: int, random: np.random.Generator) -> Predictor:

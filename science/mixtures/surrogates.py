@@ -34,8 +34,8 @@ def log_linear(weights: np.ndarray, losses: np.ndarray) -> Predictor:
         return np.concatenate([(predicted - losses) / scale, p[:, 2:] * (0.05 / SLOPE_WIDTH)], axis=1)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        found = descend(residuals, np.array(starts), np.inf, rounds=80, tolerance=1e-7)
-    best = found.parameters[int(np.nanargmin(found.objective))]
+        descent = descend(residuals, np.array(starts), np.inf, rounds=80, tolerance=1e-7)
+    best = descent.parameters[int(np.nanargmin(descent.objective))]
     mean = weights.mean(axis=0)
     return lambda w: best[0] + np.exp(best[1] + (np.atleast_2d(w) - mean) @ best[2:])
 

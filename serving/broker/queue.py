@@ -214,8 +214,8 @@ class WorkQueue:
         """Refuse requests for a model that no worker ever served, while others are served (a misspelt name); returns them."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
-            heard = "SELECT DISTINCT model FROM served WHERE seen_at >= ? AND NOT left ORDER BY model"
-            served = [model for (model,) in self.db.execute(heard, (now - self.limits.lease_seconds,))]
+            query = "SELECT DISTINCT model FROM served WHERE seen_at >= ? AND NOT left ORDER BY model"
+            served = [model for (model,) in self.db.execute(query, (now - self.limits.lease_seconds,))]
             of_nobody = "state = 'waiting' AND put_at < ? AND model IS NOT NULL AND model NOT IN (SELECT model FROM served)"
             late = now - self.limits.unserved_seconds
             unserved = (

@@ -44,7 +44,7 @@ def lies(event: LogEvent) -> dict[str, LogEvent]:
         first, *rest = event.parents
         told["other_inputs"] = replace(event, inputs=event.inputs[1:])
         told["forged_tag"] = replace(event, parents=(replace(first, recorded="0" * 32), *rest))
-        wrong = replace(first, recorded="0" * 32, found=((None, "0" * 32),), expected="0" * 32)
+        wrong = replace(first, recorded="0" * 32, walked=((None, "0" * 32),), expected="0" * 32)
         told["other_input_version"] = replace(event, parents=(wrong, *rest))
     return told
 
@@ -80,7 +80,7 @@ def test_other_partitions_mapped_since_are_unknown_while_the_fold_is_that_of_the
     recorded = combined_version([(None, first.data_version)])
     found = ((None, first.data_version), ("joined", "1" * 32))
     (parent,) = event.parents
-    mapped_since = replace(event, parents=(replace(parent, recorded=recorded, found=found, expected=combined_version(found)),))
+    mapped_since = replace(event, parents=(replace(parent, recorded=recorded, walked=found, expected=combined_version(found)),))
     result = compared(store, [honest(0, first, dict(every_manifest(store).digests)), mapped_since])
     assert result.disagreements == ()
     assert [(one.artifact, one.input) for one in result.unknown] == [("tests/n1", "tests/n0")]

@@ -77,7 +77,7 @@ def test_the_simulation_says_that_it_is_one(played: Replay) -> None:
 
 
 def test_the_refusals_say_why_and_what_mends_it(played: Replay) -> None:
-    told = [each.found for each in played.evidence if each.act == HERE]
+    told = [each.details for each in played.evidence if each.act == HERE]
     stale, _, _, mixture, _, resumed = told
     assert "stale: datakit/raw[dolmino_math]" in stale and "`./marin materialize datakit/raw --partition dolmino_math`" in stale
     assert "stale: mixture/bison" in mixture and "`./marin materialize mixture/bison`" in mixture
@@ -132,7 +132,7 @@ def test_an_audit_that_finds_nothing_fails_the_replay(played: Replay) -> None:
     world = played.world
     clean = replace(world, before=world.after, teller=Teller(Console(file=io.StringIO()), []))
     assert audit_bison(clean, nodes.mantis(world.after)).is_empty()
-    assert any("12 leaked items named" in each.found for each in failures(clean.teller.kept))
+    assert any("12 leaked items named" in each.details for each in failures(clean.teller.kept))
 
 
 def test_a_second_replay_into_the_same_folder_is_refused(played: Replay) -> None:

@@ -73,7 +73,7 @@ def test_the_walk_names_the_partition_that_was_read_not_the_newest_event(small: 
     assert newest is not None
     assert event.provenance.input_storage_ids[dg.AssetKey("raw")] == newest.number, "Dagster points at the other partition"
     (parent,) = parents_asof(small.instance, graph, log, event)
-    assert parent.found == (("a", wanted),)
+    assert parent.walked == (("a", wanted),)
     assert parent.recorded == parent.expected
 
 

@@ -62,14 +62,14 @@ def bpb(spec: RunSpec, gain: float, best: float = 4e-3) -> float:
 def test_the_study_says_what_its_numbers_hold() -> None:
     evidence = judged(lambda spec: bpb(spec, 0.05))
     assert failures(evidence) == []
-    (speed,) = (each.found for each in evidence if each.claim == "effective speed-up")
+    (speed,) = (each.details for each in evidence if each.claim == "effective speed-up")
     assert speed.startswith("1.4") or speed.startswith("1.5"), speed
     [claim] = failures(judged(lambda spec: bpb(spec, -0.05)))
     assert "lies below 0" in claim.claim
     [claim] = failures(judged(lambda spec: bpb(spec, 0.0)))
     assert "lies below 0" in claim.claim
     at_the_edge = failures(judged(lambda spec: bpb(spec, 0.05, best=8e-3)))
-    assert len(at_the_edge) == 2 and "edge of the grid" in at_the_edge[0].found
+    assert len(at_the_edge) == 2 and "edge of the grid" in at_the_edge[0].details
     uneven = failures(judged(lambda spec: bpb(spec, 0.05), busiest=120))
     assert [each.act for each in uneven] == ["balance", "balance"]
 

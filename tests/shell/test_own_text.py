@@ -124,7 +124,7 @@ def test_one_long_file_is_cut_into_passages(tmp_path: Path) -> None:
     file = tmp_path / "book.txt"
     file.write_text("\n\n".join(paragraphs))
     seen = survey(tmp_path, ["book.txt"])
-    assert seen.found[0].format == "passages"
+    assert seen.text_files[0].format == "passages"
     records = [record for record in read_file("passages", "book.txt", file) if isinstance(record, Record)]
     assert seen.num_documents == len(records) > 20
     assert "\n\n".join(str(record.text) for record in records) == file.read_text()

@@ -77,7 +77,7 @@ def test_sigterm_in_the_first_steps_is_heard_at_the_next_one(tmp_path: Path) -> 
 
 def test_who_is_asked_before_the_first_step_saves_that_and_leaves(tmp_path: Path) -> None:
     job, stop = job_of(tmp_path, RUN), Stop()
-    stop.asked.set()
+    stop.requested.set()
     with pytest.raises(PreemptedError, match="checkpoint saved at step"):
         train(job, stop=stop)
     assert len(rolling_steps(job)) == 1

@@ -73,7 +73,7 @@ def test_each_attempt_is_a_run_of_its_own_at_wandb(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))  # pyrefly: ignore
     job, stop = job_of(tmp_path, SHORT), Stop()
-    stop.asked.set()
+    stop.requested.set()
     with pytest.raises(PreemptedError):
         train(job, Running(trackers=("wandb",)), stop)
     train(job, Running(trackers=("wandb",)))

@@ -21,7 +21,7 @@ SHORT = replace(RUN, num_steps=5)
 def preempted(job: Job) -> Artifact:
     """A run that was asked to leave at once; its rolling checkpoint."""
     stop = Stop()
-    stop.asked.set()
+    stop.requested.set()
     with pytest.raises(PreemptedError):
         train(job, stop=stop)
     (rolling,) = rolling_store(job.store).artifacts()
