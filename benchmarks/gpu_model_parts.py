@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from benchmarks.gpu_parts import TINY, TINY_MOE, best
 from serving.server.engine import Engine, EngineSettings
+from trainer.batch import Batch
 from trainer.initial_state import initial_state
 from trainer.model.build import init_model
 from trainer.model.expert_products import ExpertWeights, experts_output
@@ -61,7 +62,7 @@ def losses_of(model: ModelConfig, steps: int = 5) -> list[float]:
     step_fn, random, losses = compiled_step(spec, fresh.model), np.random.default_rng(0), []
     for step in range(steps):
         tokens = random.integers(0, model.vocab_size, (4, model.max_seq_len)).astype(np.int32)
-        state, read = step_fn(state, tokens, step)
+        state, read = step_fn(state, Batch(tokens), step)
         losses.append(float(read.loss))
     return losses
 

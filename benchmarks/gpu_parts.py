@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from trainer.batch import Batch
 from trainer.initial_state import initial_state
 from trainer.meter import memory
 from trainer.model.attention import attention, reference_attention
@@ -205,13 +206,13 @@ def steps_of(run: Training, way: ComputeConfig, steps: int = 20) -> dict:
     random = np.random.default_rng(0)
     batches = [random.integers(0, model.vocab_size, (batch, model.max_seq_len)).astype(np.int32) for _ in range(4)]
     began = time.perf_counter()
-    state, read = step_fn(state, batches[0], 0)
+    state, read = step_fn(state, Batch(batches[0]), 0)
     jax.block_until_ready(state)
     compiled, losses, seconds = time.perf_counter() - began, [float(read.loss)], []
     waiting = []
     began = time.perf_counter()
     for step in range(1, steps):
-        state, read = step_fn(state, batches[step % 4], step)
+        state, read = step_fn(state, Batch(batches[step % 4]), step)
         waiting.append(read.loss)
         if len(waiting) > 2:  # as a run does: read late
             losses.append(float(waiting.pop(0)))

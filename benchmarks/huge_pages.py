@@ -23,6 +23,7 @@ import numpy as np
 
 from lineage.jobs.child_processes import HUGE_PAGES
 from recipes.smoke import smoke_spec
+from trainer.batch import Batch
 from trainer.model.build import init_model
 from trainer.step import compiled_step, initial_step_state
 
@@ -69,7 +70,7 @@ def train(steps: int) -> dict:
     for step in range(steps):
         tokens = random.integers(0, spec.model.vocab_size, (spec.batches.size(step), spec.seq_len)).astype(np.int32)
         started = time.perf_counter()
-        state, metrics = step_fn(state, tokens, step)
+        state, metrics = step_fn(state, Batch(tokens), step)
         jax.block_until_ready((state, metrics))
         seconds.append(time.perf_counter() - started)
     digest = hashlib.sha256()

@@ -11,6 +11,7 @@ import numpy as np
 from step_times import report_steps
 from training_speed import SHAPES, run_spec
 
+from trainer.batch import Batch
 from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
 from trainer.spec.compute import ComputeConfig
@@ -35,7 +36,7 @@ def main(folder: Path, side: str) -> None:
 
     def step(batch: np.ndarray) -> float:
         nonlocal state, number
-        state, metrics = step_fn(state, batch, number)
+        state, metrics = step_fn(state, Batch(batch), number)
         number += 1
         jax.block_until_ready(state)
         return float(metrics.loss)

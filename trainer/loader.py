@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from lineage.order.order import DataOrder
 from lineage.order.rows import Rows as HostRows
+from trainer.batch import Batch, Rows
 from trainer.spec.config import RunSpec
 
 log = logging.getLogger("trainer")
@@ -24,20 +23,6 @@ TOKENS_AT_ONCE = 1 << 18
 """Tokens of one read: 1 MiB, which a CPU cache holds, and 64 steps of the smallest batches."""
 STALL_SECONDS = 0.5
 """Log a warning when a step waits longer than this for its batch, as Levanter does."""
-type Rows = jax.Array | np.ndarray
-"""[batch, sequence], the whole batch or the rows that this process's devices hold."""
-
-
-class Batch(NamedTuple):
-    """The arrays of a step."""
-
-    tokens: Rows
-    weights: Rows | None = None
-    """Weight of each token as a prediction target; None: every token counts once."""
-    segment_ids: Rows | None = None
-    """Tokens attend to their own segment only; None: attention crosses documents."""
-
-
 type Place = Callable[[int, Callable[[int, int], np.ndarray]], Rows]
 """(rows of the batch, read(first row, number of rows)) -> those rows, placed on the devices of this process."""
 

@@ -1,16 +1,20 @@
 """What a step minimizes, by the objective of the run spec.
 
+`OBJECTIVES` has a row for each kind of objective. `trainer.step.compiled_step` takes any other function of this form, whose
+batch may be any tree of arrays with rows as their first axis.
+
 Shapes: B batch, S sequence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from trainer.model.cross_entropy import TILE_ROWS, row_nll, weighted_objective
+from trainer.batch import Batch
+from trainer.model.cross_entropy import TILE_ROWS, row_log_probs, row_nll, weighted_objective
 from trainer.model.protocol import LanguageModel
 from trainer.model.router import Routing
 from trainer.spec.compute import Compute
@@ -18,45 +22,46 @@ from trainer.spec.config import NextToken, RunSpec
 from trainer.spec.moe import MoeConfig, RouterConfig
 
 
-class Batch(NamedTuple):
-    """Arrays of one microbatch."""
-
-    tokens: Int[Array, "B S"]
-    weights: Float[Array, "B S"] | None = None
-    """Weight of each token as a prediction target; None: all one."""
-    segment_ids: Int[Array, "B S"] | None = None
-    """Tokens attend to their own segment only; None: to the whole row."""
-
-
 class Sums(NamedTuple):
-    """What a microbatch tells besides its objective."""
+    """What a microbatch gives besides its objective."""
 
     loss: Float[Array, ""]
+    """Mean over what the microbatch counts: tokens, pairs or completions."""
     weight: Float[Array, ""]
-    """Number of counted tokens."""
+    """How much it counts. The loss, the gradient and the extras of a step are means of its microbatches by this weight."""
     routing: Routing | None = None
+    extras: dict[str, Array] | None = None
+    """More scalars by name, each a mean like `loss`. They become metrics of the step."""
 
 
-type Objective = Callable[[LanguageModel, Batch, Array | None], tuple[Array, Sums]]
+type Objective = Callable[[LanguageModel, Any, Array | None], tuple[Array, Sums]]
 """(model, batch, share of each expert's load in the whole batch if it is known) to (objective, sums). Only the objective has a
 gradient."""
 
 
 def objective_of(spec: RunSpec, compute: Compute) -> Objective:
     """The objective of a run, computed as `compute` says."""
-    match spec.objective:
-        case NextToken():
+    return OBJECTIVES[type(spec.objective)](spec, compute)
 
-            def next_token(model: LanguageModel, batch: Batch, loads: Array | None = None) -> tuple[Array, Sums]:
-                tokens, weights, segment_ids = batch
-                x, routing = model.routed(tokens, segment_ids, replace(compute, training=True))
-                value, loss = loss_of_hidden(model, x, tokens, spec.z_loss_weight, weights, compute)
-                if routing is not None and isinstance(spec.model, MoeConfig):
-                    value = value + router_losses(spec.model.router, routing, tokens.size, loads)
-                every = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1))
-                return value, Sums(loss, every if weights is None else weights[:, 1:].sum(), routing)
 
-            return next_token
+def next_token(spec: RunSpec, compute: Compute) -> Objective:
+    """The loss of the next token, with the z-loss and the losses of routers. Its batch is a `Batch`."""
+
+    def of_batch(model: LanguageModel, batch: Batch, loads: Array | None = None) -> tuple[Array, Sums]:
+        tokens, weights, segment_ids = (None if array is None else jnp.asarray(array) for array in batch)
+        assert tokens is not None
+        x, routing = model.routed(tokens, segment_ids, replace(compute, training=True))
+        value, loss = loss_of_hidden(model, x, tokens, spec.z_loss_weight, weights, compute)
+        if routing is not None and isinstance(spec.model, MoeConfig):
+            value = value + router_losses(spec.model.router, routing, tokens.size, loads)
+        every = jnp.float32(tokens.shape[0] * (tokens.shape[1] - 1))
+        return value, Sums(loss, every if weights is None else weights[:, 1:].sum(), routing)
+
+    return of_batch
+
+
+OBJECTIVES: Mapping[type, Callable[[RunSpec, Compute], Objective]] = {NextToken: next_token}
+"""How each objective of a run spec is computed."""
 
 
 def router_losses(
@@ -117,6 +122,26 @@ def loss_of_hidden(
     rows = TILE_ROWS if compute is None or compute.loss_rows is None else compute.loss_rows
     head = model.head_weight().astype(x.dtype)
     return weighted_objective(x.reshape(-1, x.shape[-1]), head, targets, shares, z_loss_weight, rows)
+
+
+def token_log_probs(
+    model: LanguageModel,
+    tokens: Int[Array, "B S"],
+    segment_ids: Int[Array, "B S"] | None = None,
+    compute: Compute | None = None,
+    temperature: float | Array = 1.0,
+) -> Float[Array, "B S"]:
+    """Log-probability in nats of each token given the tokens before it in its segment, at a temperature; with a gradient.
+
+    The first token of a row has 0. The first token of a later segment has the log-probability given the segment before it,
+    which nobody should use. Logits exist for a tile of rows at a time.
+    """
+    x = model.hidden(tokens, segment_ids, compute)
+    targets = jnp.roll(tokens, -1, axis=1).reshape(-1)
+    rows = TILE_ROWS if compute is None or compute.loss_rows is None else compute.loss_rows
+    head = model.head_weight().astype(x.dtype)
+    found = row_log_probs(x.reshape(-1, x.shape[-1]), head, targets, temperature, rows).reshape(tokens.shape)
+    return jnp.roll(found, 1, axis=1).at[:, 0].set(0.0)
 
 
 def token_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:

@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -18,7 +17,7 @@ from trainer.model.parts import joined, parted
 from trainer.model.protocol import LanguageModel
 from trainer.model.router import Routing
 from trainer.norms import norms
-from trainer.objectives import Batch, Sums, load_shares, objective_of
+from trainer.objectives import Objective, Sums, load_shares, objective_of
 from trainer.optimizers.build import averaged, build_optimizer, clip_ring, select
 from trainer.optimizers.rolling import SkipState, accept_step, empty_skip_state, last_value
 from trainer.spec.compute import Compute
@@ -65,6 +64,8 @@ class StepMetrics(NamedTuple):
     """Norms of gradients, of parameters before the step, and of the update, one per weight and layer (`trainer.norms`)."""
     router: RouterMetrics | None = None
     """None for a dense model."""
+    extras: dict[str, Array] | None = None
+    """More scalars of the objective by name (`trainer.objectives.Sums`)."""
 
 
 def initial_step_state(spec: RunSpec, model: LanguageModel) -> StepState:
@@ -82,16 +83,9 @@ def initial_step_state(spec: RunSpec, model: LanguageModel) -> StepState:
 class StepFunction(Protocol):
     """A compiled step."""
 
-    def __call__(
-        self,
-        state: StepState,
-        tokens: Array | np.ndarray,
-        step: int,
-        weights: Array | np.ndarray | None = None,
-        segment_ids: Array | np.ndarray | None = None,
-    ) -> tuple[StepState, StepMetrics]:
-        """All arrays are [batch, sequence]. `weights`: of each token as a prediction target, None: all one.
-        `segment_ids`: given where tokens attend to their own segment only."""
+    def __call__(self, state: StepState, batch: PyTree, step: int) -> tuple[StepState, StepMetrics]:
+        """`batch` is what the objective takes: a `trainer.batch.Batch` for next-token, or another tree of arrays with the rows
+        of the batch as their first axis."""
         ...
 
 
@@ -101,13 +95,17 @@ def resolved_compute(spec: RunSpec, model: LanguageModel) -> Compute:
 
 
 def compiled_step(
-    spec: RunSpec, model: LanguageModel, layout: Layout | None = None, compute: Compute | None = None
+    spec: RunSpec,
+    model: LanguageModel,
+    layout: Layout | None = None,
+    compute: Compute | None = None,
+    objective: Objective | None = None,
 ) -> StepFunction:
-    """Compile (state, tokens [batch, sequence], step) -> (state, metrics). The step donates the state it is called
-    with.
+    """Compile (state, batch, step) -> (state, metrics). The step donates the state it is called with.
 
-    `compute` is the result of `resolved_compute`, if it is known already. With several devices, call the step inside
-    `layout.pinned()` with arrays placed by the layout; the new state is placed likewise.
+    `compute` is the result of `resolved_compute`, if it is known already; `objective` is the spec's, unless another is given.
+    With several devices, call the step inside `layout.pinned()` with arrays placed by the layout; the new state is placed
+    likewise. Rows are split into microbatches and over the devices.
 
     A bad step leaves parameters, optimizer state and average unchanged, bit for bit. A step is bad if its loss or
     gradient norm is not finite, or if `skip_bad_steps` says so. That is enough: a finite norm means finite squares of
@@ -117,24 +115,25 @@ def compiled_step(
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
     how = compute or resolved_compute(spec, model)
-    of_batch = objective_of(spec, how)
+    of_batch = objective or objective_of(spec, how)
 
-    def objective(parameters: PyTree, part: Batch, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
+    def of_parameters(parameters: PyTree, part: PyTree, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
         return of_batch(joined(parameters, router, static), part, loads)
 
-    def step_fn(
-        state: StepState, tokens: Array, step: Array, weights: Array | None = None, segment_ids: Array | None = None
-    ) -> tuple[StepState, StepMetrics]:
-        size = tokens.shape[0] if spec.microbatch_size is None else spec.microbatch_size
-        parts = jax.tree.map(lambda array: array.reshape(-1, size, array.shape[1]), Batch(tokens, weights, segment_ids))
+    def step_fn(state: StepState, batch: PyTree, step: Array) -> tuple[StepState, StepMetrics]:
+        rows = jax.tree.leaves(batch)[0].shape[0]
+        size = rows if spec.microbatch_size is None else spec.microbatch_size
+        parts = jax.tree.map(lambda array: array.reshape(-1, size, *array.shape[1:]), batch)
         if spread is not None:  # every microbatch is split over all devices
-            parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES, None)))
+            parts = jax.lax.with_sharding_constraint(parts, NamedSharding(spread.mesh, PartitionSpec(None, BATCH_AXES)))
         loads = None
-        if reads_twice(spec) and parts.tokens.shape[0] > 1:
-            parts_routing = jax.lax.map(lambda part: objective(state.parameters, part, state.router, None)[1].routing, parts)
-            loads = load_shares(parts_routing.loads.sum(axis=0))
-        of_part = partial(objective, router=state.router, loads=loads)
-        gradients, loss, routing = accumulated_gradients(of_part, state.parameters, parts)
+        if reads_twice(spec) and rows > size:
+            first_look = partial(of_parameters, state.parameters, router=state.router, loads=None)
+            parts_routing = jax.lax.map(lambda part: first_look(part)[1].routing, parts)
+            loads = None if parts_routing is None else load_shares(parts_routing.loads.sum(axis=0))
+        of_part = partial(of_parameters, router=state.router, loads=loads)
+        gradients, sums = accumulated_gradients(of_part, state.parameters, parts)
+        loss, routing = sums.loss, sums.routing
         rate = learning_rate(spec.schedule, spec.num_steps, step)
         norm = optax.tree.norm(gradients)
         directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
@@ -155,7 +154,7 @@ def compiled_step(
             watched_router = router_metrics(state.router, routing)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
         new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema, router)
-        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router)
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router, sums.extras)
 
     step_fn = jax.default_matmul_precision(how.precision)(step_fn)  # None: as before
     if spread is None:
@@ -188,30 +187,38 @@ def router_metrics(router: PyTree, routing: Routing | None) -> RouterMetrics | N
 
 def accumulated_gradients[B](
     objective: Callable[[PyTree, B], tuple[Array, Sums]], parameters: PyTree, parts: B
-) -> tuple[PyTree, Float[Array, ""], Routing | None]:
-    """(gradient of the objective, mean loss, sum of routings) over microbatches [parts, ...], each weighted by its tokens.
+) -> tuple[PyTree, Sums]:
+    """(gradient of the objective, sums of the whole batch) over microbatches [parts, ...], each by its weight.
 
-    `objective(parameters, part)` returns (mean over the part's tokens, (mean loss, number of tokens, routing)). The result is
-    sum(w_i g_i) / sum(w_i), which is the whole batch's gradient however ragged the parts' masks are; a mean of means
-    (Levanter issue 842) is not. A part without tokens does not count, even if its mean is 0 / 0; without any tokens, all is 0.
+    `objective(parameters, part)` returns (mean over what the part counts, its sums). The gradient is sum(w_i g_i) / sum(w_i),
+    which is the whole batch's gradient however ragged the parts' masks are; a mean of means (Levanter issue 842) is not. Loss
+    and extras are means likewise, routings are added. A part of weight 0 does not count, even if its mean is 0 / 0; if all
+    weights are 0, all is 0.
     """
     value_and_gradient = jax.value_and_grad(objective, has_aux=True)
     first = jax.tree.map(lambda part: part[0], parts)
     if jax.tree.leaves(parts)[0].shape[0] == 1:
-        (_, aux), gradients = value_and_gradient(parameters, first)
-        return gradients, aux.loss, aux.routing
+        (_, sums), gradients = value_and_gradient(parameters, first)
+        return gradients, sums
 
-    def add(total: tuple[PyTree, Array, Array, PyTree], part: B) -> tuple[tuple[PyTree, Array, Array, PyTree], None]:
-        (_, (loss, weight, routing)), gradients = value_and_gradient(parameters, part)
-        gradient_sum, loss_sum, weight_sum, routed = total
-        routed = jax.tree.map(jnp.add, routed, routing)
-        weighted = jax.tree.map(lambda s, g: s + jnp.where(weight > 0, weight * g, 0.0), gradient_sum, gradients)
-        return (weighted, loss_sum + jnp.where(weight > 0, weight * loss, 0.0), weight_sum + weight, routed), None
+    def add(total: tuple[PyTree, Sums], part: B) -> tuple[tuple[PyTree, Sums], None]:
+        (_, (loss, weight, routing, extras)), gradients = value_and_gradient(parameters, part)
+        gradient_sum, sums = total
 
-    zero = jnp.float32(0)
-    shapes = jax.eval_shape(objective, parameters, first)[1].routing
-    unrouted = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    start = (jax.tree.map(jnp.zeros_like, parameters), zero, zero, unrouted)
-    (gradient_sum, loss_sum, weight_sum, routed), _ = jax.lax.scan(add, start, parts)
-    count = jnp.where(weight_sum > 0, weight_sum, 1.0)
-    return jax.tree.map(lambda total: total / count, gradient_sum), loss_sum / count, routed
+        def weighted(sum_so_far: Array, mean: Array) -> Array:
+            return sum_so_far + jnp.where(weight > 0, weight * mean, 0.0)
+
+        added = Sums(
+            weighted(sums.loss, loss),
+            sums.weight + weight,
+            jax.tree.map(jnp.add, sums.routing, routing),
+            jax.tree.map(weighted, sums.extras, extras),
+        )
+        return (jax.tree.map(weighted, gradient_sum, gradients), added), None
+
+    shapes = jax.eval_shape(objective, parameters, first)[1]
+    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    (gradient_sum, sums), _ = jax.lax.scan(add, (jax.tree.map(jnp.zeros_like, parameters), nothing), parts)
+    count = jnp.where(sums.weight > 0, sums.weight, 1.0)
+    gradients, loss, extras = jax.tree.map(lambda total: total / count, (gradient_sum, sums.loss, sums.extras))
+    return gradients, sums._replace(loss=loss, extras=extras)

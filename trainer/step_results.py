@@ -51,6 +51,8 @@ class StepResults:
     rows: list[tuple] = field(default_factory=list)
     routers: list[tuple] = field(default_factory=list)
     """Rows of `trainer.router_table`."""
+    extras: list[dict[str, float]] = field(default_factory=list)
+    """More metrics of each row by name, those of the objective."""
     request: StopRequest = field(default_factory=lambda: StopRequest(hurry=READ_BEHIND))
     """What all processes agreed on in the steps that were read."""
 
@@ -62,7 +64,9 @@ class StepResults:
         """Read the metrics of all but the newest `count` steps."""
         while len(self.waiting) > count:
             step, metrics, agreed = self.waiting.popleft()
+            extras = {name: float(value) for name, value in (metrics.extras or {}).items()}
             self.rows.append(row_of(self.spec, step, metrics))
+            self.extras.append(extras)
             self.alive()
             self.meter.tick(self.rows[-1])
             watched = (step + 1) % self.watch_steps == 0 or step + 1 == self.spec.num_steps
@@ -71,6 +75,7 @@ class StepResults:
                 routing_rows = router_rows(step + 1, metrics.router)
                 self.routers += routing_rows
                 values |= router_values(routing_rows)
+            values |= {f"objective/{name}": value for name, value in extras.items()}
             self.trackers.log(step + 1, values)
             self.request = merge((self.request._replace(hurry=0), read_request(agreed)))
 
@@ -84,12 +89,15 @@ class StepResults:
 
     def tables(self) -> Tables:
         """Rows of every step that was read, for a checkpoint."""
-        metrics = pl.concat([self.saved.metrics, pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")])
+        read = pl.DataFrame(self.rows, schema=METRICS_SCHEMA, orient="row")
+        if any(self.extras):
+            read = read.hstack(pl.DataFrame(self.extras, infer_schema_length=None))
+        metrics = pl.concat([self.saved.metrics, read], how="diagonal")
         router = self.saved.router
         if self.routers:
             earlier = [] if router is None else [router]
             router = pl.concat([*earlier, pl.DataFrame(self.routers, schema=SCHEMA, orient="row")])
-        self.saved, self.rows, self.routers = Tables(metrics, router), [], []
+        self.saved, self.rows, self.extras, self.routers = Tables(metrics, router), [], [], []
         return self.saved
 
     def clear_request(self) -> None:

@@ -207,7 +207,7 @@ class _Loop:
                 inject_fault(self.running.faults, "step", step)
                 window.at(step, current)
                 with self.layout.pinned():
-                    current, metrics = step_fn(current, batch.tokens, step, batch.weights, batch.segment_ids)
+                    current, metrics = step_fn(current, batch, step)
                 results.started(step, metrics, agreement.of(self._request()))
                 self.saver.check()
                 done = step + 1

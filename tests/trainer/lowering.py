@@ -26,6 +26,7 @@ from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lineage.config import from_jsonable
+from trainer.batch import Batch
 from trainer.footprint import footprint
 from trainer.initial_state import state_shapes
 from trainer.model import transformer
@@ -57,7 +58,8 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
     rows = NamedSharding(layout.mesh, PartitionSpec(BATCH_AXES, None))
     tokens = jax.ShapeDtypeStruct((spec.batches.size(0), spec.seq_len), jnp.int32, sharding=rows)
     with layout.pinned():
-        traced = compiled_step(spec, shapes.model, layout, compute).trace(state, tokens, jax.ShapeDtypeStruct((), jnp.int32))
+        step_fn, number = compiled_step(spec, shapes.model, layout, compute), jax.ShapeDtypeStruct((), jnp.int32)
+        traced = step_fn.trace(state, Batch(tokens), number)
         lowered = traced.lower() if platform == "tpu" else traced.lower(lowering_platforms=("cuda",))  # as `jax.export` does
     text = lowered.as_text()
     found = {

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 
-from trainer.model.cross_entropy import TILE_ROWS, row_nll, weighted_objective
+from trainer.model.cross_entropy import TILE_ROWS, row_log_probs, row_nll, weighted_objective
 from trainer.spec.compute import loss_rows
 
 
@@ -107,3 +107,19 @@ def test_large_tiles_of_the_loss_give_the_same_numbers() -> None:
     for rows in (loss_rows(head.shape[0]), 100):
         for ours, theirs in zip(jax.tree.leaves(found(rows)), jax.tree.leaves(found(TILE_ROWS)), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("num_rows", [5, TILE_ROWS + 3])
+def test_log_probs_and_any_gradient_are_those_of_full_logits(num_rows: int, temperature: float) -> None:
+    x, head, targets = inputs(num_rows, 5)
+    pull = np.random.default_rng(1).normal(size=num_rows).astype(np.float32)
+
+    def full(x: jax.Array, head: jax.Array) -> jax.Array:
+        return jax.nn.log_softmax(x @ head.T / temperature, axis=1)[jnp.arange(num_rows), targets]
+
+    found, pullback = jax.vjp(lambda x, head: row_log_probs(x, head, targets, temperature), x, head)
+    wanted, reference = jax.vjp(full, x, head)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(pullback(pull), reference(pull), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -19,7 +19,8 @@ from lineage.order.order import DataOrder
 from lineage.order.packing import Packing
 from lineage.order.token_cache import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
-from trainer.loader import Batch, Loader, batch_of, batches_of, steps_at_once
+from trainer.batch import Batch
+from trainer.loader import Loader, batch_of, batches_of, steps_at_once
 from trainer.model.build import init_model
 from trainer.objectives import next_token_loss, token_nll
 from trainer.spec.config import RunSpec

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tiny import tiny_model, tiny_spec
 
+from trainer.batch import Batch
 from trainer.learning_rate import learning_rate
 from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
@@ -182,7 +183,7 @@ def test_one_batch_can_be_learned_by_heart() -> None:
     model = init_model(CONFIG, key=jax.random.PRNGKey(0))
     state, step_fn, losses = initial_step_state(SPEC, model), compiled_step(SPEC, model), []
     for step in range(60):
-        state, metrics = step_fn(state, jnp.asarray(TOKENS), step)
+        state, metrics = step_fn(state, Batch(jnp.asarray(TOKENS)), step)
         losses.append(float(metrics.loss))
     assert losses[-1] < 0.5 < losses[0]
 
@@ -192,7 +193,7 @@ def test_a_step_that_is_not_finite_changes_no_bit() -> None:
     poisoned = eqx.tree_at(lambda m: m.norm.weight.array, model, model.norm.weight.array.at[0].set(jnp.nan))
     state = initial_step_state(SPEC, poisoned)
     before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(state)]
-    state, metrics = compiled_step(SPEC, model)(state, jnp.asarray(TOKENS), 0)
+    state, metrics = compiled_step(SPEC, model)(state, Batch(jnp.asarray(TOKENS)), 0)
     after = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
     assert bool(metrics.skipped) and not np.isfinite(float(metrics.loss))
     for old, new in zip(before, after, strict=True):

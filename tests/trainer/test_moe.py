@@ -12,6 +12,7 @@ from tiny import tiny_spec
 from tiny_moe import EVERYTHING, tiny_moe
 
 from lineage.config import from_jsonable, to_jsonable
+from trainer.batch import Batch
 from trainer.model.build import init_model
 from trainer.model.expert_parallel import capacity_of
 from trainer.model.expert_products import ExpertWeights, experts_output, ranks
@@ -149,7 +150,7 @@ def test_layers_scanned_by_periods_equal_layers_one_by_one() -> None:
     for how in (ComputeConfig(layers="scan"), ComputeConfig(layers="unrolled"), ComputeConfig(layers="scan", remat="full")):
         spec = tiny_spec(model=model, compute=how)
         made = init_model(model, key=jax.random.PRNGKey(0))
-        _, told = compiled_step(spec, made)(initial_step_state(spec, made), TOKENS, 5)
+        _, told = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 5)
         losses.append((float(told.loss), float(told.grad_norm), np.asarray(told.router.loads).tolist()))
     for other in losses[1:]:
         assert other[2] == losses[0][2]
@@ -163,7 +164,7 @@ def test_microbatches_add_loads_and_give_the_bias_of_the_whole_batch() -> None:
     for size in (None, 2, 1):
         spec = tiny_spec(model=tiny_moe(router=router), microbatch_size=size)
         made = init_model(spec.model, key=jax.random.PRNGKey(0))
-        state, told = compiled_step(spec, made)(initial_step_state(spec, made), TOKENS, 3)
+        state, told = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 3)
         found.append((state, told))
     (whole, first), *rest = found
     assert int(first.router.loads.sum()) == 2 * 2 * TOKENS.size
@@ -177,12 +178,12 @@ def test_a_skipped_step_leaves_the_bias_and_neither_average_nor_decay_moves_it()
     spec = tiny_spec(model=tiny_moe(), skip_bad_steps=SkipBadStepsConfig(), ema=EmaConfig())
     made = init_model(spec.model, key=jax.random.PRNGKey(0))
     step, state = compiled_step(spec, made), initial_step_state(spec, made)
-    state, _ = step(state, TOKENS, 0)
+    state, _ = step(state, Batch(TOKENS), 0)
     bias = np.asarray(jax.tree.leaves(state.router)[0])
     assert np.abs(bias).max() > 0
     assert not jax.tree.leaves(parted(state.ema)[1])
     broken = eqx.tree_at(lambda p: p.embedding.array, state.parameters, replace_fn=lambda e: e.at[0].set(np.inf))
-    state, told = step(state._replace(parameters=broken), np.zeros_like(TOKENS), 1)
+    state, told = step(state._replace(parameters=broken), Batch(np.zeros_like(TOKENS)), 1)
     assert bool(told.skipped)
     np.testing.assert_array_equal(jax.tree.leaves(state.router)[0], bias)
 
@@ -190,7 +191,7 @@ def test_a_skipped_step_leaves_the_bias_and_neither_average_nor_decay_moves_it()
 def test_dropped_assignments_are_counted() -> None:
     spec = tiny_spec(model=tiny_moe(experts=ExpertsConfig(8, 24, capacity_factor=0.5)))
     made = init_model(spec.model, key=jax.random.PRNGKey(0))
-    _, told = compiled_step(spec, made)(initial_step_state(spec, made), TOKENS, 0)
+    _, told = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 0)
     capacity = capacity_of(TOKENS.size, 2, 8, 0.5)
     assert capacity == 8
     np.testing.assert_array_equal(told.router.dropped, np.maximum(np.asarray(told.router.loads) - capacity, 0).sum(axis=1))

@@ -13,6 +13,7 @@ import pytest
 from tiny_moe import tiny_moe
 from tiny_run import RUN, at_step, ended, job_of, log_of, started
 
+from trainer.batch import Batch
 from trainer.model.balance import BINS, balancing_bias, counted, margins
 from trainer.model.build import init_model
 from trainer.plots import load_map_png
@@ -125,7 +126,7 @@ def loads_from_a_skewed_start(balance: str) -> pl.DataFrame:
     rng = np.random.default_rng(0)
     for number in range(200):
         tokens = np.cumsum(rng.integers(1, 3, (64, 16)), axis=1) % 50
-        state, told = step(state, tokens.astype(np.int32), number)
+        state, told = step(state, Batch(tokens.astype(np.int32)), number)
         rows += router_rows(number + 1, told.router)
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 

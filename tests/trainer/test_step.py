@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_model, tiny_spec
 
+from trainer.batch import Batch
 from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
 from trainer.objectives import Sums, next_token_loss
@@ -89,7 +90,7 @@ def test_gradients_are_clipped_to_their_norm() -> None:
     static = eqx.partition(model_of(), eqx.is_inexact_array)[1]
     gradients = jax.grad(lambda p: next_token_loss(eqx.combine(p, static), jnp.asarray(GOOD), 0.0)[0])(state.parameters)
     norm = sum(float(np.square(np.asarray(g, np.float64)).sum()) for g in jax.tree.leaves(gradients)) ** 0.5
-    state, metrics = step_of(SPEC)(state, GOOD, 0)
+    state, metrics = step_of(SPEC)(state, Batch(GOOD), 0)
     assert not bool(metrics.skipped)
     assert float(metrics.grad_norm) == pytest.approx(norm, rel=1e-4)  # what is reported is the norm before the clip
     assert norm > SPEC.optimizer.max_grad_norm
@@ -101,13 +102,13 @@ def test_gradients_are_clipped_to_their_norm() -> None:
 @pytest.mark.parametrize("row", [np.nan, np.inf, -np.inf])
 def test_a_bad_batch_between_good_ones_leaves_no_bit(row: float) -> None:
     step = step_of(SPEC)
-    state, metrics = step(state_with_row(row), GOOD, 0)
+    state, metrics = step(state_with_row(row), Batch(GOOD), 0)
     assert np.isfinite(float(metrics.loss))
     before = bits(state)
-    state, metrics = step(state, BAD, 1)
+    state, metrics = step(state, Batch(BAD), 1)
     assert bool(metrics.skipped) and not np.isfinite(float(metrics.loss))
     assert bits(state) == before
-    state, metrics = step(state, GOOD, 2)
+    state, metrics = step(state, Batch(GOOD), 2)
     assert np.isfinite(float(metrics.loss)) and not bool(metrics.skipped)
     assert bits(state) != before
 
@@ -123,14 +124,14 @@ FAST_RULES = ("adamw", "muon")
 def test_under_every_rule_a_bad_step_leaves_no_bit_and_only_the_guard_counts_it(rule: OptimizerConfig) -> None:
     guards = {"clip_update_norm": ClipUpdateNormConfig(4), "skip_bad_steps": SkipBadStepsConfig(4), "ema": EmaConfig(0.5)}
     spec = replace(SPEC, optimizer=rule, **guards)
-    state, _ = step_of(spec)(state_with_row(np.nan, spec), GOOD, 0)
+    state, _ = step_of(spec)(state_with_row(np.nan, spec), Batch(GOOD), 0)
     before, rings = bits(state.parameters, state.optimizer, state.ema), bits(state.skip.losses, state.skip.grad_norms)
     for bad in (1, 2):
-        state, metrics = step_of(spec)(state, BAD, bad)
+        state, metrics = step_of(spec)(state, Batch(BAD), bad)
         assert bool(metrics.skipped) and int(metrics.skipped_in_a_row) == bad
     assert bits(state.parameters, state.optimizer, state.ema) == before
     assert bits(state.skip.losses, state.skip.grad_norms) == rings
-    state, metrics = step_of(spec)(state, GOOD, 3)
+    state, metrics = step_of(spec)(state, Batch(GOOD), 3)
     assert not bool(metrics.skipped) and int(metrics.skipped_in_a_row) == 0
     finite = [bool(np.isfinite(np.delete(np.asarray(leaf).reshape(64, -1), RARE, 0)).all()) for leaf in jax.tree.leaves(state)
               if np.asarray(leaf).size % 64 == 0]  # fmt: skip
@@ -141,13 +142,13 @@ def test_a_loss_that_jumps_is_skipped_and_forgotten_when_it_stays() -> None:
     spec = replace(SPEC, skip_bad_steps=SkipBadStepsConfig(window=8, num_std=6.0, std_floor=1e-3))
     state = state_with_row(0.0, spec)
     for step in range(6):
-        state, metrics = step_of(spec)(state, GOOD, step)
+        state, metrics = step_of(spec)(state, Batch(GOOD), step)
         assert not bool(metrics.skipped)
     big = edited(state, lambda m: m.head.array, lambda w: w * 1e3)
     before = bits(big.parameters, big.optimizer)
     skipped = []
     for step in range(6, 20):
-        big, metrics = step_of(spec)(big, GOOD, step)
+        big, metrics = step_of(spec)(big, Batch(GOOD), step)
         skipped.append(bool(metrics.skipped))
         if step == 6:
             assert bits(big.parameters, big.optimizer) == before
@@ -161,7 +162,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_though_its_loss_is() -> None:
     edge = edited(edge, lambda m: m.blocks.stacked.attention.w_o.array, jnp.zeros_like)
     edge = edited(edge, lambda m: m.norm.weight.array, lambda w: w * 1e4)
     before = bits(edge)
-    edge, metrics = step_of(SPEC)(edge, GOOD, 0)
+    edge, metrics = step_of(SPEC)(edge, Batch(GOOD), 0)
     assert np.isfinite(float(metrics.loss)) and not np.isfinite(float(metrics.grad_norm))
     assert bool(metrics.skipped)
     assert bits(edge) == before
@@ -172,7 +173,7 @@ def test_the_average_follows_the_parameters() -> None:
     state = initial_step_state(spec, model_of(spec))
     wanted = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(state.parameters)]
     for step in range(5):
-        state, _ = step_of(spec)(state, GOOD, step)
+        state, _ = step_of(spec)(state, Batch(GOOD), step)
         wanted = [0.75 * a + 0.25 * np.asarray(p) for a, p in zip(wanted, jax.tree.leaves(state.parameters), strict=True)]
     for average, leaf in zip(wanted, jax.tree.leaves(state.ema), strict=True):
         np.testing.assert_allclose(leaf, average, rtol=1e-5, atol=1e-7)
@@ -181,8 +182,8 @@ def test_the_average_follows_the_parameters() -> None:
 @pytest.mark.parametrize("size", [1, 2])
 def test_microbatches_give_the_step_of_the_whole_batch(size: int) -> None:
     spec = replace(SPEC, microbatch_size=size)
-    whole, metrics = step_of(SPEC)(state_with_row(0.1), GOOD, 3)
-    parts, of_parts = step_of(spec)(state_with_row(0.1), GOOD, 3)
+    whole, metrics = step_of(SPEC)(state_with_row(0.1), Batch(GOOD), 3)
+    parts, of_parts = step_of(spec)(state_with_row(0.1), Batch(GOOD), 3)
     assert float(of_parts.loss) == pytest.approx(float(metrics.loss), rel=1e-6)
     assert float(of_parts.grad_norm) == pytest.approx(float(metrics.grad_norm), rel=1e-4)
     for ours, theirs in zip(jax.tree.leaves(parts.optimizer), jax.tree.leaves(whole.optimizer), strict=True):
@@ -204,7 +205,7 @@ def test_ragged_microbatches_give_the_masked_mean_of_the_whole_batch(masks: list
         return loss, Sums(loss, count.astype(jnp.float32))
 
     arrays = (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.asarray(mask))
-    gradient, loss, _ = accumulated_gradients(objective, jnp.asarray(w, jnp.float32), arrays)
+    gradient, sums = accumulated_gradients(objective, jnp.asarray(w, jnp.float32), arrays)
     error = (x @ w - y) * mask
-    np.testing.assert_allclose(loss, (error**2).sum() / mask.sum(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(sums.loss, (error**2).sum() / mask.sum(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(gradient, 2 * np.einsum("ps,psd->d", error, x) / mask.sum(), rtol=1e-3, atol=1e-5)

@@ -42,6 +42,42 @@ def row_nll(
     return nll.reshape(-1)[: x.shape[0]], log_z.reshape(-1)[: x.shape[0]]
 
 
+def row_log_probs(
+    x: Float[Array, "N D"],
+    head: Float[Array, "V D"],
+    targets: Int[Array, " N"],
+    temperature: float | Float[Array, ""] = 1.0,
+    tile_rows: int = TILE_ROWS,
+) -> Float[Array, " N"]:
+    """Log-probability in nats of each row's target at a temperature, with a gradient for `x` and `head`.
+
+    The backward pass computes the logits of a tile again, because the gradient of a row depends on what the caller makes of
+    all rows. If rows are split over a mesh, each device computes its own.
+    """
+
+    def of_device(x: Array, head: Array, targets: Array, temperature: Array) -> Array:
+        @jax.checkpoint
+        def of_tile(tile: tuple[Array, Array]) -> Array:
+            logits = _product(tile[0], head.T) / temperature
+            gold = jnp.take_along_axis(logits, tile[1][:, None], axis=1)[:, 0]
+            return gold - jax.nn.logsumexp(logits, axis=1)
+
+        return jax.lax.map(of_tile, (_tiles(x, tile_rows), _tiles(targets, tile_rows))).reshape(-1)[: x.shape[0]]
+
+    axes, heat = batch_axes(), jnp.float32(temperature)
+    if not axes:
+        return of_device(x, head, targets, heat)
+    rows, replicated = PartitionSpec(axes), PartitionSpec()
+    split = jax.shard_map(
+        of_device,
+        in_specs=(rows, replicated, rows, replicated),
+        out_specs=rows,
+        axis_names=set(axes),
+        check_vma=False,
+    )
+    return split(x, head, targets, heat)
+
+
 def weighted_objective(
     x: Float[Array, "N D"],
     head: Float[Array, "V D"],
